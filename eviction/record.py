@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.types import Decision, Threshold
-from reclaim.types import Outcome, Reason, ReclaimResult, Result
+from reclaim.types import BRAKES, Outcome, Reason, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations, in_order
 
@@ -106,6 +106,11 @@ class Pass:
         """Why functions failed, each sentence once."""
         return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
 
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why removals failed, or could not be checked, each sentence once."""
+        return tuple(dict.fromkeys(each.error for each in self.removals if each.result is Result.FAILED and each.error))
+
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
     """The record with its result, and the reason in one sentence; if the lead started the pass, it says so."""
@@ -120,7 +125,7 @@ def with_result(record: Pass, *, dry_run: bool) -> Pass:
 
 
 def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:
-    errors, planned = "; ".join(record.errors), record.count(Result.PLANNED)
+    errors, planned = "; ".join((*record.errors, *record.failures)), record.count(Result.PLANNED)
     if errors and not planned:
         return PassResult.FAILED, errors
     acted_on = record.decision.acted_on
@@ -166,12 +171,14 @@ def _why_not_more(record: Pass) -> str:
     skipped_functions = [f"{f.operation} was not called: {f.skipped}" for f in record.functions if f.skipped]
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
     failed, parked = record.count(Result.FAILED), record.count(Result.PARKED)
-    parts = [f"{counted(failed, 'removal')} failed"] if failed else []
+    parts = [": ".join((f"{counted(failed, 'removal')} failed", *record.failures[:1]))] if failed else []
     parts += [f"{counted(parked, 'removal')} not answered yet"] if parked else []
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
     parts += skipped_functions
-    if any(outcome.verdict.reason is Reason.RELIEVED for outcome in record.kept):
+    kept_because = {outcome.verdict.reason for outcome in record.kept}
+    parts += [brake.words for brake in BRAKES if brake in kept_because]
+    if Reason.RELIEVED in kept_because:
         parts.append("the rest was not needed for what its row relieves")
     return ", ".join(parts) or "everything else is in use or protected"
 

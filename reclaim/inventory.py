@@ -42,7 +42,9 @@ from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import (
     NEVER,
     NO_LAYERS,
+    AnsweredWithError,
     Container,
+    ContainerState,
     Image,
     Layers,
     Listing,
@@ -307,10 +309,13 @@ class Inventory:
             try:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
             except RuntimeUnavailable as error:
-                if not (known and error.late):
+                of_this_one = isinstance(error, AnsweredWithError)
+                if not (known and (error.late or of_this_one)):
                     raise
                 with self._lock:
                     self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
+                if of_this_one:
+                    continue
                 break
             made[sandbox_id] = image
             with self._lock:
@@ -322,12 +327,18 @@ class Inventory:
         self, containers: tuple[Container, ...], facts: _RuntimeFacts, goes_on: Callable[[], bool] = lambda: True
     ) -> dict[str, ImageVolumes]:
         listed = {container.id for container in containers}
+        exited = {container.id for container in containers if container.state is ContainerState.EXITED}
         with self._lock:
             self._volumes = {known: volumes for known, volumes in self._volumes.items() if known in listed}
             mounted = dict(self._volumes)
         for container_id in listed - mounted.keys() if facts.version.mounts_images() else ():
             _check(goes_on)
-            status = self._runtime.container_status(container_id)
+            try:
+                status = self._runtime.container_status(container_id)
+            except AnsweredWithError:
+                if container_id in exited:  # nothing runs with what it mounted; one that may run stops all instead
+                    continue
+                raise
             if status is not None and status.id == container_id:
                 mounted[container_id] = status.image_volumes
                 with self._lock:

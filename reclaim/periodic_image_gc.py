@@ -11,9 +11,9 @@ The kubelet's pass (`pkg/kubelet/images/image_gc_manager.go`, GarbageCollect), i
    the kubelet's, the order is the policy's, and what an image frees counts where it is known.
 
 The executor makes each removal, as under pressure: check, one call, ask whether the object is gone. Removals run one
-after another; after a stop, nothing new is started and the removal in flight finishes. If the runtime stops answering,
-the pass ends, so that it does not wait out a deadline for every image. Images that are already gone, and images whose
-removal is parked, add nothing to the sum.
+after another; after a stop or a pause, or once another configuration is loaded, nothing new is started and the removal
+in flight finishes. If the runtime stops answering, the pass ends, so that it does not wait out a deadline for every
+image. Images that are already gone, and images whose removal is parked, add nothing to the sum.
 
 Covers: one pass. Does not cover: the plans and the arithmetic (`plan`), when a pass is due
 (`eviction.daemon.periodic_gc`).
@@ -65,7 +65,7 @@ def garbage_collect_images(
     outcomes, event = _remove(plan.remove, context, stage), None
     if failed := _failures(outcomes):
         failed = f"maximum age of images: {failed}"
-    elif not context.executor.stopping.is_set():
+    elif context.executor.braked is None:
         part, failed, event = _free_space(found, outcomes, context, stage, stats, exact=exact)
         outcomes += part
     result = ReclaimResult(
@@ -108,7 +108,7 @@ def _free_space(
     freed = _promised_bytes(part)
     if failed := _failures(part):
         return part, f"wanted to free {space.target_bytes} bytes of images and freed {freed}, with {failed}", None
-    stopped = context.executor.stopping.is_set()
+    stopped = context.executor.braked is not None
     return part, "", None if stopped else not_enough_freed(space, freed, says_usage=policy.says_usage)
 
 
@@ -119,7 +119,7 @@ def _remove(
     after a removal, so a target of 0 removes one image."""
     part: list[Outcome] = []
     for verdict in verdicts:
-        if context.executor.stopping.is_set():
+        if context.executor.braked is not None:
             break
         outcome = context.executor.remove(verdict, stage)
         part.append(outcome)

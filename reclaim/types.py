@@ -34,6 +34,11 @@ class RuntimeUnavailable(ReclaimError):
         self.refused = refused
 
 
+class AnsweredWithError(RuntimeUnavailable):
+    """The runtime answered, but not what was asked: with an error of its own, or with something that cannot be used.
+    That says nothing about other objects, unlike a runtime that is silent."""
+
+
 class RemovalFailed(ReclaimError):
     """The runtime or the filesystem refused a removal, or failed to carry it out. The message is its own."""
 
@@ -132,9 +137,25 @@ class Reason(Worded):
     UNREADABLE = "unreadable", "the filesystem could no longer be read"
     HELD_OFF = "held_off", "removals are held off after startup"
     STOPPING = "stopping", "the agent was stopping"
+    PAUSED = "paused", "removals were paused"
+    RECONFIGURED = "reconfigured", "another configuration was loaded"
+    LAYOUT_CHANGED = "layout_changed", "a filesystem is no longer where it was"
     INCOMPLETE_LISTING = "incomplete_listing", "the runtime's answer was incomplete"
     BEING_REMOVED = "being_removed", "its removal was sent earlier and is not answered yet"
     RUNTIME_STUCK = "runtime_stuck", "too many removals are unanswered to send another"
+
+
+BRAKES: Final = (Reason.STOPPING, Reason.PAUSED, Reason.RECONFIGURED, Reason.LAYOUT_CHANGED)
+"""Why nothing is sent any more by a pass that has begun: it ends, and the next one decides anew."""
+
+UNSETTLED: Final = (
+    *BRAKES,
+    Reason.BEING_REMOVED,
+    Reason.INCOMPLETE_LISTING,
+    Reason.RUNTIME_STUCK,
+    Reason.UNREADABLE,
+)
+"""Reasons that say nothing about the object that is kept: it may go once they are over."""
 
 
 class Rule(StrEnum):
@@ -522,6 +543,13 @@ class ReclaimResult:
     def seconds(self) -> float:
         """How long it took."""
         return self.list_seconds + self.plan_seconds + self.remove_seconds
+
+    @property
+    def settled(self) -> bool:
+        """Whether it did all it can: there was no error, and each object is gone, or kept for a reason of its own."""
+        open_ends = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
+        unsettled = any(outcome.result in open_ends for outcome in self.outcomes)
+        return not self.error and not unsettled and all(each.verdict.reason not in UNSETTLED for each in self.kept)
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""

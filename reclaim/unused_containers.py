@@ -53,6 +53,7 @@ from reclaim.pod_logs.names import (
 from reclaim.pods.states import PodStateProvider, PodStates, is_pod_uid
 from reclaim.services import NO_STATUS, ContainerStatus, RuntimeService
 from reclaim.types import (
+    AnsweredWithError,
     ContainerState,
     Identity,
     Listing,
@@ -230,10 +231,10 @@ class EmptySandboxes(_OfRuntime):
 
 
 def _check_identity(verdict: Verdict, identity: Identity | None) -> None:
-    """Raises RuntimeUnavailable if the status of an id describes a different object than the list did: a list that
-    assigns the dead containers of a live pod to a vanished one justifies no removal."""
+    """Raises AnsweredWithError if the status of an id describes a different object than the list did: a list that
+    assigns the dead containers of a live pod to a vanished one does not justify their removal."""
     if None not in (verdict.identity, identity) and verdict.identity != identity:
-        raise RuntimeUnavailable(f"the status of {verdict.kind} {verdict.id} is not what was listed under its id")
+        raise AnsweredWithError(f"the status of {verdict.kind} {verdict.id} is not what was listed under its id")
 
 
 # ---- logs

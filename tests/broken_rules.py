@@ -62,7 +62,7 @@ class Noticed:
 IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
 KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/images/references.py"
 RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/images/pull_records.py"
-STATE_FILE = "eviction/node/state_file.py"
+NODE, STATE_FILE = "eviction/node/node.py", "eviction/node/state_file.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
 STATES, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/evidence.py"
@@ -300,7 +300,43 @@ BREAKS = (
     Break("an exchanged runtime answers for the old one", INVENTORY, "if str(facts) != listing.runtime:", "if False:"),
     # ---- removing
     Break("a dry run removes", REMOVALS, "    if dry_run:\n        return outcome(Result.PLANNED)\n", ""),
-    Break("a stop is not looked for before the call", REMOVALS, "    if not may_send():\n", "    if False:\n"),
+    Break(
+        "nothing brakes right before the call",
+        REMOVALS,
+        "    if (why_not := brake()) is not None:\n",
+        "    if brake() and False:\n",
+    ),
+    Break("nothing brakes between two objects", EXECUTOR, "executor.braked is not None or self._error", "self._error"),
+    Break(
+        "a mount does not end a pass",
+        ONE_PASS,
+        "            if _moved(self._observations, observations):\n",
+        "            if False:\n",
+    ),
+    Break(
+        "a pause comes with the next pass",
+        NODE,
+        "return None if scope.while_paused or self.pause.why() is None else Reason.PAUSED",
+        "return None",
+    ),
+    Break(
+        "what is loaded is not waited for",
+        NODE,
+        "if self.configuration is not configuration or self.next_configuration is not None:",
+        "if self.configuration is not configuration:",
+    ),
+    Break(
+        "the last resort comes after errors",
+        ONE_PASS,
+        "return all(result.settled for result in results)",
+        "return True",
+    ),
+    Break(
+        "an error about one object ends its stage",
+        REMOVALS,
+        "    except AnsweredWithError as error:\n        return outcome(Result.FAILED, str(error))\n",
+        "",
+    ),
     Break("what is still there was removed", REMOVALS, "        if stage.present(verdict):\n", "        if False:\n"),
     Break(
         "a check is fresh for ever",
@@ -412,7 +448,15 @@ BREAKS = (
     ),
     Break("the room is passed by", "eviction/control/reclaim.py", "extent = Extent.ENOUGH", "extent = Extent.ALL"),
     Break("a cooldown is over at once", ONE_PASS, "self._clock.monotonic() + cooldown_seconds", "0.0"),
-    Break("the lead removes as much as it likes", ONE_PASS, "lambda: None if self._crossed else 1)", "lambda: None)"),
+    Break(
+        "any threshold crosses a pass of the lead", ONE_PASS, "thresholds_met(began_it, ", "thresholds_met(entry.goal, "
+    ),
+    Break(
+        "the lead removes as much as it likes",
+        ONE_PASS,
+        "most=lambda: None if self._crossed else 1,",
+        "most=lambda: None,",
+    ),
     Break("nothing is held off after a start", HOLD_OFF, "        if left <= 0:\n", "        if True:\n"),
     Break(
         "a pause holds nothing",

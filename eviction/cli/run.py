@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     problem = on_signals(at_end.close, asked_to_reload.set, leave)  # first, as reading a file may hang
     loaded = LoadedConfiguration(arguments, log, notifier)
-    configuration = loaded.read()
+    configuration = loaded.first()
     held.enter_context(hold_node(configuration, log))
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         log.write_on_a_thread(STDERR)
@@ -158,8 +158,8 @@ class LoadedConfiguration:
     """The configuration that the daemon has loaded. If it cannot be read again on SIGHUP, the daemon continues with the
     old one.
 
-    `fingerprint`: the daemon works for clients with the same one. While the daemon does not run with what the files
-    contain, it is empty, as no client's is.
+    `fingerprint`: the daemon works for clients with the same one. While what the files contain is not in force, it is
+    empty, as no client's is.
     """
 
     def __init__(self, arguments: argparse.Namespace, log: Log, notifier: Notifier):
@@ -168,25 +168,35 @@ class LoadedConfiguration:
         self._notifier = notifier
         self.fingerprint: Fingerprint = {}
 
-    def read(self) -> Configuration:
+    def read(self) -> tuple[Configuration, Fingerprint]:
         """The configuration of the files and flags as they are now. Raises ConfigurationError."""
         self.fingerprint = {}
         fingerprint: Fingerprint = {}
         with suppress(OSError):  # before they are read, so that a file that changes meanwhile counts as changed
             fingerprint = fingerprint_of_command(self.arguments)
-        configuration = within_watchdog(configuration_of(self.arguments, asks_version=True), self._notifier)
-        self.fingerprint = fingerprint
+        return within_watchdog(configuration_of(self.arguments, asks_version=True), self._notifier), fingerprint
+
+    def first(self) -> Configuration:
+        """The configuration that the daemon starts with. Raises ConfigurationError."""
+        configuration, self.fingerprint = self.read()
         return configuration
 
     def reload(self, manager: Manager) -> None:
-        """Reads the configuration again and applies it. An invalid one, or a defect, is logged and changes nothing."""
+        """Reads the configuration again and waits until it is in force. An invalid one, or a defect, is logged and
+        changes nothing."""
         self._notifier.reloading()
         try:
-            configuration = self.read()
+            configuration, fingerprint = self.read()
             for sentence in configuration_warnings(configuration):
                 self._log.warning(sentence)
-            if manager.reconfigure(configuration):
-                self.fingerprint = {}
+            need_restart = manager.reconfigure(configuration)
+            if need_restart:
+                self._log.warning(
+                    f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old values"
+                )
+            else:
+                self.fingerprint = fingerprint
+                self._log.info("the configuration was reloaded")
         except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
             problem = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
             self._log.error(f"the configuration was not reloaded, the old one stays in force: {problem}")

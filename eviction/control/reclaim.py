@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eviction.configuration.fingerprint import Fingerprint
@@ -122,6 +122,7 @@ def respond(
         return _nothing_to_do(options, node, observations)
     if not (options.now or options.dry_run) and (held := _held_off(node)) is not None:
         return held
+    request = replace(request or Request(), now=options.now)
     record = (responder or node.responder).reclaim(observations, decision, Trigger.REQUEST, request)
     record = node.disk_survey.with_attribution(record)
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
@@ -189,7 +190,9 @@ def request_of(
 def exit_code(record: Pass) -> int:
     """The exit code for the result of a pass. A dry run that could not read everything has no complete answer, and
     exits as if the runtime were unreachable."""
-    if record.result is PassResult.FAILED or (record.result is PassResult.DRY_RUN and record.errors):
+    if record.result is PassResult.FAILED or (
+        record.result is PassResult.DRY_RUN and (record.errors or record.failures)
+    ):
         return EXIT_RUNTIME
     return EXIT_NOT_RELIEVED if record.result is PassResult.NOT_ENOUGH else EXIT_OK
 

@@ -10,6 +10,7 @@
   or inotify may ask for an earlier one.
 * After a pass that freed nothing, the next one of the same row waits longer, up to a minute, or until the next object
   is old enough (`RowBackoff`); other rows are served meanwhile. A runtime that does not answer is asked every second.
+* Another configuration is in force with the next turn, whatever runs: passes that were made before send nothing more.
 * After SIGTERM nothing new is started; removals that were sent are waited for, up to 30 s.
 
 No exception in a pass or an observation ends the loop: it is logged, at most once a minute, and the loop goes on a
@@ -316,7 +317,7 @@ class Manager:
         self._lanes, self._refresher, self._dry_runs = Lanes(lane), lane(), lane()
         self._refresh = Refresh(node, self._announcements, self._threads, lambda: sum(one.begun for one in self._lanes))
         self._asked = False
-        self._next_configuration: Configuration | None = None
+        self._in_force = event()  # set when a configuration has come into force
         self._last_observations: SignalObservations | None = None
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
@@ -376,11 +377,15 @@ class Manager:
         return NodeStatus(document, seen, now, node.removals.oldest_seconds, node.threads_not_started)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
-        """Applies another configuration before the next observation, except for the fields that need a restart; returns
-        those that differ. Any thread may call."""
-        self._next_configuration = configuration
-        self._wake.set()
-        return needing_restart(self._node.configuration, configuration)
+        """Has another configuration come into force, except for the fields that need a restart; returns those that
+        differ once it is in force, or the daemon stops. From the beginning on, no pass of the present one removes
+        anything more. For one thread at a time, and not the loop's."""
+        changed = needing_restart(self._node.configuration, configuration)
+        self._in_force.clear()
+        self._node.next_configuration = configuration
+        self._observe_at_once()
+        self._in_force.wait()
+        return changed
 
     def stop(self) -> None:
         """Ends the loop: nothing new is started. Any thread may call."""
@@ -395,6 +400,7 @@ class Manager:
             except Exception as error:  # noqa: BLE001 # a defect in one turn must not end the daemon
                 self._announcements.defect(error)
                 self._node.stopping.wait(RETRY_SECONDS)
+        self._in_force.set()
         self.requests.close()
         if not self._node.removals.wait(DRAIN_SECONDS):
             self._announcements.left_unanswered()
@@ -427,12 +433,16 @@ class Manager:
         self._wait(seconds)
 
     def _apply_configuration(self) -> None:
-        """Only between passes, so that none runs with half of the old configuration."""
-        configuration = self._next_configuration
-        if configuration is None or self._lanes.tasks:
+        """Passes that still run with the one before send nothing more."""
+        configuration = self._node.next_configuration
+        if configuration is None:
             return
-        self._next_configuration = None
-        self._announcements.reloaded(self._node.reconfigure(configuration))
+        try:
+            self._node.reconfigure(configuration)
+            self._announcements.reconfigured()
+        finally:
+            self._node.next_configuration = None
+            self._in_force.set()
 
     # ---- observing
 

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from eviction.node.node import Node
+from eviction.node.one_pass import PassScope
 from eviction.reporting.explain import names_of_removed
 from eviction.reporting.log import Level, Log
 from eviction.types import Extent
@@ -120,7 +121,7 @@ class PeriodicGC:
 
     def _context(self) -> ReclaimContext:
         """For one pass, whose removals run one after another."""
-        return self._node.context(parallel=1)
+        return self._node.context(PassScope(parallel=1))
 
     def _log_removals(self, what: str, result: ReclaimResult) -> None:
         self._node.listeners.collected(result)

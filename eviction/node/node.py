@@ -28,7 +28,7 @@ from eviction.decision.headroom import FillRates, update_fill_rates
 from eviction.decision.synchronize import ManagerState, synchronize
 from eviction.listener import Listeners
 from eviction.node.hold_off import KubeletWatch, Pause
-from eviction.node.one_pass import OnePass, Request
+from eviction.node.one_pass import OnePass, PassScope, Request
 from eviction.node.state_file import RecordFile
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
@@ -40,7 +40,7 @@ from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.execution.executor import Executor, Experience
 from reclaim.execution.removals import Removals, most_in_flight
 from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered, in_time
-from reclaim.function import NO_PRESSURE, Policies, Pressure, ReclaimContext, ReclaimFunction
+from reclaim.function import Policies, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.images.pull_records import PullRecords, pull_records
 from reclaim.images.records import ImageRecords
@@ -51,7 +51,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
+from reclaim.types import NEVER, Container, Reason, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader
 from signals.types import KUBELET_ROLES, SignalObservations
@@ -66,10 +66,6 @@ PLUGIN_SECONDS = 30.0  # to import and construct one plugin
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
 
-Most = Callable[[], int | None]
-"""How many objects may be removed now; None: as many as it takes."""
-
-
 class CannotPrepare(EvictionError):
     """Something that a pass needs cannot be made. The message is one sentence."""
 
@@ -80,18 +76,16 @@ class Responder:
     passes on different filesystems may run side by side.
 
     `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
-    `context`: makes what the stages of one pass may use, from what it is about, whether it gives way, how much it may
-    remove, a directory of each btrfs, and how many removals go side by side (None: as configured). `removal_seconds`:
-    how long removals have taken lately. `extent`, `lead`: as configured. `cooling_until`: until when a function is not
-    called again (monotonic seconds). `fill_rates`: only `synchronize` writes them; a pass, which reads more often,
-    continues from them on its own.
+    `context`: makes what the stages of one pass may use. `removal_seconds`: how long removals have taken lately.
+    `extent`, `lead`: as configured. `cooling_until`: until when a function is not called again (monotonic seconds).
+    `fill_rates`: only `synchronize` writes them; a pass, which reads more often, continues from them on its own.
     """
 
     observe: Callable[[], SignalObservations]
     count: Callable[[], str | None]
     functions: FunctionTable
     clock: Clock
-    context: Callable[[Callable[[], Pressure], Callable[[], bool], Most, Sequence[str], int | None], ReclaimContext]
+    context: Callable[[PassScope], ReclaimContext]
     removal_seconds: Callable[[], float]
     state: ManagerState
     extent: Extent = Extent.ENOUGH
@@ -159,6 +153,8 @@ class Node(NodeView):
         self._given_functions = functions
         self.functions = self._made_functions()
         self._dry_run_asked = dry_run
+        self.next_configuration: Configuration | None = None
+        """One that was loaded and is not in force yet. Until it is, nothing more is sent."""
         self.pause = Pause(self.clock.monotonic, self.clock.wall)
         self.client.on_call = self._called
         self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
@@ -216,28 +212,22 @@ class Node(NodeView):
     def responder_of_dry_runs(self) -> Responder:
         """For a dry run beside the passes: it has its own functions, because a plugin plans on one thread at a time,
         and its passes cannot remove anything. Raises FunctionUnusable."""
-        return replace(self.responder, functions=self._made_functions(), context=partial(self.context, dry_run=True))
+        context = lambda scope: self.context(replace(scope, dry_run=True))  # noqa: E731 # one expression
+        return replace(self.responder, functions=self._made_functions(), context=context)
 
-    def context(
-        self,
-        pressure: Callable[[], Pressure] = lambda: NO_PRESSURE,
-        gives_way: Callable[[], bool] = lambda: False,
-        most: Most = lambda: None,
-        btrfs: Sequence[str] = (),
-        parallel: int | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> ReclaimContext:
-        """What the stages of one pass may use, with an executor of its own. `parallel`: removals side by side; None: as
-        configured. `dry_run`: it cannot remove anything, whatever is configured."""
+    def context(self, scope: PassScope) -> ReclaimContext:
+        """What the stages of one pass may use, with an executor of its own."""
+        configuration = self.configuration
         executor = Executor(
             self.removals,
-            parallel=parallel or self.configuration.parallel_removals,
-            dry_run=dry_run or self.dry_run,
-            patience_seconds=self.configuration.removal_patience_seconds,
-            btrfs=btrfs,
-            most=most,
-            gives_way=gives_way,
+            parallel=scope.parallel or configuration.parallel_removals,
+            dry_run=scope.dry_run or self.dry_run,
+            patience_seconds=configuration.removal_patience_seconds,
+            btrfs=scope.btrfs,
+            most=scope.most,
+            gives_way=scope.gives_way,
+            brake=lambda: self._brake(scope, configuration),
+            moved=scope.moved,
             experience=self.experience,
         )
         return ReclaimContext(
@@ -251,8 +241,16 @@ class Node(NodeView):
             self.policies(),
             self.log_paths,
             executor,
-            pressure,
+            scope.pressure,
         )
+
+    def _brake(self, scope: PassScope, configuration: Configuration) -> Reason | None:
+        """Why a pass that was made with this configuration may send nothing more; None if it may."""
+        if self.configuration is not configuration or self.next_configuration is not None:
+            return Reason.RECONFIGURED
+        if scope.config is not None and scope.config is not self.responder.state.config:
+            return Reason.RECONFIGURED
+        return None if scope.while_paused or self.pause.why() is None else Reason.PAUSED
 
     def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Lists images and who uses them, for the image records only, alongside everything else. `goes_on`: checked
@@ -374,7 +372,7 @@ class Node(NodeView):
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Applies another configuration, except for the fields that need a restart; returns those that differ.
 
-        Must not be called during a pass.
+        Passes that were made before send nothing more. For the thread of `Responder.synchronize`.
         """
         changed = needing_restart(self.configuration, configuration)
         self.configuration = until_restart(self.configuration, configuration)

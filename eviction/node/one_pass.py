@@ -4,26 +4,32 @@ A pass is an object that is made once and knows its row, what each function has 
 is about. It calls the functions of the row in order, as the kubelet does; an error in one does not stop the next. With
 `extent: enough` it stops once every threshold that the function can relieve is clear, minimum reclaim included. When it
 is urgent, the pass begins with the functions whose objects do not depend on each other, side by side, and continues
-with the row if that is not enough. After the row comes what goes only as a last resort. The loop over candidates is in
-`reclaim.execution.executor`; how a pass ended is in `eviction.record`.
+with the row if that is not enough. What goes only as a last resort comes after the row, and only if everything else is
+gone or must stay: after an error, or while a removal is not answered, it is not known that nothing else is enough. The
+loop over candidates is in `reclaim.execution.executor`; how a pass ended is in `eviction.record`.
+
+A pass removes by one configuration and in one layout: once another is loaded, or a filesystem is no longer where it was
+when the pass began, it ends, and the next one decides anew. So it does if removals are paused.
 
 A pass about the image store measures the runtime's count of it, and every other pass the disks alone, as a count may be
 seconds older than the last removal. It removes one object at a time, and goes on once the runtime has counted anew, or
 while what the disk has gained since cannot be enough. If no count comes, it ends.
 
 A pass that the lead began (`eviction.decision.headroom`) removes one object of each function while its mark is not
-reached, and ends when it is no longer urgent. Once the mark is reached, it is a pass like any other.
+reached, and ends when it is no longer urgent. Once the mark of the threshold that began it is reached, it is a pass
+like any other; another threshold may be met all the while, in its grace period.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from eviction.decision.headroom import faster, update_fill_rates, urgency
+from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import thresholds_met
 from eviction.record import Pass, Timings, Trigger, with_result
 from eviction.types import Decision, Extent, Threshold
@@ -47,13 +53,15 @@ class Request:
     """What a command asks for in place of the configured behaviour; None: as configured.
 
     `row`: call these functions whatever the pressure. `until`: thresholds to reach in place of the configured ones.
-    `every_function`: include those that wait for a lower mark, to show what they would remove.
+    `every_function`: include those that wait for a lower mark, to show what they would remove. `now`: also while
+    removals are paused.
     """
 
     row: tuple[str, ...] | None = None
     until: tuple[Threshold, ...] | None = None
     extent: Extent | None = None
     every_function: bool = False
+    now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,28 @@ class Entry:
     goal: tuple[Threshold, ...]
     waits: bool
     stops: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PassScope:
+    """What the stages of one pass are bound by. What is called is asked again at each step.
+
+    `config`: the thresholds it was made with; None: it has none. `pressure`: what it acts on. `gives_way`: whether
+    another row of the same filesystem is waiting for it. `most`: how many objects of each function may be removed now;
+    None: as many as it takes. `moved`: whether a filesystem is no longer where it was. `btrfs`: a path on each btrfs.
+    `parallel`: removals side by side; None: as configured. `while_paused`: a pause does not stop it. `dry_run`: it
+    cannot remove anything, whatever is configured.
+    """
+
+    config: EvictionConfig | None = None
+    pressure: Callable[[], Pressure] = lambda: NO_PRESSURE
+    gives_way: Callable[[], bool] = lambda: False
+    most: Callable[[], int | None] = lambda: None
+    moved: Callable[[], bool] = lambda: False
+    btrfs: Sequence[str] = ()
+    parallel: int | None = None
+    while_paused: bool = False
+    dry_run: bool = False
 
 
 class OnePass:
@@ -101,8 +131,17 @@ class OnePass:
         self._crossed = trigger is not Trigger.LEAD
         found = (identity for identity, _ in observations.filesystems.values() if identity.type == "btrfs")
         btrfs = tuple({each.device_id: each.path for each in found}.values())
-        most, parallel = (lambda: None if self._crossed else 1), 1 if self._of_store else None
-        self._context = responder.context(self.pressure, gives_way, most, btrfs, parallel)
+        scope = PassScope(
+            config=self._config,
+            pressure=self.pressure,
+            gives_way=gives_way,
+            most=lambda: None if self._crossed else 1,
+            moved=self._moved,
+            btrfs=btrfs,
+            parallel=1 if self._of_store else None,
+            while_paused=request.now,
+        )
+        self._context = responder.context(scope)
         self._executor = self._context.executor
 
     @property
@@ -153,18 +192,25 @@ class OnePass:
                 results[entry.name] = ReclaimResult(entry.name, skipped=why_not)
                 continue
             call = calls[entry.name] = calls.get(entry.name) or self._call(entry)
-            results[entry.name] = call.run(self._measure(entry))
-            if not self._executor.dry_run:
+            result = results[entry.name] = call.run(self._measure(entry))
+            if result.outcomes and not self._executor.dry_run:
                 cooldown_seconds = self._responder.functions[entry.name].cooldown_seconds
                 self._responder.cooling_until[entry.name] = self._clock.monotonic() + cooldown_seconds
             # a function that waits for a lower mark is relieved at that mark, but the thresholds may not be
-            if entry.stops and not entry.waits and call.result.relieved:
+            if (entry.stops and not entry.waits and result.relieved) or self._executor.braked is not None:
                 break
         else:
-            may = self._crossed and not self._of_store  # a limit is worth no image that does not come back
-            for entry in (each for each in self._entries if may and each.name in calls):
-                results[entry.name] = calls[entry.name].run(self._measure(entry), last_resort=True)
+            if self._last_resort_allowed(results.values()):
+                for entry in (each for each in self._entries if each.name in calls):
+                    results[entry.name] = calls[entry.name].run(self._measure(entry), last_resort=True)
         return tuple(results.values())
+
+    def _last_resort_allowed(self, results: Iterable[ReclaimResult]) -> bool:
+        """Whether nothing else is left that could still be enough. A limit for images is worth no image that does not
+        come back."""
+        if self._of_store or not self._crossed or self._executor.removals.begun:
+            return False
+        return all(result.settled for result in results)
 
     def _side_by_side(self) -> dict[str, Call]:
         """If it is urgent: the functions at the start of the row whose objects do not depend on each other, provided
@@ -210,18 +256,25 @@ class OnePass:
             seen = _with_promised(observations, role, promised_bytes)
             unmet = thresholds_met(entry.goal, seen.signals, enforce_min_reclaim=True)
             seconds_left = self._urgency(entry, observations)
+            began_it = () if self._decision.acted_on is None else (self._decision.acted_on,)
             self._crossed = self._crossed or bool(
-                thresholds_met(entry.goal, observations.signals, enforce_min_reclaim=False)
+                thresholds_met(began_it, observations.signals, enforce_min_reclaim=False)
             )
             relieved = not unmet if self._crossed else seconds_left >= self._responder.lead_seconds
             stop = None
-            if entry.stops and _has_stale_reading(entry.goal, observations):
+            if _moved(self._observations, observations):
+                stop = Reason.LAYOUT_CHANGED
+            elif entry.stops and _has_stale_reading(entry.goal, observations):
                 stop = Reason.UNREADABLE  # going on without a reading could remove everything
             elif entry.stops and relieved:
                 stop = Reason.RELIEVED
             return DiskState(usage_of(observations), stop, seconds_left)
 
         return measure
+
+    def _moved(self) -> bool:
+        """Whether a filesystem is no longer where it was when the pass began."""
+        return _moved(self._observations, self._responder.observe())
 
     def _counted(self, entry: Entry, role: FilesystemRole) -> SignalObservations:
         """The observations, once the runtime has counted its images after the last removal on the node, or before that
@@ -308,6 +361,14 @@ def usage_of(observations: SignalObservations) -> Usage:
         sum(stats.free_bytes for stats in by_device.values()),
         sum(stats.inodes_free for stats in by_device.values()),
     )
+
+
+def _moved(before: SignalObservations, now: SignalObservations) -> bool:
+    """Whether the layout, or the device of a filesystem, is another one. What cannot be read has not moved."""
+    if None not in (before.layout, now.layout) and before.layout is not now.layout:
+        return True
+    both = before.filesystems.keys() & now.filesystems.keys()
+    return any(before.filesystems[role][0].device_id != now.filesystems[role][0].device_id for role in both)
 
 
 def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalObservations) -> bool:

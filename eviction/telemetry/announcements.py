@@ -111,15 +111,11 @@ class Announcements(Listener):
             sentence = f"{what}: the runtime has not answered for {format_duration(seconds)}"
             self._throttled_log.warn(sentence, key=f"slow {what}")
 
-    def reloaded(self, need_restart: tuple[str, ...]) -> None:
-        """After a reload. `need_restart`: fields that differ, but that only a restart can change."""
+    def reconfigured(self) -> None:
+        """Another configuration has come into force."""
         if self._node.dry_run:
             self.log.warning(tables.NOTHING_IS_REMOVED)
         self._configuration_examined = False
-        if need_restart:
-            self.log.warning(f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old values")
-        else:
-            self.log.info("the configuration was reloaded")
 
     def defect(self, error: Exception) -> None:
         """An exception was raised in a turn of the loop."""

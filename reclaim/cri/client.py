@@ -39,11 +39,30 @@ from reclaim.cri.convert import (
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.trust import socket_refusal
-from reclaim.types import NEVER, Container, Image, PodSandbox, ReclaimError, RemovalFailed, RuntimeUnavailable
+from reclaim.types import (
+    NEVER,
+    AnsweredWithError,
+    Container,
+    Image,
+    PodSandbox,
+    ReclaimError,
+    RemovalFailed,
+    RuntimeUnavailable,
+)
 
 READ_DEADLINE_SECONDS = 10.0
 STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds a container's grace period
 LONGEST_DETAILS = 1000  # characters of the runtime's error text, which logs and records repeat for each object
+
+# what these say holds for every other object too; any other code is an answer about what was asked
+OF_THE_RUNTIME = (
+    Code.CANCELLED,
+    Code.DEADLINE_EXCEEDED,
+    Code.PERMISSION_DENIED,
+    Code.UNAUTHENTICATED,
+    Code.UNAVAILABLE,
+    Code.UNIMPLEMENTED,
+)
 
 RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
 IMAGE_SERVICE = "/runtime.v1.ImageService/"
@@ -163,7 +182,7 @@ class CriClient:
         if answer is None:
             return None
         if not answer.status.id:
-            raise RuntimeUnavailable(f"{self.endpoint}: PodSandboxStatus was answered without a status")
+            raise AnsweredWithError(f"{self.endpoint}: PodSandboxStatus was answered without a status")
         return pod_sandbox_status_of(answer.status) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
@@ -259,7 +278,7 @@ class CriClient:
     def _read(self, request: Message, answer_type: type[Answer]) -> Answer:
         answer = self._find(request, answer_type)
         if answer is None:
-            raise RuntimeUnavailable(f"{self.endpoint}: {_short(_method(request))} answered NOT_FOUND")
+            raise AnsweredWithError(f"{self.endpoint}: {_short(_method(request))} answered NOT_FOUND")
         return answer
 
     def _find(self, request: Message, answer_type: type[Answer], within_seconds: float = NEVER) -> Answer | None:
@@ -312,9 +331,10 @@ class CriClient:
 
     def _unavailable(self, method: str, error: CallError) -> RuntimeUnavailable:
         words = f"{self.endpoint}: {_sentence(method, error)}"
-        transient, late = error.code is Code.UNAVAILABLE, error.code is Code.DEADLINE_EXCEEDED
-        refused = error.code in (Code.UNKNOWN, Code.INVALID_ARGUMENT)
-        return RuntimeUnavailable(words, transient=transient, late=late, refused=refused)
+        if error.code in OF_THE_RUNTIME:
+            transient, late = error.code is Code.UNAVAILABLE, error.code is Code.DEADLINE_EXCEEDED
+            return RuntimeUnavailable(words, transient=transient, late=late)
+        return AnsweredWithError(words, refused=error.code in (Code.UNKNOWN, Code.INVALID_ARGUMENT))
 
 
 def _sentence(method: str, error: CallError) -> str:

@@ -9,6 +9,9 @@
   (`removals`), and the others go on.
 * Objects that another lane of the node is already removing are left to it.
 * An object counts as removed if it is absent when asked afterwards, whatever the call answered.
+* An error about one object is that object's outcome. Only a runtime that does not answer ends a stage.
+* What must stop a pass (a stop, a pause, another configuration, a filesystem that moved) is asked before each object
+  and once more right before its call; then nothing more is started.
 * A stage that hangs while reading is abandoned (`workers`).
 * A dry run takes the same path minus the one call: promised sizes of what would be removed count as free instead.
 
@@ -26,9 +29,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 
-from reclaim.execution.removals import Removal, Removals, Stage, most_in_flight, remove_one
+from reclaim.execution.removals import Brake, Removal, Removals, Stage, most_in_flight, remove_one
 from reclaim.execution.workers import NoThread, Progress, ReadingHangs
-from reclaim.types import NEVER, DiskState, MeasureDisk, Outcome, Plan, Reason, ReclaimResult, Result, Verdict
+from reclaim.types import (
+    BRAKES,
+    NEVER,
+    DiskState,
+    MeasureDisk,
+    Outcome,
+    Plan,
+    Reason,
+    ReclaimResult,
+    Result,
+    Verdict,
+)
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 PATIENCE_SECONDS = 30.0  # how long to wait for a removal that was sent; kubelet: 2 minutes (runtimeRequestTimeout)
@@ -36,7 +50,7 @@ URGENT_PATIENCE_SECONDS = 5.0  # the same if it is urgent
 LOOK_SECONDS = 0.25  # how often to measure while waiting for removals: it may have become urgent
 STILL_SECONDS = 0.25  # late space: after this long without a rise, nothing more is coming for now
 SETTLE_SECONDS = 5.0  # wait no longer than this: something else may keep freeing space
-VAIN_WAITS = 2  # in a row: then assume the runtime frees before it answers, as containerd does except 2.0.0-4
+VAIN_WAITS = 2  # in a row: then this pass assumes that the runtime frees before it answers
 FIRST_SECONDS = 1.0  # assumed duration of a removal on a disk under full write load, until one is known
 REMEMBERED = 8  # removals whose durations count
 BTRFS_IOC_START_SYNC, BTRFS_IOC_WAIT_SYNC = 0x8008_9418, 0x4008_9416  # <linux/btrfs.h>
@@ -44,11 +58,10 @@ TURNS = 8  # side by side, one removal in this many promises no size: 500 dead c
 
 
 class Experience:
-    """What the removals on one node have shown, for objects whose size the runtime promises. Thread-safe."""
+    """How long the removals on one node have taken, for objects whose size the runtime promises. Thread-safe."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)
-        self._in_vain = 0
 
     def removed(self, seconds: float) -> None:
         """Records how long one removal took."""
@@ -58,15 +71,6 @@ class Experience:
     def seconds(self) -> float:
         """How long removals have lately taken: the slowest of the last few, capped at how long one is waited for."""
         return min(max(self._seconds, default=FIRST_SECONDS), URGENT_PATIENCE_SECONDS)
-
-    @property
-    def frees_late(self) -> bool:
-        """Whether to wait when less arrived than was promised: yes, until that was in vain twice in a row."""
-        return self._in_vain < VAIN_WAITS
-
-    def waited(self, *, came: bool) -> None:
-        """Records whether space arrived late."""
-        self._in_vain = 0 if came else self._in_vain + 1
 
 
 @dataclass(slots=True)
@@ -113,8 +117,10 @@ class Executor:
     `btrfs`: a path on each btrfs of the node, which commits what was removed before a removal counts as ended: by
     itself it does so every 30 s, and shows until then that nothing was freed. `most`: how many removals of each stage
     may be begun; None: as many as needed. `gives_way`: whether another row of the same filesystem is waiting for this
-    pass; a removal with its own patience, such as a program, is then parked at once. `progress`: marked whenever a
-    removal ends. `planned`: what a dry run would have removed so far. `began_at`: when the executor was created.
+    pass; a removal with its own patience, such as a program, is then parked at once. `brake`: a pause, or another
+    configuration; it does not wait. `moved`: whether a filesystem of the pass is no longer where it was; it reads.
+    `progress`: marked whenever a removal ends. `planned`: what a dry run would have removed so far. `began_at`: when
+    the executor was created. `vain_waits`: how often in a row it waited for late space that did not come.
     """
 
     removals: Removals
@@ -125,6 +131,8 @@ class Executor:
     btrfs: Sequence[str] = ()
     most: Callable[[], int | None] = lambda: None
     gives_way: Callable[[], bool] = lambda: False
+    brake: Brake = lambda: None
+    moved: Callable[[], bool] = lambda: False
     experience: Experience = field(default_factory=Experience)
     planned: tuple[Verdict, ...] = field(default=(), init=False)
 
@@ -133,6 +141,15 @@ class Executor:
         self.parallel = 1 if self.dry_run else max(self.parallel, 1)
         self.began_at = self.clock.monotonic()
         self.progress = Progress(self.clock)
+        self.vain_waits = 0
+
+    @property
+    def braked(self) -> Reason | None:
+        """Why nothing more is begun, whatever the disk says; None if it may go on. A pause and another configuration do
+        not stop a dry run."""
+        if self.stopping.is_set():
+            return Reason.STOPPING
+        return None if self.dry_run else self.brake()
 
     def plan(self, what: str, stage: Stage) -> Work | None:
         """Has a stage plan. None: there is nothing to plan. Raises ReclaimError if it cannot plan, or hangs."""
@@ -223,6 +240,8 @@ class _Execution:
                 disk = self._now()
             elif outcome.result in (None, Result.IN_USE):
                 self._work_of[outcome.verdict.id].kept.append(outcome)
+                if outcome.verdict.reason in BRAKES:
+                    disk = self._now()
             else:
                 disk = before = self._after(outcome, before)
         order = {object_id: number for number, object_id in enumerate(self._work_of)}
@@ -231,7 +250,7 @@ class _Execution:
                 disk = self._late_space(disk)
             each.outcomes.sort(key=lambda outcome: order[outcome.verdict.id])
             each.keep(each.pending, self._why_stopped(disk))
-            each.relieved, each.error = disk.stop is not None, self._error
+            each.relieved, each.error = self._executor.braked is not None or disk.stop is not None, self._error
 
     def _now(self) -> DiskState:
         return self._measure(self._assumed)
@@ -241,7 +260,7 @@ class _Execution:
         objects promise a size get most of the turns: an object that promises nothing may free nothing, or much."""
         executor, most = self._executor, self._executor.most()
         left = [work for work in self._works if work.pending and (most is None or work.begun < most)]
-        if not left or executor.stopping.is_set() or self._error or disk.stop is not None:
+        if not left or executor.braked is not None or self._error or disk.stop is not None:
             return None
         if executor.removals.stuck and not executor.dry_run:
             self._error = executor.removals.stuck_sentence
@@ -267,10 +286,13 @@ class _Execution:
         removal that ends makes room."""
         verdict, executor = work.pending[0], self._executor
 
-        def remove(may_send: Callable[[], bool]) -> Outcome:
+        def remove(brake: Brake) -> Outcome:
+            def last_brake() -> Reason | None:
+                return Reason.LAYOUT_CHANGED if executor.moved() else brake()
+
             try:
                 outcome = remove_one(
-                    verdict, work.stage, self._clock, executor.stopping, dry_run=executor.dry_run, may_send=may_send
+                    verdict, work.stage, self._clock, executor.stopping, dry_run=executor.dry_run, brake=last_brake
                 )
                 if outcome.result is Result.REMOVED:
                     for path in executor.btrfs:
@@ -282,7 +304,8 @@ class _Execution:
             return outcome
 
         try:
-            removal = executor.removals.begin(verdict, remove, lambda *ended: self._ended.put(ended))
+            ended = lambda *which: self._ended.put(which)  # noqa: E731 # of whatever this execution waits for
+            removal = executor.removals.begin(verdict, remove, ended, executor.brake)
         except NoThread as error:
             self._error = "" if self.in_flight else str(error)
             return False
@@ -318,8 +341,8 @@ class _Execution:
 
     def _after(self, outcome: Outcome, before: DiskState) -> DiskState:
         """Records what one removal has freed; returns the disk as it is now."""
-        experience, promised = self._executor.experience, outcome.verdict.promised_bytes
-        self._executor.progress.mark()
+        executor, promised = self._executor, outcome.verdict.promised_bytes
+        executor.progress.mark()
         if outcome.result is Result.PLANNED:
             self._assumed += promised
         elif outcome.result is Result.UNANSWERED:
@@ -327,13 +350,13 @@ class _Execution:
         disk = self._now()
         if outcome.result is Result.REMOVED:  # otherwise it was freed by something else
             gained, inodes = disk.gained_since(before)
-            if disk.usage is not None and gained * 2 < promised and experience.frees_late:
+            if disk.usage is not None and gained * 2 < promised and executor.vain_waits < VAIN_WAITS:
                 disk, at_once = self._late_space(disk), gained
                 gained, inodes = disk.gained_since(before)
-                experience.waited(came=gained > at_once)
+                executor.vain_waits = 0 if gained > at_once else executor.vain_waits + 1
             outcome = replace(outcome, freed_bytes=max(gained, 0), freed_inodes=max(inodes, 0))
             if outcome.verdict.size_bytes:
-                experience.removed(outcome.duration_seconds)
+                executor.experience.removed(outcome.duration_seconds)
         self._work_of[outcome.verdict.id].outcomes.append(outcome)
         return disk
 
@@ -344,8 +367,8 @@ class _Execution:
         return self._executor.settle(lambda _: self._now())
 
     def _why_stopped(self, disk: DiskState) -> Reason:
-        if self._executor.stopping.is_set():
-            return Reason.STOPPING
+        if (braked := self._executor.braked) is not None:
+            return braked
         if self._executor.removals.stuck and self._error:
             return Reason.RUNTIME_STUCK
         if self._error:

@@ -8,7 +8,8 @@ are sent.
 * The last look reads the directories of pods once more, right before the call, for every object: if a pod has begun
   since the evidence was read, the evidence no longer counts and the object is checked again. Nothing is sent any other
   way.
-* `remove` is the one call.
+* `remove` is the one call. Nothing stops it once it is sent, so what must stop it is asked right before it: a stop, a
+  pause, another configuration, a filesystem that is no longer where it was (`Brake`).
 * `present` asks whether the object still exists: a call that failed may have removed it, and one that succeeded may not
   have.
 
@@ -29,11 +30,23 @@ from typing import Protocol
 
 from reclaim.execution.workers import HANGS_SECONDS, ReadingsInTime, Workers
 from reclaim.services import Listener
-from reclaim.types import Outcome, Plan, Reason, ReclaimError, Result, RuntimeUnavailable, Verdict
+from reclaim.types import (
+    AnsweredWithError,
+    Outcome,
+    Plan,
+    Reason,
+    ReclaimError,
+    Result,
+    RuntimeUnavailable,
+    Verdict,
+)
 from signals.clock import Clock
 
 STATUS_FRESH_SECONDS = 0.05  # how old an object's status may be when its removal is sent
 CHECK_ATTEMPTS = 5
+
+Brake = Callable[[], Reason | None]
+"""Why nothing may be sent now; None if it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +111,13 @@ def remove_one(
     stopping: threading.Event,
     *,
     dry_run: bool,
-    may_send: Callable[[], bool],
+    brake: Brake,
 ) -> Outcome:
     """Removes one object: check, last look, one call, and the question whether it is gone. A dry run leaves out the
     call.
 
-    `may_send`: called right before the call; if it returns False, because of a stop or because the pass no longer
-    waits, the object is kept. Never raises because of what the runtime or the filesystem does.
+    `brake`: asked right before the call. An answer that is an error fails this object alone; only a silent runtime
+    leaves it UNANSWERED. Never raises because of what the runtime or the filesystem does.
     """
     started = clock.monotonic()
 
@@ -113,6 +126,8 @@ def remove_one(
 
     try:
         refused = _refusal(verdict, stage, clock, stopping)
+    except AnsweredWithError as error:
+        return outcome(Result.FAILED, str(error))
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, str(error))
     if refused is not None:
@@ -120,8 +135,8 @@ def remove_one(
         return replace(outcome(refused.result, refused.error), verdict=kept)
     if dry_run:
         return outcome(Result.PLANNED)
-    if not may_send():
-        return replace(outcome(None), verdict=verdict.kept(Reason.STOPPING))
+    if (why_not := brake()) is not None:
+        return replace(outcome(None), verdict=verdict.kept(why_not))
     failure, was_there = "", True
     try:
         was_there = stage.remove(verdict)
@@ -130,6 +145,8 @@ def remove_one(
     try:
         if stage.present(verdict):
             return outcome(Result.FAILED, failure or "the runtime reported success but still has it")
+    except AnsweredWithError as error:
+        return outcome(Result.FAILED, failure or f"whether it is gone is not known: {error}")
     except RuntimeUnavailable as error:
         return outcome(Result.UNANSWERED, failure or str(error))
     return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
@@ -224,17 +241,22 @@ class Removals:
     def begin(
         self,
         verdict: Verdict,
-        remove: Callable[[Callable[[], bool]], Outcome],
+        remove: Callable[[Brake], Outcome],
         ended: Callable[[Removal, Outcome], None],
+        brake: Brake = lambda: None,
     ) -> Removal:
-        """Calls `remove` on a thread, passing it a function that tells whether its call may be sent. Once the thread is
-        free again, it calls `ended`, unless the removal was parked in the meantime. Raises NoThread, and then nothing
-        has begun."""
+        """Calls `remove` on a thread, passing it what it has to ask right before its call. Once the thread is free
+        again, it calls `ended`, unless the removal was parked in the meantime. Raises NoThread, and then nothing has
+        begun.
+
+        `brake`: of its pass. It is asked under the lock that marks the removal as sent, so it does not wait: what it
+        reads is in force for every removal that is not `sent` yet.
+        """
         removal = Removal(verdict, self.clock.monotonic())
         awaited: list[Outcome] = []
 
         def run() -> None:
-            outcome = remove(lambda: self._may_send(removal))
+            outcome = remove(lambda: self._why_not_send(removal, brake))
             if self.end(removal, outcome):
                 awaited.append(outcome)
 
@@ -251,13 +273,15 @@ class Removals:
             raise
         return removal
 
-    def _may_send(self, removal: Removal) -> bool:
-        """Right before its call: False if a stop came or it was parked in the meantime, so that it must not be sent."""
+    def _why_not_send(self, removal: Removal, brake: Brake) -> Reason | None:
+        """Right before its call: why it must not be sent; None marks it as sent."""
         with self._condition:
             if removal.parked or self.stopping.is_set():
-                return False
-            removal.sent = self.clock.monotonic()
-            return True
+                return Reason.STOPPING
+            why_not = brake()
+            if why_not is None:
+                removal.sent = self.clock.monotonic()
+            return why_not
 
     def end(self, removal: Removal, outcome: Outcome) -> bool:
         """The removal has ended. Returns whether its pass still waits for it; if not, the listener is notified.

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from eviction.node.one_pass import Request
+from eviction.node.one_pass import PassScope, Request
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
 from reclaim.functions import FUNCTIONS, garbage_collect_containers
@@ -79,7 +79,7 @@ class Passes:
         results: list[ReclaimResult] = []
 
         def collect() -> None:
-            context = node.context(parallel=1)
+            context = node.context(PassScope(parallel=1))
             if images:
                 exact = world.extent is Extent.ALL
                 results.append(garbage_collect_images(context, 0.0, node.image_fs_space, exact=exact)[0])

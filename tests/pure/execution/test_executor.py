@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.execution.executor import Experience, Work
+from reclaim.execution.executor import Executor, Experience, Work
 from reclaim.execution.removals import Refused
 from reclaim.types import Action, DiskState, Kind, Plan, Reason, Result, Verdict
 from tests.pure.store import Disk, Site, plan_of, reasons, results
@@ -210,6 +210,19 @@ def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> N
     assert experience.seconds == 5.0
     experience.removed(0.2)
     assert experience.seconds == 0.3
+
+
+def test_two_images_that_free_nothing_do_not_end_the_waiting_for_late_space_in_the_next_pass() -> None:
+    """Their layers were shared. In the next pass the space of the first image comes 0.1 s late, and is enough."""
+    site = Site(4, wanted_mib=10)
+    site.store.sizes |= {"a": 0, "b": 0}
+    first = site.execute(plan_of({"a": 10 * MIB, "b": 10 * MIB}))
+    assert [outcome.freed_bytes for outcome in first.outcomes] == [0, 0]
+    executor = site.executor
+    site.executor = Executor(executor.removals, parallel=1, experience=executor.experience)
+    site.store.late_seconds = 0.1
+    second = site.execute(plan_of({"c": 10 * MIB, "d": 10 * MIB}))
+    assert ([outcome.freed_bytes for outcome in second.outcomes], reasons(second)) == ([10 * MIB], {"d": "relieved"})
 
 
 def test_side_by_side_one_of_eight_is_of_what_promises_nothing() -> None:

@@ -100,11 +100,16 @@ class Shop:
             self.count,
             functions,
             self.clock,
-            lambda _, gives_way, most, btrfs, parallel: context_of(
+            lambda scope: context_of(
                 runtime,
                 self.clock,
                 executor=Executor(
-                    removals, parallel=parallel or 2, dry_run=self.dry_run, btrfs=btrfs, gives_way=gives_way, most=most
+                    removals,
+                    parallel=scope.parallel or 2,
+                    dry_run=self.dry_run,
+                    btrfs=scope.btrfs,
+                    gives_way=scope.gives_way,
+                    most=scope.most,
                 ),
             ),
             lambda: 0.0,

@@ -120,5 +120,5 @@ def test_a_sandbox_of_which_its_status_says_nothing_is_not_gone(small_node: Smal
     record = relieve(small_node.node(), EVERYTHING)
     assert small_node.removed("sandbox") == []
     (outcome,) = [each for each in record.removals if each.verdict.kind == "sandbox"]
-    assert str(outcome.result) == "unanswered"
+    assert str(outcome.result) == "failed"
     assert "without a status" in outcome.error

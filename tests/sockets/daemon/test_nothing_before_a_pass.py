@@ -21,6 +21,7 @@ import pytest
 from eviction.daemon.manager import Manager
 from eviction.drill.runtime.faults import Hang
 from eviction.node.node import Node
+from eviction.node.one_pass import PassScope
 from eviction.reporting.log import Log
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import GivenUp
@@ -173,10 +174,10 @@ class Asking(Store):
 def test_the_calls_of_others_are_no_progress_of_a_pass(small_node: SmallNode) -> None:
     """A stage that hangs is left behind, and health knows of it, however often somebody else asks the runtime."""
     node = small_node.node()
-    executor = node.context().executor
+    executor = node.context(PassScope()).executor
     before = executor.progress.at
     node.client.version()
-    node.context().executor.plan("another's stage", Asking(node.client.version))
+    node.context(PassScope()).executor.plan("another's stage", Asking(node.client.version))
     assert executor.progress.at == before
     after: list[float] = []
 
@@ -192,7 +193,7 @@ def test_a_call_that_fails_is_progress_too(small_node: SmallNode) -> None:
     """It was answered, with an error."""
     node = small_node.node()
     small_node.server.stop()
-    executor, after = node.context().executor, list[float]()
+    executor, after = node.context(PassScope()).executor, list[float]()
     before = executor.progress.at
 
     def ask() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from eviction.configuration.effective import load
 from eviction.drill.runtime.faults import Fail, Hang
+from eviction.node.one_pass import PassScope
 from eviction.types import Extent
 from reclaim.execution.executor import never_relieved
 from reclaim.functions import FUNCTIONS, Call
@@ -66,7 +67,7 @@ def lists_of_one_collection(small: SmallNode) -> int:
     """How often the containers are listed before the images are."""
     node = small.node(Signal.NODEFS_AVAILABLE, above=1)
     before = small.failpoints.calls["ListContainers"]
-    Call(FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], node.context()).run(never_relieved)
+    Call(FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], node.context(PassScope())).run(never_relieved)
     return small.failpoints.calls["ListContainers"] - before
 
 

@@ -6,12 +6,15 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Hang
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.node.one_pass import Request
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS
 from signals.types import Signal
+from tests.nodes.interrupting_server import InterruptingServer
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.sockets.conftest import SmallNodeFactory
 
 CODES = [grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN]
 
@@ -163,3 +166,57 @@ def test_the_runtime_that_protects_nothing_is_the_one_tested_against(small_node:
     small_node.runtime.remove_container(pb.RemoveContainerRequest(container_id=running))
     assert small_node.containers() == set()
     assert small_node.app_id not in small_node.images()
+
+
+class Refuses:
+    """A `before` that refuses this method about the first object of which it was asked, for ever."""
+
+    def __init__(self, method: str) -> None:
+        self.method, self.refused = method, ""
+
+    def __call__(self, method: str, object_id: str) -> None:
+        if method == self.method:
+            self.refused = self.refused or object_id
+            if object_id == self.refused:
+                raise EmbeddedNodeError("its metadata cannot be told")
+
+
+def refusing(make: SmallNodeFactory, method: str) -> tuple[SmallNode, Refuses]:
+    """A node whose runtime does so."""
+    small = make(server=InterruptingServer)
+    assert isinstance(small.server, InterruptingServer)
+    small.server.before = refuses = Refuses(method)
+    return small, refuses
+
+
+@pytest.mark.parametrize("method", ["ImageStatus", "ContainerStatus", "PodSandboxStatus"])
+def test_an_error_about_one_object_is_the_outcome_of_that_object(
+    make_small_node: SmallNodeFactory, method: str
+) -> None:
+    """The first of its kind is never told. All others go, in the first pass."""
+    small, refuses = refusing(make_small_node, method)
+    images = small.add_images(4)
+    containers = [small.gone_pod(f"gone-{number}") for number in range(4)]
+    record = relieve(small.node(), EVERYTHING)
+    failed = {outcome.verdict.id: outcome for outcome in record.removals if str(outcome.result) == "failed"}
+    assert refuses.refused in failed
+    assert "its metadata cannot be told" in failed[refuses.refused].error
+    assert not record.errors
+    assert set(images) | set(containers) <= {*small.removed(), refuses.refused}
+    assert len(small.removed("sandbox")) == (4 if method == "ImageStatus" else 3)
+
+
+def test_what_a_dead_container_mounts_is_not_waited_for_and_what_a_live_one_mounts_is(
+    make_small_node: SmallNodeFactory,
+) -> None:
+    """If the runtime cannot tell what a container mounts, any image may be one of it; once it has exited, nothing runs
+    with it."""
+    small, refuses = refusing(make_small_node, "ContainerStatus")
+    images = small.add_images(2)
+    container = small.run(small.run_pod("web"))
+    record = relieve(small.node(), IMAGES)
+    assert (small.removed("image"), refuses.refused) == ([], container)
+    assert "its metadata cannot be told" in record.errors[0]
+    small.runtime.exit_container(container, 1)
+    relieve(small.node(), IMAGES)
+    assert small.removed("image") == images

@@ -7,6 +7,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from eviction.daemon.manager import Manager
 from eviction.listener import Listener
 from eviction.record import Pass, Trigger
@@ -19,11 +21,16 @@ from tests.reclaimd_process import came_true
 FILL = float(1 << 30)  # bytes a second: far less time is left than removals take
 
 
-def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_reached(small_node: SmallNode) -> None:
+@pytest.mark.parametrize("soft_above", [None, 20 * MIB], ids=["alone", "a soft mark is met, in its grace period"])
+def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_reached(
+    small_node: SmallNode, soft_above: int | None
+) -> None:
     """At that rate it stays urgent, so every image would be removed if there were no bound."""
     images = small_node.add_images(4)
     small_node.run(small_node.run_pod("web"))
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=-MIB)
+    soft = {} if soft_above is None else {"nodefs.available": str(small_node.available() + soft_above)}
+    grace = dict.fromkeys(soft, "1h")
+    node = small_node.node(Signal.NODEFS_AVAILABLE, -MIB, evictionSoft=soft, evictionSoftGracePeriod=grace)
     node.locate()
     node.responder.synchronize()
     observations, decision = node.responder.synchronize()
@@ -31,7 +38,9 @@ def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_rea
     rates = node.responder.fill_rates
     node.responder.fill_rates = {key: replace(rate, fastest=FILL, steady_rate=FILL) for key, rate in rates.items()}
     config = node.responder.state.config
-    threshold = next(one for one in config.in_layout(observations.layout) if one.signal is Signal.NODEFS_AVAILABLE)
+    threshold = next(
+        one for one in config.in_layout(observations.layout) if one.hard and one.signal is Signal.NODEFS_AVAILABLE
+    )
     led = replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
     record = node.responder.reclaim(observations, led, Trigger.LEAD)
     assert small_node.removed() == images[:1], record.reason

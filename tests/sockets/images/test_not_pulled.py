@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import grpc
 import pytest
 
+from eviction.drill.runtime.faults import Fail, Hang
 from eviction.node.node import Node
 from eviction.node.one_pass import Request
 from eviction.types import Extent
 from reclaim.images.records import ImageRecords
 from reclaim.types import ImageRecord
 from signals.types import Signal
-from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, outcome_of, reason_of, relieve
+from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.sockets.conftest import SmallNodeFactory
 
 WENT = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
 
@@ -86,3 +89,40 @@ def test_a_dry_run_plans_it_last_and_forgets_no_age(small_node: SmallNode) -> No
     assert [outcome.verdict.id for outcome in record.removals] == [first, last, side]
     assert {each: node.records.records[each].first_detected for each in ages} == ages
     assert small_node.removed() == []
+
+
+def test_it_stays_if_the_runtime_was_away_for_a_moment(make_small_node: SmallNodeFactory) -> None:
+    """It is not known that nothing else is enough: other images are still there."""
+    small = make_small_node()
+    first, side, last = small.add_images(3)
+    small.run(small.run_pod("web"))
+    small.failpoints["ImageStatus"] = Fail(grpc.StatusCode.UNAVAILABLE, "restarting", times=1)
+    record = relieve(node_with(small, side, 10 * MIB))
+    assert small.removed() == []
+    assert (reason_of(record, side), WENT in record.reason) == ("not_pulled", False)
+    again = relieve(node_with(small, side, 10 * MIB))
+    assert small.removed() == [first, last, side], again.reason
+
+
+@pytest.mark.parametrize("method", ["ImageStatus", "RemoveImage"])
+def test_it_stays_while_another_image_may_still_go(make_small_node: SmallNodeFactory, method: str) -> None:
+    """The check or the removal of one failed: it is there, and nobody uses it."""
+    small = make_small_node()
+    first, side, last = small.add_images(3)
+    small.run(small.run_pod("web"))
+    small.failpoints[method] = Fail(grpc.StatusCode.UNKNOWN, "the snapshot is busy", times=1)
+    record = relieve(node_with(small, side, 10 * MIB))
+    assert small.removed() == [last]
+    assert (result_of(record, first), reason_of(record, side)) == ("failed", "not_pulled")
+
+
+def test_it_stays_while_a_removal_is_not_answered(small_node: SmallNode) -> None:
+    """It was parked: what it frees may be enough."""
+    first, side, last = small_node.add_images(3)
+    small_node.run(small_node.run_pod("web"))
+    node = node_with(small_node, side, 10 * MIB, removalPatience="1s")
+    small_node.failpoints["RemoveImage"] = Hang(times=1)
+    with small_node.relieving(node) as going:
+        record = going.result()
+        assert small_node.removed() == [last]
+        assert (result_of(record, first), reason_of(record, side)) == ("parked", "not_pulled")

@@ -89,7 +89,7 @@ def test_an_image_pulled_again_after_an_unanswered_question_is_new(small_node: S
     node = small_node.node()
     arm(small_node.failpoints, MethodFault("ImageStatus", Fail(grpc.StatusCode.INTERNAL, times=1), When(from_call=2)))
     record = relieve(node, IMAGES)
-    assert result_of(record, image) == "unanswered"
+    assert result_of(record, image) == "failed"
     assert small_node.removed("image") == [image]
     small_node.add_image("registry.example/old/0:1")
     record = relieve(node, IMAGES)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Hang
+from eviction.drill.runtime.faults import Fail, Hang
 from tests.nodes.small_node import IMAGES, SmallNode, relieve
 
 
@@ -23,6 +24,17 @@ def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(small_node: Sma
     assert small_node.images() == {small_node.pause_id, small_node.app_id}
     assert {outcome.result for outcome in record.removals} == {"removed"}
     assert small_node.failpoints.calls["PodSandboxStatus"] == 1
+
+
+def test_a_sandbox_that_answers_with_an_error_does_not_keep_all_images(small_node: SmallNode) -> None:
+    """Nor does it end the questions about the other sandboxes; it is asked again a minute later."""
+    images = small_node.add_images(3)
+    for number in range(3):
+        small_node.run(small_node.run_pod(f"web-{number}"))
+    small_node.failpoints["PodSandboxStatus"] = Fail(grpc.StatusCode.UNKNOWN, "no sandbox metadata", times=1)
+    relieve(small_node.node(), IMAGES)
+    assert small_node.removed("image") == images
+    assert small_node.failpoints.calls["PodSandboxStatus"] == 3
 
 
 def test_without_a_known_sandbox_image_every_sandbox_has_to_answer(small_node: SmallNode) -> None:

@@ -212,6 +212,22 @@ def test_a_function_rests_after_a_call(small_node: SmallNode) -> None:
     assert "prune was not called: its cooldown lasts another" in again.reason
 
 
+def test_a_function_that_removed_nothing_does_not_rest(small_node: SmallNode) -> None:
+    """Nothing was there when it was called. Something is a moment later, and goes."""
+    files = Files(small_node.disk / "entries")
+    files.write(0)
+    node = small_node.node(
+        Signal.NODEFS_AVAILABLE,
+        40 * MIB,
+        functions=functions(files.function("nodefs", cooldown_seconds=600.0)),
+        reclaimFunctions=[entry(frees="nodefs")],
+        reclaimTable={"nodefs.available": [PRUNE]},
+    )
+    assert relieve(node).removals == ()
+    files.write(2)
+    assert len(relieve(node).removals) == 2
+
+
 def test_rows_that_cannot_relieve_their_signal_are_told(small_node: SmallNode, cache: Path) -> None:
     """A function that frees elsewhere, and a row whose signal has no threshold; what is right is not told."""
     node = small_node.node(

@@ -1,0 +1,44 @@
+"""An embedded server in whose calls a test can do something: change the node in the middle of a pass, or refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from eviction.drill.runtime.server import EmbeddedServer, Method
+
+
+def id_in(request: Any) -> str:
+    """The id of the object that a request is about."""
+    fields = ("image", "container_id", "pod_sandbox_id")
+    found = next((getattr(request, name) for name in fields if hasattr(request, name)), "")
+    return str(getattr(found, "image", found))
+
+
+class InterruptingServer(EmbeddedServer):
+    """Calls `before` with the method and the id that a call is about. An EmbeddedNodeError that it raises is the
+    answer: UNKNOWN."""
+
+    before: Callable[[str, str], object] = staticmethod(lambda *_: None)
+
+    def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
+        def function(runtime: Any, request: Any) -> Any:
+            self.before(method.name, id_in(request))
+            return method.function(runtime, request)
+
+        return super()._handler(method._replace(function=function))
+
+
+class Once:
+    """A `before` that does something in the first call of this method about this object."""
+
+    def __init__(self, method: str, object_id: str, do: Callable[[], object]) -> None:
+        self._wanted: tuple[str, str] | None = (method, object_id)
+        self._do = do
+
+    def __call__(self, method: str, object_id: str) -> None:
+        if (method, object_id) == self._wanted:
+            self._wanted = None
+            self._do()

@@ -1,0 +1,122 @@
+"""What must stop a pass that runs stops it before its next call: a stop, a pause, another configuration or layout.
+
+Each comes at a moment that the runtime chooses: while it removes the first image, or while the second is being checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from eviction.drill.runtime.private_mounts import mount_tmpfs
+from eviction.node.node import Node
+from eviction.node.one_pass import PassScope, Request
+from eviction.types import Extent
+from reclaim.periodic_image_gc import garbage_collect_images
+from signals.types import Signal
+from tests.nodes.interrupting_server import InterruptingServer, Once
+from tests.nodes.small_node import IMAGES, MIB, SmallNode, reason_of, relieve
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.mounts import unmount
+
+
+@pytest.fixture
+def small(make_small_node: SmallNodeFactory) -> SmallNode:
+    """With a runtime that can be interrupted, and a pod that runs."""
+    made = make_small_node(server=InterruptingServer)
+    made.run(made.run_pod("web"))
+    return made
+
+
+def interrupted(small: SmallNode, method: str, image_id: str, meanwhile: Callable[[], object]) -> None:
+    """Has something happen in the middle of the next pass."""
+    assert isinstance(small.server, InterruptingServer)
+    small.server.before = Once(method, image_id, meanwhile)
+
+
+def paused(node: Node) -> None:
+    """An operator pauses removals."""
+    node.pause.begin(600.0)
+
+
+def waiting(node: Node) -> None:
+    """Another configuration was read, and is not in force yet."""
+    node.next_configuration = node.configuration
+
+
+def reconfigured(node: Node) -> None:
+    """It is in force."""
+    node.reconfigure(node.configuration.model_copy(update={"dry_run": True}))
+
+
+def stopped(node: Node) -> None:
+    """The daemon is told to stop."""
+    node.stopping.set()
+
+
+BRAKES: dict[Callable[[Node], None], str] = {
+    paused: "paused",
+    waiting: "reconfigured",
+    reconfigured: "reconfigured",
+    stopped: "stopping",
+}
+
+
+@pytest.mark.parametrize("brake", BRAKES, ids=lambda brake: brake.__name__)
+@pytest.mark.parametrize("method", ["RemoveImage", "ImageStatus"])
+def test_a_pass_that_runs_sends_nothing_more(small: SmallNode, brake: Callable[[Node], None], method: str) -> None:
+    """The removal that was sent ends; everything after it is kept, and the record says why."""
+    images = small.add_images(4)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    interrupted(small, method, images[0 if method == "RemoveImage" else 1], lambda: brake(node))
+    record = relieve(node)
+    assert small.removed() == images[:1]
+    assert {reason_of(record, image) for image in images[1:]} == {BRAKES[brake]}
+    assert str(record.result) == "not_enough"
+
+
+def test_a_request_that_ignores_a_pause_goes_on(small: SmallNode) -> None:
+    """`--now`, also if the pause begins in the middle."""
+    images = small.add_images(4)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    interrupted(small, "RemoveImage", images[0], lambda: paused(node))
+    relieve(node, Request(row=IMAGES.row, extent=Extent.ALL, now=True))
+    assert small.removed() == images
+
+
+def test_a_dry_run_plans_during_a_pause(small: SmallNode) -> None:
+    """It removes nothing anyway."""
+    images = small.add_images(4)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, dry_run=True)
+    paused(node)
+    record = relieve(node, IMAGES)
+    assert [outcome.verdict.id for outcome in record.removals] == images
+
+
+@pytest.mark.parametrize("brake", BRAKES, ids=lambda brake: brake.__name__)
+def test_a_periodic_pass_sends_nothing_more(small: SmallNode, brake: Callable[[Node], None]) -> None:
+    """Of the images whose age is over, and of those for space."""
+    images = small.add_images(4)
+    node = small.node(imageMaximumGCAge="1s", imageMinimumGCAge="0s")
+    node.locate()
+    interrupted(small, "RemoveImage", images[0], lambda: brake(node))
+    result, event = garbage_collect_images(node.context(PassScope(parallel=1)), 0.0, lambda: (MIB, 0))
+    assert small.removed() == images[:1]
+    assert ([outcome.verdict.id for outcome in result.outcomes], event) == (images[:1], None)
+
+
+@pytest.mark.parametrize("extent", ["enough", "all"])
+@pytest.mark.parametrize("method", ["RemoveImage", "ImageStatus"])
+def test_a_mount_that_appears_costs_no_image(small: SmallNode, method: str, extent: str) -> None:
+    """Over the images: what would be removed now frees nothing where the pressure is."""
+    images = small.add_images(8, MIB)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, extent=extent)
+    over = str(small.images_root)
+    interrupted(small, method, images[0 if method == "RemoveImage" else 1], lambda: mount_tmpfs(over, 16 * MIB, 1000))
+    try:
+        record = relieve(node)
+    finally:
+        unmount(over)
+    assert small.removed() == images[:1]
+    assert {reason_of(record, image) for image in images[1:]} == {"layout_changed"}
