@@ -317,7 +317,7 @@ class Manager:
         self._lanes, self._refresher, self._dry_runs = Lanes(lane), lane(), lane()
         self._refresh = Refresh(node, self._announcements, self._threads, lambda: sum(one.begun for one in self._lanes))
         self._asked = False
-        self._in_force = event()  # set when a configuration has come into force
+        self._in_force = threading.Event()  # set when a configuration has come into force
         self._last_observations: SignalObservations | None = None
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
