@@ -43,7 +43,8 @@ def _forgotten(configuration: Configuration) -> str:
 
     clock = SystemClock()
     pause, file = Pause(clock.monotonic, clock.wall), PauseFile(configuration.state_file, clock)
-    if not file.restore(pause) and not pause.until():
+    file.restore(pause)
+    if not pause.until():
         return ""
     pause.end()
     return f"; {file.keep(pause) or f'{file.path} is removed, so its next start is without a pause'}"

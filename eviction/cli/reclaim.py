@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
         node.listeners.add(_Parked(ended))
         if not (options.now or options.dry_run):
-            mention(PauseFile(configuration.state_file, node.clock).restore(node.pause))
+            PauseFile(configuration.state_file, node.clock).restore(node.pause)
         if node.endpoint.found:
             mention(node.endpoint.remark)
         problem, observations, decision = observe(node)

@@ -95,7 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
         hold_off = HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy)
         held_off = lambda: node.pause.why() or hold_off.why()  # noqa: E731 # evaluated at each call
         pause_file = PauseFile(configuration.state_file, node.clock)
-        pause_problem = pause_file.restore(node.pause)
+        pause_file.restore(node.pause, log.info)
         events, finish_events = start_events(configuration, log, node)
         history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
         counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
@@ -124,7 +124,7 @@ def run(arguments: argparse.Namespace) -> int:
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
     thresholds = ", ".join(f"{one.signal} {one.text()}" for one in configuration.thresholds)
     log.info(f"started on {started_on(configuration)}; thresholds: {thresholds}", endpoint=node.endpoint.runtime)
-    for sentence in filter(None, (*warnings_at_start(node), records_problem, pause_problem, problem)):
+    for sentence in filter(None, (*warnings_at_start(node), records_problem, problem)):
         log.warning(sentence)
     history.daemon("started")
     control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)

@@ -4,9 +4,10 @@ file beside `stateFile`.
 * Within one boot the monotonic clock measures what is left, so setting the time of day makes no difference.
 * After a reboot only the time of day tells how long the node was off. It may have been set meanwhile, so there is never
   more left than the length of the pause less the time since the boot (on Linux the monotonic clock begins there).
-* Reading changes nothing and never raises: a file that is missing, that is not a pause of this machine, or that is not
-  trusted means no pause. The file is written when a client begins or ends a pause, never on the path from the start to
-  a removal.
+* Reading changes nothing and never raises. A file that is missing, or that is of another machine, means no pause.
+* A file that cannot be read within a second, is not trusted or is no pause may be one, so it counts as one: until it
+  can be read, as a thread looks again every few seconds, until `resume`, or for the longest pause.
+* The file is written when a client begins or ends a pause, never on the path from the start to a removal.
 * A disk that does not answer holds a client up for a second; whatever it does later, the file ends up with the latest
   pause.
 
@@ -15,8 +16,11 @@ What a pause is, is in `node.hold_off`.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
@@ -29,6 +33,7 @@ from signals.clock import Clock
 
 LARGEST_BYTES = 4096
 ANSWER_SECONDS = 1.0  # less than a client waits for its answer
+AGAIN_SECONDS = 5.0  # between two looks at a file that cannot be read
 
 
 class Kept(Model):
@@ -48,14 +53,17 @@ def pause_json(seconds: float, begun: Moment) -> bytes:
 
 
 def left_seconds(text: bytes, now: Moment) -> float:
-    """How much longer the pause lasts, 0 if it is over; never longer than its length. Raises ValueError, whatever the
-    bytes are, with the end of a sentence."""
+    """How much longer the pause lasts, 0 if it is over or of another machine; never longer than its length. Raises
+    ValueError, whatever the bytes are, with the end of a sentence."""
     try:
         kept = Kept.model_validate_json(text)
     except ValidationError:
         raise ValueError("it is not a pause of this version of reclaimd") from None
     begun = kept.begun
-    begun.check_machine(now)
+    try:
+        begun.check_machine(now)
+    except ValueError:  # a cloned disk image carries it
+        return 0.0
     passed = now.monotonic - begun.monotonic if begun.same_boot(now) else max(now.wall - begun.wall, now.monotonic)
     return max(kept.seconds - max(passed, 0.0), 0.0)
 
@@ -72,21 +80,42 @@ class PauseFile:
         self._lock = threading.Lock()
         self._latest: bytes | None = None  # what the file should hold; None: there should be none
 
-    def restore(self, pause: Pause) -> str:
-        """Continues the saved pause if it is not over. Returns why what is there cannot be used, in a sentence, else an
-        empty string."""
+    def restore(
+        self, pause: Pause, known: Callable[[str], None] = lambda _: None, again_seconds: float = AGAIN_SECONDS
+    ) -> None:
+        """Continues the saved pause if it is not over. If that cannot be read within a second, nothing may be removed
+        until a thread, which looks every `again_seconds`, has read it; `known`: told then, in a sentence."""
         if not self.path:
-            return ""
+            return
         try:
-            left = left_seconds(in_time(lambda: self._file.read(LARGEST_BYTES), ANSWER_SECONDS), self._now())
-        except FileNotFoundError:
-            return ""
+            left = in_time(self._left_seconds, ANSWER_SECONDS)
         except (OSError, ValueError) as error:
-            problem = f"{self.path} cannot be used: {reason_of(error)} (reclaimd resume removes it)"
-            return f"whether a pause is in force is not known: {problem}"
-        if left > 0:
-            pause.begin(left)
-        return ""
+            pause.begin(LONGEST_PAUSE_SECONDS, unknown=f"{self.path} cannot be used: {reason_of(error)}")
+        else:
+            if left > 0:
+                pause.begin(left)
+            return
+
+        def look_again() -> None:
+            while pause.unknown:
+                time.sleep(again_seconds)
+                with suppress(OSError, ValueError):
+                    if pause.become_known(self._left_seconds()):
+                        known(f"{self.path} can be read again: {pause.why() or 'there is no pause'}")
+
+        with suppress(NoThread):  # then resume ends it, or time
+            Workers("the pause", 1).run(look_again)
+
+    def _left_seconds(self) -> float:
+        """How much longer the saved pause lasts, 0 without one. Raises OSError and ValueError; may hang."""
+        try:
+            return left_seconds(self._file.read(LARGEST_BYTES), self._now())
+        except FileNotFoundError:
+            return 0.0
+        except NotADirectoryError:
+            if os.path.islink(os.path.dirname(self.path)):  # what it leads to may have one
+                raise
+            return 0.0
 
     def keep(self, pause: Pause) -> str:
         """Saves the pause as it is now, or removes the file if there is no pause. Returns why that failed and what

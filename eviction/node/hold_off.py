@@ -60,7 +60,8 @@ class HoldOff:
 
 
 class Pause:
-    """Nothing is removed until a time that an operator has set. Any thread may call. Times are in seconds of one clock.
+    """Nothing is removed until a time that an operator has set, or while it is not known whether one was set. Any
+    thread may call. Times are in seconds of one clock.
 
     `wall`: the time of day, for people.
     """
@@ -68,14 +69,33 @@ class Pause:
     def __init__(self, now: Callable[[], float], wall: Callable[[], float]):
         self._now = now
         self._wall = wall
+        self._lock = threading.Lock()
         self._until = float("-inf")
+        self._unknown = ""  # why it is not known whether a pause is in force; empty: it is
 
-    def begin(self, seconds: float) -> None:
-        """Pauses for this long from now, at most `LONGEST_PAUSE_SECONDS`; replaces an earlier pause."""
-        self._until = self._now() + min(seconds, LONGEST_PAUSE_SECONDS)
+    def begin(self, seconds: float, *, unknown: str = "") -> None:
+        """Pauses for this long from now, at most `LONGEST_PAUSE_SECONDS`; replaces an earlier pause. `unknown`: why it
+        is not known whether one is in force, as a clause: then it lasts until `become_known`."""
+        with self._lock:
+            self._until, self._unknown = self._now() + min(seconds, LONGEST_PAUSE_SECONDS), unknown
 
     def end(self) -> None:
-        self._until = float("-inf")
+        with self._lock:
+            self._until, self._unknown = float("-inf"), ""
+
+    def become_known(self, seconds: float) -> bool:
+        """The pause lasts so much longer, 0 if there is none. Returns False, without effect, if somebody has begun or
+        ended one since it was unknown."""
+        with self._lock:
+            was_unknown = self.unknown
+            if was_unknown:
+                self._until, self._unknown = self._now() + seconds if seconds else float("-inf"), ""
+            return was_unknown
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it lasts only because it is not known whether a pause is in force."""
+        return bool(self._unknown) and self.left_seconds > 0
 
     @property
     def left_seconds(self) -> float:
@@ -89,8 +109,9 @@ class Pause:
 
     def why(self) -> str | None:
         """Why nothing may be removed, in a sentence; None if it may."""
-        until = self.until()
-        return f"paused until {until} (reclaimd resume ends it)" if until else None
+        until, unknown = self.until(), self._unknown
+        because = f", as whether a pause is in force is not known: {unknown}" if unknown else ""
+        return f"paused until {until}{because} (reclaimd resume ends it)" if until else None
 
 
 def kubelet_is_healthy(where: Where | None) -> bool:

@@ -11,7 +11,7 @@ from tests.faults.matrix.rows import Row
 from tests.faults.matrix.table import REMOVALS
 from tests.sockets.mounts import need_mounts
 
-READ = ("runtime-socket", "statvfs", "state-file", "history-file", "kubelet-directories")
+READ = ("runtime-socket", "statvfs", "state-file", "pause-file", "history-file", "kubelet-directories")
 
 
 @pytest.mark.parametrize("row", rows_of((*REMOVALS, *READ)))

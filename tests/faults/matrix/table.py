@@ -97,8 +97,9 @@ IN_SUITE = frozenset(
         "ListContainerStats-hangs",
         "log-hangs",
         "log-comes-back",
-        "state-file-hangs-at-start",
         "state-file-wrong",
+        "pause-file-hangs",
+        "pause-file-wrong",
         "history-file-hangs-at-start",
         "history-file-wrong",
         "control-socket-hangs",
@@ -173,6 +174,8 @@ _NO_READING = Relief(When.NOT_EXPECTED, reason="nothing is removed while the dis
 _NO_RUNTIME = Relief(When.NOT_EXPECTED, reason="nothing can be removed without the runtime")
 _SLOW_DISK = Relief(When.GOES_ON, 8.0, reason="each access takes longer, and there are many")
 _SLOW_KUBELET = Relief(When.GOES_ON, 5.0, reason="the kubelet is given 2 s, and then not asked for 10 s")
+_NO_PAUSE_KNOWN = Relief(When.NOT_EXPECTED, reason="nothing is removed while a pause may be in force")
+_PAUSE_KNOWN = Relief(When.COMES_BACK, 7.0, reason="a pause that cannot be read is looked at again every 5 s")
 _LARGE = Relief(When.GOES_ON, 8.0, reason="lists of many MiB are read again and again")
 
 
@@ -206,8 +209,13 @@ def _of_what_it_reads() -> Iterator[Row]:
     for file in ("state-file", "history-file"):
         for fault in Fault:
             yield Row(file, fault, GOES_ON)
-        yield Row(file, Fault.HANGS, GOES_ON, variant="at-start")
         yield Row(file, Fault.WRONG, GOES_ON, variant="directory")
+    yield Row("history-file", Fault.HANGS, GOES_ON, variant="at-start")
+    yield Row("pause-file", Fault.HANGS, _NO_PAUSE_KNOWN)
+    yield Row("pause-file", Fault.SLOW, _SLOW_DISK)
+    yield Row("pause-file", Fault.WRONG, _PAUSE_KNOWN)
+    yield Row("pause-file", Fault.WRONG, _PAUSE_KNOWN, variant="directory")
+    yield Row("pause-file", Fault.COMES_BACK, _PAUSE_KNOWN)
     for fault in Fault:
         yield Row("kubelet-directories", fault, _SLOW_DISK if fault is Fault.SLOW else GOES_ON)
     yield Row("kubelet-directories", Fault.WRONG, GOES_ON, variant="replaced")
@@ -240,6 +248,8 @@ IMPOSSIBLE: dict[tuple[str, Fault], str] = {
     ("message-memory", Fault.HANGS): "mmap(2) answers at once; to be killed for its page faults is test_death's",
     ("message-memory", Fault.SLOW): "memory that is slow (swap) makes everything slow, not the message",
     ("runtime-socket", Fault.SLOW): "slow to accept is test_slow_to_accept's; slow to answer is a row of each method",
+    ("pause-file", Fault.ABSENT_AT_START): "without a pause there is no file: every other row",
+    ("pause-file", Fault.ABSENT): "it is read at the start",
     ("metrics-port", Fault.ABSENT): "nobody takes away a port that is bound",
 }
 """Cells that cannot exist, and why."""
@@ -253,6 +263,7 @@ RESOURCES = (
     *NEEDED_FOR,
     "log",
     "state-file",
+    "pause-file",
     "history-file",
     "control-socket",
     "metrics-port",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from eviction.control.pause import LARGEST_BYTES, PauseFile, left_seconds, pause
 from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
 from eviction.node.state_file import Moment
 from tests.pure.values import SteppedClock
+from tests.reclaimd_process import came_true
 
 HOUR = 3600.0
 BEGUN = Moment(monotonic=1000.0, wall=1_800_000_000.0, boot_id="boot-1", machine_id="machine")
 KEPT = pause_json(HOUR, BEGUN)
-RESUME = " (reclaimd resume removes it)"
 
 
 def moment(passed: float, wall_set_by: float = 0.0) -> Moment:
@@ -75,15 +76,20 @@ NONE = [
     changed(seconds=0), changed(seconds=-1), changed(seconds=True), changed(seconds="1h"), changed(seconds=None),
     changed(seconds=LONGEST_PAUSE_SECONDS + 1), changed(seconds=float("inf")), changed(seconds=float("nan")),
     changed(seconds=10**400), begun(wall=float("nan")), begun(wall=10**400), begun(monotonic="now"),
-    begun(monotonic=float("-inf")), begun(boot_id=5), begun(machine_id=None), begun(machine_id="another"),
+    begun(monotonic=float("-inf")), begun(boot_id=5), begun(machine_id=None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", NONE)
 def test_what_is_no_pause_is_refused_in_words(text: bytes) -> None:
-    """Torn, foreign, oversized, of another version or machine, or with times that cannot be."""
-    with pytest.raises(ValueError, match=r"^it is (not a pause|of another)"):
+    """Torn, foreign, oversized, of another version, or with times that cannot be."""
+    with pytest.raises(ValueError, match=r"^it is not a pause"):
         left_seconds(text, moment(0.0))
+
+
+def test_a_pause_of_another_machine_is_none() -> None:
+    """A cloned disk image carries it."""
+    assert left_seconds(begun(machine_id="another"), moment(0.0)) == 0.0
 
 
 @given(st.binary(max_size=200) | st.recursive(
@@ -107,12 +113,21 @@ class Node:
         self.state = state
         self.boot_id = "boot-1"
         self.path = Path(f"{state}.pause")
+        self.told: list[str] = []
 
-    def started(self) -> tuple[Pause, PauseFile, str]:
-        """The pause of a daemon that starts now, its file, and what it says of what is there."""
+    def started(self) -> tuple[Pause, PauseFile]:
+        """The pause of a daemon that starts now, and its file. A file that cannot be read is looked at again at once;
+        what is said then is in `told`."""
         pause = Pause(self.clock.monotonic, self.clock.wall)
         file = PauseFile(str(self.state), self.clock, self.boot_id, "machine")
-        return pause, file, file.restore(pause)
+        file.restore(pause, self.told.append, again_seconds=0.01)
+        return pause, file
+
+    def unknown(self, why: str) -> str:
+        """What is said for the longest pause from now, while the file cannot be used."""
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.clock.wall() + LONGEST_PAUSE_SECONDS))
+        because = f"as whether a pause is in force is not known: {self.path} cannot be used: {why}"
+        return f"paused until {until}, {because} (reclaimd resume ends it)"
 
 
 @pytest.fixture
@@ -123,24 +138,24 @@ def node(tmp_path: Path) -> Node:
 
 def test_a_pause_outlives_the_daemon_and_ends_in_time(node: Node) -> None:
     """Ten minutes; the daemon is started again after four; the end is the same. Nobody else may read or write it."""
-    pause, file, _ = node.started()
+    pause, file = node.started()
     pause.begin(600.0)
     until = pause.until()
     assert file.keep(pause) == ""
     assert node.path.stat().st_mode & 0o777 == 0o600
     node.clock.step(240.0)
-    again, _, problem = node.started()
-    assert (again.left_seconds, again.until(), problem) == (360.0, until, "")
+    again, _ = node.started()
+    assert (again.left_seconds, again.until()) == (360.0, until)
     node.clock.step(360.0)
     assert node.started()[0].why() is None
 
 
 def test_a_pause_that_is_ended_does_not_come_back(node: Node) -> None:
     """The file is gone."""
-    pause, file, _ = node.started()
+    pause, file = node.started()
     pause.begin(600.0)
     file.keep(pause)
-    again, file, _ = node.started()
+    again, file = node.started()
     again.end()
     assert (file.keep(again), list(node.path.parent.iterdir())) == ("", [])
     assert node.started()[0].why() is None
@@ -148,17 +163,17 @@ def test_a_pause_that_is_ended_does_not_come_back(node: Node) -> None:
 
 def test_a_start_without_a_pause_creates_nothing(node: Node) -> None:
     """Nor does its end: not even the directory."""
-    pause, file, problem = node.started()
+    pause, file = node.started()
     file.finish(pause)
-    assert (problem, node.path.parent.exists()) == ("", False)
+    assert (pause.why(), node.path.parent.exists()) == (None, False)
 
 
 def test_a_daemon_that_ends_takes_a_pause_that_is_over_along(node: Node) -> None:
     """A time of day that is set back after a reboot could bring it to life; one that lasts stays."""
-    pause, file, _ = node.started()
+    pause, file = node.started()
     pause.begin(600.0)
     file.keep(pause)
-    again, file, _ = node.started()
+    again, file = node.started()
     file.finish(again)
     assert node.path.exists()
     node.clock.step(600.0)
@@ -172,19 +187,19 @@ def test_without_a_state_file_the_client_is_told(tmp_path: Path, monkeypatch: py
     clock = SteppedClock()
     pause, file = Pause(clock.monotonic, clock.wall), PauseFile("", clock)
     pause.begin(600.0)
-    assert (file.restore(pause), file.keep(pause)) == (
-        "",
-        "a restart of the daemon ends the pause, as stateFile is empty",
-    )
+    file.restore(pause)
+    assert pause.left_seconds == 600.0
+    assert file.keep(pause) == "a restart of the daemon ends the pause, as stateFile is empty"
     pause.end()
     assert (file.keep(pause), list(tmp_path.iterdir())) == ("", [])
 
 
 def test_a_file_that_cannot_be_written_or_removed_is_a_sentence(node: Node) -> None:
-    """A file where the directory should be; a directory where the file should be. The pause holds all the same."""
+    """A file where the directory should be, in which no pause can be; a directory where the file should be. The pause
+    holds all the same."""
     node.state.parent.write_text("")
-    pause, file, problem = node.started()
-    assert problem == f"whether a pause is in force is not known: {node.path} cannot be used: Not a directory{RESUME}"
+    pause, file = node.started()
+    assert pause.why() is None
     pause.begin(600.0)
     assert file.keep(pause).startswith(f"a restart of the daemon ends the pause: {node.path} cannot be written: ")
     assert pause.left_seconds == 600.0
@@ -197,38 +212,90 @@ def test_a_file_that_cannot_be_written_or_removed_is_a_sentence(node: Node) -> N
 
 
 @pytest.mark.parametrize("text", [b"", b"{", KEPT[:-9], b"x" * 1_000_000])
-def test_what_lies_in_its_place_is_named_and_replaced_by_the_next_pause(node: Node, text: bytes) -> None:
-    """The daemon starts without a pause, and leaves it alone until somebody begins or ends one."""
+def test_what_lies_in_its_place_may_be_a_pause_until_the_next_one(node: Node, text: bytes) -> None:
+    """Nothing is removed, for a day at most; it is left alone until somebody begins or ends a pause."""
     node.path.parent.mkdir()
     node.path.write_bytes(text)
-    pause, file, problem = node.started()
-    assert problem.startswith(f"whether a pause is in force is not known: {node.path} cannot be used: ")
-    assert (pause.why(), node.path.read_bytes()) == (None, text)
+    pause, file = node.started()
+    assert pause.why() == node.unknown("it is not a pause of this version of reclaimd")
+    assert (pause.left_seconds, node.path.read_bytes()) == (LONGEST_PAUSE_SECONDS, text)
     pause.begin(600.0)
     assert file.keep(pause) == ""
     assert node.started()[0].left_seconds == 600.0
+    assert pause.left_seconds == 600.0
+    assert node.told == []
 
 
-@pytest.mark.parametrize("place", ["link", "fifo", "everybody's"])
-def test_what_others_may_have_put_there_is_no_pause(node: Node, tmp_path: Path, place: str) -> None:
-    """A symbolic link to a pause, a FIFO that nobody writes, a file that every user may write."""
+@pytest.mark.parametrize("place", ["link", "fifo", "everybody's", "directory", "linked directory"])
+def test_what_others_may_have_put_there_may_be_a_pause(node: Node, tmp_path: Path, place: str) -> None:
+    """A symbolic link to a pause, a FIFO that nobody writes, a file that every user may write, a directory; or the
+    state directory is a link. `resume` ends it; so does its removal, without a word to the daemon."""
+    elsewhere = tmp_path / "elsewhere"
     node.path.parent.mkdir()
     if place == "fifo":
         os.mkfifo(node.path)
+    elif place == "directory":
+        node.path.mkdir()
+    elif place == "linked directory":
+        node.path.parent.rename(elsewhere)
+        node.path.parent.symlink_to(elsewhere)
     else:
-        target = tmp_path / "elsewhere" if place == "link" else node.path
+        target = elsewhere if place == "link" else node.path
         target.write_bytes(KEPT)
         target.chmod(0o600 if place == "link" else 0o666)
         if place == "link":
             node.path.symlink_to(target)
-    pause, _, problem = node.started()
+    pause, other = node.started()[0], node.started()[0]
+    assert pause.unknown
+    assert other.left_seconds == LONGEST_PAUSE_SECONDS
+    pause.end()
     assert pause.why() is None
-    assert problem.startswith(f"whether a pause is in force is not known: {node.path} cannot be used: ")
+    node.path.parent.rename(tmp_path / "away")
+    assert came_true(lambda: not other.unknown)
+    assert (other.why(), node.told) == (None, [f"{node.path} can be read again: there is no pause"])
+
+
+def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Node) -> None:
+    """Ten minutes, of which four have passed; and without an answer it is over after a day."""
+    node.path.parent.mkdir()
+    node.path.write_bytes(KEPT[:-9])
+    pause, alone = node.started()[0], node.started()[0]
+    begun, since = Pause(node.clock.monotonic, node.clock.wall), node.clock.monotonic()
+    begun.begin(600.0)
+    node.clock.step(240.0)
+    assert pause.left_seconds == LONGEST_PAUSE_SECONDS - 240.0
+    whole = pause_json(600.0, Moment(since, node.clock.wall() - 240.0, node.boot_id, "machine"))
+    node.path.with_name("whole").write_bytes(whole)
+    node.path.with_name("whole").chmod(0o600)
+    node.path.with_name("whole").rename(node.path)
+    assert came_true(lambda: pause.left_seconds == 360.0 and len(node.told) == 2)
+    assert (alone.why(), node.told[0]) == (begun.why(), f"{node.path} can be read again: {begun.why()}")
+
+
+def test_an_unknown_pause_ends_after_a_day(node: Node) -> None:
+    """A forgotten one too."""
+    node.path.parent.mkdir()
+    node.path.write_bytes(b"{")
+    pause, _ = node.started()
+    node.clock.step(LONGEST_PAUSE_SECONDS - 1.0)
+    assert pause.why() is not None
+    node.clock.step(1.0)
+    assert pause.why() is None
+
+
+def test_a_look_that_ends_late_changes_no_pause_that_somebody_has_begun(node: Node) -> None:
+    """What the operator says is newer than what the file said."""
+    pause = Pause(node.clock.monotonic, node.clock.wall)
+    pause.begin(LONGEST_PAUSE_SECONDS, unknown="it hangs")
+    pause.begin(600.0)
+    assert (pause.become_known(0.0), pause.left_seconds) == (False, 600.0)
+    pause.end()
+    assert (pause.become_known(60.0), pause.why()) == (False, None)
 
 
 def test_many_clients_at_once_leave_what_the_daemon_does(node: Node) -> None:
     """Eight threads pause and resume; at the end the file says what the pause says."""
-    pause, file, _ = node.started()
+    pause, file = node.started()
 
     def client(number: int) -> None:
         for turn in range(20):

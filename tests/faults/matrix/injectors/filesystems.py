@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import errno
 import shutil
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.mirror_filesystem import MirrorFilesystem
-from tests.faults.matrix.rows import Fault
+from tests.faults.matrix.rows import HELD_SECONDS, Fault, Kind
 from tests.nodes.small_node import MIB
+from tests.reclaimd_process import came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 SLOW_STATVFS_SECONDS = 0.3
 SLOW_FILE_SECONDS = 0.5
+HELD_OFF_SECONDS = 20.0  # the limit of a wait, which ends as soon as it can
 SLOW_DIRECTORY_SECONDS = 0.05  # of each access; a list is four, and a pass reads many
 GARBAGE = b'{"format": 1, "records": {"sha256:' + b"\0" * 100
 
@@ -113,6 +116,36 @@ class StateFile(_OwnFile):
 
     directory_name = "state"
     file_name = "images.json"
+
+
+class PauseFile(_OwnFile):
+    """A pause that outlives the daemon; it is read at the start."""
+
+    directory_name = "state"
+    file_name = "images.json.pause"
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__(bench)
+        self.from_the_start = True
+        self._problems: list[str] | None = None
+
+    def end(self) -> None:
+        """There is no pause."""
+        self.problems()
+        super().end()
+        with suppress(FileNotFoundError):
+            (self._directory / self.file_name).unlink()
+
+    def problems(self) -> list[str]:
+        """Whether the program holds off while a pause may be in force, and what has gone all the same."""
+        if self._problems is None and self.fault is not Fault.SLOW:
+            log = self.bench.program.log
+            holds = came_true(lambda: b"held off: paused until " in log.read_bytes(), HELD_OFF_SECONDS)
+            time.sleep(HELD_SECONDS[Fault.WRONG])
+            removed = self.bench.node.removed_at(Kind.IMAGE)
+            self._problems = [] if holds else ["it does not hold off"]
+            self._problems += [f"images went although a pause may be in force: {len(removed)}"] * bool(removed)
+        return self._problems or []
 
 
 class HistoryFile(_OwnFile):

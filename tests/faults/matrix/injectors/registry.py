@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.faults.matrix.injectors.cri import ListContainerStats, Method, RuntimeSocket, SandboxMethod, StopContainer
 from tests.faults.matrix.injectors.endpoints import ControlSocket, MetricsPort
-from tests.faults.matrix.injectors.filesystems import HistoryFile, KubeletDirectories, StateFile, Statvfs
+from tests.faults.matrix.injectors.filesystems import HistoryFile, KubeletDirectories, PauseFile, StateFile, Statvfs
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.injectors.kubelet_api import KubeletAPI, KubeletSocket
 from tests.faults.matrix.injectors.log import LogFile
@@ -38,6 +38,7 @@ INJECTORS: dict[str, type[Injector]] = {
     "ListContainerStats": ListContainerStats,
     "log": LogFile,
     "state-file": StateFile,
+    "pause-file": PauseFile,
     "history-file": HistoryFile,
     "control-socket": ControlSocket,
     "metrics-port": MetricsPort,
