@@ -25,7 +25,7 @@ from eviction.decision.thresholds import highest_mark, unreadable, usable
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import held_off_since_boot
 from eviction.node.node import Node, Responder
-from eviction.node.one_pass import Request
+from eviction.node.one_pass import OnePass, Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.json_shapes import LEFT_OUT, to_json
@@ -102,9 +102,10 @@ def respond(
     decision: Decision,
     problem: str | None = None,
     responder: Responder | None = None,
+    begun: Callable[[OnePass], None] = lambda _: None,
 ) -> Answer:
     """Runs the request with these observations. `problem`: why the runtime cannot be reached, None if it can.
-    `responder`: for the pass, in place of the node's."""
+    `responder`: for the pass, in place of the node's. `begun`: told of the pass before it runs."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
@@ -123,7 +124,7 @@ def respond(
     if not (options.now or options.dry_run) and (held := _held_off(node)) is not None:
         return held
     request = replace(request or Request(), now=options.now)
-    record = (responder or node.responder).reclaim(observations, decision, Trigger.REQUEST, request)
+    record = (responder or node.responder).reclaim(observations, decision, Trigger.REQUEST, request, begun)
     record = node.disk_survey.with_attribution(record)
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     document, lines = pass_json(record), pass_lines(record, width=options.width)
@@ -154,7 +155,11 @@ def _room(options: ReclaimOptions, node: Node, observations: SignalObservations,
 
 
 def respond_to_client(
-    options: ReclaimOptions, node: Node, observations: SignalObservations, decision: Decision
+    options: ReclaimOptions,
+    node: Node,
+    observations: SignalObservations,
+    decision: Decision,
+    begun: Callable[[OnePass], None] = lambda _: None,
 ) -> Answer:
     """The same in the daemon, for a client; a dry run runs beside the passes.
 
@@ -164,7 +169,7 @@ def respond_to_client(
     if observations.layout is None and node.configuration.has_runtime:
         raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
     responder = node.responder_of_dry_runs() if options.dry_run else None
-    return respond(options, node, observations, decision, responder=responder)
+    return respond(options, node, observations, decision, responder=responder, begun=begun)
 
 
 def request_of(

@@ -150,11 +150,16 @@ class Lane:
             return False
         return True
 
+    def follow(self, running: OnePass) -> None:
+        """The task has begun this pass, so that what it does is progress."""
+        self.running = running
+
     def backoff(self, row: tuple[str, ...]) -> RowBackoff:
         return self.backoffs.setdefault(row, RowBackoff())
 
     def stalled_seconds(self, now: float) -> float:
-        """How long its pass has made no progress: no call was answered, and no removal ended or was parked."""
+        """How long its pass has made no progress: no call was answered, no removal ended or was parked, and no program
+        is within its time."""
         task, running = self.task, self.running
         if task is None:
             return 0.0
@@ -164,7 +169,7 @@ class Lane:
         """Waits until the task has ended, at most 1.5 s. Removals that were sent have been waited for by then."""
         task = self.task
         if task is not None and not task.done.wait(LEAVE_SECONDS):
-            self._log.warning(f"leaving while {task.what}: the runtime has not answered")
+            self._log.warning(f"leaving while {task.what}: it has not ended")
 
 
 class Lanes:
@@ -452,8 +457,9 @@ class Manager:
         self._last_observations = observations
         self._lanes.observed(decision.thresholds_met, observations)
         self._node.listeners.observed(observations, decision)
-        for task in self._lanes.tasks:
-            self._announcements.takes_long(task.what, self.heartbeat - task.started)
+        for lane in self._lanes:
+            if (task := lane.task) is not None:
+                self._announcements.takes_long(task.what, lane.stalled_seconds(self.heartbeat))
         return observations, decision
 
     def _next_observation_in(self, observations: SignalObservations, decision: Decision) -> float:
@@ -571,7 +577,7 @@ class Manager:
 
         def serve() -> None:
             try:
-                answer = respond_to_client(ticket.options, self._node, observations, decision)
+                answer = respond_to_client(ticket.options, self._node, observations, decision, lane.follow)
                 if answer.record is not None and not ticket.options.dry_run:
                     self._node.listeners.passed(answer.record)
                 ticket.answer.set_result(answer)

@@ -116,10 +116,18 @@ class Responder:
         return observations, decision
 
     def reclaim(
-        self, observations: SignalObservations, decision: Decision, trigger: Trigger, request: Request | None = None
+        self,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+        request: Request | None = None,
+        begun: Callable[[OnePass], None] = lambda _: None,
     ) -> Pass:
-        """Makes the pass that follows and runs it. Never raises because of the runtime or a single object."""
-        return OnePass(self, observations, decision, trigger, request).run()
+        """Makes the pass that follows, tells `begun`, and runs it. Never raises because of the runtime or a single
+        object."""
+        running = OnePass(self, observations, decision, trigger, request)
+        begun(running)
+        return running.run()
 
 
 class Node(NodeView):

@@ -22,7 +22,7 @@ from reclaim.types import EventReason, GCEvent, Outcome, Result
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 
-SLOW_SECONDS = 10.0  # the runtime is announced as slow when a task takes longer
+SLOW_SECONDS = 10.0  # what makes no progress for longer is announced
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
@@ -106,9 +106,9 @@ class Announcements(Listener):
             self.log.warning(sentence)
 
     def takes_long(self, what: str, seconds: float) -> None:
-        """Something has been running in a lane for this long."""
+        """What runs in a lane has made no progress for this long."""
         if seconds > SLOW_SECONDS:
-            sentence = f"{what}: the runtime has not answered for {format_duration(seconds)}"
+            sentence = f"{what}: no call was answered and nothing has ended for {format_duration(seconds)}"
             self._throttled_log.warn(sentence, key=f"slow {what}")
 
     def reconfigured(self) -> None:

@@ -119,8 +119,9 @@ class Executor:
     may be begun; None: as many as needed. `gives_way`: whether another row of the same filesystem is waiting for this
     pass; a removal with its own patience, such as a program, is then parked at once. `brake`: a pause, or another
     configuration; it does not wait. `moved`: whether a filesystem of the pass is no longer where it was; it reads.
-    `progress`: marked whenever a removal ends. `planned`: what a dry run would have removed so far. `began_at`: when
-    the executor was created. `vain_waits`: how often in a row it waited for late space that did not come.
+    `progress`: marked whenever a removal ends, and while one is within its own patience. `planned`: what a dry run
+    would have removed so far. `began_at`: when the executor was created. `vain_waits`: how often in a row it waited for
+    late space that did not come.
     """
 
     removals: Removals
@@ -237,6 +238,8 @@ class _Execution:
                 break
             outcome = self.next_outcome(self._executor.patience(self._works, disk))
             if outcome is None:
+                if any(work.stage.patience_seconds is not None for work in self._works):
+                    self._executor.progress.mark()  # it is within its own time, after which it is parked
                 disk = self._now()
             elif outcome.result in (None, Result.IN_USE):
                 self._work_of[outcome.verdict.id].kept.append(outcome)

@@ -41,6 +41,21 @@ def test_a_lane_without_a_thread_is_free_for_the_next_task() -> None:
 
 
 @pytest.mark.regression
+def test_a_lane_that_is_left_at_work_says_only_that_it_has_not_ended() -> None:
+    """Whether it waits for the runtime, a program or a disk is not known here."""
+    clock, out, over = SystemClock(), io.StringIO(), threading.Event()
+    lane = Lane(Workers("lanes", 1), clock, Log(clock.wall, stream=out), lambda: None)
+
+    def work() -> None:
+        over.wait(LONGEST_SECONDS)
+
+    lane.start("relieving nodefs.available", work)
+    lane.leave()
+    over.set()
+    assert "leaving while relieving nodefs.available: it has not ended\n" in out.getvalue()
+
+
+@pytest.mark.regression
 def test_a_filesystem_without_a_thread_is_not_readable_until_there_is_one(tmp_path: Path) -> None:
     """A sentence in place of a defect, and the next reading tries again."""
     probe = Probe(str(tmp_path), read_statvfs, SystemClock(), on_new_thread)

@@ -15,6 +15,7 @@ from reclaim.services import Listener
 from reclaim.types import Kind, Outcome, Reason, Result, Verdict
 from tests.pure.store import Site, plan_of, reasons, results
 from tests.pure.values import SteppedClock
+from tests.reclaimd_process import came_true
 
 PATIENCE_SECONDS = 0.05
 
@@ -90,6 +91,22 @@ def test_a_removal_that_hangs_is_parked_and_the_others_go_on() -> None:
         assert executed.relieved
         assert [outcome.verdict.id for outcome in site.parked] == ["a"]
         assert "is not answered; it is waited for" in site.parked[0].error
+
+
+@pytest.mark.regression
+def test_a_removal_within_its_own_patience_is_progress_until_it_is_parked() -> None:
+    """A program of ten minutes: in its third, its pass is not stuck; after its time it is parked."""
+    with hanging(1, 100, "a", parallel=1) as site:
+        site.store.patience_seconds = 600.0
+        ended: list[Work] = []
+        executing = threading.Thread(target=lambda: ended.append(site.execute()), daemon=True)
+        executing.start()
+        assert came_true(lambda: site.store.sent == ["a"])
+        site.clock.step(180.0)
+        assert came_true(lambda: site.executor.progress.age() < 90.0)
+        site.clock.step(600.0)
+        executing.join(60.0)
+        assert results(ended[0]) == {"a": Result.PARKED}
 
 
 def test_what_is_parked_is_left_out_of_the_next_plans_until_it_ends() -> None:

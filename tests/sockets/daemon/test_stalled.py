@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from eviction.control.socket import ask
 from eviction.drill.runtime.faults import Hang
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import Daemon, came_true
+from tests.reclaimd_process import Daemon, came_true, reclaimd
+from tests.sockets.dialect import Dialect
 
 STALLED_SECONDS = 0.3
 
@@ -29,3 +35,41 @@ def test_a_daemon_knows_how_long_its_pass_has_not_gone_forward(small_node: Small
         assert came_true(lambda: stalled() > STALLED_SECONDS)
         small_node.failpoints.clear()
         assert came_true(lambda: stalled() == 0.0)
+
+
+@pytest.mark.regression
+def test_what_a_request_has_removed_is_progress(small_node: SmallNode, tmp_path: Path) -> None:
+    """Each removal of a command's pass ends when the test says so. At the second, the time without progress is that
+    since the end of the first."""
+    control, began, goes_on = str(tmp_path / "control" / "socket"), list[float](), threading.Semaphore(0)
+
+    def hold(_: Any) -> None:
+        began.append(time.monotonic())
+        goes_on.acquire(timeout=60.0)
+
+    small_node.add_images(3)
+    held = Dialect(small_node.server.target, str(tmp_path / "held.sock"), {"RemoveImage": hold})
+    file = small_node.configuration(
+        Signal.NODEFS_AVAILABLE,
+        above=20 * MIB,
+        controlSocket=control,
+        containerRuntimeEndpoint=held.endpoint,
+        holdOffAfterStart="1h",
+        parallelRemovals=1,
+    )
+
+    def stalled() -> float:
+        return float(ask(control, "status")["stalled_seconds"])
+
+    with held, Daemon("--config", file):
+        assert came_true(lambda: ask(control, "status")["layout"] is not None)
+        request = threading.Thread(target=reclaimd, args=("reclaim", "--now", "--config", file))
+        request.start()
+        assert came_true(lambda: len(began) == 1)
+        assert came_true(lambda: stalled() > STALLED_SECONDS)
+        released = time.monotonic()
+        goes_on.release()
+        assert came_true(lambda: len(began) == 2)
+        assert stalled() < time.monotonic() - released
+        goes_on.release(10)
+        request.join(60.0)
