@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         loaded.reload_when(asked_to_reload, manager)
         if configuration.periodic_gc:
-            PeriodicGC(node, log, events, held_off).start()
+            manager.beside = PeriodicGC(node, log, events, held_off).start()
     manager.run()
     ballast.close()
     history.daemon("stopped")

@@ -293,7 +293,8 @@ class Manager:
     """Runs one node until `stop`, and reports what happens to the node's listeners.
 
     `may_act`: called before each pass; returns why no pass may run now, or None. `events`: called with the kubelet's
-    events; None: they are logged. `event`: makes the events that the loop waits for.
+    events; None: they are logged. `event`: makes the events that the loop waits for. `beside`: threads of the daemon
+    that must not end before it does.
     """
 
     def __init__(
@@ -324,6 +325,7 @@ class Manager:
         self._asked = False
         self._in_force = threading.Event()  # set when a configuration has come into force
         self._last_observations: SignalObservations | None = None
+        self.beside: tuple[threading.Thread, ...] = ()
         self.heartbeat = node.clock.monotonic()
         self._observation_due = self.heartbeat
         self.requests = ReclaimQueue(self._observe_at_once, self.doing, signals=node.configuration.signals)
@@ -339,6 +341,9 @@ class Manager:
 
     def why_not_alive(self) -> str | None:
         """Why the daemon should be restarted, in a sentence; None if it works. Any thread may call."""
+        ended = next((thread.name for thread in self.beside if not thread.is_alive()), None)
+        if ended is not None and not self._node.stopping.is_set():
+            return f"the thread of {ended} has ended"
         patience_seconds = self._node.configuration.removal_patience_seconds
         limit_seconds = max(STALLED_PATIENCES * patience_seconds, SHORTEST_STALL_SECONDS)
         now = self._node.clock.monotonic()

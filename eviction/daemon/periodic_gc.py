@@ -51,20 +51,29 @@ class PeriodicLoop:
     failed: bool = False
 
     def run(self) -> None:
-        """Runs passes until `stopping` is set. No exception in a pass ends the loop."""
+        """Runs passes until `stopping` is set. No exception ends the loop, in a pass or beside it."""
         while not self.stopping.is_set():
-            if self.may_act() is not None:
-                self.stopping.wait(HELD_OFF_SECONDS)
-                continue
+            seconds = self.period_seconds
             try:
-                error = self.run_pass()
-            except Exception as defect:  # noqa: BLE001 # a defect in one pass must not end the loop
-                error = f"{type(defect).__name__}: {defect}"
-            if self.stopping.is_set():
-                return
-            self._announce(error)
-            self.failed = bool(error)
-            self.stopping.wait(self.period_seconds)
+                if self.may_act() is None:
+                    self._turn()
+                else:
+                    seconds = HELD_OFF_SECONDS
+            except BaseException as defect:  # noqa: BLE001 # the thread must survive whatever is raised
+                self.log.error(f"{self.what} garbage collection: {type(defect).__name__}: {defect}")
+            self.stopping.wait(seconds)
+
+    def _turn(self) -> None:
+        """One pass, and what is announced of it."""
+        try:
+            error = self.run_pass()
+        except Exception as defect:  # noqa: BLE001 # a defect in a pass is a failure like any other
+            error = f"{type(defect).__name__}: {defect}"
+        if not self.stopping.is_set():
+            try:
+                self._announce(error)
+            finally:
+                self.failed = bool(error)
 
     def _announce(self, error: str) -> None:
         """How a pass is reported depends on whether the previous one failed."""
@@ -96,13 +105,15 @@ class PeriodicGC:
         if node.policies().images.has_periodic_work:
             self._loops.append(PeriodicLoop(IMAGE, IMAGE_GC_PERIOD_SECONDS, self._image_pass, *common))
 
-    def start(self) -> None:
-        """Starts both loops. Raises NoThread."""
+    def start(self) -> tuple[threading.Thread, ...]:
+        """Starts both loops; returns their threads, which end when the node stops. Raises NoThread."""
+        threads = [threading.Thread(target=each.run, name=f"{each.what} GC", daemon=True) for each in self._loops]
         try:
-            for loop in self._loops:
-                threading.Thread(target=loop.run, name=f"{loop.what} GC", daemon=True).start()
+            for thread in threads:
+                thread.start()
         except RuntimeError as error:
             raise NoThread(f"no thread can be started for the periodic loops: {error}") from error
+        return tuple(threads)
 
     def _container_pass(self) -> str:
         result = garbage_collect_containers(self._context())

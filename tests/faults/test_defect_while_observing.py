@@ -1,10 +1,13 @@
-"""An exception while the daemon observes the node: it is logged, and a second later the daemon goes on."""
+"""An exception while the daemon observes the node: it is logged, and a second later the daemon goes on. A thread that
+ends all the same is seen."""
 
 from __future__ import annotations
 
 import io
 import json
 import threading
+
+import pytest
 
 from eviction.daemon.manager import Manager
 from eviction.listener import Listener
@@ -50,3 +53,19 @@ def test_an_exception_while_observing_does_not_end_the_daemon(small_node: SmallN
     assert not loop.is_alive()
     messages = [json.loads(line)["message"] for line in written.getvalue().splitlines()]
     assert messages.count("observing the node: ZeroDivisionError: a filesystem without blocks") == 1
+
+
+@pytest.mark.regression
+def test_a_thread_of_the_daemon_that_has_ended_makes_it_not_alive(small_node: SmallNode) -> None:
+    """Such as that of a periodic loop; after a stop each may end."""
+    node, goes_on = small_node.node(), threading.Event()
+    manager = Manager(node, Log(lambda: 0.0, stream=io.StringIO()))
+    thread = threading.Thread(target=goes_on.wait, name="image GC")
+    thread.start()
+    manager.beside = (thread,)
+    assert manager.why_not_alive() is None
+    goes_on.set()
+    thread.join(60.0)
+    assert manager.why_not_alive() == "the thread of image GC has ended"
+    manager.stop()
+    assert manager.why_not_alive() is None

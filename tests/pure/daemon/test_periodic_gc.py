@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import partial
 from io import StringIO
 
+import pytest
+
 from eviction.daemon.periodic_gc import (
     CONTAINER,
     CONTAINER_GC_PERIOD_SECONDS,
@@ -17,6 +19,7 @@ from eviction.daemon.periodic_gc import (
 )
 from eviction.reporting.log import Log
 from eviction.telemetry.announcements import log_event
+from reclaim.types import GCEvent
 from tests.pure.values import SteppedClock, SteppedEvent
 
 
@@ -32,12 +35,24 @@ class Story:
         self.held_until = 0.0
         log = Log(self.clock.wall, stream=self.out, verbosity=verbosity)
         what = IMAGE if images else CONTAINER
-        self.loop = PeriodicLoop(what, period, self._pass, log, partial(log_event, log), self.stopping, self._may_act)
+        self._log_event = partial(log_event, log)
+        self.raises: dict[str, BaseException] = {}  # once each: by a pass, `may_act` or `event`
+        self.loop = PeriodicLoop(what, period, self._pass, log, self._event, self.stopping, self._may_act)
+
+    def _raise(self, where: str) -> None:
+        if where in self.raises:
+            raise self.raises.pop(where)
+
+    def _event(self, event: GCEvent) -> None:
+        self._raise("event")
+        self._log_event(event)
 
     def _may_act(self) -> str | None:
+        self._raise("may_act")
         return "held off" if self.clock.monotonic() - 1000.0 < self.held_until else None
 
     def _pass(self) -> str:
+        self._raise("pass")
         self.began.append(self.clock.monotonic() - 1000.0)
         seconds, error = self._passes.pop(0)
         self.clock.step(seconds)
@@ -97,6 +112,31 @@ def test_a_defect_in_a_pass_does_not_end_the_loop() -> None:
     """It is a failure like any other."""
     said = Story((0.0, "defect"), (0.0, "")).tell()
     assert said == ["warning container garbage collection failed: KeyError: 'defect' event=ContainerGCFailed"]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("where", "raised"),
+    [
+        ("pass", SystemExit(1)),
+        ("may_act", KeyError("defect")),
+        ("may_act", SystemExit(1)),
+        ("event", KeyError("defect")),
+        ("event", SystemExit(1)),
+    ],
+)
+def test_whatever_is_raised_beside_a_pass_is_logged_and_the_loop_goes_on(where: str, raised: BaseException) -> None:
+    """A period later. A failure that could not be announced was one all the same."""
+    story = Story((0.0, "a"), (0.0, ""), (0.0, ""))
+    story.raises[where] = raised
+    said = story.tell()
+    failed = "warning container garbage collection failed: a event=ContainerGCFailed"
+    assert said == [
+        f"error   container garbage collection: {type(raised).__name__}: {raised}",
+        *([failed] if where != "event" else []),
+        "info    container garbage collection succeeded again",
+    ]
+    assert story.began == ([0.0, 60.0, 120.0] if where == "event" else [60.0, 120.0, 180.0])
 
 
 def test_while_everything_is_held_off_no_pass_runs() -> None:
