@@ -190,6 +190,7 @@ class LoadedConfiguration:
             for sentence in configuration_warnings(configuration):
                 self._log.warning(sentence)
             need_restart = manager.reconfigure(configuration)
+            manager.reloads.accepted()
             if need_restart:
                 self._log.warning(
                     f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old values"
@@ -199,7 +200,7 @@ class LoadedConfiguration:
                 self._log.info("the configuration was reloaded")
         except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
             problem = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
-            self._log.error(f"the configuration was not reloaded, the old one stays in force: {problem}")
+            self._log.error(manager.reloads.rejected(problem))
         finally:
             self._notifier.ready()
 

@@ -92,7 +92,8 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     shown += filter(None, [lead_sentence(status["lead_seconds"])])
     if status["paused_for_seconds"]:
         shown.append(f"a row that was not enough is tried again in {format_duration(status['paused_for_seconds'])}")
-    shown += [f"warning: {sentence}" for sentence in status["warnings"]]
+    rejected = status.get("reload_problem")  # an older daemon does not report it
+    shown += [f"warning: {sentence}" for sentence in filter(None, (rejected, *status["warnings"]))]
     for parked in status["parked"]:
         what = f"the removal of {parked['kind']} {shortened(parked['name'])}"
         shown.append(f"parked: {what} has not been answered for {format_duration(parked['seconds'])}")

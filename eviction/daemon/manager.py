@@ -44,7 +44,7 @@ from eviction.reporting.status import (
 )
 from eviction.reporting.tables import disk_pressure
 from eviction.telemetry.announcements import Announcements, log_event
-from eviction.telemetry.done import Done, Shadow
+from eviction.telemetry.done import Done, ReloadState, Shadow
 from eviction.types import Decision, EvictionError, Threshold
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.inventory import GivenUp
@@ -312,6 +312,7 @@ class Manager:
         self._urgent = event()  # ends even the shortest interval, in which the loop does not wait for `_wake`
         self._announcements = Announcements(node, log, events or partial(log_event, log))
         self._done = Done()
+        self.reloads = ReloadState(node.clock)
         for listener in (self._announcements, self._done):
             node.listeners.add(listener)
         lanes = len(KUBELET_ROLES) + len(node.configuration.filesystems) + bool(node.configuration.image_store_limit)
@@ -367,6 +368,7 @@ class Manager:
             heartbeat_age_seconds=round(now - self.heartbeat, 3),
             pods_problem=node.pods_problem,
             pod_directories=pod_directories(node.pods_doubt),
+            reload_problem=self.reloads.problem,
             warnings=list(configuration_warnings(node.configuration)),
             dry_run=node.dry_run,
             held_off=self._may_act(),
@@ -384,7 +386,8 @@ class Manager:
             functions=self._done.functions(),
             passes=self._done.passes(),
         )
-        return NodeStatus(document, seen, now, node.removals.oldest_seconds, node.threads_not_started)
+        oldest_seconds, accepted_wall = node.removals.oldest_seconds, self.reloads.accepted_wall
+        return NodeStatus(document, seen, now, oldest_seconds, node.threads_not_started, accepted_wall)
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Has another configuration come into force, except for the fields that need a restart; returns those that

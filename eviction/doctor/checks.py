@@ -376,8 +376,11 @@ def check_history(history_problem: str) -> Findings:
         yield risk("history", "no history is kept", history_problem, "move that file away, or set another historyFile")
 
 
-def check_daemon(daemon_problem: str, held_off: str, dry_run: bool, installed: bool) -> Findings:
-    """Whether a daemon watches this node, and may remove anything. `installed`: systemd has a unit for it."""
+def check_daemon(
+    daemon_problem: str, held_off: str, dry_run: bool, installed: bool, reload_problem: str = ""
+) -> Findings:
+    """Whether a daemon watches this node, may remove anything, and has accepted its configuration. `installed`: systemd
+    has a unit for it."""
     if daemon_problem:
         what = "no daemon answers: nothing watches this node, unless one runs without a control socket"
         remedy = f"{'' if installed else 'reclaimd install --systemd, then '}systemctl enable --now reclaimd"
@@ -385,6 +388,9 @@ def check_daemon(daemon_problem: str, held_off: str, dry_run: bool, installed: b
     if held_off:
         wait = "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait"
         yield risk("held-off", "the daemon removes nothing now", held_off, wait)
+    if reload_problem:
+        remedy = "correct what it names, then systemctl reload reclaimd; until then a restart may fail"
+        yield risk("reload", "the daemon works by an older configuration than its files hold", reload_problem, remedy)
     if dry_run:
         remedy = "set dryRun: false and run systemctl reload reclaimd, once it reports what it should remove"
         yield risk("dry-run", "the daemon removes nothing, and only reports", "dryRun is true", remedy)
@@ -451,7 +457,11 @@ def examine(node: Node) -> DoctorJson:
         *check_inotify(number_of(MAX_USER_INSTANCES), inotify_instances()),
         *check_history(answer_of(lambda: why_unusable(configuration.history_file), NO_ANSWER)),
         *check_daemon(
-            daemon_problem, brief.get("held_off") or "", bool(brief.get("dry_run")), any(map(os.path.exists, UNITS))
+            daemon_problem,
+            brief.get("held_off") or "",
+            bool(brief.get("dry_run")),
+            any(map(os.path.exists, UNITS)),
+            brief.get("reload_problem") or "",
         ),
     ]
     findings = tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level)))

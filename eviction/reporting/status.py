@@ -92,6 +92,8 @@ class Status(Versioned):
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
     pod_directories: PodDirectories = PodDirectories(True, None, None)
     """Whether the kubelet's pod directories are believed."""
+    reload_problem: str | None = None
+    """Why the last reload was rejected, so that an older configuration is in force; null if it was accepted."""
     warnings: list[str] = field(default_factory=list)
     """What is wrong or doubtful about the configuration, such as a kubelet that was not found."""
     dry_run: bool = False
@@ -134,7 +136,7 @@ class NodeStatus:
 
     `document`: its answer to `status`. `observations`: the last ones, None before the first. `now`: monotonic seconds.
     `removal_in_flight_seconds`: since the oldest unanswered removal was sent. `threads_not_started`: how many starts of
-    a thread have failed.
+    a thread have failed. `accepted_wall`: when a configuration was accepted last, in seconds since the epoch.
     """
 
     document: Status = Status()
@@ -142,6 +144,7 @@ class NodeStatus:
     now: float = 0.0
     removal_in_flight_seconds: float = 0.0
     threads_not_started: int = 0
+    accepted_wall: float | None = None
 
 
 class UnavailableJson(TypedDict):

@@ -1,6 +1,7 @@
 """What the daemon has done since its start, and what became of the objects that a dry run would have removed.
 
-`Done` keeps the last passes, and sums for each reclaim function. Its size is bounded.
+`Done` keeps the last passes, and sums for each reclaim function. Its size is bounded. `ReloadState` is whether the last
+reload was accepted.
 
 `Shadow` logs when something else, such as the kubelet, has removed objects that a dry run would have removed. It shows
 an operator what reclaimd would have done, and how much earlier, before it is allowed to do anything. It does so only
@@ -22,6 +23,7 @@ from eviction.reporting.pass_record import PassJson, function_json, pass_summary
 from eviction.reporting.status import FunctionTotalJson, LastCallJson
 from eviction.types import Decision
 from reclaim.types import Kind, Outcome, Result, RuntimeUnavailable
+from signals.clock import Clock
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 
@@ -69,6 +71,29 @@ class Done(Listener):
         with self._lock:
             totals: Any = {name: {**total, "last": self._last[name]} for name, total in self._sums.items()}
         return dict(totals)
+
+
+class ReloadState:
+    """Whether the configuration was accepted when it was last loaded, as it was at the start. For one thread at a time
+    that reloads, and any that reads.
+
+    `accepted_wall`: when one was accepted last, in seconds since the epoch. `problem`: why a later one was rejected, in
+    a sentence; None if none was.
+    """
+
+    def __init__(self, clock: Clock):
+        self._clock = clock
+        self.accepted()
+
+    def accepted(self) -> None:
+        """The configuration was accepted now."""
+        self.accepted_wall = self._clock.wall()
+        self.problem: str | None = None
+
+    def rejected(self, why: str) -> str:
+        """It was rejected now. Returns the sentence."""
+        self.problem = f"the configuration was not reloaded, the old one stays in force: {why}"
+        return self.problem
 
 
 def _sum(total: Any, last: Any) -> Any:

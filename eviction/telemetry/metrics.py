@@ -31,13 +31,16 @@ from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.endpoints import Page
 from eviction.types import NodeCondition
-from reclaim.functions import FUNCTIONS, FunctionTable
+from reclaim.functions import CONTAINER_GC, FUNCTIONS, FunctionTable
+from reclaim.periodic_image_gc import IMAGE_GC
 from reclaim.pods.states import Why
-from reclaim.types import Image, Result
+from reclaim.types import Image, Kind, Reason, ReclaimResult, Result
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+PERIODIC = (CONTAINER_GC, IMAGE_GC)  # what the periodic loops call; they do not measure the filesystem
+WHY_IMAGES_GO = ("age", "space")  # as in the kubelet's image_garbage_collected_total
 WAYS_TO_COUNT = ("measured", "nominal")  # on the filesystem, and by the sizes that the runtime had reported
 
 Values = Mapping[Any, float | None] | float | None
@@ -74,6 +77,8 @@ class Metrics(Collector, Listener):
         self._calls = count("runtime_operations", "Calls of the container runtime", ("operation_type",))
         self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
         self._watch_events = count("watch_events", "Observations requested by watch events")
+        text = "Images removed: not used for longer than the maximum age, or for space"
+        self._image_removals = count("image_garbage_collected", text, ("reason",))
         self._durations = time("reclaim_duration_seconds", "Seconds that a reclaim function took", ("operation",))
         text = "Seconds from the reading that crossed a mark to the start of the pass"
         self._detect = time("detect_seconds", text)
@@ -83,8 +88,9 @@ class Metrics(Collector, Listener):
         for counted, known in (
             (self._passes, product(Trigger, PassResult)),
             (self._removals, product(self._kinds, Result)),
-            (self._bytes, product(self.functions, WAYS_TO_COUNT)),
-            (self._durations, product(self.functions)),
+            (self._image_removals, product(WHY_IMAGES_GO)),
+            (self._bytes, [*product(self.functions, WAYS_TO_COUNT), *product(PERIODIC, WAYS_TO_COUNT[1:])]),
+            (self._durations, product((*self.functions, *PERIODIC))),
         ):
             for words in known:
                 counted.labels(*words)
@@ -99,14 +105,21 @@ class Metrics(Collector, Listener):
         self._passes.labels(record.trigger, record.result).inc()
         self._detect.observe(record.timings.detect_seconds)
         for function in record.functions:
-            if not function.skipped:
-                self._durations.labels(function.operation).observe(function.seconds)
-            for way, freed in zip(WAYS_TO_COUNT, (function.freed_bytes, function.nominal_bytes), strict=True):
-                self._bytes.labels(function.operation, way).inc(max(freed, 0))
-        for outcome in record.removals:
-            if outcome.result is not None and outcome.verdict.kind in self._kinds:
-                self._removals.labels(outcome.verdict.kind, outcome.result).inc()
+            self._bytes.labels(function.operation, "measured").inc(max(function.freed_bytes, 0))
+            self.collected(function)
         self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
+
+    def collected(self, result: ReclaimResult) -> None:
+        if not result.skipped:
+            self._durations.labels(result.operation).observe(result.seconds)
+        self._bytes.labels(result.operation, "nominal").inc(max(result.nominal_bytes, 0))
+        for outcome in result.outcomes:
+            kind = outcome.verdict.kind
+            if outcome.result is not None and kind in self._kinds:
+                self._removals.labels(kind, outcome.result).inc()
+            if outcome.result is Result.REMOVED and kind == Kind.IMAGE:
+                aged = outcome.verdict.reason == Reason.MAXIMUM_AGE
+                self._image_removals.labels(WHY_IMAGES_GO[0] if aged else WHY_IMAGES_GO[1]).inc()
 
     def called(self, call: str, seconds: float, failed: bool) -> None:
         operation = _operation_type(call)
@@ -154,6 +167,10 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(document.parked))
     text = "Threads that could not be started; no pass depends on one"
     yield _counter("threads_not_started", text, status.threads_not_started)
+    text = "1 if the last reload was accepted, or none was asked for since the start"
+    yield _gauge("config_last_reload_successful", text, document.reload_problem is None)
+    text = "When a configuration was accepted last, by the start or a reload, in seconds since the epoch"
+    yield _gauge("config_last_reload_success_timestamp_seconds", text, status.accepted_wall)
     pressed = {(word,): float(word in document.conditions) for word in NodeCondition}
     if document.disk_pressure is None:
         del pressed[NodeCondition.DISK_PRESSURE,]

@@ -230,6 +230,7 @@ def test_nothing_is_said_of_what_is_not_known() -> None:
         (check_daemon("no daemon answers", "", False, True), "daemon", Severity.NOTE),
         (check_daemon("", "paused until 2027", False, True), "held-off", Severity.RISK),
         (check_daemon("", "", True, True), "dry-run", Severity.RISK),
+        (check_daemon("", "", False, True, "not reloaded: no such field"), "reload", Severity.RISK),
         (with_row(SIGNALS[0]), "row-empty", Severity.PROBLEM),
         (row_problems({SIGNALS[0]: ()}, (), {}, set(SIGNALS), SEEN), "row-empty", Severity.NOTE),
         (with_row(CACHE, "prune", "buildcache"), "row-unused", Severity.RISK),

@@ -165,6 +165,53 @@ def test_passes_are_counted_by_their_record() -> None:
     assert found["reclaimd_detect_seconds_count"] == 2
 
 
+@pytest.mark.regression
+def test_what_the_periodic_loops_remove_is_counted_too() -> None:
+    """By kind and result, with the nominal bytes and the time of each loop; what they keep is not the last pass's."""
+    metrics = Metrics(lambda: QUIET)
+    before = scraped(metrics)
+    assert before['reclaimd_reclaimed_bytes_total{kind="nominal",operation="GarbageCollectImages"}'] == 0
+    assert before['reclaimd_reclaim_duration_seconds_count{operation="GarbageCollect"}'] == 0
+    dead = Outcome(verdict(Kind.CONTAINER, Reason.OLDER_COPY), Result.REMOVED)
+    metrics.collected(ReclaimResult("GarbageCollect", (dead, dead), IMAGES.kept, remove_seconds=0.5))
+    metrics.collected(replace(IMAGES, operation="GarbageCollectImages"))
+    found = scraped(metrics)
+    assert found['reclaimd_removals_total{kind="container",result="removed"}'] == 2
+    assert found['reclaimd_removals_total{kind="image",result="removed"}'] == 1
+    assert found['reclaimd_removals_total{kind="image",result="failed"}'] == 1
+    assert found['reclaimd_reclaimed_bytes_total{kind="nominal",operation="GarbageCollectImages"}'] == MIB
+    assert 'reclaimd_reclaimed_bytes_total{kind="measured",operation="GarbageCollectImages"}' not in found
+    assert found['reclaimd_reclaim_duration_seconds_sum{operation="GarbageCollect"}'] == 0.5
+    assert not [series for series in found if series.startswith("reclaimd_kept{")]
+    assert found['reclaimd_passes_total{result="satisfied",trigger="interval"}'] == 0
+
+
+def test_removed_images_are_counted_by_the_kubelets_reasons() -> None:
+    """`age` and `space`, whoever removed them; one that stayed is none, nor is a container."""
+    metrics = Metrics(lambda: QUIET)
+
+    def counted() -> dict[str, float]:
+        name = "reclaimd_image_garbage_collected_total"
+        return {series: value for series, value in scraped(metrics).items() if series.startswith(name)}
+
+    age, space = (f'reclaimd_image_garbage_collected_total{{reason="{reason}"}}' for reason in ("age", "space"))
+    assert counted() == {age: 0, space: 0}
+    metrics.passed(a_pass(IMAGES))
+    aged = Outcome(verdict(Kind.IMAGE, Reason.MAXIMUM_AGE), Result.REMOVED)
+    stays = Outcome(verdict(Kind.IMAGE, Reason.MAXIMUM_AGE), Result.IN_USE)
+    dead = Outcome(verdict(Kind.CONTAINER, Reason.POD_GONE), Result.REMOVED)
+    metrics.collected(ReclaimResult("GarbageCollectImages", (aged, aged, stays, IMAGES.outcomes[0], dead)))
+    assert counted() == {age: 2, space: 2}
+
+
+@pytest.mark.parametrize(("problem", "value"), [(None, 1), ("the configuration was not reloaded", 0)])
+def test_a_rejected_reload_is_a_gauge(problem: str | None, value: int) -> None:
+    """And when one was accepted last."""
+    found = scraped(Metrics(lambda: replace(standing(reload_problem=problem), accepted_wall=1_800_000_000.5)))
+    assert found["reclaimd_config_last_reload_successful"] == value
+    assert found["reclaimd_config_last_reload_success_timestamp_seconds"] == 1_800_000_000.5
+
+
 def test_kept_is_about_the_last_pass() -> None:
     """Objects that only an earlier pass kept are not counted."""
     metrics = Metrics(lambda: QUIET)

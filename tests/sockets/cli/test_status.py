@@ -205,6 +205,27 @@ def test_sighup_with_an_invalid_file_keeps_the_old_thresholds(machine: Machine, 
     assert came_true(lambda: machine.marks() == {"nodefs.available": "4Ki"})
 
 
+@pytest.mark.regression
+def test_a_rejected_reload_is_told_until_one_is_accepted(machine: Machine, daemon: Daemon) -> None:
+    """By status and doctor, which read the corrected file, and do not know what the daemon has read."""
+    rejected = "the configuration was not reloaded, the old one stays in force: "
+
+    def told() -> tuple[str | None, bool, bool]:
+        text = reclaimd_here("status", "--config", str(machine.file)).stdout
+        doctor = reclaimd_here("doctor", "--config", str(machine.file), "-o", "json")
+        checks = [finding["check"] for finding in answer(doctor)["findings"]]
+        return machine.status()["reload_problem"], f"warning: {rejected}" in text, "reload" in checks
+
+    assert told() == (None, False, False)
+    machine.configure(noSuchField=1)
+    message = reloaded(daemon, lambda event: "was not reloaded" in event["message"])["message"]
+    machine.configure()
+    assert message.startswith(f"{rejected}{machine.file}: ")
+    assert told() == (message, True, True)
+    reloaded(daemon, lambda event: event["message"] == "the configuration was reloaded")
+    assert came_true(lambda: told() == (None, False, False))
+
+
 def test_sighup_without_a_file_keeps_the_old_thresholds(machine: Machine, daemon: Daemon) -> None:
     """The file is missing, empty, or a directory."""
     for gone in ("removed", "empty", "directory"):

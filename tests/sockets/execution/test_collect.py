@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from signals.types import Signal
 from tests.nodes.later import Later
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
+from tests.sockets.telemetry.test_http_server import address_of, got
 
 
 def crowd(small: SmallNode) -> tuple[str, str, list[str]]:
@@ -105,6 +107,33 @@ def test_the_loops_collect_without_pressure(small_node: SmallNode) -> None:
         daemon.wait_for(lambda event: event.get("event") == "FreeDiskSpaceFailed")
         assert daemon.stop() == 0
     assert newest in small_node.containers()
+
+
+@pytest.mark.regression
+def test_what_the_loops_remove_is_in_the_metrics(small_node: SmallNode) -> None:
+    """One container and three images for space; no pass has run."""
+    crowd(small_node)
+    fields: dict[str, Any] = {
+        "imageGCHighThresholdPercent": 2,
+        "imageGCLowThresholdPercent": 1,
+        "metricsAddress": "127.0.0.1:0",
+    }
+    with Daemon("--config", periodic(small_node, **fields)) as daemon:
+        address = address_of(daemon)
+        wanted = (
+            r'reclaimd_removals_total\{kind="container",result="removed"\} 1.0',
+            r'reclaimd_removals_total\{kind="image",result="removed"\} 3.0',
+            r'reclaimd_image_garbage_collected_total\{reason="space"\} 3.0',
+            r'reclaimd_image_garbage_collected_total\{reason="age"\} 0.0',
+            r'reclaimd_reclaimed_bytes_total\{kind="nominal",operation="GarbageCollectImages"\} [1-9]',
+            r'reclaimd_passes_total\{result="satisfied",trigger="interval"\} 0.0',
+        )
+
+        def missing() -> list[str]:
+            text = got(address, "/metrics")[1].decode()
+            return [series for series in wanted if not re.search(f"^{series}", text, re.MULTILINE)]
+
+        assert came_true(lambda: not missing()), missing()
 
 
 def test_at_100_percent_there_is_no_image_loop(small_node: SmallNode) -> None:
