@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from io import StringIO
 
+import pytest
+
 from eviction.configuration.effective import load
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult, Trigger
@@ -56,3 +58,16 @@ def test_the_log_of_a_dry_run_names_what_would_go() -> None:
             clock.step(31.0)
         assert out.getvalue().count("request: would remove 2 objects; took ") == 2
         assert out.getvalue().count(names) == times
+
+
+@pytest.mark.regression
+def test_of_what_takes_long_only_what_is_known_is_said() -> None:
+    """Not that the runtime has not answered, as it may be a program; once a minute, and not before ten seconds."""
+    clock, out = SteppedClock(), StringIO()
+    node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
+    log = Log(clock.wall, stream=out)
+    announcements = Announcements(node, log, partial(log_event, log))
+    for seconds in (10.0, 12.0, 13.0):
+        announcements.takes_long("relieving nodefs.available", seconds)
+    (line,) = out.getvalue().splitlines()
+    assert line.endswith("relieving nodefs.available: no call was answered and nothing has ended for 12s")
