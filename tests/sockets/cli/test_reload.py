@@ -24,7 +24,7 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     add_arguments(parser)
     add_configuration(parser)
     loaded = LoadedConfiguration(parser.parse_args(["--config", small_node.configuration()]), log, notifier)
-    loaded.read()
+    loaded.first()
     assert loaded.fingerprint
     manager = Manager(node, log)
     loaded.arguments = argparse.Namespace()
