@@ -316,14 +316,14 @@ BREAKS = (
     Break(
         "a pause comes with the next pass",
         NODE,
-        "return None if scope.while_paused or self.pause.why() is None else Reason.PAUSED",
+        "return None if self.pause.why() is None or self.pause.count == ignored else Reason.PAUSED",
         "return None",
     ),
     Break(
         "what is loaded is not waited for",
         NODE,
-        "if self.configuration is not configuration or self.next_configuration is not None:",
-        "if self.configuration is not configuration:",
+        "or self.next_configuration is not None or not of_the_pass:",
+        "or not of_the_pass:",
     ),
     Break(
         "the last resort comes after errors",

@@ -267,7 +267,9 @@ def start_control(
         "brief": lambda _: iter([to_json(status())]),
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
-        "pause": lambda request: pause_for_client(request, node.pause, pause_file, log),
+        "pause": lambda request: pause_for_client(
+            request, node.pause, pause_file, log, lambda: len(node.removals.sent_at)
+        ),
     }
     server = ControlServer(path, commands)
     try:

@@ -30,6 +30,7 @@ from eviction.node.state_file import Moment, OwnFile, moments, reason_of
 from eviction.reporting.log import Log
 from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
 from signals.clock import Clock
+from signals.quantity import counted
 
 LARGEST_BYTES = 4096
 ANSWER_SECONDS = 1.0  # less than a client waits for its answer
@@ -150,9 +151,14 @@ class PauseFile:
                 return
 
 
-def pause_for_client(request: Mapping[str, Any], pause: Pause, file: PauseFile, log: Log) -> Iterator[dict[str, Any]]:
+def pause_for_client(
+    request: Mapping[str, Any], pause: Pause, file: PauseFile, log: Log, sent: Callable[[], int]
+) -> Iterator[dict[str, Any]]:
     """Begins a pause of `seconds`, or ends it if 0. One line of JSON: `paused_seconds`, `sentence`, `warning` (empty,
-    or why the pause will not be the same after a restart). Raises RequestRefused."""
+    or why the pause will not be the same after a restart). Raises RequestRefused.
+
+    `sent`: how many removals were sent and are not answered; the sentence says so, as no pause cancels them.
+    """
     seconds = request.get("seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_PAUSE_SECONDS:
         allowed = f"a number between 0 and {LONGEST_PAUSE_SECONDS:.0f}"
@@ -161,6 +167,8 @@ def pause_for_client(request: Mapping[str, Any], pause: Pause, file: PauseFile, 
     if seconds:
         pause.begin(seconds)
         sentence = pause.why() or "not paused"
+        if under_way := sent():
+            sentence += f"; {counted(under_way, 'removal')} sent before it will still end"
     else:
         pause.end()
         sentence = f"the pause until {until} is ended" if until else "there was no pause to end"

@@ -324,7 +324,8 @@ class Manager:
         self._lanes, self._refresher, self._dry_runs = Lanes(lane), lane(), lane()
         self._refresh = Refresh(node, self._announcements, self._threads, lambda: sum(one.begun for one in self._lanes))
         self._asked = False
-        self._in_force = threading.Event()  # set when a configuration has come into force
+        self._in_force = threading.Event()  # set when a configuration has come into force, or a defect kept it out
+        self._defect: Exception | None = None
         self._last_observations: SignalObservations | None = None
         self.beside: tuple[threading.Thread, ...] = ()
         self.heartbeat = node.clock.monotonic()
@@ -392,12 +393,15 @@ class Manager:
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Has another configuration come into force, except for the fields that need a restart; returns those that
         differ once it is in force, or the daemon stops. From the beginning on, no pass of the present one removes
-        anything more. For one thread at a time, and not the loop's."""
+        anything more. For one thread at a time, and not the loop's. Raises what kept it from coming into force."""
         changed = needing_restart(self._node.configuration, configuration)
         self._in_force.clear()
+        self._defect = None
         self._node.next_configuration = configuration
         self._observe_at_once()
         self._in_force.wait()
+        if self._defect is not None:
+            raise self._defect
         return changed
 
     def stop(self) -> None:
@@ -453,6 +457,9 @@ class Manager:
         try:
             self._node.reconfigure(configuration)
             self._announcements.reconfigured()
+        except Exception as defect:
+            self._defect = defect
+            raise
         finally:
             self._node.next_configuration = None
             self._in_force.set()

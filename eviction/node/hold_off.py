@@ -72,12 +72,15 @@ class Pause:
         self._lock = threading.Lock()
         self._until = float("-inf")
         self._unknown = ""  # why it is not known whether a pause is in force; empty: it is
+        self.count = 0
+        """How many were begun."""
 
     def begin(self, seconds: float, *, unknown: str = "") -> None:
         """Pauses for this long from now, at most `LONGEST_PAUSE_SECONDS`; replaces an earlier pause. `unknown`: why it
         is not known whether one is in force, as a clause: then it lasts until `become_known`."""
         with self._lock:
             self._until, self._unknown = self._now() + min(seconds, LONGEST_PAUSE_SECONDS), unknown
+            self.count += 1
 
     def end(self) -> None:
         with self._lock:

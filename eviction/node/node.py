@@ -225,7 +225,14 @@ class Node(NodeView):
 
     def context(self, scope: PassScope) -> ReclaimContext:
         """What the stages of one pass may use, with an executor of its own."""
-        configuration = self.configuration
+        configuration, ignored = self.configuration, self.pause.count if scope.while_paused else None
+
+        def brake() -> Reason | None:
+            of_the_pass = scope.config is None or scope.config is self.responder.state.config
+            if self.configuration is not configuration or self.next_configuration is not None or not of_the_pass:
+                return Reason.RECONFIGURED
+            return None if self.pause.why() is None or self.pause.count == ignored else Reason.PAUSED
+
         executor = Executor(
             self.removals,
             parallel=scope.parallel or configuration.parallel_removals,
@@ -234,7 +241,7 @@ class Node(NodeView):
             btrfs=scope.btrfs,
             most=scope.most,
             gives_way=scope.gives_way,
-            brake=lambda: self._brake(scope, configuration),
+            brake=brake,
             moved=scope.moved,
             experience=self.experience,
         )
@@ -251,14 +258,6 @@ class Node(NodeView):
             executor,
             scope.pressure,
         )
-
-    def _brake(self, scope: PassScope, configuration: Configuration) -> Reason | None:
-        """Why a pass that was made with this configuration may send nothing more; None if it may."""
-        if self.configuration is not configuration or self.next_configuration is not None:
-            return Reason.RECONFIGURED
-        if scope.config is not None and scope.config is not self.responder.state.config:
-            return Reason.RECONFIGURED
-        return None if scope.while_paused or self.pause.why() is None else Reason.PAUSED
 
     def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Lists images and who uses them, for the image records only, alongside everything else. `goes_on`: checked

@@ -53,8 +53,8 @@ class Request:
     """What a command asks for in place of the configured behaviour; None: as configured.
 
     `row`: call these functions whatever the pressure. `until`: thresholds to reach in place of the configured ones.
-    `every_function`: include those that wait for a lower mark, to show what they would remove. `now`: also while
-    removals are paused.
+    `every_function`: include those that wait for a lower mark, to show what they would remove. `now`: a pause that was
+    begun before does not count.
     """
 
     row: tuple[str, ...] | None = None
@@ -82,8 +82,8 @@ class PassScope:
     `config`: the thresholds it was made with; None: it has none. `pressure`: what it acts on. `gives_way`: whether
     another row of the same filesystem is waiting for it. `most`: how many objects of each function may be removed now;
     None: as many as it takes. `moved`: whether a filesystem is no longer where it was. `btrfs`: a path on each btrfs.
-    `parallel`: removals side by side; None: as configured. `while_paused`: a pause does not stop it. `dry_run`: it
-    cannot remove anything, whatever is configured.
+    `parallel`: removals side by side; None: as configured. `while_paused`: a pause that was begun before does not stop
+    it. `dry_run`: it cannot remove anything, whatever is configured.
     """
 
     config: EvictionConfig | None = None

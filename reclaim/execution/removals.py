@@ -31,6 +31,7 @@ from typing import Protocol
 from reclaim.execution.workers import HANGS_SECONDS, ReadingsInTime, Workers
 from reclaim.services import Listener
 from reclaim.types import (
+    NEVER,
     AnsweredWithError,
     Outcome,
     Plan,
@@ -345,10 +346,14 @@ class Removals:
         )
 
     @property
+    def sent_at(self) -> list[float]:
+        """When each unanswered call was sent (monotonic seconds). None is sent later that a brake of now stops."""
+        return [removal.sent for removal in self.begun if removal.sent is not None]
+
+    @property
     def oldest_seconds(self) -> float:
         """How long the oldest unanswered call has been waiting; 0 if there is none."""
-        sent = [removal.sent for removal in self.begun if removal.sent is not None]
-        return max(self.clock.monotonic() - min(sent), 0.0) if sent else 0.0
+        return max(self.clock.monotonic() - min(self.sent_at, default=NEVER), 0.0)
 
     def wait(self, seconds: float) -> bool:
         """After a stop: waits up to `seconds` until every call that was sent is answered; returns whether that is

@@ -76,12 +76,16 @@ def test_a_pass_that_runs_sends_nothing_more(small: SmallNode, brake: Callable[[
     assert str(record.result) == "not_enough"
 
 
-def test_a_request_that_ignores_a_pause_goes_on(small: SmallNode) -> None:
-    """`--now`, also if the pause begins in the middle."""
+def test_a_request_that_ignores_a_pause_is_stopped_by_the_next_one(small: SmallNode) -> None:
+    """`--now` is about the pause that the operator knows of."""
     images = small.add_images(4)
     node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
-    interrupted(small, "RemoveImage", images[0], lambda: paused(node))
-    relieve(node, Request(row=IMAGES.row, extent=Extent.ALL, now=True))
+    now = Request(row=IMAGES.row, extent=Extent.ALL, now=True)
+    paused(node)
+    interrupted(small, "RemoveImage", images[2], lambda: paused(node))
+    relieve(node, now)
+    assert small.removed() == images[:3]
+    relieve(node, now)
     assert small.removed() == images
 
 
