@@ -27,8 +27,8 @@ prove that a pod does not exist: right after a kubelet starts, it contains only 
   where there is neither, log directories, which require all sources, are not removed.
 
 Every reading requests the list anew, with one exception that can only keep objects: after a late answer, no request is
-sent for 10 s, and for 1 s after *not yet*. A disk under pressure slows kubelets down, and each request would delay relief by
-the whole deadline.
+sent for 10 s, and for 1 s after *not yet*. A disk under pressure slows kubelets down, and each request would delay
+relief by the whole deadline.
 
 The list also names the images of pods whose containers are not made yet. That only ever keeps an image, so while no
 list is available, the images in the last complete list still count, for each pod as long as it has a directory.
