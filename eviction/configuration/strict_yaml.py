@@ -39,6 +39,9 @@ from eviction.types import EvictionError
 from reclaim.execution.workers import in_time
 from reclaim.trust import file_refusal
 
+Parse = Callable[[str, str], dict[str, Any]]
+"""How the text of a file becomes a mapping, given the file's name for messages."""
+
 LARGEST_BYTES = 1024 * 1024
 MANY = 30  # fields, which only the configuration has
 EVERY_FIELD = "`reclaimd help configuration` explains all"
@@ -236,40 +239,6 @@ def _problem(node: yaml.Node, words: str) -> yaml.constructor.ConstructorError:
     return yaml.constructor.ConstructorError(None, None, words, node.start_mark)
 
 
-def read_document(
-    path: str,
-    parse: Callable[[str, str], dict[str, Any]] | None = None,
-    *,
-    trusted_only: bool = True,
-) -> dict[str, Any]:
-    """The mapping in a YAML file; empty for an empty file. Raises ConfigurationError.
-
-    `parse`: how; None: as `parse_document`. `trusted_only`: reject a file that anyone but root or our own user may
-    write or replace.
-    """
-
-    def read() -> bytes:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ConfigurationError(f"{path}: is not a regular file")
-            if trusted_only and (refusal := file_refusal(path, os.fstat(descriptor))) is not None:
-                raise ConfigurationError(f"{path}: is not trusted: {refusal}")
-            return file.read(LARGEST_BYTES + 1)
-
-    try:
-        data = in_time(read)
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
-    if len(data) > LARGEST_BYTES:
-        raise ConfigurationError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{path}: not UTF-8 at byte {error.start}") from None
-    return (parse or parse_document)(text, path)
-
-
 def parse_document(text: str, name: str) -> dict[str, Any]:
     """The mapping in a YAML text. `name`: for messages. Raises ConfigurationError."""
     return _mapping_of(lambda: list(islice(yaml.load_all(text, Loader=_StrictLoader), 2)), name)
@@ -309,10 +278,41 @@ def _mapping_of(read: Callable[[], list[Any]], name: str) -> dict[str, Any]:
     return document
 
 
-def read_document_of(
-    api_version: str, kind: str, path: str, parse: Callable[[str, str], dict[str, Any]] | None = None
+def read_document(
+    path: str,
+    parse: Parse = parse_document,
+    *,
+    trusted_only: bool = True,
 ) -> dict[str, Any]:
-    """The mapping in a YAML file with this `apiVersion` and `kind`. `parse`: as above. Raises ConfigurationError."""
+    """The mapping in a YAML file; empty for an empty file. Raises ConfigurationError.
+
+    `trusted_only`: reject a file that anyone but root or our own user may write or replace.
+    """
+
+    def read() -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ConfigurationError(f"{path}: is not a regular file")
+            if trusted_only and (refusal := file_refusal(path, os.fstat(descriptor))) is not None:
+                raise ConfigurationError(f"{path}: is not trusted: {refusal}")
+            return file.read(LARGEST_BYTES + 1)
+
+    try:
+        data = in_time(read)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(data) > LARGEST_BYTES:
+        raise ConfigurationError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: not UTF-8 at byte {error.start}") from None
+    return parse(text, path)
+
+
+def read_document_of(api_version: str, kind: str, path: str, parse: Parse = parse_document) -> dict[str, Any]:
+    """The mapping in a YAML file with this `apiVersion` and `kind`. Raises ConfigurationError."""
     document = read_document(path, parse)
     for field, allowed in (("apiVersion", api_version), ("kind", kind)):
         if document.get(field) is None:

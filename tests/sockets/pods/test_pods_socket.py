@@ -212,12 +212,17 @@ def test_nothing_but_pods_is_asked_there(tmp_path: Path) -> None:
 
 
 def test_its_word(small_node: SmallNode) -> None:
-    """The whole way, from the socket to the removal. A list that lacks the pod removes nothing: it has a directory."""
+    """The whole way, from the socket to the removal. *Not yet* removes nothing, nor does a list that lacks the pod: it
+    has a directory."""
     small_node.stands()
     pod = small_node.run_pod("done")
     container = small_node.exited(pod)
     small_node.runtime.kill_sandbox(pod.sandbox_id)
-    with PodsAPIServer(small_node.root_directory, pods_answer()) as server:
+    with PodsAPIServer(small_node.root_directory, NOT_YET) as server:
+        early = small_node.node(kubeletEndpoint="auto")
+        relieve(early, CONTAINERS)
+        assert "Kubelet is initializing" in (early.pods_problem or "")
+        server.answer = pods_answer()
         relieve(small_node.node(kubeletEndpoint="auto"), CONTAINERS)
         assert container in small_node.containers()
         metadata = {"uid": pod.uid, "annotations": {"kubernetes.io/config.source": "api"}}
