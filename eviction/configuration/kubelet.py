@@ -5,12 +5,15 @@ In the kubelet's own order (`cmd/kubelet/app/server.go`):
 1. The file. Only this step adds the default thresholds: all of them if the file does not set `evictionHard`, those of
    the other signals if it also sets `mergeDefaultEvictionSettings`.
 2. The `*.conf` files of the drop-in directory and its subdirectories, in lexical order, each as a JSON merge patch. So
-   a drop-in can remove a default, and `mergeDefaultEvictionSettings` in a drop-in changes nothing.
+   a drop-in can remove a default, and `mergeDefaultEvictionSettings` in a drop-in changes nothing. Go's encoding/json,
+   which reads the result, takes a key in other capitals for the field, too (`as_fields`).
    `eviction.configuration.kubelet_versions` says what older kubelets do in these two steps.
 3. All other defaults (`pkg/kubelet/apis/config/v1beta1/defaults.go`).
 4. The flags of its command line, where they are known.
 
 Since Kubernetes 1.25 a kubelet without a file has no default thresholds; here it has them, as before.
+
+`eviction.configuration.strict_yaml` says how the YAML of both is read.
 
 Only the fields that reclaimd needs are read, and only what it uses is checked: the thresholds here, and what our own
 configuration inherits with that (`effective`). Whatever else is wrong is between the file and its kubelet.
@@ -50,7 +53,15 @@ from eviction.configuration.kubelet_versions import (
     KubeletVersion,
 )
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, setting
-from eviction.configuration.strict_yaml import ConfigurationError, first_problem, quoted, read_document_of, unfit_texts
+from eviction.configuration.strict_yaml import (
+    ConfigurationError,
+    first_problem,
+    parse_kubelets_drop_in,
+    parse_kubelets_file,
+    quoted,
+    read_document_of,
+    unfit_texts,
+)
 from eviction.configuration.threshold_config import (
     KUBELET_EVICTION_HARD,
     FieldError,
@@ -155,6 +166,27 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return result
 
 
+LEFT_OUT = frozenset({"imageServiceEndpoint", "readOnlyPort", "tlsCertFile"})
+
+
+def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are read in what a kubelet has merged, as Go's encoding/json finds them: in the order of their
+    keys, capitals first; a key in other capitals is the field as well; maps add up.
+
+    Before that, the kubelet has written every field that is not a map, even one that nothing sets, except for
+    `LEFT_OUT`: so a key that comes before such a field's own loses.
+    """
+    names = {name.casefold(): name for name in KUBELETS_FIELDS}
+    result: dict[str, Any] = {}
+    for key in sorted(document):
+        name, value = names.get(key.casefold()), document[key]
+        if name is None or (key < name and name not in LEFT_OUT and not isinstance(value, dict)):
+            continue
+        held = result.get(name)
+        result[name] = {**held, **value} if isinstance(held, dict) and isinstance(value, dict) else value
+    return result
+
+
 def drop_ins(directory: str) -> list[str]:
     """The `*.conf` files of a drop-in directory by name. Raises OSError."""
     return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(DROP_IN_SUFFIX)]
@@ -162,8 +194,11 @@ def drop_ins(directory: str) -> list[str]:
 
 def kubelets_drop_ins(directory: str) -> Iterator[str]:
     """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`: a symlink counts as a file, even one to a
-    directory, and a `directory` that is itself a symlink, without a slash at its end, is empty. Raises OSError."""
+    directory. A `directory` that is itself a file, or a symlink without a slash at its end, is the only one, if it has
+    the suffix. Raises OSError."""
     if not stat.S_ISDIR(os.lstat(directory).st_mode):
+        if directory.endswith(DROP_IN_SUFFIX):
+            yield directory
         return
     with os.scandir(directory) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
@@ -183,10 +218,9 @@ def read_kubelet_configuration(
     """The effective settings of a kubelet of this version from its file, its drop-in directory (empty: none) and its
     flags (field -> value). Raises ConfigurationError."""
     try:
-        document = read_document_of(API_VERSION, KIND, path) if path else {}
-        patches = (
-            [read_document_of(API_VERSION, KIND, each) for each in kubelets_drop_ins(directory)] if directory else []
-        )
+        document = read_document_of(API_VERSION, KIND, path, parse_kubelets_file) if path else {}
+        found = kubelets_drop_ins(directory) if directory else ()
+        patches = [read_document_of(API_VERSION, KIND, each, parse_kubelets_drop_in) for each in found]
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
     name = " and ".join([*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])])
@@ -202,6 +236,7 @@ def settings_in(
     `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value wins, even one that switches
     its signal off. A flag replaces the whole field, even a map, except for feature gates.
     """
+    file = {field: value for field, value in file.items() if field in KUBELETS_FIELDS}
     written = file.get("evictionHard")
     if written is None:
         file = {**file, "evictionHard": dict(KUBELET_EVICTION_HARD)}
@@ -209,12 +244,12 @@ def settings_in(
         isinstance(written, dict) and file.get("mergeDefaultEvictionSettings") is True and version.has(MERGES_DEFAULTS)
     ):
         file = {**file, "evictionHard": {**KUBELET_EVICTION_HARD, **written}}
-    document = merged([file, *(drop_ins if version.has(DROP_INS_REMOVE) else [merged([{}, *drop_ins])])])
+    document = as_fields(merged([file, *(drop_ins if version.has(DROP_INS_REMOVE) else [merged([{}, *drop_ins])])]))
     gates = document.get("featureGates")
     document |= flags
     if isinstance(gates, dict) and "featureGates" in flags:
         document["featureGates"] = {**gates, **flags["featureGates"]}
-    return {field: value for field, value in document.items() if field in KUBELETS_FIELDS}
+    return document
 
 
 def kubelet_configuration(

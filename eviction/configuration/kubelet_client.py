@@ -162,9 +162,11 @@ def _address_of(url: str) -> tuple[str, int]:
     )
 
 
-def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS) -> bytes:
+def ask_kubelet(
+    endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path: str = PODS, all_sources: bool = False
+) -> bytes:
     """The body of the kubelet's answer to a GET, at most 64 MiB, complete by the rules of HTTP; at its socket, the list
-    of pods in the same form.
+    of pods in the same form. `all_sources`: as for `list_pods`, which is for the socket.
 
     Takes at most `seconds`. A summary takes the kubelet longer than the list of its pods, as it asks the runtime.
     Raises only KubeletUnavailable.
@@ -175,7 +177,7 @@ def ask_kubelet(endpoint: KubeletEndpoint, seconds: float = ANSWER_SECONDS, path
 
         if path != PODS:
             raise KubeletUnavailable(f"{kubelet} lists its pods and answers nothing else", refused=True)
-        return list_pods(endpoint.socket, seconds)
+        return list_pods(endpoint.socket, seconds, all_sources)
     import http.client
     import ssl
 

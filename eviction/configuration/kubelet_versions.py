@@ -1,7 +1,7 @@
-"""What differs between the kubelets of Kubernetes 1.31 to 1.36 and changes what reclaimd reads, assumes or says.
+"""What differs between the kubelets of Kubernetes 1.31 to 1.37 and changes what reclaimd reads, assumes or says.
 
 Nothing else compares versions: the code asks `KubeletVersion.has`. Kubelets that are older count as 1.31, newer ones as
-1.36. On all of them ImageMaximumGCAge and KubeletSeparateDiskGC are on by default, and so are the same thresholds, ages
+1.37. On all of them ImageMaximumGCAge and KubeletSeparateDiskGC are on by default, and so are the same thresholds, ages
 and percentages. These differences change nothing here:
 
 * 1.32: containerfs signals have rows in the reclaim table; before, the kubelet reclaims nothing for them. It takes
@@ -15,7 +15,7 @@ and percentages. These differences change nothing here:
 A kubelet tells its version only in a metric of `GET /metrics`, `kubernetes_build_info`
 (`staging/src/k8s.io/component-base/metrics/prometheus/version`), to an identity that may get `nodes/metrics`. It serves
 no `/version`, and `/configz` does not contain it. `kubelet --version` is not run: that would be a process of 100 MiB
-within our own limit. While the version is not told, the newest is assumed.
+within our own limit. While the version is not told, 1.36 is assumed: what 1.37 proves must be told.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ RECORDS_PULLS: Final = Change(35, "the images that it pulls are recorded in <roo
 RECORDS_PULLS_GATE: Final = "KubeletEnsureSecretPulledImages"
 # pkg/kubelet/images/image_gc_manager.go, GarbageCollect
 SAYS_USAGE: Final = Change(35, "FreeDiskSpaceFailed says how full the filesystem is")
+# pkg/kubelet/apis/pods/server.go, validateReady
+LISTS_ALL_SOURCES: Final = Change(37, "its socket lists no pods before all their sources are ready")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class KubeletVersion:
         return f"assumed, as {self.assumed}" if self.assumed else "told by the kubelet"
 
 
-NEWEST: Final = KubeletVersion()
+NEWEST: Final = KubeletVersion()  # of those whose settings differ
 OLDEST: Final = KubeletVersion("1.0")
 
 

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from eviction.configuration.kubelet import DEFAULT_PORT, KubeletConfiguration, host_at, kubelet_configuration
 from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, METRICS, PODS, KubeletEndpoint, ask_kubelet
-from eviction.configuration.kubelet_versions import KubeletVersion, version_in
+from eviction.configuration.kubelet_versions import LISTS_ALL_SOURCES, NEWEST, KubeletVersion, version_in
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.configuration.threshold_config import FieldError
 from reclaim.execution.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
@@ -99,9 +99,11 @@ KubeletAccess = KubeletEndpoint | KubeletPlace
 """How the kubelet is asked: at a configured endpoint, or by a way that is found at a place."""
 
 
-def asking_for_pods(access: KubeletAccess | None, clock: Clock) -> Callable[[], bytes] | None:
+def asking_for_pods(access: KubeletAccess | None, clock: Clock, version: KubeletVersion) -> Callable[[], bytes] | None:
     """A function that asks the kubelet for its pods; None if it is not asked."""
-    return None if access is None else answered_in_time(PodsOfKubelet(access, clock).get, ANSWER_SECONDS)
+    if access is None:
+        return None
+    return answered_in_time(PodsOfKubelet(access, clock, version=version).get, ANSWER_SECONDS)
 
 
 def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
@@ -127,15 +129,19 @@ class PodsOfKubelet:
     accepts.
 
     A way that was accepted is used again. After a search that found none, or was late, no request is sent for ten
-    minutes (one, if a way was accepted before): a node under pressure has no time for a search in every pass.
+    minutes (one, if a way was accepted before): a node under pressure has no time for a search in every pass. A kubelet
+    that says *not yet* has not refused the way: it is the one that is asked next, and no other.
     `endpoint`: the configured one, or the one that last answered; None before that, and after its identity was refused.
     """
 
-    def __init__(self, access: KubeletAccess, clock: Clock, seconds: float = ANSWER_SECONDS):
+    def __init__(
+        self, access: KubeletAccess, clock: Clock, seconds: float = ANSWER_SECONDS, version: KubeletVersion = NEWEST
+    ):
         self.endpoint = access if isinstance(access, KubeletEndpoint) else None
         self._access = access
         self._clock = clock
         self._seconds = seconds
+        self._all_sources = version.has(LISTS_ALL_SOURCES)
         self._in_vain = ""
         self._search_from = float("-inf")
         self._search_again_seconds = SEARCH_AGAIN_SECONDS
@@ -146,7 +152,7 @@ class PodsOfKubelet:
         known = self.endpoint  # another thread may replace it meanwhile
         if known is not None:
             try:
-                return ask_kubelet(known, self._seconds)
+                return ask_kubelet(known, self._seconds, PODS, self._all_sources)
             except KubeletUnavailable as error:
                 if not error.refused or known is self._access:
                     raise
@@ -154,7 +160,7 @@ class PodsOfKubelet:
         if self._clock.monotonic() < self._search_from:
             raise KubeletUnavailable(self._in_vain)
         try:
-            self.endpoint, body = asked_by_the_first(ways_to_pods(self._access), until, PODS)
+            self.endpoint, body = asked_by_the_first(ways_to_pods(self._access), until, PODS, self._all_sources)
         except KubeletUnavailable as error:
             if error.refused or error.late:
                 self._in_vain, self._search_from = str(error), self._clock.monotonic() + self._search_again_seconds
@@ -163,7 +169,9 @@ class PodsOfKubelet:
         return body
 
 
-def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> tuple[KubeletEndpoint, bytes]:
+def asked_by_the_first(
+    ways: Iterable[KubeletWay], until: float, path: str, all_sources: bool = False
+) -> tuple[KubeletEndpoint, bytes]:
     """The endpoint of the first way that the kubelet accepts, and its answer to a GET of this path.
 
     The next way is tried only if the kubelet refuses one (401, 403, TLS) or it cannot be used: another identity does
@@ -175,7 +183,8 @@ def asked_by_the_first(ways: Iterable[KubeletWay], until: float, path: str) -> t
         problem = way.problem
         if way.endpoint is not None:
             try:
-                return way.endpoint, ask_kubelet(way.endpoint, max(until - time.monotonic(), 0.0), path)
+                left = max(until - time.monotonic(), 0.0)
+                return way.endpoint, ask_kubelet(way.endpoint, left, path, all_sources)
             except KubeletUnavailable as error:
                 if not error.refused:
                     raise

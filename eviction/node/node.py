@@ -176,7 +176,7 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
         self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
-        ask = asking_for_pods(configuration.kubelet_access, self.clock)
+        ask = asking_for_pods(configuration.kubelet_access, self.clock, configuration.kubelet_version)
         seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
         self.pods = KubeletPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
         held = HeldLayers(self.client)

@@ -22,12 +22,13 @@ prove that a pod does not exist: right after a kubelet starts, it contains only 
   terminated and evicted pods give up what they hold, since the kubelet itself says so.
 * The state of a listed pod is the one in the list, even if the list lacks other pods. So it does not matter whether the
   kubelet has synced its pods yet.
-* `sources_ready` is true once the list contains a pod from the API server, the only proof there is: the kubelet takes
-  over all pods of a source at once. The price: where no pod comes from an API server, log directories, which require
-  all sources, are not removed.
+* `sources_ready` is true once the list contains a pod from the API server: the kubelet takes over all pods of a source
+  at once. The only other proof is a list from the socket of a kubelet that gives none before (`pods_api`). The price:
+  where there is neither, log directories, which require all sources, are not removed.
 
 Every reading requests the list anew, with one exception that can only keep objects: after a late answer, no request is
-sent for 10 s. A disk under pressure slows kubelets down, and each request would delay relief by the whole deadline.
+sent for 10 s, and for 1 s after *not yet*. A disk under pressure slows kubelets down, and each request would delay
+relief by the whole deadline.
 
 The list also names the images of pods whose containers are not made yet. That only ever keeps an image, so while no
 list is available, the images in the last complete list still count, for each pod as long as it has a directory.
@@ -190,8 +191,8 @@ class KubeletPods:
             pods = parse_pod_list(ask())
         except KubeletUnavailable as error:
             self.list_problem = str(error)
-            if error.late:
-                self._late, self._ask_from = str(error), self.clock.monotonic() + PAUSE_SECONDS
+            if pause := PAUSE_SECONDS if error.late else error.again_seconds:
+                self._late, self._ask_from = str(error), self.clock.monotonic() + pause
             return None
         except KubeletAnswerError as error:
             self.list_problem = f"the kubelet's list of pods is not used: {error}"

@@ -23,8 +23,9 @@ What the list proves:
 * *images*: what a pod that has not terminated needs, whether or not a container has been made of it: the images of all
   containers in its spec and of its image volumes, and the ids in its container statuses. A pod that is being deleted
   still needs them.
-* *from_api_server*: the API server has delivered its pods; true only if one of them is listed. Right after a start, the
-  kubelet answers with static pods only, or with none (kubernetes/kubernetes#112119).
+* *from_api_server*: the API server has delivered its pods; true only if one of them is listed, or if the list comes
+  from a kubelet that gives none before (`reclaim.cri.pods_api`). Right after a start, `GET /pods` answers with static
+  pods only, or with none (kubernetes/kubernetes#112119).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ MOST_VALUES = 3_000_000  # 500 pods of 20 KiB hold less than a million; each cos
 
 CONFIG_SOURCE = "kubernetes.io/config.source"  # written by the kubelet on every pod (pkg/kubelet/config/config.go)
 API_SERVER = "api"
+ALL_SOURCES = "allSources"  # a field of ours: whether the kubelet gives a list only once all sources are ready
 ALIASES = ("kubernetes.io/config.hash", "kubernetes.io/config.mirror")
 CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
@@ -53,13 +55,14 @@ class KubeletUnavailable(ReclaimError):
     """The kubelet gave no complete answer. The message is one sentence with a hint at what to check.
 
     `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted or
-    could not be used, so another one may work.
+    could not be used, so another one may work. `again_seconds`: after which the same request may succeed; 0: at once.
     """
 
-    def __init__(self, message: str, *, late: bool = False, refused: bool = False):
+    def __init__(self, message: str, *, late: bool = False, refused: bool = False, again_seconds: float = 0.0):
         super().__init__(message)
         self.late = late
         self.refused = refused
+        self.again_seconds = again_seconds
 
 
 class KubeletAnswerError(ReclaimError):
@@ -142,7 +145,7 @@ def parse_answer(body: bytes) -> Field:
 
 
 class PodList(NamedTuple):
-    """The pods that the kubelet knows, by UID and alias. `from_api_server`: at least one came from the API server.
+    """The pods that the kubelet knows, by UID and alias. `from_api_server`: the API server has delivered its pods.
     `images`: what pods that have not terminated need, by UID; references as written. `items`: the pods themselves, in
     the answer's order."""
 
@@ -165,7 +168,7 @@ def parse_pod_list(body: bytes) -> PodList:
     own: dict[str, PodState] = {}
     aliases: dict[str, PodState] = {}
     images: dict[str, frozenset[str]] = {}
-    from_api_server = False
+    from_api_server = answer.get(ALL_SOURCES).truth() is True
     for item in items:
         if item.get("kind").text() not in ("", "Pod"):
             raise item.error("is not a Pod")

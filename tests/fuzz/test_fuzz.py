@@ -19,7 +19,13 @@ from hypothesis import strategies as st
 
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.file import KIND
-from eviction.configuration.strict_yaml import ConfigurationError, parse_document
+from eviction.configuration.strict_yaml import (
+    LARGEST_BYTES,
+    ConfigurationError,
+    parse_document,
+    parse_kubelets_drop_in,
+    parse_kubelets_file,
+)
 from eviction.configuration.threshold_config import read_minimum_reclaim, read_value
 from eviction.node.state_file import Moment, records_from_json, records_json
 from eviction.types import API_VERSION
@@ -125,11 +131,12 @@ PIECES = ["a: ", "- ", "\n", "  ", "{", "}", "[", "]", "&x ", "*x", "!!int ", "|
 grown = st.lists(st.sampled_from(PIECES))
 
 
-@given(marked | grown.map("".join) | st.text(max_size=60))
-def test_documents(text: str) -> None:
-    """A mapping whose keys are texts, or one sentence."""
+@pytest.mark.parametrize("parse", [parse_document, parse_kubelets_file, parse_kubelets_drop_in])
+@given(text=marked | grown.map("".join) | st.text(max_size=60))
+def test_documents(parse: Callable[[str, str], dict[str, Any]], text: str) -> None:
+    """A mapping whose keys are texts, or one sentence; ours and the kubelet's."""
     try:
-        document = parse_document(text, "f")
+        document = parse(text, "f")
     except ConfigurationError as error:
         one_sentence(error, "f: ")
         return
@@ -201,6 +208,8 @@ def test_monsters_are_refused_fast(monster: str, tmp_path: Path) -> None:
     with fast(), pytest.raises(ConfigurationError) as refused:
         load(str(path), {}, {})
     one_sentence(refused.value, str(path))
+    with fast(), contextlib.suppress(ConfigurationError):
+        parse_kubelets_file(path.read_text()[:LARGEST_BYTES], str(path))
 
 
 @pytest.mark.parametrize("read", [parse_quantity, parse_percentage, parse_duration])

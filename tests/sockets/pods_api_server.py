@@ -11,6 +11,7 @@ from typing import Self
 import grpc
 
 SERVICE = "v1alpha1.Pods"
+NOT_YET = (grpc.StatusCode.FAILED_PRECONDITION, "Kubelet is initializing")  # pkg/kubelet/apis/pods/server.go
 RATE_LIMIT = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")  # pkg/kubelet/apis/grpc/ratelimit.go
 
 

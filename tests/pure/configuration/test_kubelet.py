@@ -225,6 +225,82 @@ def test_a_drop_in_directory_that_is_a_symlink_is_not_walked(kubelets: Path) -> 
     assert read_kubelet_configuration(file, f"{link}/").settings["imageMinimumGCAge"] == "7m"
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(("name", "age"), [("one.conf", "7m"), ("one.yaml", None)])
+def test_a_drop_in_directory_that_is_a_file_is_the_only_drop_in(kubelets: Path, name: str, age: str | None) -> None:
+    """WalkDir calls back with it alone; without the suffix it is skipped, whatever is in it. So is a symlink to it."""
+    (kubelets / name).write_text(HEAD + "imageMinimumGCAge: 7m\n" if age else "nonsense: [")
+    (kubelets / f"link-{name}").symlink_to(name)
+    for each in (name, f"link-{name}"):
+        found = read_kubelet_configuration(str(kubelets / "config.yaml"), str(kubelets / each))
+        assert found.settings.get("imageMinimumGCAge") == age
+
+
+SMALL = "evictionHard: {pid.available: 5%}\n"
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("file", "drop_in", "in_force"),
+    [
+        ("", "PORT: 5\n", {"port": 0}),
+        ("port: 5\n", "Port: 6\n", {"port": 5}),
+        ("PORT: 5\n", "port: 6\n", {"port": 6}),
+        ("PORT: 5\n", "", {"port": 0}),
+        ("", "ReadOnlyPort: 5\n", {"read_only_port": 5}),
+        ("", "ReadOnlyPort: 5\nreadonlyport: 7\nREADONLYPORT: 6\n", {"read_only_port": 7}),
+        ("readOnlyPort: 4\n", "ReadOnlyPort: 5\n", {"read_only_port": 4}),
+        ("imageGCHighThresholdPercent: 90\n", "imagegchighthresholdpercent: 95\n", {"high": 95}),
+        ("", "imagegchighthresholdpercent: 95\n", {"high": 95}),
+        ("", "ImageGCHighThresholdPercent: 95\n", {"high": 85}),
+        ("", "EnforceNodeAllocatable: [none]\n", {"enforce_node_allocatable": ["pods"]}),
+        (SMALL, "EvictionHard: {pid.available: 6%, memory.available: 1Gi}\n", {"hard": ("5%", "1Gi")}),
+        (SMALL, "evictionhard: {pid.available: 6%, memory.available: 1Gi}\n", {"hard": ("6%", "1Gi")}),
+        (SMALL, "EvictionHard: null\n", {"hard": ("5%", None)}),
+        ("featureGates: {A: yes}\n", "FeatureGates: {A: no, B: on}\n", {"feature_gates": {"A": True, "B": True}}),
+    ],
+)
+def test_a_key_in_other_capitals_counts_where_it_does_for_the_kubelet(
+    kubelets: Path, file: str, drop_in: str, in_force: dict[str, Any]
+) -> None:
+    """What kubelet 1.36 made of each: never in the file; in a drop-in by encoding/json, in the order of the keys."""
+    (kubelets / "config.yaml").write_text(HEAD + file)
+    (kubelets / "conf.d" / "1.conf").write_text(HEAD + drop_in)
+    found = read(kubelets)
+    hard = found.eviction_hard.get
+    seen = {
+        "high": found.image_gc_high_threshold_percent,
+        "hard": (hard("pid.available"), hard("memory.available")),
+    }
+    assert {name: seen[name] if name in seen else getattr(found, name) for name in in_force} == in_force
+
+
+@pytest.mark.regression
+def test_a_file_that_a_kubelet_accepts_keeps_nobody_from_starting(kubelets: Path) -> None:
+    """A key twice, an alias, a merge key, truth values and numbers of YAML 1.1, in the file and in a drop-in."""
+    (kubelets / "config.yaml").write_text(
+        HEAD
+        + "imageGCHighThresholdPercent: 70\nfromTheFuture: &x {nodefs.available: 5%}\nport: &y 0x5B\n"
+        + "imageGCHighThresholdPercent: 91.0\nmergeDefaultEvictionSettings: yes\nreadOnlyPort: *y\n"
+        + "evictionHard: {<<: *x, pid.available: 1%}\n"
+    )
+    (kubelets / "conf.d" / "1.conf").write_text(
+        HEAD + "x: &x {imagefs.available: 6%}\nevictionHard: *x\nhealthzPort: 0133\nfeatureGates: {A: on}\n"
+    )
+    found = load(
+        None, {}, {"kubeletConfig": str(kubelets / "config.yaml"), "kubeletConfigDir": str(kubelets / "conf.d")}
+    ).kubelet
+    assert found is not None
+    assert (found.port, found.read_only_port, found.healthz_port) == (91, 91, 91)
+    assert (found.image_gc_high_threshold_percent, found.feature_gates) == (91, {"A": True})
+    assert found.eviction_hard == {
+        **KUBELET_EVICTION_HARD,
+        "nodefs.available": "5%",
+        "pid.available": "1%",
+        "imagefs.available": "6%",
+    }
+
+
 @pytest.mark.parametrize(
     ("documents", "result"),
     [
@@ -345,12 +421,14 @@ def test_what_reclaimd_does_not_use_is_left_to_the_kubelet(kubelets: Path, text:
         ("apiVersion: v1\n", f"apiVersion must be '{API_VERSION}', but it was 'v1'"),
         (f"apiVersion: {API_VERSION}\nkind: Pod\n", f"kind must be '{KIND}', but it was 'Pod'"),
         (HEAD + "a: [\n", "not readable as YAML"),
-        (HEAD + "kind: x\n", "not readable as YAML in line 3: the key 'kind' occurs twice"),
+        (HEAD + "kind: x\n", ""),
     ],
 )
 def test_a_file_of_another_kind_is_refused(kubelets: Path, where: str, text: str, problem: str) -> None:
     """The sentence names the file, also a drop-in."""
     (kubelets / where).write_text(text)
+    twice = "not readable as YAML in line 3: the key 'kind' occurs twice"
+    problem = problem or (f"kind must be '{KIND}', but it was 'x'" if where == "config.yaml" else twice)
     assert refusal(kubelets).startswith(f"{kubelets / where}: {problem}")
 
 

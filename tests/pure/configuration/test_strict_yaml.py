@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.configuration.strict_yaml import DEEPEST, LARGEST_BYTES, ConfigurationError, parse_document, read_document
+from eviction.configuration.strict_yaml import (
+    DEEPEST,
+    LARGEST_BYTES,
+    ConfigurationError,
+    parse_document,
+    parse_kubelets_drop_in,
+    parse_kubelets_file,
+    read_document,
+)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +124,106 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     """Nothing but ConfigurationError comes out of a text."""
     with contextlib.suppress(ConfigurationError):
         assert isinstance(parse_document(text, "f"), dict)
+
+
+KUBELETS: list[tuple[str, object]] = [
+    *((f"a: {text}", True) for text in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")),
+    *((f"a: {text}", False) for text in ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")),
+    *((f"a: {text}", None) for text in ("", "~", "null", "Null", "NULL", "!!null ''")),
+    *((f"a: {text}", 91) for text in ("91", "91.0", "0x5B", "0o133", "0133", "0b1011011", "+91", "9_1", "9.1e1")),
+    *((f"a: {text}", 91) for text in ("!!int '91'", "!!float 91", "&x 91", "91\t", "91\t# why", "91.")),
+    *((f"a: {text}", 0) for text in ("0", "-0", "-0.0", "0x0", "00")),
+    *((f"a: {text}", text) for text in ("tRue", "oui", "1:30", "2024-01-01", "10%", "1Gi", "1e400", "=", "0o9", "nan")),
+    *((f"a: {text}", text) for text in ("unix:///run/x.sock", "a:b", "<<", "-1m")),
+    *((f"a: {text}", "91") for text in ("'91'", '"91"', "!!str 91", "!mine 91", "!!binary OTE=", "|-\n 91")),
+    ("a: 08", 8),
+    ("a: -5", -5),
+    ("a: 91.5", 91.5),
+    ("a: 9223372036854775807", 2**63 - 1),
+    ("a: 99999999999999999999", 10**20),
+    ("a: [yes, 'no', {b: 0x10}]", [True, "no", {"b": 16}]),
+    ("a: {yes: 1, 0x10: 2, 1.5: 3, '4': 4}", {"true": 1, "16": 2, "1.5": 3, "4": 4}),
+    ("a:\t{\n\t\tb:\t1,\n\t\t}", {"b": 1}),
+    ("x: &x {b: 1, c: 2}\na: *x", {"b": 1, "c": 2}),
+    ("x: &x 7\na: *x", 7),
+    ("x: &x {b: 1, c: 2}\na: {<<: *x, d: 3}", {"b": 1, "c": 2, "d": 3}),
+    ("a: {'<<': {b: 1}}", {"<<": {"b": 1}}),
+    ("a: 1\n---\na: [", 1),
+    ("a: 1\n...\na: 2", 1),
+]
+LENIENT: list[tuple[str, object]] = [
+    ("a: 1\na: 2", 2),
+    ("a: [1]\na: x", "x"),
+    ("a: {b: 1, b: 2}", {"b": 2}),
+    ("a: {yes: 1, on: 2}", {"true": 2}),
+    ("x: &x {b: 1}\na: {<<: *x, b: 2}", {"b": 2}),
+    ("x: &x {b: 1}\na: {b: 2, <<: *x}", {"b": 1}),
+    ("x: &x {b: 1}\ny: &y {b: 2, c: 3}\na: {<<: [*x, *y]}", {"b": 1, "c": 3}),
+    ("x: &x {b: 1}\ny: &y {b: 2, c: 3}\na: {<<: *x, <<: *y}", {"b": 2, "c": 3}),
+]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("text", "read"), KUBELETS + LENIENT)
+def test_the_kubelets_file_has_the_values_that_it_has_for_a_kubelet(text: str, read: object) -> None:
+    """What kubelet 1.36's own decoder (DecodeKubeletConfiguration) made of each of them."""
+    found = parse_kubelets_file(text, "f")["a"]
+    assert (found, type(found)) == (read, type(read))
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("text", "read"), KUBELETS)
+def test_so_has_a_drop_in(text: str, read: object) -> None:
+    """DecodeKubeletConfigurationIntoJSON."""
+    assert parse_kubelets_drop_in(text, "f")["a"] == read
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("text", [text for text, _ in LENIENT])
+def test_a_key_that_is_set_twice_is_refused_in_a_drop_in_as_by_a_kubelet(text: str) -> None:
+    """There is no lenient decoder for drop-ins."""
+    with pytest.raises(ConfigurationError, match=r"f: not readable as YAML in line \d: the key '\w+' occurs twice$"):
+        parse_kubelets_drop_in(text, "f")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a: .nan", ".nan is not a number that JSON has"),
+        ("a: [-.inf]", "-.inf is not a number that JSON has"),
+        ("a: !!int x", "'x' is not of the type of its tag, int"),
+        ("a: !!int yes", "'yes' is not of the type of its tag, int"),
+        ("a: !!bool 1", "'1' is not of the type of its tag, bool"),
+        ("a: {null: 1}", "keys must be texts, numbers or truth values"),
+        ("? [a]\n: 1", "keys must be texts, numbers or truth values"),
+        ("a: {<<: 1}", "a merge key needs a mapping, or a list of them"),
+        ("a: {<<: [1]}", "a merge key needs a mapping, or a list of them"),
+        ("a: *x", "found undefined alias"),
+        ("a: &x [*x]", f"nested deeper than {DEEPEST}"),
+        ("a: &x {<<: *x}", f"nested deeper than {DEEPEST}"),
+        ("a: b: c", "mapping values are not allowed here"),
+        ("\ta: 1", "cannot start any token"),
+        ("[" * 100_000, f"nested deeper than {DEEPEST}"),
+        (f"x: &x {'[' * 30}{']' * 30}\na: {'[' * 30}*x{']' * 30}", f"nested deeper than {DEEPEST}"),
+        ("x: &x [1,2,3,4,5,6,7,8,9]\ny: &y [" + "*x," * 9 + "]\nz: &z [" + "*y," * 99 + "]", "comes from aliases"),
+        ("- a", "must be a mapping of fields to values"),
+    ],
+)
+def test_what_a_kubelet_does_not_read_either_is_refused(text: str, problem: str) -> None:
+    """Or what would cost too much: depth, and aliases of aliases, which go-yaml refuses as well."""
+    with pytest.raises(ConfigurationError) as refused:
+        parse_kubelets_file(text, "f")
+    assert problem in str(refused.value)
+    assert str(refused.value).startswith("f: ")
+
+
+@given(st.text(max_size=60) | st.text(alphabet="ab01:-[]{},&*!|>'\"#%@`? \n\t<", max_size=40))
+def test_any_text_of_a_kubelets_is_read_or_refused(text: str) -> None:
+    """Nothing but ConfigurationError comes out; what a drop-in may hold, the file may hold."""
+    with contextlib.suppress(ConfigurationError):
+        drop_in = parse_kubelets_drop_in(text, "f")
+        assert repr(parse_kubelets_file(text, "f")) == repr(drop_in)
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:

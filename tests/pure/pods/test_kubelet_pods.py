@@ -165,6 +165,23 @@ def test_after_a_late_answer_no_request_is_sent_for_10_seconds(tmp_path: Path) -
     assert node.kubelet.asked == 2
 
 
+def test_after_not_yet_no_request_is_sent_for_1_second(tmp_path: Path) -> None:
+    """Until the next list the state is unknown, and what the last one named still counts."""
+    node = Node(tmp_path, "web", web="Running")
+    node.kubelet.image = "web:1"
+    node.observed()
+    node.kubelet.failure = KubeletUnavailable("not yet", again_seconds=1.0)
+    for seconds, asked in ((0.0, 2), (0.9, 2), (0.1, 3)):
+        node.clock.step(seconds)
+        states = node.observed()
+        assert (states.known, node.pods.list_problem, node.kubelet.asked) == (False, "not yet", asked)
+        assert not states.gone("web")
+        assert node.pods.named_images() == {"web": {"web:1"}}
+    node.kubelet.failure = None
+    node.clock.step(1.0)
+    assert node.observed().known
+
+
 def test_after_a_failure_at_once_the_next_request_is_sent(tmp_path: Path) -> None:
     """A refused connection costs no time."""
     node = Node(tmp_path, "job")

@@ -15,14 +15,21 @@ import grpc
 import pytest
 
 from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
-from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFiles, KubeletPlace, PodsOfKubelet
+from eviction.configuration.kubelet_versions import NEWEST, KubeletVersion
+from eviction.configuration.kubelet_ways import (
+    SEARCH_AGAIN_SECONDS,
+    IdentityFiles,
+    KubeletPlace,
+    PodsOfKubelet,
+    asking_for_pods,
+)
 from reclaim.pods.pod_list import KubeletUnavailable, parse_pod_list
 from reclaim.pods.states import PodState
 from tests.nodes.small_node import CONTAINERS, SmallNode, reason_of, relieve
 from tests.pods_wire import pods_answer
 from tests.pure.values import SteppedClock
 from tests.sockets.kubelet_server import MARGIN_SECONDS, PODS, SHORT_SECONDS, KubeletServer, answer, pod_list, refused
-from tests.sockets.pods_api_server import RATE_LIMIT, SERVICE, PodsAPIServer
+from tests.sockets.pods_api_server import NOT_YET, RATE_LIMIT, SERVICE, PodsAPIServer
 
 FILES = IdentityFiles((), (), (), (), ())
 DONE = {"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}}
@@ -71,7 +78,6 @@ def test_where_it_no_longer_listens_the_others_are_asked(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("given", "service", "words"),
     [
-        (RATE_LIMIT, SERVICE, "RESOURCE_EXHAUSTED: rejected by rate limit"),
         (
             (grpc.StatusCode.INTERNAL, "failed to marshal pod: " + "x" * 5000),
             SERVICE,
@@ -108,6 +114,52 @@ def test_what_is_no_list_is_said_and_another_way_is_tried(
         server.answer = pods_answer(DONE)
         if service == SERVICE:
             assert parse_pod_list(alone.get()).states.keys() == {"uid-1"}
+
+
+@pytest.mark.parametrize("status", [NOT_YET, RATE_LIMIT])
+def test_a_kubelet_that_says_not_yet_is_asked_again_and_nobody_else(
+    status: tuple[grpc.StatusCode, str], tmp_path: Path
+) -> None:
+    """In 1 s, at its socket, before a first list and after one: another way's list would lack pods."""
+    with PodsAPIServer(tmp_path, status) as server, KubeletServer(answer(PODS)) as other:
+        found = search(tmp_path, other)
+        for calls in (1, 3):
+            server.answer = status
+            with pytest.raises(
+                KubeletUnavailable, match=rf" gave no list yet: {status[0].name}: {status[1]}$"
+            ) as error:
+                found.get()
+            assert (error.value.again_seconds, error.value.late, error.value.refused) == (1.0, False, False)
+            assert server.calls == calls
+            server.answer = pods_answer(DONE)
+            assert parse_pod_list(found.get()).states.keys() == {"uid-1"}
+        assert other.requests == []
+
+
+@pytest.mark.parametrize(
+    ("version", "proved"),
+    [
+        (KubeletVersion("1.37.0", ""), True),
+        (KubeletVersion("1.36.2", ""), False),
+        (NEWEST, False),
+    ],
+)
+@pytest.mark.parametrize("configured", [True, False])
+def test_a_list_proves_that_all_sources_are_ready_from_1_37_on(
+    version: KubeletVersion, proved: bool, configured: bool, tmp_path: Path
+) -> None:
+    """`pkg/kubelet/apis/pods/server.go`, validateReady: before it, FAILED_PRECONDITION. A version that was not told
+    proves nothing, and neither does another way's list."""
+    with PodsAPIServer(tmp_path, pods_answer()) as server, KubeletServer(answer(pod_list())) as other:
+        port = int(other.url.rpartition(":")[2])
+        access = endpoint(server) if configured else KubeletPlace(str(tmp_path), read_only_port=port, files=FILES)
+        ask = asking_for_pods(access, SteppedClock(), version)
+        assert ask is not None
+        for _ in range(2):
+            assert parse_pod_list(ask()).from_api_server is proved
+        if not configured:
+            server.answer = (grpc.StatusCode.UNIMPLEMENTED, "")
+            assert not parse_pod_list(ask()).from_api_server
 
 
 def test_a_kubelet_that_does_not_answer_is_late(tmp_path: Path) -> None:
@@ -160,12 +212,17 @@ def test_nothing_but_pods_is_asked_there(tmp_path: Path) -> None:
 
 
 def test_its_word(small_node: SmallNode) -> None:
-    """The whole way, from the socket to the removal. A list that lacks the pod removes nothing: it has a directory."""
+    """The whole way, from the socket to the removal. *Not yet* removes nothing, nor does a list that lacks the pod: it
+    has a directory."""
     small_node.stands()
     pod = small_node.run_pod("done")
     container = small_node.exited(pod)
     small_node.runtime.kill_sandbox(pod.sandbox_id)
-    with PodsAPIServer(small_node.root_directory, pods_answer()) as server:
+    with PodsAPIServer(small_node.root_directory, NOT_YET) as server:
+        early = small_node.node(kubeletEndpoint="auto")
+        relieve(early, CONTAINERS)
+        assert "Kubelet is initializing" in (early.pods_problem or "")
+        server.answer = pods_answer()
         relieve(small_node.node(kubeletEndpoint="auto"), CONTAINERS)
         assert container in small_node.containers()
         metadata = {"uid": pod.uid, "annotations": {"kubernetes.io/config.source": "api"}}
