@@ -129,8 +129,9 @@ class PodsOfKubelet:
     accepts.
 
     A way that was accepted is used again. After a search that found none, or was late, no request is sent for ten
-    minutes (one, if a way was accepted before): a node under pressure has no time for a search in every pass. A kubelet
-    that says *not yet* has not refused the way: it is the one that is asked next, and no other.
+    minutes (one, if a way was accepted before), unless the kubelet's socket has appeared: a node under pressure has no
+    time for a search in every pass. A kubelet that says *not yet* has not refused the way: it is the one that is asked
+    next, and no other.
     `endpoint`: the configured one, or the one that last answered; None before that, and after its identity was refused.
     """
 
@@ -143,6 +144,7 @@ class PodsOfKubelet:
         self._seconds = seconds
         self._all_sources = version.has(LISTS_ALL_SOURCES)
         self._in_vain = ""
+        self._socket = ""  # at the last search
         self._search_from = float("-inf")
         self._search_again_seconds = SEARCH_AGAIN_SECONDS
 
@@ -157,8 +159,10 @@ class PodsOfKubelet:
                 if not error.refused or known is self._access:
                     raise
             self.endpoint, self._search_from = None, float("-inf")  # a certificate was rotated, or a role removed
-        if self._clock.monotonic() < self._search_from:
+        socket = pods_socket(self._access)
+        if self._clock.monotonic() < self._search_from and socket in ("", self._socket):
             raise KubeletUnavailable(self._in_vain)
+        self._socket = socket
         try:
             self.endpoint, body = asked_by_the_first(ways_to_pods(self._access), until, PODS, self._all_sources)
         except KubeletUnavailable as error:
@@ -202,9 +206,15 @@ def asked_once(access: KubeletAccess, path: str, seconds: float = ANSWER_SECONDS
 
 def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
     """The ways to the list of pods: also the kubelet's socket, which answers nothing else."""
-    if isinstance(place, KubeletPlace) and os.path.exists(socket := os.path.join(place.root_directory, PODS_SOCKET)):
+    if socket := pods_socket(place):
         yield KubeletWay("root at its socket", KubeletEndpoint(f"unix://{socket}"))
     yield from kubelet_ways(place)
+
+
+def pods_socket(place: KubeletAccess) -> str:
+    """The path of the kubelet's socket; empty if there is none now, or another way is configured."""
+    path = os.path.join(place.root_directory, PODS_SOCKET) if isinstance(place, KubeletPlace) else ""
+    return path if path and os.path.exists(path) else ""
 
 
 def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:

@@ -136,6 +136,17 @@ def test_a_kubelet_that_says_not_yet_is_asked_again_and_nobody_else(
         assert other.requests == []
 
 
+def test_a_socket_that_appears_is_asked_at_once(tmp_path: Path) -> None:
+    """On a new node reclaimd looks before its first kubelet has made anything; nothing is searched for ten minutes, but
+    the kubelet then listens."""
+    found = search(tmp_path)
+    with pytest.raises(KubeletUnavailable, match="no way was found"):
+        found.get()
+    with PodsAPIServer(tmp_path, pods_answer(DONE)) as server:
+        assert parse_pod_list(found.get()).states.keys() == {"uid-1"}
+        assert server.calls == 1
+
+
 @pytest.mark.parametrize(
     ("version", "proved"),
     [
