@@ -18,7 +18,11 @@ from tests.plugin_distributions import write_distribution
 from tests.sockets.config.test_installed_files import files_in
 
 pytestmark = pytest.mark.house(
-    "config/install", "eviction/cli/install.py", "pyproject.toml", "tests/nodes/stand_in_systemctl"
+    "config/install",
+    "eviction/cli/install.py",
+    "eviction/cli/uninstall.py",
+    "pyproject.toml",
+    "tests/nodes/stand_in_systemctl",
 )
 
 STAGED, MOVED = "/srv/staged", "/srv/moved"
@@ -137,13 +141,13 @@ def test_once_more_is_an_upgrade_and_starts_the_service_after_doctor_has_spoken(
 
 def test_an_upgrade_ends_the_units_that_there_are_no_more(root: OwnRoot) -> None:
     """Stopped and disabled before their files go, which is told; once they are gone nothing is asked of them."""
-    helper = [f"/etc/systemd/system/reclaimd-old.{kind}" for kind in ("service", "socket")]
+    helper = [f"/etc/systemd/system/reclaimd-xfs.{kind}" for kind in ("service", "socket")]
     for path in helper:
         (root.path / path.lstrip("/")).write_text("[Unit]\n")
     recorded = f"echo {' '.join(helper)} >> /usr/local/share/reclaimd/installed-files"
     before = len(root.calls())
     printed = done(root.run(f"{recorded}\nreclaimd/install.sh files"))
-    assert root.calls()[before:] == ["disable --now reclaimd-old.service reclaimd-old.socket", "daemon-reload"]
+    assert root.calls()[before:] == ["disable --now reclaimd-xfs.service reclaimd-xfs.socket", "daemon-reload"]
     gone = [line.split()[1] for line in printed.splitlines() if line.startswith("gone")]
     assert gone == helper
     assert not [path for path in helper if (root.path / path.lstrip("/")).exists()]
