@@ -20,6 +20,7 @@ COMMANDS = {
     "status": "what the running daemon is doing, and its last passes",
     "pause": "stop all removals for a while; ends automatically",
     "resume": "end a pause",
+    "reload": "the daemon reads its configuration again; ends once it is in force",
     "top": "the same as status, live in the terminal",
     "history": "every pass and every removal of the last weeks, from a file",
     "config": "the values in force, where each of them comes from, and all marks",

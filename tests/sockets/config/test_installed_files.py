@@ -110,6 +110,7 @@ def test_the_unit_starts_the_program_that_has_placed_it(root: Path, wheel: Path)
     told(root, by=(str(root / "srv/my 100%/bin/python"), "-I", "-m", "eviction"))
     unit = (root / "etc/systemd/system/reclaimd.service").read_text()
     assert "\nExecStart='/srv/my 100%%/bin/reclaimd' run --config " in unit
+    assert "\nExecReload='/srv/my 100%%/bin/reclaimd' reload --config " in unit
 
 
 def test_once_more_keeps_the_configuration_and_tells_what_changed(root: Path) -> None:
