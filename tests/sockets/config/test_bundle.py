@@ -26,6 +26,11 @@ pytestmark = pytest.mark.house(
 )
 
 STAGED, MOVED = "/srv/staged", "/srv/moved"
+ONLY_THE_PROGRAM = """\
+cp /root/reclaimd/wheels/reclaimd-*.whl /run
+mount -t tmpfs none /root/reclaimd/wheels
+mv /run/reclaimd-*.whl /root/reclaimd/wheels
+"""  # among the wheels, so that pip fails
 START = [
     "daemon-reload",
     "stop reclaimd.service reclaimd.socket reclaimd-healthz.socket",
@@ -218,7 +223,7 @@ def test_an_environment_behind_a_symlink_is_upgraded_where_it_is(root: OwnRoot) 
     """The symlink stays, and an upgrade that fails leaves what is behind it as it was."""
     done(root.run("mv /opt/reclaimd /srv/moved\nln -s /srv/moved /opt/reclaimd"))
     before = files_in(root.path / "srv" / "moved")
-    process = root.run("mount -t tmpfs none /root/reclaimd/wheels\nreclaimd/install.sh program")
+    process = root.run(f"{ONLY_THE_PROGRAM}reclaimd/install.sh program")
     assert "failed: pip could not install the program" in process.stderr
     assert files_in(root.path / "srv" / "moved") == before
     done(root.run("reclaimd/install.sh program\nreclaimd --version"))
@@ -232,11 +237,12 @@ def test_an_environment_behind_a_symlink_is_upgraded_where_it_is(root: OwnRoot) 
     [
         ("rmdir /run/systemd/system", "systemd does not run here"),
         ("mount -t tmpfs none /usr/lib/python3*/ensurepip", "apt-get install python3-venv"),
-        ("mount -t tmpfs none /root/reclaimd/wheels", "pip could not install the program"),
+        ("mount -t tmpfs none /root/reclaimd/wheels", "there are no wheels beside"),
+        ("export EXTRAS=[kubernetes]", "pip could not install the program"),
     ],
 )
 def test_what_is_missing_is_said_in_one_sentence(root: OwnRoot, hide: str, sentence: str) -> None:
-    """systemd, Debian's python3-venv; and where pip fails, what was there is untouched."""
+    """systemd, Debian's python3-venv, wheels, a library; and where pip fails, what was there is untouched."""
     before = files_in(root.path / "opt")
     process = root.run(f"{hide}\nreclaimd/install.sh")
     (root.path / "run/systemd/system").mkdir(exist_ok=True)

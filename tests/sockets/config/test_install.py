@@ -17,7 +17,7 @@ from tests.plugin_distributions import write_distribution
 from tests.repository import ROOT
 from tests.sockets.config.test_installed_files import files_in
 
-pytestmark = pytest.mark.house("config/install", "Makefile")
+pytestmark = pytest.mark.house("config/install", "eviction/cli/below_root.py", "Makefile", "reclaim/trust.py")
 
 INSTALLER = ROOT / "config" / "install" / "install.sh"
 PYTHON = Path("/usr/bin/python3")
