@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ControlUnavailable as error:
         exit_with(EXIT_RUNTIME, f"{error}{_signalled()}")
     if problem:
-        exit_with(EXIT_NOT_RELIEVED, f"the configuration was not reloaded, the old one stays in force: {problem}")
+        exit_with(EXIT_NOT_RELIEVED, problem)
     return EXIT_OK
 
 

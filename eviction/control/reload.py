@@ -9,7 +9,7 @@ from typing import Any
 def reload_for_client(reload: Callable[[], str]) -> Iterator[dict[str, Any]]:
     """One line of JSON: `problem`, empty if the configuration as it is now is in force.
 
-    `reload`: reads and applies it, waits until it is in force, and returns why it is not, as one sentence; empty if it
-    is. It is called on the client's thread, and while others are being served.
+    `reload`: reads and applies it, waits until it is in force, and returns why it is not, as a sentence; empty if it
+    is. It may be called by several clients at a time, and while SIGHUP has another thread reload.
     """
     yield {"problem": reload()}
