@@ -87,11 +87,12 @@ def exists(root: str, path: str) -> bool:
 
 
 def read(root: str, path: str, most_bytes: int) -> bytes | None:
-    """A file's content, at most one byte more than allowed; None if nothing is there, empty if it is no regular file.
-    Raises as `opened`. Never waits for a FIFO."""
+    """A file's content, at most one byte more than allowed; None if nothing is there, empty if it is no regular file or
+    others may write it. Raises as `opened`. Never waits for a FIFO."""
     directory, name = os.path.split(path)
     with suppress(FileNotFoundError), opened(root, directory) as above:
-        if not stat.S_ISREG(os.lstat(name, dir_fd=above).st_mode):
+        status = os.lstat(name, dir_fd=above)
+        if not stat.S_ISREG(status.st_mode) or owner_only_refusal("it", status) is not None:
             return b""
         with open(os.open(name, READ, dir_fd=above), "rb") as file:
             return file.read(most_bytes + 1)

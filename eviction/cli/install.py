@@ -120,10 +120,12 @@ def _placeable() -> list[str]:
 def replace_placed(root: str, files: dict[str, bytes]) -> Iterator[str]:
     """Removes what was placed earlier and is not among the files, then writes those that are new or differ; yields a
     line for each. Raises OSError, NotTrustedError."""
-    record, placeable = read(root, RECORD, LARGEST_RECORD_BYTES) or b"", _placeable()
-    if len(record) > LARGEST_RECORD_BYTES:
-        raise OSError(f"{RECORD} has more than {LARGEST_RECORD_BYTES} bytes, so no installer has written it")
-    former = list(dict.fromkeys(record.decode(errors="replace").split()))
+    record, placeable = read(root, RECORD, LARGEST_RECORD_BYTES), _placeable()
+    if record is not None and not 0 < len(record) <= LARGEST_RECORD_BYTES:
+        if not files:
+            raise OSError(f"{RECORD} is not as an installer has written it: install once more, and then uninstall")
+        record = None
+    former = list(dict.fromkeys((record or b"").decode(errors="replace").split()))
     yield from (f"left     {path} (not a file that an installer places)" for path in former if path not in placeable)
     gone = [path for path in former if path in placeable and path not in files and exists(root, path)]
     units = [os.path.basename(path) for path in gone if os.path.dirname(path) == UNITS]

@@ -214,16 +214,21 @@ def test_a_record_names_nothing_that_no_installer_has_placed(root: Path, words: 
     assert ("gone", "/etc/systemd/system/reclaimd-xfs.socket") in lines
 
 
-def test_a_record_that_no_installer_can_have_written_is_refused(root: Path) -> None:
-    """A GiB: it is not read, and nothing is removed."""
+@pytest.mark.parametrize("mode", [0o644, 0o666])
+def test_by_a_record_that_no_installer_can_have_written_nothing_is_removed(root: Path, mode: int) -> None:
+    """A GiB, or others may write it: it is not read. Once installed anew, everything is removed."""
     told(root)
-    before = placed_in(root).keys()
-    os.truncate(root / RECORD.lstrip("/"), 1 << 30)
+    before, record = placed_in(root).keys(), root / RECORD.lstrip("/")
+    if mode == 0o644:
+        os.truncate(record, 1 << 30)
+    record.chmod(mode)
     process = run(root, *UNINSTALL)
     assert (process.returncode, process.stdout) == (1, "")
-    assert process.stderr == f"reclaimd: {RECORD} has more than 16384 bytes, so no installer has written it\n"
-    os.truncate(root / RECORD.lstrip("/"), 0)
+    assert process.stderr.startswith(f"reclaimd: {RECORD} is not as an installer has written it: install once more")
+    assert told(root) == [("changed", RECORD), ("kept", CONFIGURATION)]
     assert placed_in(root).keys() == before
+    told(root, *UNINSTALL)
+    assert placed_in(root).keys() == {CONFIGURATION}
 
 
 @pytest.mark.parametrize("link", ["etc", "usr/local", "usr/local/share/man", "etc/systemd/system/reclaimd.service.d"])
@@ -255,6 +260,22 @@ def test_what_was_prepared_under_a_name_of_ours_is_not_written_to(root: Path, na
         assert (stat.S_IFMT(manual.st_mode), manual.st_nlink) == (stat.S_IFREG, 1)
         assert (directory / "reclaimd.1").read_bytes() == (ROOT / "config/man/reclaimd.1").read_bytes()
         (directory / name).unlink()
+
+
+def test_a_file_that_others_may_write_is_written_anew(root: Path) -> None:
+    """Although its content is right: else they could change it later. A record of that kind is not believed."""
+    told(root)
+    unit, record = root / "etc/systemd/system/reclaimd.service", root / RECORD.lstrip("/")
+    former = root / "etc/systemd/system/reclaimd-xfs.service"
+    former.write_text("")
+    with record.open("a") as file:
+        file.write("/etc/systemd/system/reclaimd-xfs.service\n")
+    for path in (unit, record):
+        path.chmod(0o666)
+    names = ["/etc/systemd/system/reclaimd.service", RECORD]
+    assert told(root) == [*(("changed", name) for name in names), ("kept", CONFIGURATION)]
+    assert [path.stat().st_mode & 0o777 for path in (unit, record)] == [0o644, 0o644]
+    assert former.exists()
 
 
 def test_purging_stays_below_the_root(root: Path) -> None:
