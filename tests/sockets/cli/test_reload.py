@@ -21,7 +21,7 @@ from eviction.daemon.manager import Manager
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
 from tests.nodes.small_node import SmallNode
-from tests.reclaimd_process import reclaimd
+from tests.reclaimd_process import Daemon, answer, reclaimd
 from tests.repository import ROOT
 
 UNIT = ROOT / "config" / "systemd" / "reclaimd.service"
@@ -108,3 +108,21 @@ def test_a_daemon_that_cannot_be_asked_is_sent_the_signal(tmp_path: Path) -> Non
     assert f"; SIGHUP was sent to process {process.pid}, and its log says " in ended.stderr
     alone = reclaimd("reload", "--config", str(file))
     assert (alone.returncode, "SIGHUP" in alone.stderr) == (3, False)
+
+
+def test_a_daemon_says_what_came_of_a_reload(small_node: SmallNode) -> None:
+    """In force once the command has ended; rejected, with its sentence; in force again."""
+    control = str(small_node.disk.parent / "control.sock")
+    file = Path(small_node.configuration(controlSocket=control))
+    valid = file.read_text()
+    with Daemon("--config", str(file)) as daemon:
+        daemon.wait_for(lambda event: event["message"].startswith("started on"))
+        file.write_text(valid.replace("{", '{"dryRun": true, ', 1))
+        assert reclaimd("reload", "--config", str(file)).returncode == 0
+        assert answer(reclaimd("status", "--config", str(file), "-o", "json"))["dry_run"] is True
+        file.write_text(valid.replace("{", '{"noSuchField": 1, ', 1))
+        rejected = reclaimd("reload", "--config", str(file))
+        assert (rejected.returncode, "unknown field 'noSuchField'" in rejected.stderr) == (1, True)
+        file.write_text(valid)
+        assert reclaimd("reload", "--config", str(file)).returncode == 0
+        assert daemon.stop() == 0
