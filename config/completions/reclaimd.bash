@@ -3,7 +3,7 @@ _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume top history config doctor ballast install manifests drill help --help --version' -- "$current"))
+    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume reload top history config doctor ballast install uninstall manifests drill help --help --version' -- "$current"))
     return
   fi
   case "$command $previous" in
@@ -163,6 +163,23 @@ _reclaimd() {
     'resume --eviction-soft') return ;;
     'resume --eviction-soft-grace-period') return ;;
     'resume --eviction-minimum-reclaim') return ;;
+    'reload --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'reload --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'reload --container-runtime-endpoint') return ;;
+    'reload --image-service-endpoint') return ;;
+    'reload --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'reload --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'reload --eviction-pressure-transition-period') return ;;
+    'reload --minimum-image-ttl-duration') return ;;
+    'reload --minimum-container-ttl-duration') return ;;
+    'reload --image-gc-high-threshold') return ;;
+    'reload --image-gc-low-threshold') return ;;
+    'reload --maximum-dead-containers-per-container') return ;;
+    'reload --maximum-dead-containers') return ;;
+    'reload --eviction-hard') return ;;
+    'reload --eviction-soft') return ;;
+    'reload --eviction-soft-grace-period') return ;;
+    'reload --eviction-minimum-reclaim') return ;;
     'top --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
     'top --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'top --container-runtime-endpoint') return ;;
@@ -264,6 +281,7 @@ _reclaimd() {
     'ballast -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'ballast --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'install --root') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'uninstall --root') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'manifests --image') return ;;
     'manifests --kustomize') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
@@ -306,15 +324,17 @@ _reclaimd() {
     status) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --history' -- "$current")) ;;
     pause) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --for' -- "$current")) ;;
     resume) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
+    reload) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim' -- "$current")) ;;
     top) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --interval --count' -- "$current")) ;;
     history) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --since --object --limit --regret -o --output' -- "$current")) ;;
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --diff' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     ballast) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim create status remove --file --size -o --output' -- "$current")) ;;
-    install) COMPREPLY=($(compgen -W '-h --help --systemd --root --remove --purge' -- "$current")) ;;
+    install) COMPREPLY=($(compgen -W '-h --help --systemd --root' -- "$current")) ;;
+    uninstall) COMPREPLY=($(compgen -W '-h --help --root --purge' -- "$current")) ;;
     manifests) COMPREPLY=($(compgen -W '-h --help base cri-o events k3s kubelet prometheus shadow --image --kustomize' -- "$current")) ;;
     drill) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --all --list --check --report --filesystem-type --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin -o --output --logging-format -v --verbosity' -- "$current")) ;;
-    help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan why status pause resume top history config doctor ballast install manifests drill help configuration' -- "$current")) ;;
+    help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan why status pause resume reload top history config doctor ballast install uninstall manifests drill help configuration' -- "$current")) ;;
   esac
 }
 complete -F _reclaimd reclaimd

@@ -7,11 +7,13 @@
 #   ./install.sh uninstall        removes what was installed; configuration and state are kept unless PURGE=1
 #
 #   program   /opt/reclaimd: a virtual environment, made beside the existing one, which it replaces once it is complete
-#   files     `reclaimd install --systemd`: units, manual, completions, and a configuration if there is none
+#   files     `reclaimd install --systemd`: units, manual, completions, and a configuration if there is none; uninstall is
+#             `reclaimd uninstall`
 #   start     shows what `reclaimd doctor` finds, then (re)starts the service, unless its configuration is rejected
 #
 #   DESTDIR=DIRECTORY          installs below another root. Nothing outside it is touched, and no service is started. The
-#                              files work once they are moved to /; as root, so that they belong to root
+#                              files work once they are moved to /; as root, so that they belong to root. One that others
+#                              may write is refused, and so is a directory below it
 #   PYTHON=/usr/bin/python3    the interpreter that the service will use
 #   EXTRAS=[drill]             kubernetes, drill; several as in [kubernetes,drill]
 #
@@ -59,13 +61,32 @@ assert sys.version_info >= (3, 11)
 print(os.path.realpath(sys.executable), os.__file__, 'cp%d%d' % sys.version_info[:2], sysconfig.get_platform())" 2>/dev/null
 }
 
+no_python() {
+  refuse "$1 is not Python 3.11 or newer with venv (Debian: apt-get install python3-venv): name another one, as in PYTHON=/usr/bin/python3"
+}
+
+# Refuses a root below which somebody else could put or replace what is run, written or removed here; the second and later
+# arguments are directories below it. The rule is the program's own, as it lies beside this script: in a wheel, in the
+# environment it is installed in, or in the sources.
+trusted() {
+  case $here in */config/install) sources=${here%/config/install} ;; *) sources=none ;; esac
+  for code in "$here"/wheels/reclaimd-*.whl "$here"/lib/python3*/site-packages "$sources" none; do
+    [ ! -e "$code" ] || break
+  done
+  [ "$code" != none ] || refuse "there are no wheels beside $0, as in a bundle: in a checkout, use make install"
+  by=$here/bin/python
+  [ -x "$by" ] || by=$python
+  described "$by" "" >/dev/null || no_python "$by"
+  "$by" -I -B -c "import sys
+sys.path.insert(0, sys.argv[1])
+from eviction.cli.below_root import main
+main(*sys.argv[2:])" "$code" "$@" || exit
+}
+
 # ---- the program
 
-program() {
-  python=${PYTHON:-/usr/bin/python3}
-  case $python in */*) python=$(absolute "$python") ;; esac
-  made_of=$(described "$python" "import ensurepip, venv; ensurepip.version()") || \
-    refuse "$python is not Python 3.11 or newer with venv (Debian: apt-get install python3-venv): name another one, as in PYTHON=/usr/bin/python3"
+interpreter() {
+  made_of=$(described "$python" "import ensurepip, venv; ensurepip.version()") || no_python "$python"
   for path in $made_of; do
     case $path in
       /root/* | /home/* | /run/user/* | /tmp/* | /var/tmp/*)
@@ -79,6 +100,9 @@ program() {
     *" $made_for") ;;
     *) refuse "the bundle is for $made_for, $python is ${made_of#* * }: make one with that Python, or name another one in PYTHON=" ;;
   esac
+}
+
+program() {
   before=$(packages_of "$place") new=$place.new
   mkdir -p "${place%/*}"
   begin_environment
@@ -177,8 +201,8 @@ start() {
 
 uninstall() {
   [ -e "$place" ] || refuse "reclaimd is not installed below ${DESTDIR:-/}"
-  if [ "$PURGE" = 1 ]; then how=--purge; else how=--remove; fi
-  reclaimd_of "$DESTDIR$PLACE" install --systemd --root "${DESTDIR:-/}" "$how" || \
+  if [ "$PURGE" = 1 ]; then set -- --purge; else set --; fi
+  reclaimd_of "$DESTDIR$PLACE" uninstall --root "${DESTDIR:-/}" "$@" || \
     fail "the program could not remove what it has placed (see above): if it does not run, install it again first"
   rm -rf "$DESTDIR/usr/local/sbin/reclaimd" "$place"
   if [ -L "$DESTDIR$PLACE" ]; then tell "left     $PLACE"; else tell "gone     $PLACE"; fi
@@ -187,9 +211,11 @@ uninstall() {
 # ---- which steps
 
 here=$(dirname "$(readlink -f "$(absolute "$0")")")
+python=${PYTHON:-/usr/bin/python3}
+case $python in */*) python=$(absolute "$python") ;; esac
 if [ -n "$DESTDIR" ]; then
   DESTDIR=$(absolute "$DESTDIR")
-  mkdir -p "$DESTDIR"
+  trusted "$DESTDIR" # and makes it
   DESTDIR=$(readlink -f "$DESTDIR")
   [ "$DESTDIR" != / ] || DESTDIR=''
 fi
@@ -200,7 +226,8 @@ if [ $# -eq 0 ]; then
 fi
 for step in "$@"; do
   case $step in
-    program | files | uninstall) ;;
+    program) interpreter ;;
+    files | uninstall) ;;
     start)
       if [ -z "$DESTDIR" ] && [ ! -d /run/systemd/system ]; then
         refuse "systemd does not run here, so no service can be started: 'program files' installs without starting it, DESTDIR=DIRECTORY below another root"
@@ -211,6 +238,8 @@ for step in "$@"; do
 done
 [ -n "$DESTDIR" ] || [ "$(id -u)" = 0 ] || \
   refuse "only root may write /opt, /etc and /usr/local; DESTDIR=DIRECTORY installs below another root"
+trusted "${DESTDIR:-/}" "${place#"$DESTDIR"}/bin" /usr/local/sbin
+[ ! -e "$DESTDIR${PLACE%/*}" ] || trusted "$DESTDIR${PLACE%/*}"
 trap settle EXIT
 trap 'exit 1' HUP INT TERM
 settle

@@ -1,6 +1,8 @@
-"""`reclaimd install --systemd`: places units, manual, completions and a configuration, or removes them again.
+"""`reclaimd install --systemd`: places units, manual, completions and a configuration. It deletes nothing but a unit or
+example that an earlier version has placed and this one has not.
 
-Does not cover: the program, which stays where it is installed; starting the service.
+Does not cover: the program, which stays where it is installed; starting the service; how files are written safely
+(`below_root`).
 """
 
 from __future__ import annotations
@@ -8,23 +10,17 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
-from contextlib import suppress
-from glob import glob
-from itertools import chain
-from pathlib import Path
+from contextlib import contextmanager
 
-from eviction.ballast import read_ballast
+from eviction.cli.below_root import NotTrustedError, check, exists, read, remove, write
 from eviction.cli.options import answer_lines, configuration_of, exit_on, exit_with, print_message
-from eviction.configuration.effective import ConfigurationError
 from eviction.configuration.fingerprint import USUAL_FILE
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
-from reclaim.ballast import BallastRefused, BallastSettings, remove_ballast
 
 UNITS = "/etc/systemd/system"
 OTHERS = {
@@ -35,7 +31,14 @@ OTHERS = {
     "/etc/reclaimd/schema/configuration.v1alpha1.json": "schema/configuration.v1alpha1.json",
 }
 RECORD = "/usr/local/share/reclaimd/installed-files"
-IN_THE_UNIT = b"ExecStart=/opt/reclaimd/bin/reclaimd "
+LARGEST_RECORD_BYTES = 1 << 14
+FORMER = (  # what earlier versions have placed
+    f"{UNITS}/reclaimd-xfs.service",
+    f"{UNITS}/reclaimd-xfs.socket",
+    f"{UNITS}/reclaimd.service.d/no-network.conf.example",
+    "/usr/local/share/doc/reclaimd/reclaimd.yaml",
+)
+IN_THE_UNIT = b"=/opt/reclaimd/bin/reclaimd "
 UNSEEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 # hidden by the unit, not used here
 ELSEWHERE = "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install --python /usr/bin/python3 WHEEL"
 START = "systemctl daemon-reload && systemctl enable reclaimd && systemctl restart reclaimd"
@@ -45,29 +48,41 @@ OF_THE_NODE = argparse.Namespace(config=None, config_dir=None)  # the options by
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--systemd", action="store_true", required=True, help="for a service of systemd")
     parser.add_argument("--root", metavar="DIR", default="/", help="below another root; nothing is stopped")
-    parser.add_argument("--remove", action="store_true", help="stop the service and remove what was placed")
-    parser.add_argument("--purge", action="store_true", help="the same, and configuration, records and ballast")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 a file cannot be written or removed; 2 the service could not run this program, or it rejects the
-    configuration of the node.
+    """Exit 0; 1 a file cannot be written; 2 somebody else may write below the root, the service could not run this
+    program, or it rejects the configuration of the node.
 
     Example: reclaimd install --systemd --root /srv/look
     """
-    root, removes = os.path.abspath(arguments.root).rstrip("/"), arguments.remove or arguments.purge
-    if not root and os.geteuid() != 0:
-        exit_with(EXIT_USAGE, "only root may write /etc and /usr/local; --root DIR installs below another root")
-    files = {} if removes else _files(_program(root))
-    if not root and not removes:
+    root = root_of(arguments)
+    files = _files(_program(root))
+    if root == "/":
         configuration_of(OF_THE_NODE)
-    os.umask(0o022)
-    with exit_on(EXIT_NOT_RELIEVED, OSError):
-        answer_lines(_replace(root, files))
-        answer_lines(_leave(root, purge=arguments.purge) if removes else ())
-    if not root and not removes:
+    with changing(root):
+        answer_lines(replace_placed(root, files))
+    if root == "/":
         print_message(f"to start it, or to go on with what changed: {START}")
     return EXIT_OK
+
+
+def root_of(arguments: argparse.Namespace) -> str:
+    """The root of the arguments. Exits with 2 if only root may change it."""
+    root = f"/{os.path.abspath(arguments.root).lstrip('/')}"
+    if root == "/" and os.geteuid() != 0:
+        exit_with(EXIT_USAGE, "only root may change /etc and /usr/local; --root DIR is for another root")
+    return root
+
+
+@contextmanager
+def changing(root: str, *directories: str) -> Iterator[None]:
+    """In it, files below the root are changed, if it is trusted with the directories of all files that an installer can
+    have placed, and these. Else exits with 2; with 1 if a file cannot be changed."""
+    os.umask(0o022)
+    with exit_on(EXIT_NOT_RELIEVED, OSError), exit_on(EXIT_USAGE, NotTrustedError):
+        check(root, *map(os.path.dirname, _placeable()), *directories)
+        yield
 
 
 def _program(root: str) -> str:
@@ -82,7 +97,7 @@ def _program(root: str) -> str:
 
 
 def _once_moved(root: str, path: str) -> str:
-    return path.removeprefix(root) if path.startswith(f"{root}/") else path
+    return path.removeprefix(root.rstrip("/")) if path.startswith(f"{root}/") else path
 
 
 def _files(program: str) -> dict[str, bytes]:
@@ -92,60 +107,40 @@ def _files(program: str) -> dict[str, bytes]:
     files = {f"{to}.example" if to.endswith(".conf") else to: each.read_bytes() for to, each in of_units.items()}
     files |= {to: shipped(source).read_bytes() for to, source in OTHERS.items()}
     unit = f"{UNITS}/reclaimd.service"
-    files[unit] = files[unit].replace(IN_THE_UNIT, f"ExecStart={start} ".encode())
+    files[unit] = files[unit].replace(IN_THE_UNIT, f"={start} ".encode())
     files[RECORD] = "".join(f"{path}\n" for path in (*files, RECORD)).encode()
     return files | {USUAL_FILE: shipped("reclaimd.yaml").read_bytes()}
 
 
-def _replace(root: str, files: dict[str, bytes]) -> Iterator[str]:
-    """Removes what was placed earlier and is not among the files, then writes those that are new or differ."""
-    former = (_read(f"{root}{RECORD}") or b"").decode().split()
-    gone = [path for path in former if path not in files and os.path.lexists(f"{root}{path}")]
+def _placeable() -> list[str]:
+    """All that an installer of this program can have placed, but the configuration, which is the operator's."""
+    return [*(path for path in _files("") if path != USUAL_FILE), *FORMER]
+
+
+def replace_placed(root: str, files: dict[str, bytes]) -> Iterator[str]:
+    """Removes what was placed earlier and is not among the files, then writes those that are new or differ; yields a
+    line for each. Raises OSError, NotTrustedError."""
+    record, placeable = read(root, RECORD, LARGEST_RECORD_BYTES), _placeable()
+    if record is not None and not 0 < len(record) <= LARGEST_RECORD_BYTES:
+        if not files:
+            raise OSError(f"{RECORD} is not as an installer has written it: install once more, and then uninstall")
+        record = None
+    former = list(dict.fromkeys((record or b"").decode(errors="replace").split()))
+    yield from (f"left     {path} (not a file that an installer places)" for path in former if path not in placeable)
+    gone = [path for path in former if path in placeable and path not in files and exists(root, path)]
     units = [os.path.basename(path) for path in gone if os.path.dirname(path) == UNITS]
-    stops = units and not root and os.path.isdir("/run/systemd/system")
+    stops = units and root == "/" and os.path.isdir("/run/systemd/system")
     if stops:
         subprocess.run(["systemctl", "disable", "--now", *units], check=False)  # or they would outlive their files
     for path in gone:
         yield f"gone     {path}"
-        os.unlink(f"{root}{path}")
-        if "reclaimd" in os.path.dirname(path):
-            with suppress(OSError):  # others are in it
-                os.rmdir(os.path.dirname(f"{root}{path}"))
+        remove(root, path)
     if stops:
         subprocess.run(["systemctl", "daemon-reload"], check=False)
     for path, content in files.items():
-        before = _read(f"{root}{path}")
+        before = read(root, path, len(content))
         if before is not None and path == USUAL_FILE:
             yield f"kept     {path} (every field: reclaimd help configuration)"
         elif before != content:
             yield f"{'new' if before is None else 'changed':<9}{path}"
-            _write(f"{root}{path}", content, 0o600 if path == USUAL_FILE else 0o644)
-
-
-def _read(path: str) -> bytes | None:
-    """None: there is nothing."""
-    return Path(path).read_bytes() if os.path.lexists(path) else None
-
-
-def _write(path: str, content: bytes, mode: int) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(f"{path}.new", "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-        file.write(content)
-    os.replace(f"{path}.new", path)
-
-
-def _leave(root: str, *, purge: bool) -> Iterator[str]:
-    """What the operator may want to keep: ballast, configuration and records, unless they are purged; own units."""
-    word = "gone" if purge else "left"
-    with suppress(ConfigurationError, BallastRefused):
-        found = None if root else configuration_of(OF_THE_NODE).ballast
-        if found is not None and read_ballast(settings := BallastSettings(found.path, found.size_bytes)) is not None:
-            if purge:
-                remove_ballast(settings)
-            yield f"{word}     {found.path} (ballast)"
-    for path in filter(os.path.lexists, (f"{root}/etc/reclaimd", f"{root}/var/lib/reclaimd")):
-        yield f"{word}     {_once_moved(root, path)}"
-        if purge:
-            shutil.rmtree(path)
-    for path in sorted(chain(*(glob(f"{root}{UNITS}/{own}") for own in ("reclaimd*", "*.d/reclaimd*.conf")))):
-        yield f"left     {_once_moved(root, path)}"
+            write(root, path, content, 0o600 if path == USUAL_FILE else 0o644)

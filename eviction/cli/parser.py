@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 COLUMNS = 80
 WIDEST_NAME = 28
 SHARED_MODULES = {"resume": "pause", "top": "status"}
-WITHOUT_CONFIGURATION = ("help", "install", "manifests")
+WITHOUT_CONFIGURATION = ("help", "install", "manifests", "uninstall")
+GONE = {  # arguments that there were, and what to use
+    ("install", "--remove"): "reclaimd uninstall stops the service and removes what was placed",
+    ("install", "--purge"): "reclaimd uninstall --purge deletes configuration, records and ballast too",
+}
 SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
 Frees disk space on a Kubernetes node over CRI, by the kubelet's own signals and
@@ -141,6 +145,9 @@ def run_command(arguments: Sequence[str]) -> int:
 
             Parser(prog="reclaimd").error(unknown("command", name, COMMANDS, ""))
     parser, module = command_of(arguments[0])
+    for given in arguments[1:]:
+        if (instead := GONE.get((arguments[0], given.partition("=")[0]))) is not None:
+            parser.error(f"there is no {given.partition('=')[0]}: {instead}")
     parsed, others = parser.parse_known_args(arguments[1:])
     from eviction.cli.options import exit_on  # not for --help
     from eviction.configuration.effective import ConfigurationError

@@ -20,6 +20,7 @@ from eviction.configuration.file import FunctionKind
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
+from eviction.control.reload import reload_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.kept_files import BallastKeeper, ImageRecordsSaver
 from eviction.daemon.manager import Manager
@@ -166,6 +167,7 @@ class LoadedConfiguration:
         self.arguments = arguments
         self._log = log
         self._notifier = notifier
+        self._one_at_a_time = threading.Lock()
         self.fingerprint: Fingerprint = {}
 
     def read(self) -> tuple[Configuration, Fingerprint]:
@@ -181,9 +183,14 @@ class LoadedConfiguration:
         configuration, self.fingerprint = self.read()
         return configuration
 
-    def reload(self, manager: Manager) -> None:
+    def reload(self, manager: Manager) -> str:
         """Reads the configuration again and waits until it is in force. An invalid one, or a defect, is logged and
-        changes nothing."""
+        changes nothing; returns that sentence, else an empty one. Any thread but the loop's may call."""
+        with self._one_at_a_time:
+            self._reload(manager)
+            return manager.reloads.problem or ""
+
+    def _reload(self, manager: Manager) -> None:
         self._notifier.reloading()
         try:
             configuration, fingerprint = self.read()
@@ -267,6 +274,7 @@ def start_control(
         "brief": lambda _: iter([to_json(status())]),
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
+        "reload": lambda _: reload_for_client(partial(loaded.reload, manager)),
         "pause": lambda request: pause_for_client(
             request, node.pause, pause_file, log, lambda: len(node.removals.sent_at)
         ),

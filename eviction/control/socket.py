@@ -124,14 +124,14 @@ class ControlServer:
             yield {"refused": f"{type(error).__name__}: {error}"}
 
 
-def ask(path: str, command: str, **fields: object) -> Any:
-    """The daemon's answer to a command with these fields. Raises ControlUnavailable if no daemon answers, or if the
-    socket may belong to another user."""
+def ask(path: str, command: str, wait_seconds: float = TIMEOUT_SECONDS, **fields: object) -> Any:
+    """The daemon's answer to a command with these fields. Raises ControlUnavailable if no daemon answers within
+    `wait_seconds`, or if the socket may belong to another user."""
     if (refusal := socket_refusal(path)) is not None:
         raise ControlUnavailable(f"control socket {path}: not asked, as {refusal}")
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client, client.makefile("rb") as lines:
-            client.settimeout(TIMEOUT_SECONDS)
+            client.settimeout(wait_seconds)
             client.connect(path)
             with suppress(BrokenPipeError):  # it has been turned away already, with a sentence
                 client.sendall(json.dumps({**fields, "command": command}).encode() + b"\n")

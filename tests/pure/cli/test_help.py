@@ -130,6 +130,20 @@ def test_without_a_command_it_says_what_to_do_first(capsys: pytest.CaptureFixtur
                 "(see reclaimd check --help)\n"
             ),
         ),
+        (
+            ("install", "--systemd", "--remove"),
+            (
+                "reclaimd install: there is no --remove: reclaimd uninstall stops the service and removes what was "
+                "placed (see reclaimd install --help)\n"
+            ),
+        ),
+        (
+            ("install", "--purge", "--systemd", "--root", "/srv/look"),
+            (
+                "reclaimd install: there is no --purge: reclaimd uninstall --purge deletes configuration, records and "
+                "ballast too (see reclaimd install --help)\n"
+            ),
+        ),
         (("doctor", "x"), "reclaimd doctor: unknown argument 'x' (see reclaimd doctor --help)\n"),
     ],
 )

@@ -18,10 +18,19 @@ from tests.plugin_distributions import write_distribution
 from tests.sockets.config.test_installed_files import files_in
 
 pytestmark = pytest.mark.house(
-    "config/install", "eviction/cli/install.py", "pyproject.toml", "tests/nodes/stand_in_systemctl"
+    "config/install",
+    "eviction/cli/install.py",
+    "eviction/cli/uninstall.py",
+    "pyproject.toml",
+    "tests/nodes/stand_in_systemctl",
 )
 
 STAGED, MOVED = "/srv/staged", "/srv/moved"
+ONLY_THE_PROGRAM = """\
+cp /root/reclaimd/wheels/reclaimd-*.whl /run
+mount -t tmpfs none /root/reclaimd/wheels
+mv /run/reclaimd-*.whl /root/reclaimd/wheels
+"""  # among the wheels, so that pip fails
 START = [
     "daemon-reload",
     "stop reclaimd.service reclaimd.socket reclaimd-healthz.socket",
@@ -137,13 +146,13 @@ def test_once_more_is_an_upgrade_and_starts_the_service_after_doctor_has_spoken(
 
 def test_an_upgrade_ends_the_units_that_there_are_no_more(root: OwnRoot) -> None:
     """Stopped and disabled before their files go, which is told; once they are gone nothing is asked of them."""
-    helper = [f"/etc/systemd/system/reclaimd-old.{kind}" for kind in ("service", "socket")]
+    helper = [f"/etc/systemd/system/reclaimd-xfs.{kind}" for kind in ("service", "socket")]
     for path in helper:
         (root.path / path.lstrip("/")).write_text("[Unit]\n")
     recorded = f"echo {' '.join(helper)} >> /usr/local/share/reclaimd/installed-files"
     before = len(root.calls())
     printed = done(root.run(f"{recorded}\nreclaimd/install.sh files"))
-    assert root.calls()[before:] == ["disable --now reclaimd-old.service reclaimd-old.socket", "daemon-reload"]
+    assert root.calls()[before:] == ["disable --now reclaimd-xfs.service reclaimd-xfs.socket", "daemon-reload"]
     gone = [line.split()[1] for line in printed.splitlines() if line.startswith("gone")]
     assert gone == helper
     assert not [path for path in helper if (root.path / path.lstrip("/")).exists()]
@@ -214,7 +223,7 @@ def test_an_environment_behind_a_symlink_is_upgraded_where_it_is(root: OwnRoot) 
     """The symlink stays, and an upgrade that fails leaves what is behind it as it was."""
     done(root.run("mv /opt/reclaimd /srv/moved\nln -s /srv/moved /opt/reclaimd"))
     before = files_in(root.path / "srv" / "moved")
-    process = root.run("mount -t tmpfs none /root/reclaimd/wheels\nreclaimd/install.sh program")
+    process = root.run(f"{ONLY_THE_PROGRAM}reclaimd/install.sh program")
     assert "failed: pip could not install the program" in process.stderr
     assert files_in(root.path / "srv" / "moved") == before
     done(root.run("reclaimd/install.sh program\nreclaimd --version"))
@@ -228,11 +237,12 @@ def test_an_environment_behind_a_symlink_is_upgraded_where_it_is(root: OwnRoot) 
     [
         ("rmdir /run/systemd/system", "systemd does not run here"),
         ("mount -t tmpfs none /usr/lib/python3*/ensurepip", "apt-get install python3-venv"),
-        ("mount -t tmpfs none /root/reclaimd/wheels", "pip could not install the program"),
+        ("mount -t tmpfs none /root/reclaimd/wheels", "there are no wheels beside"),
+        ("export EXTRAS=[kubernetes]", "pip could not install the program"),
     ],
 )
 def test_what_is_missing_is_said_in_one_sentence(root: OwnRoot, hide: str, sentence: str) -> None:
-    """systemd, Debian's python3-venv; and where pip fails, what was there is untouched."""
+    """systemd, Debian's python3-venv, wheels, a library; and where pip fails, what was there is untouched."""
     before = files_in(root.path / "opt")
     process = root.run(f"{hide}\nreclaimd/install.sh")
     (root.path / "run/systemd/system").mkdir(exist_ok=True)

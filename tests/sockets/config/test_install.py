@@ -17,7 +17,7 @@ from tests.plugin_distributions import write_distribution
 from tests.repository import ROOT
 from tests.sockets.config.test_installed_files import files_in
 
-pytestmark = pytest.mark.house("config/install", "Makefile")
+pytestmark = pytest.mark.house("config/install", "eviction/cli/below_root.py", "Makefile", "reclaim/trust.py")
 
 INSTALLER = ROOT / "config" / "install" / "install.sh"
 PYTHON = Path("/usr/bin/python3")
@@ -90,9 +90,10 @@ def test_what_is_no_interpreter_is_refused(tmp_path: Path, script: str | None) -
     assert "PYTHON=/usr/bin/python3" in told
 
 
-def bundle_without_wheels(directory: Path, made_for: str) -> Path:
-    """The installer of a bundle that is made for something; what it would install is not there."""
+def bundle_without_dependencies(directory: Path, wheel: Path, made_for: str) -> Path:
+    """The installer of a bundle that is made for something, with the program alone, so that pip fails."""
     (directory / "wheels").mkdir(parents=True)
+    shutil.copy(wheel, directory / "wheels")
     (directory / "BUNDLE").write_text(made_for)
     shutil.copy(INSTALLER, directory)
     return directory / INSTALLER.name
@@ -134,14 +135,14 @@ def shared(tmp_path: Path) -> Path:
     ],
 )
 def test_nothing_of_the_directory_where_root_stands_is_run(
-    tmp_path: Path, shared: Path, script: str, steps: tuple[str, ...], entries: str, sentence: str
+    tmp_path: Path, wheel: Path, shared: Path, script: str, steps: tuple[str, ...], entries: str, sentence: str
 ) -> None:
     """No module, and no program by an empty or relative entry of PATH. What ends for want of packages has come past all
     of them."""
     made_for = made_for_this_machine()
     installer = INSTALLER.parent / script
     if script == "a bundle":
-        installer = bundle_without_wheels(tmp_path / "bundle", made_for)
+        installer = bundle_without_dependencies(tmp_path / "bundle", wheel, made_for)
     process = run(
         *steps,
         installer=os.path.relpath(installer, shared),
@@ -179,9 +180,11 @@ def live_environment(place: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("linked", ["opt/reclaimd", "opt/reclaimd/lib"])
-def test_an_upgrade_that_fails_leaves_an_environment_behind_a_symlink_as_it_was(tmp_path: Path, linked: str) -> None:
+def test_an_upgrade_that_fails_leaves_an_environment_behind_a_symlink_as_it_was(
+    tmp_path: Path, wheel: Path, linked: str
+) -> None:
     """Where the operator has put it, or a part of it, on another disk: pip works on a copy."""
-    installer = bundle_without_wheels(tmp_path / "bundle", made_for_this_machine())
+    installer = bundle_without_dependencies(tmp_path / "bundle", wheel, made_for_this_machine())
     root = tmp_path / "root"
     before = live_environment(root / "opt" / "reclaimd")
     (root / "data").mkdir()
@@ -203,12 +206,12 @@ def test_a_symlink_that_leads_out_of_the_other_root_is_refused(tmp_path: Path) -
     assert files_in(tmp_path / "elsewhere") == {}
 
 
-def test_a_bundle_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_bundle_that_does_not_fit_is_refused(tmp_path: Path, wheel: Path) -> None:
     """Made for another Python or platform, or without the extra that is asked for."""
-    other = bundle_without_wheels(tmp_path / "other", "cp310 linux-test\n[drill]\n")
+    other = bundle_without_dependencies(tmp_path / "other", wheel, "cp310 linux-test\n[drill]\n")
     process = run("program", installer=other, DESTDIR=str(tmp_path / "root"), PYTHON=str(PYTHON))
     assert "the bundle is for cp310 linux-test, /usr/bin/python3 is cp3" in refusal(process)
-    fits = bundle_without_wheels(tmp_path / "fits", made_for_this_machine())
+    fits = bundle_without_dependencies(tmp_path / "fits", wheel, made_for_this_machine())
     process = run("program", installer=fits, DESTDIR=str(tmp_path / "root"), PYTHON=str(PYTHON), EXTRAS="[kubernetes]")
     assert process.returncode == 1
     assert "failed: pip could not install the program (see above); the bundle has the extras [drill]" in process.stderr
@@ -223,6 +226,30 @@ def test_a_step_that_does_not_exist_and_a_place_without_anything_to_install_are_
     assert "not for a DESTDIR" in refusal(run("start", DESTDIR=str(tmp_path / "root")))
     assert "is not installed below" in refusal(run("uninstall", DESTDIR=str(tmp_path / "root")))
     assert files_in(tmp_path / "root") == {}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory to another user")
+@pytest.mark.parametrize("theirs", [".", "opt", "opt/reclaimd", "opt/reclaimd/bin", "usr/local"])
+@pytest.mark.parametrize("step", ["program", "files", "uninstall"])
+def test_nothing_is_run_or_changed_below_a_root_in_which_somebody_else_may_write(
+    tmp_path: Path, wheel: Path, step: str, theirs: str
+) -> None:
+    """Not even the program that is installed there: the sentence names the directory."""
+    installer = bundle_without_dependencies(tmp_path / "bundle", wheel, made_for_this_machine())
+    root = tmp_path / "root"
+    (root / "usr" / "local").mkdir(parents=True)
+    (root / "opt" / "reclaimd" / "bin").mkdir(parents=True)
+    (root / "opt" / "reclaimd.old").mkdir()
+    python = root / "opt/reclaimd/bin/python"
+    python.write_text(f"#!/bin/sh\necho $0 >>{tmp_path}/ran\n")
+    python.chmod(0o755)
+    before = sorted(root.rglob("*"))
+    os.chown(root / theirs, 12345, 12345)
+    sentence = refusal(run(step, installer=installer, DESTDIR=str(root), PYTHON=str(PYTHON)))
+    assert sentence.startswith(f"refused: {os.path.normpath(root / theirs)} is not trusted: ")
+    assert "belongs to uid 12345" in sentence
+    assert not (tmp_path / "ran").exists()
+    assert sorted(root.rglob("*")) == before
 
 
 @pytest.mark.parametrize("script", sorted(INSTALLER.parent.glob("*.sh")), ids=lambda path: str(path.name))

@@ -77,7 +77,7 @@ def completed(*words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("re",), ["reclaim", "resume"]),
+        (("re",), ["reclaim", "resume", "reload"]),
         (("reclaim", "--dry"), ["--dry-run"]),
         (("reclaim", "--signal", "nodefs.i"), ["nodefs.inodesFree"]),
         (("plan", "-o", ""), ["table", "json"]),

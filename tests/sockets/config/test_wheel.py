@@ -17,12 +17,6 @@ from tests.repository import ROOT
 pytestmark = pytest.mark.house("config", "Makefile", "pyproject.toml", "tests/distributions.py")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree."""
-    return build("wheel", tmp_path_factory.mktemp("wheel"))
-
-
 def test_it_is_made_the_same_each_time(wheel: Path, tmp_path: Path) -> None:
     """Byte by byte, for the same SOURCE_DATE_EPOCH."""
     assert build("wheel", tmp_path).read_bytes() == wheel.read_bytes()
