@@ -24,6 +24,7 @@ EXITS = (
     ("4", "a reading is unavailable"),
     ("6", "an operator has paused removals, so reclaim did nothing although there is pressure"),
     ("71", "threads or descriptors that a pass needs cannot be created"),
+    ("74", "the output cannot be written; what was done stays done"),
     ("75", "another instance holds the node"),
 )
 ENVIRONMENT = (

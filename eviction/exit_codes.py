@@ -2,7 +2,8 @@
 
 0 success; 1 pressure remains, a threshold is met, or an expectation failed; 2 usage or configuration; 3 the runtime
 cannot be reached; 4 a reading is unavailable; 6 `reclaim` removed nothing, as an operator has paused it; 71 threads or
-descriptors that a pass needs cannot be created (EX_OSERR of sysexits.h); 75 another instance holds the node.
+descriptors that a pass needs cannot be created (EX_OSERR of sysexits.h); 74 the output cannot be written, and what was
+done stays done (EX_IOERR); 75 another instance holds the node.
 """
 
 from __future__ import annotations
@@ -10,4 +11,5 @@ from __future__ import annotations
 EXIT_OK, EXIT_NOT_RELIEVED, EXIT_USAGE, EXIT_RUNTIME, EXIT_READING, EXIT_HELD = 0, 1, 2, 3, 4, 75
 EXIT_PAUSED = 6
 EXIT_NO_RESOURCES = 71
+EXIT_OUTPUT = 74
 EXIT_INTERRUPTED = 130  # as a shell reports SIGINT

@@ -6,10 +6,11 @@ emergency must not wait for imports (`tests/budgets` counts them).
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
-from eviction.exit_codes import EXIT_INTERRUPTED, EXIT_OK
+from eviction.exit_codes import EXIT_INTERRUPTED, EXIT_OK, EXIT_OUTPUT
 
 COMMANDS = {
     "run": "the daemon: watch, and relieve pressure when a threshold is crossed",
@@ -34,6 +35,25 @@ COMMANDS = {
 }
 
 
+class OutputLost(Exception):
+    """The output cannot be written. The message is one sentence. It is no OSError, so that no command takes it for an
+    error of its own work."""
+
+
+def write_out(text: str, *, flush: bool = True) -> None:
+    """Writes data on stdout, as everything does that prints there. Raises OutputLost, and BrokenPipeError if whoever
+    read it is gone."""
+    try:
+        sys.stdout.write(text)
+        if flush:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        sentence = f"the output could not be written: {error.strerror}; what was done stays done"
+        raise OutputLost(sentence) from None
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code. Exits with 2 for arguments that argparse rejects."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
@@ -52,3 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output is gone, which is not a failure
         sys.stderr.close()
         return EXIT_OK
+    except OutputLost as error:
+        from eviction.cli.progress import print_message
+
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python tries again at its end
+        print_message(f"reclaimd: {error}")
+        return EXIT_OUTPUT

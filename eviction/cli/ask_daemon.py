@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from eviction.cli import write_out
 from eviction.cli.progress import StatusLine, mention
 from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 
@@ -72,9 +73,9 @@ def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
         return None
     mention(answer["sentence"])
     if answer["document"] is not None:
-        print(json.dumps(answer["document"], indent=2))  # noqa: T201 # data on stdout
+        write_out(f"{json.dumps(answer['document'], indent=2)}\n")
     elif answer["lines"]:
-        print("\n".join(answer["lines"]))  # noqa: T201 # data on stdout
+        write_out("\n".join([*answer["lines"], ""]))
     return int(answer["exit_code"])
 
 

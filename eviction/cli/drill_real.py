@@ -17,6 +17,7 @@ from typing import NoReturn
 from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_by
 from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
+from eviction.cli.progress import write_err
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.judge import Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
@@ -150,7 +151,7 @@ def _ask(arguments: argparse.Namespace) -> None:
     if not sys.stdin.isatty():
         _refuse("there is no terminal to ask on; --yes confirms the fill")
     with termination_let_through():
-        print("continue? [y/N] ", end="", file=sys.stderr, flush=True)  # noqa: T201 # a question, on the terminal
+        write_err("continue? [y/N] ")
         answer = sys.stdin.readline().strip().lower()
     if answer not in SURE:
         exit_with(EXIT_NOT_RELIEVED, "nothing was changed")

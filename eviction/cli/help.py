@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from eviction.cli import COMMANDS
+from eviction.cli import COMMANDS, write_out
 from eviction.cli.options import exit_with
 from eviction.cli.parser import command_of, help_of_all, row_of, table_of
 from eviction.configuration.strict_yaml import unknown
@@ -33,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         text = command_of(topic)[0].format_help()
     else:
         exit_with(EXIT_USAGE, unknown("topic", topic, (*COMMANDS, CONFIGURATION), "reclaimd --help lists the commands"))
-    sys.stdout.write(text)
+    write_out(text)
     return EXIT_OK
 
 

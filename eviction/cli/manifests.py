@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
-import sys
 
+from eviction.cli import write_out
 from eviction.cli.options import exit_on
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.shipped import shipped
@@ -36,5 +36,5 @@ def run(arguments: argparse.Namespace) -> int:
     text = shipped(f"manifests/{arguments.variant}.yaml").read_text()
     if arguments.image is not None:
         text = re.sub(r"(?m)^( +image:) .*$", lambda line: f"{line[1]} {arguments.image}", text)
-    sys.stdout.write(text)
+    write_out(text)
     return EXIT_OK

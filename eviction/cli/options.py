@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from eviction.cli import write_out
 from eviction.cli.progress import STDERR, Progress
 from eviction.cli.progress import mention as mention
 from eviction.cli.progress import print_message as print_message
@@ -232,7 +233,7 @@ def exit_on(code: int, errors: type[Exception] | tuple[type[Exception], ...], wh
 
 
 def answer_json(document: Any) -> None:
-    print(json.dumps(document, indent=2))  # noqa: T201 # data on stdout
+    write_out(f"{json.dumps(document, indent=2)}\n")
 
 
 def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:
@@ -264,8 +265,8 @@ def answer_lines(lines: Iterable[str]) -> None:
     coloured = in_colour()
     for line in wrap_lines(map(escaped, lines), columns()):
         shown = COLOURED.sub(lambda found: styled(found[0], STYLE_OF[found[0]]), line) if coloured else line
-        print(shown)  # noqa: T201 # data on stdout
-    sys.stdout.flush()  # a drill prints while it runs
+        write_out(f"{shown}\n", flush=False)
+    write_out("")  # a drill prints while it runs
 
 
 def in_colour() -> bool:

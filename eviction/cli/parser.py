@@ -8,12 +8,12 @@ which `reclaimd help configuration` shows.
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
-from eviction.cli import COMMANDS
+from eviction.cli import COMMANDS, write_out
+from eviction.cli.progress import write_err
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 TYPE_CHECKING = False
@@ -78,7 +78,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exits with 2."""
-        self.exit(EXIT_USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        write_err(f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(EXIT_USAGE)
+
+    def print_help(self, file: object = None) -> None:  # noqa: ARG002 # --help names no file
+        write_out(self.format_help())
 
     def groups(self) -> dict[str, list[argparse.Action]]:
         """The arguments and options by the title of their group; "" for those of the command itself."""
@@ -130,15 +134,15 @@ def run_command(arguments: Sequence[str]) -> int:
     """Runs the subcommand that is the first argument; returns its exit code, or exits with 2."""
     match arguments[:1]:
         case []:
-            sys.stderr.write(FIRST_STEPS)
+            write_err(FIRST_STEPS)
             return EXIT_USAGE
         case ["-h" | "--help"]:
-            sys.stdout.write(help_of_all())
+            write_out(help_of_all())
             return EXIT_OK
         case ["--version"]:
             from importlib import metadata  # takes as long as the rest of the startup
 
-            sys.stdout.write(f"reclaimd {metadata.version('reclaimd')}\n")
+            write_out(f"reclaimd {metadata.version('reclaimd')}\n")
             return EXIT_OK
         case [name] if name not in COMMANDS:
             from eviction.configuration.strict_yaml import unknown  # only for this sentence

@@ -41,7 +41,16 @@ def mention(sentence: str) -> None:
 
 
 def print_message(sentence: str) -> None:
-    print(_escaped(sentence), file=sys.stderr)  # noqa: T201 # messages on stderr
+    write_err(f"{_escaped(sentence)}\n")
+
+
+def write_err(text: str) -> None:
+    """Writes on stderr, if that can be written: words that nobody can read end no work."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):  # a full disk, or it is closed
+        pass
 
 
 def _escaped(text: str) -> str:

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from itertools import count, islice
 from typing import Any
 
+from eviction.cli import write_out
 from eviction.cli.options import (
     add_output,
     answer,
@@ -128,7 +129,7 @@ def top(path: str, status: Any, arguments: argparse.Namespace) -> int:
         for screens in count(1):
             shown = [str(status)] if isinstance(status, ControlUnavailable) else lines(status, columns())
             fitting = screen(shown, columns(), shutil.get_terminal_size().lines)
-            print(HOME_AND_CLEAR * live + "\n".join(fitting), flush=True)  # noqa: T201 # data on stdout
+            write_out(HOME_AND_CLEAR * live + "\n".join([*fitting, ""]))
             if screens == arguments.count or wait_for_quit(arguments.interval):
                 break
             try:
@@ -154,7 +155,7 @@ def _terminal(live: bool) -> Iterator[Callable[[float], bool]]:
         ready, _, _ = select.select([] if before is None else [sys.stdin], [], [], seconds)
         return bool(ready) and os.read(sys.stdin.fileno(), 64).lower().startswith(b"q")
 
-    sys.stdout.write(SECOND_SCREEN * live)
+    write_out(SECOND_SCREEN * live, flush=False)
     try:
         if before is not None:
             tty.setcbreak(sys.stdin)
@@ -162,8 +163,7 @@ def _terminal(live: bool) -> Iterator[Callable[[float], bool]]:
     finally:
         if before is not None:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-        sys.stdout.write(FIRST_SCREEN * live)
-        sys.stdout.flush()
+        write_out(FIRST_SCREEN * live)
 
 
 def _seconds(text: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from contextlib import ExitStack
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from eviction.drill.runtime.faults import Delay, Fail
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 
 OBSERVATION = {"signal", "available", "capacity", "time", "stale", "filesystem"}
@@ -246,3 +247,60 @@ def test_a_reader_of_stdout_that_ends_is_no_failure(crowded: SmallNode) -> None:
         env=ENVIRONMENT,
     )
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--help",
+        "--version",
+        "run --help",
+        "help configuration",
+        "manifests",
+        "check --config",
+        "check -o json --config",
+    ],
+)
+def test_output_that_cannot_be_written_is_one_sentence_and_74(crowded: SmallNode, arguments: str) -> None:
+    """Short or long, a table or JSON: not 1, which means pressure."""
+    words = [*arguments.split(), *([crowded.configuration()] if arguments.endswith("--config") else [])]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False
+        )
+    assert done.returncode == 74
+    assert done.stderr == (
+        "reclaimd: the output could not be written: No space left on device; what was done stays done\n"
+    )
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("standalone", [True, False])
+def test_a_reclaim_whose_output_cannot_be_written_relieves(crowded: SmallNode, standalone: bool) -> None:
+    """By itself or by the daemon: the image is gone, and 74 is not 1."""
+    file = crowded.configuration(holdOffAfterStart="1h")
+    words = ["reclaim", "--now", "--all", "--signal", "imagefs.available", "--config", file]
+    with ExitStack() as daemon, open("/dev/full", "w") as full:
+        if standalone:
+            words.append("--standalone")
+        else:
+            daemon.enter_context(Daemon("--config", file)).wait_for(lambda event: "started on" in event["message"])
+        done = subprocess.run(
+            [PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (74, 1)
+    assert len(crowded.removed("image")) == 3
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("arguments", "code"), [("", 2), ("no-such", 2), ("status --config=", 3), ("run --no-such", 2)]
+)
+def test_words_that_cannot_be_written_change_no_exit_code(arguments: str, code: int) -> None:
+    """With stderr on a full disk."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [PROGRAM, *arguments.split()], stdout=subprocess.PIPE, stderr=full, env=ENVIRONMENT, check=False
+        )
+    assert (done.returncode, done.stdout) == (code, b"")
