@@ -29,10 +29,16 @@ def main() -> int:
     Source: https://docs.pydantic.dev/latest/concepts/plugins/
 
     A closed standard stream is replaced by /dev/null, or the next file to be opened would take its place.
+
+    SIGHUP, which would end a daemon that is still importing, waits until `cli.process.on_signals` takes it.
     """
     sys.dont_write_bytecode = True
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
     _open_standard_streams()
+    if sys.argv[1:2] == ["run"]:
+        import signal  # other commands take no time for it
+
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from eviction.cli import main as run  # imported after the switches, so that they apply
 
     return run()

@@ -1,4 +1,4 @@
-"""A reload in which something unforeseen happens; and who waits for a reload, and fails with it."""
+"""A reload in which something unforeseen happens, or that comes too early; and who waits for a reload, and fails with it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from eviction.cli.options import add_configuration
 from eviction.cli.run import LoadedConfiguration, add_arguments
@@ -21,7 +24,7 @@ from eviction.daemon.manager import Manager
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
 from tests.nodes.small_node import SmallNode
-from tests.reclaimd_process import Daemon, answer, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PATIENCE_SECONDS, Daemon, answer, reclaimd
 from tests.repository import ROOT
 
 UNIT = ROOT / "config" / "systemd" / "reclaimd.service"
@@ -45,6 +48,36 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     assert "the configuration was not reloaded, the old one stays in force: AttributeError: " in stream.getvalue()
     assert node.configuration == before
     assert loaded.fingerprint == {}
+
+
+EARLY = """
+import os, signal, sys
+
+class Early:
+    def find_spec(self, name, *_):
+        if name == "eviction.cli.run":
+            os.kill(os.getpid(), signal.SIGHUP)
+
+sys.meta_path.insert(0, Early())
+from eviction.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.regression
+def test_a_sighup_during_the_imports_is_remembered(small_node: SmallNode) -> None:
+    """A log rotation or an impatient administrator while the daemon starts: it does not end, and reads its
+    configuration again."""
+    command = [sys.executable, "-c", EARLY, "run", "--config", small_node.configuration()]
+    daemon = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENVIRONMENT, text=True)
+    try:
+        assert daemon.stderr is not None
+        assert any("the configuration was reloaded" in line for line in daemon.stderr), "it has ended"
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(PATIENCE_SECONDS) == 0
+    finally:
+        daemon.kill()
+        daemon.communicate()
 
 
 # ---- the command, and systemctl reload
