@@ -70,7 +70,8 @@ class Threshold:
     `margin` is added to the value, so that reclaimd acts before the kubelet where both have the same value. Each of the
     two is computed and truncated by itself, so bytes can be added to a percentage, and the kubelet's arithmetic stays
     exact. `min_reclaim`: how far above the mark the signal must rise before a threshold that was acted on counts as
-    cleared. `origin`: where the value comes from, for people.
+    cleared. Either is left out if the sum is not below the capacity: everything would be removed, for ever. `origin`:
+    where the value comes from, for people.
     """
 
     signal: Signal
@@ -94,16 +95,20 @@ class Threshold:
 
     def mark_with_min_reclaim(self, capacity: int) -> int:
         """The mark with the minimum reclaim on top, rounded up once."""
-        reclaim = 0 if self.min_reclaim is None else self.min_reclaim.amount(capacity)
-        return math.ceil(self._exact_mark(capacity) + reclaim)
+        return math.ceil(_raised(self._exact_mark(capacity), self.min_reclaim, capacity))
 
     def _exact_mark(self, capacity: int) -> Fraction | int:
-        margin = 0 if self.margin is None else self.margin.amount(capacity)
-        return self.value.amount(capacity) + margin
+        return _raised(self.value.amount(capacity), self.margin, capacity)
 
     def text(self) -> str:
         """The value as written: `10%`, or `10% + 5%` with a margin."""
         return str(self.value) if self.margin is None else f"{self.value} + {self.margin}"
+
+
+def _raised(amount: Fraction | int, by: ThresholdValue | None, capacity: int) -> Fraction | int:
+    """The sum if that much can be available, else the amount alone."""
+    raised = amount if by is None else amount + by.amount(capacity)
+    return raised if raised < capacity else amount
 
 
 @dataclass(frozen=True, slots=True)

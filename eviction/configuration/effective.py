@@ -407,11 +407,15 @@ def _kubelet_access(
 
 
 def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str, margin: ThresholdValue) -> Threshold:
-    """The threshold with its origin, and with the margin if the kubelet's. A margin in bytes does not apply to
-    inodes."""
+    """The threshold with its origin, and with the margin if the kubelet's. A margin in bytes does not apply to inodes.
+    Raises FieldError for one that is written and leaves nothing below 100%; the default one is only warned of."""
     origin = origins[f"{threshold.origin}.{threshold.signal}"]
     applies = margin.percentage is not None or not threshold.signal.counts_inodes
     if origin == kubelet and applies and margin.amount(2**62) > 0:
+        shares = [one.percentage.fraction for one in (threshold.value, margin) if one.percentage is not None]
+        if len(shares) > 1 and sum(shares) >= 1 and origins["margin"] != DEFAULT:
+            problem = f"must be less, as with the kubelet's {threshold.signal} of {threshold.value} it reaches 100%"
+            raise FieldError("margin", f"{problem}, but it was {margin}")
         return replace(threshold, origin=f"{origin} plus margin {margin}", margin=margin)
     return replace(threshold, origin=origin, margin=None)
 

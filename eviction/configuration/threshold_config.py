@@ -48,6 +48,7 @@ KUBELET_EVICTION_HARD: Mapping[str, str] = {
 LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
 
 LARGEST_MARGIN = 0.5
+LARGEST_MARGIN_BYTES = 1 << 60  # 1Ei: no disk is that large
 _OFF = ("0%", "100%")
 
 Value = TypeVar("Value")
@@ -155,13 +156,15 @@ def read_minimum_reclaim(text: str) -> ThresholdValue:
 
 
 def read_margin(text: str) -> ThresholdValue:
-    """A share of the capacity, 0% to 50%, or bytes, which raise only the marks of the `available` signals. Raises
-    ValueError."""
+    """A share of the capacity, 0% to 50%, or bytes, less than 1Ei, which raise only the marks of the `available`
+    signals. Raises ValueError."""
     margin = _read(text)
     if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
         raise ValueError(f"must be between 0% and 50%, but it was {text!r}")
     if margin.quantity is not None and margin.quantity < 0:
         raise ValueError(f"must not be negative, but it was {text!r}")
+    if margin.quantity is not None and margin.quantity >= LARGEST_MARGIN_BYTES:
+        raise ValueError(f"must be less than 1Ei, but it was {text!r}")
     return margin
 
 

@@ -32,6 +32,7 @@ from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.node.one_pass import OnePass
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.configuration_warnings import configuration_warnings
+from eviction.reporting.explain import unreachable_sentences
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.status import (
@@ -370,7 +371,10 @@ class Manager:
             pods_problem=node.pods_problem,
             pod_directories=pod_directories(node.pods_doubt),
             reload_problem=self.reloads.problem,
-            warnings=list(configuration_warnings(node.configuration)),
+            warnings=[
+                *configuration_warnings(node.configuration),
+                *(() if seen is None else unreachable_sentences(thresholds, seen)),
+            ],
             dry_run=node.dry_run,
             held_off=self._may_act(),
             doing=self.doing(),

@@ -181,8 +181,8 @@ def check_thresholds(
         yield risk("thresholds-late", what, sentence, remedy)
     for sentence in unreachable_sentences(thresholds, observations):
         signal = sentence.partition(":")[0]
-        what = f"{signal} stays under pressure whatever is removed"
-        remedy = f"lower evictionHard or evictionMinimumReclaim of {signal}"
+        what = f"{signal} has a threshold that its filesystem is too small for"
+        remedy = f"lower evictionHard or evictionMinimumReclaim of {signal}, or margin"
         yield problem("thresholds-unreachable", what, sentence, remedy)
     active = {one.signal for one in thresholds if one.signal in signals and one.mark(signals[one.signal].capacity)}
     left = {signal.filesystem for signal in signals} - {signal.filesystem for signal in active}

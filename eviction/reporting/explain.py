@@ -7,8 +7,10 @@ the kubelet's for the same signal, the kubelet acts first; `later_than_kubelet` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.record import Pass, PassResult
@@ -129,17 +131,25 @@ def _hard_or_soft(threshold: Threshold) -> str:
 
 
 def unreachable_sentences(thresholds: Iterable[Threshold], observations: SignalObservations) -> Iterator[str]:
-    """One sentence for each threshold that the disk is too small to clear, minimum reclaim included."""
+    """One sentence for each threshold for which the disk is too small: in itself, with its margin, or with its minimum
+    reclaim, which are then left out."""
     for threshold in thresholds:
         observation = observations.signals.get(threshold.signal)
         if observation is None or observation.stale:
             continue
-        wanted, signal = threshold.mark_with_min_reclaim(observation.capacity), threshold.signal
-        if wanted > observation.capacity:
-            yield (
-                f"{signal}: the mark of {threshold.text()} with its minimum reclaim is {amount(signal, wanted)}, more "
-                f"than the {amount(signal, observation.capacity)} that the filesystem has, so it is never cleared"
-            )
+        signal, capacity, sums = threshold.signal, observation.capacity, ("", "margin", "minimum reclaim")
+        mark: Fraction | int = 0
+        for what, more in zip(sums, (threshold.value, threshold.margin, threshold.min_reclaim), strict=True):
+            wanted = mark if more is None else mark + more.amount(capacity)
+            mark = wanted if wanted < capacity or not what else mark
+            if more is not None and wanted >= capacity > 0:
+                yield (
+                    f"{signal}: the mark of {threshold.text()}{f' with its {what}' * bool(what)} is "
+                    f"{amount(signal, math.ceil(wanted))}, not below the {amount(signal, capacity)} that the "
+                    f"filesystem has, so {f'the {what} is left out' if what else 'it is never cleared'}"
+                )
+                if not what:
+                    break
 
 
 def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:

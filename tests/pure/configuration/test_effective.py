@@ -131,6 +131,8 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("margin: 7\n", "c.yaml: margin: needs a unit, as in 10Gi or 10%, but it was 7"),
         ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a Kubernetes quantity such as"),
         ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
+        ("margin: 1e308\n", "c.yaml: margin: must be less than 1Ei, but it was '1e308'"),
+        ("margin: 1Ei\n", "c.yaml: margin: must be less than 1Ei, but it was '1Ei'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
         ("terminatedPodAge: 9s\n", "c.yaml: terminatedPodAge: must be at least 10s, but it was '9s'"),
         (

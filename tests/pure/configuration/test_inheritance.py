@@ -77,6 +77,19 @@ def test_the_margin_and_the_value_are_computed_on_one_capacity_each_truncated(fi
     assert only(files.load(), NODEFS).mark(100) == 69 + 5
 
 
+@pytest.mark.regression
+def test_a_margin_with_which_an_inherited_mark_reaches_the_capacity_is_refused(files: Files) -> None:
+    """The margin that is written is at fault, not the kubelet's value: the default one is accepted, and warned of."""
+    files.write("evictionHard: {nodefs.available: 60%}\n", "margin: 40%\n")
+    sentence = "margin: must be less, as with the kubelet's nodefs.available of 60% it reaches 100%, but it was 40%"
+    with pytest.raises(ConfigurationError, match=f"^{files.ours}: {sentence}$"):
+        files.load()
+    files.write("evictionHard: {nodefs.available: 60%}\n", "margin: 39%\n")
+    assert only(files.load(), NODEFS).text() == "60% + 39%"
+    files.write("evictionHard: {nodefs.available: 96%}\n")
+    assert only(files.load(), NODEFS).text() == "96% + 5%"
+
+
 def test_an_own_value_replaces_the_inherited_one_of_its_signal_without_a_margin(files: Files) -> None:
     """Hard and soft each by itself; the other signals stay inherited."""
     files.write(

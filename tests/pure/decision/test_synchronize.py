@@ -19,6 +19,7 @@ from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FsLayout, Signal, SignalObservation
 from tests.pure.story import Story
 from tests.pure.values import GIB, MIB, observation, threshold
+from tests.pure.values import value as value_of
 
 NODEFS, INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS = Signal.IMAGEFS_AVAILABLE
@@ -134,13 +135,30 @@ def test_minimum_reclaim_keeps_a_soft_threshold_met_after_its_grace() -> None:
     assert [story.nodefs(now, amount).acted_on for now, amount in available] == [None, soft, soft, None, None]
 
 
-def test_a_minimum_reclaim_that_cannot_be_reached_keeps_the_threshold_met() -> None:
-    """500 percent: once met, it stays met although all of the filesystem is free."""
-    hard = threshold(NODEFS, "1Gi", min_reclaim="500%")
+@pytest.mark.regression
+@pytest.mark.parametrize("reclaim", ["500%", "99Gi"])
+def test_a_minimum_reclaim_that_cannot_be_reached_is_left_out(reclaim: str) -> None:
+    """With the mark more than the 100Gi that the filesystem has, or as much: it would purge for ever."""
+    hard = threshold(NODEFS, "1Gi", min_reclaim=reclaim)
     story = Story(hard)
-    assert story.nodefs(0.0, 100 * GIB).acted_on is None
-    story.nodefs(10.0, 0)
-    assert story.nodefs(20.0, 100 * GIB).acted_on is hard
+    assert [story.nodefs(now, left).acted_on for now, left in ((0.0, 0), (10.0, GIB - 1), (20.0, GIB))] == [
+        hard,
+        hard,
+        None,
+    ]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(("value", "margin"), [("10Gi", "500Ti"), ("10Gi", "90Gi"), ("60%", "50%")])
+def test_a_margin_that_can_never_be_cleared_is_left_out(value: str, margin: str) -> None:
+    """Of a filesystem of 100Gi: what is above the kubelet's own value, too, would be removed for ever."""
+    inherited = replace(threshold(NODEFS, value), margin=value_of(margin))
+    story, own = Story(inherited), threshold(NODEFS, value).mark(100 * GIB)
+    assert [story.nodefs(now, left).acted_on for now, left in ((0.0, own), (10.0, own - 1), (20.0, own))] == [
+        None,
+        inherited,
+        None,
+    ]
 
 
 def test_a_condition_stays_for_less_than_the_transition_period() -> None:

@@ -135,6 +135,7 @@ def test_our_mark_and_the_kubelets_are_told_apart(machine: Machine, ours: str, k
         assert running.logged("ReclaimPressure: nodefs.available ") == expected["ReclaimPressure"]
         assert running.logged("the kubelet would report DiskPressure: nodefs.av") == expected["DiskPressure"]
     assert (status["conditions"], status["disk_pressure"]) == (conditions, expected["DiskPressure"])
+    assert any("so it is never cleared" in each for each in status["warnings"]) == (ours == "8Ei")
     assert text.startswith(f"{words}; ")
     check = ("check", "--standalone", "--config", str(machine.file))
     document = json.loads(reclaimd_here(*check, "-o", "json").stdout)
