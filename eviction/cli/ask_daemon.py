@@ -16,7 +16,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from eviction.cli import write_out
 from eviction.cli.progress import StatusLine, mention
@@ -34,7 +34,7 @@ LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _FILES = ("--config", "--config-dir")
 _VALUES = {"reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o"), "check": ("--output", "-o")}
 _SWITCHES = {"reclaim": ("--all", "--dry-run", "--now"), "check": ("--npd",)}
-_HINT = re.compile(r"""^[^#\n]*?\bcontrolSocket["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)""", re.MULTILINE)
+_HINT = r"""^[^#\n]*?\b%s["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)"""
 
 
 class NotAskedError(Exception):
@@ -66,7 +66,7 @@ def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
     if sys.stdout.isatty():
         options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
     try:
-        answer = _converse(path, {"command": command, "options": options, "told": fingerprint})
+        answer = converse(path, {"command": command, "options": options, "told": fingerprint})
     except NotAskedError as reason:
         if str(reason):
             mention(f"{reason}; doing the work here")
@@ -107,15 +107,20 @@ def control_socket_of(fingerprint: Fingerprint) -> str:
     A regular expression finds the field, as reading YAML would take too long. A wrong path does no harm: a daemon does
     the work only for a client with the same configuration.
     """
-    path = CONTROL_SOCKET
+    texts = []
     for file, *_ in fingerprint["files"]:
         with open(str(file), encoding="utf-8", errors="replace") as text:
-            for found in _HINT.finditer(text.read()):
-                path = found[1]
-    return path
+            texts.append(text.read())
+    return hint(texts, "controlSocket", CONTROL_SOCKET)
 
 
-def _converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
+def hint(texts: Iterable[str], field: str, default: str) -> str:
+    """What the last of these texts of files says about a field that is a path."""
+    found = [each[1] for text in texts for each in re.finditer(_HINT % field, text, re.MULTILINE)]
+    return found[-1] if found else default
+
+
+def converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
     """The daemon's answer, after the pass. Raises NotAskedError."""
     heartbeats, progress = 0, StatusLine()
     try:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 
-from eviction.cli.options import add_output, answer, configuration_of, mention_other_configuration
+from eviction.cli.options import (
+    ASKED,
+    add_output,
+    answer,
+    configuration_of,
+    fields_of_flags,
+    mention_other_configuration,
+    places_of,
+)
 from eviction.cli.progress import Progress
+from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.doctor.checks import examine
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.node.node import Node
-from eviction.reporting.configuration_warnings import Finding
+from eviction.reporting.configuration_warnings import Finding, risk
 from eviction.reporting.log import escaped
 from signals.quantity import counted
 
@@ -21,18 +32,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 without findings, not counting notes; 1 with findings; 2 usage or configuration.
+    """Exit 0 without findings, not counting notes; 1 with findings, of which a configuration that cannot be used is the
+    first; 2 usage.
 
     Example: reclaimd doctor -o json
     """
-    configuration = configuration_of(arguments, asks_version=True)
-    mention_other_configuration(arguments, configuration.control_socket)
+    broken = None
+    try:
+        configuration = configuration_of(arguments, asks_version=True)
+        mention_other_configuration(arguments, configuration.control_socket)
+    except ConfigurationError as error:
+        configuration, broken = without_files(arguments), _broken(error)
     doing = "asking the runtime, the kernel and the daemon"
     with closing(Node(configuration, read_deadline_seconds=2.0)) as node, Progress(doing):
         report = examine(node)
+    if broken is not None:
+        report = replace(report, healthy=False, findings=(broken, *report.findings))
     version = configuration.kubelet_version
     answer(arguments, report, lambda: [*lines(report.findings), f"kubelet: {version.version}, {version.origin}"])
     return EXIT_OK if report.healthy else EXIT_NOT_RELIEVED
+
+
+def without_files(arguments: argparse.Namespace) -> Configuration:
+    """What the environment, the flags and the kubelet say, to look by if the own files cannot be used; without the
+    kubelet's, if that is why. The daemon is asked where they seem to say. Raises ConfigurationError."""
+    socket = places_of(arguments, ASKED).control_socket
+    flags = {**fields_of_flags(arguments), "controlSocket": socket}
+    try:
+        return load(None, os.environ, flags, root="/")
+    except ConfigurationError:
+        return load(None, os.environ, {**flags, "kubeletConfig": ""}, root="/")
+
+
+def _broken(error: ConfigurationError) -> Finding:
+    what = "the configuration cannot be used: a daemon that runs goes on with its old one, and does not start again"
+    remedy = "correct it until reclaimd config accepts it; what follows is by the defaults"
+    return risk("configuration", what, str(error), remedy)
 
 
 def lines(findings: tuple[Finding, ...]) -> list[str]:

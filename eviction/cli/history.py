@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
-from eviction.cli.options import add_output, answer, columns, configuration_of, exit_with, mention
+from eviction.cli.options import add_output, answer, columns, exit_with, mention, places_of
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.history_file.recorder import Document, RecordJson, documents_of
@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd history --since 24h --object registry.example/app
     """
-    configuration = configuration_of(arguments)
-    path = configuration.history_file
+    places = places_of(arguments, "reading the history {history_file}")
+    path = places.history_file
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
     found: list[Document] = []
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
     except HistoryUnusable as error:
         exit_with(EXIT_USAGE, f"historyFile: {error}")
     if arguments.regret:
-        state_file = configuration.state_file
+        state_file = places.state_file
         state = RecordFile(state_file, SystemClock()).load() if state_file else Loaded()
         mention(state.problem)
         joined = removals_of(found, state.gone, state.at)

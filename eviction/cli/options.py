@@ -11,16 +11,20 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from eviction.cli import write_out
+from eviction.cli.ask_daemon import hint
 from eviction.cli.progress import STDERR, Progress
 from eviction.cli.progress import mention as mention
 from eviction.cli.progress import print_message as print_message
 from eviction.configuration.effective import TRANSITION_PERIOD, Configuration, ConfigurationError, load
+from eviction.configuration.file import FIELDS
 from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
-from eviction.configuration.kubelet import parse_pairs
+from eviction.configuration.kubelet import drop_ins, parse_pairs
+from eviction.configuration.strict_yaml import LARGEST_BYTES
 from eviction.exit_codes import EXIT_READING
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log, escaped, goes_to_journal
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
 
 CONFIGURATION_SECONDS = 10.0  # for all of it; each file has 2 s
 READ_DEADLINE_SECONDS = 2.0
+ASKED = "asking the daemon on {control_socket}"
 
 STYLES = {"plain": "", "faint": "\x1b[2m", "good": "\x1b[32m", "warning": "\x1b[33m", "bad": "\x1b[1;31m"}
 # The first words of lines that are in colour, if a gap follows.
@@ -128,6 +133,18 @@ def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = Fals
 
     `asks_version`: as in `load`.
     """
+    flags = fields_of_flags(arguments)
+    file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
+    try:
+        read = partial(load, file, os.environ, flags, directory, root="/", asks_version=asks_version)
+        return in_time(read, CONFIGURATION_SECONDS)
+    except OSError as error:
+        what = ", ".join(filter(None, (file, directory))) or "the kubelet's files"
+        raise ConfigurationError(f"{what}: a file or directory of the configuration hangs: {error.strerror}") from None
+
+
+def fields_of_flags(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The fields that flags set, with their values. Raises ConfigurationError."""
     flags: dict[str, Any] = {}
     for flag, value in configuration_flags(arguments).items():
         if value is not None:
@@ -136,13 +153,57 @@ def configuration_of(arguments: argparse.Namespace, *, asks_version: bool = Fals
             flags[field] = parse_pairs(flag, value, operator) if takes == "PAIRS" else value
     if getattr(arguments, "shadow", False):
         flags["dryRun"] = True
-    file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
+    return flags
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where a daemon is asked, and its files are read: all that some commands need of the configuration.
+
+    `problem`: why that cannot be used; empty if it can. The places are then what its files seem to say, else the
+    defaults: good for asking and reading, for nothing else.
+    """
+
+    control_socket: str
+    history_file: str
+    state_file: str
+    problem: str = ""
+
+
+def places_of(arguments: argparse.Namespace, doing: str) -> Places:
+    """The places, also of a configuration that cannot be used, which is then mentioned. `doing`: what is done instead
+    of ending, with the names of places in braces. Raises ConfigurationError for flags that are no pairs."""
+    fields_of_flags(arguments)
     try:
-        read = partial(load, file, os.environ, flags, directory, root="/", asks_version=asks_version)
-        return in_time(read, CONFIGURATION_SECONDS)
-    except OSError as error:
-        what = ", ".join(filter(None, (file, directory))) or "the kubelet's files"
-        raise ConfigurationError(f"{what}: a file or directory of the configuration hangs: {error.strerror}") from None
+        found = configuration_of(arguments)
+        return Places(found.control_socket, found.history_file, found.state_file)
+    except ConfigurationError as error:
+        texts, problem = list(_texts(arguments)), str(error)
+
+    def seems(field: str) -> str:
+        path = hint(texts, field, "")
+        return path if path.startswith("/") else str(FIELDS[field].get_default())
+
+    places = Places(seems("controlSocket"), seems("historyFile"), seems("stateFile"), problem)
+    mention(f"the configuration cannot be used ({problem}); {doing.format_map(asdict(places))}")
+    return places
+
+
+def _texts(arguments: argparse.Namespace) -> Iterator[str]:
+    """What can be read of the files of the configuration, whoever may write them."""
+
+    def read(path: str) -> str:
+        opener = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731 # a FIFO must not block
+        with open(path, encoding="utf-8", errors="replace", opener=opener) as file:
+            return file.read(LARGEST_BYTES)
+
+    file, directory = configuration_files(arguments.config, arguments.config_dir, os.environ)
+    paths = [] if file is None else [file]
+    with suppress(OSError):
+        paths += [] if directory is None else in_time(partial(drop_ins, directory))
+    for path in paths:
+        with suppress(OSError):
+            yield in_time(partial(read, path))
 
 
 def fingerprint_of_command(arguments: argparse.Namespace) -> Fingerprint:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from eviction.cli.options import answer_lines, configuration_of, exit_with, mention, reading
-from eviction.configuration.effective import Configuration
+from eviction.cli.options import ASKED, Places, answer_lines, exit_with, mention, places_of, reading
 from eviction.configuration.text_forms import read_duration, within
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
@@ -26,23 +25,25 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd pause --for 30m, and later reclaimd resume
     """
     seconds = vars(arguments).get("seconds", 0.0)
-    configuration = configuration_of(arguments)
+    places = places_of(arguments, ASKED)
     try:
-        answer = ask(configuration.control_socket, "pause", seconds=seconds)
+        answer = ask(places.control_socket, "pause", seconds=seconds)
     except ControlUnavailable as error:
-        exit_with(EXIT_RUNTIME, str(error) if seconds else f"{error}{_forgotten(configuration)}")
+        exit_with(EXIT_RUNTIME, str(error) if seconds else f"{error}{_forgotten(places)}")
     answer_lines([answer["sentence"]])
     mention(answer.get("warning", ""))  # an older daemon does not report it
     return EXIT_OK
 
 
-def _forgotten(configuration: Configuration) -> str:
+def _forgotten(places: Places) -> str:
     """Removes a pause that is stored for the daemon's next start. Returns what was done, as a clause to append; empty
     if there was none."""
+    if places.problem:
+        return "; a pause that is stored for its next start stays, as it is not known where"
     from eviction.control.pause import PauseFile  # only where no daemon answers
 
     clock = SystemClock()
-    pause, file = Pause(clock.monotonic, clock.wall), PauseFile(configuration.state_file, clock)
+    pause, file = Pause(clock.monotonic, clock.wall), PauseFile(places.state_file, clock)
     file.restore(pause)
     if not pause.until():
         return ""

@@ -21,13 +21,14 @@ from typing import Any
 
 from eviction.cli import write_out
 from eviction.cli.options import (
+    ASKED,
     add_output,
     answer,
     columns,
-    configuration_of,
     exit_on,
     in_colour,
     mention_other_configuration,
+    places_of,
     whole_number,
     wrap_lines,
 )
@@ -60,13 +61,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd status -o json, or reclaimd top --interval 2
     """
-    path = configuration_of(arguments).control_socket
+    places = places_of(arguments, ASKED)
+    path = places.control_socket
     live = "interval" in arguments
     with exit_on(EXIT_RUNTIME, ControlUnavailable), Progress("asking the daemon"):
         status = ask(path, "status" if not live and arguments.history else "brief")
     if live:
         return top(path, status, arguments)
-    mention_other_configuration(arguments, path, status)
+    if not places.problem:
+        mention_other_configuration(arguments, path, status)
     answer(arguments, status, lambda: lines(status, columns()))
     return EXIT_OK
 

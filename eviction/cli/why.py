@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Literal, TypeVar, cast
 
+from eviction.cli.ask_daemon import NotAskedError, converse
 from eviction.cli.history import is_about
-from eviction.cli.options import add_output, answer, configuration_of, mention
+from eviction.cli.options import ASKED, add_output, answer, configuration_of, mention, places_of
 from eviction.cli.plan import planned
 from eviction.cli.progress import Progress
+from eviction.configuration.effective import ConfigurationError
 from eviction.control.reclaim import ReclaimOptions
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.history_file.recorder import Document, documents_of
@@ -24,6 +26,7 @@ from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Time, Versi
 from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
+from signals.types import Signal
 
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
@@ -78,15 +81,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 there is no such object, or no longer; 2 usage or configuration; 3 no runtime; 4 no reading.
+    """Exit 0; 1 there is no such object, or no longer; 2 usage, or a configuration that cannot be used while no daemon
+    answers; 3 no runtime; 4 no reading.
 
     Example: reclaimd why registry.example/app:1.2
     """
-    configuration, name = configuration_of(arguments), arguments.name
-    with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
-        listed = [*enumerate(record.removals, 1), *((None, kept) for kept in record.kept)]
-        objects = [why_json(*each) for each in named(listed, name, lambda each: each[1].verdict._asdict())]
-    history = history_of(configuration.history_file)
+    name = arguments.name
+    try:
+        configuration = configuration_of(arguments)
+    except ConfigurationError as error:
+        objects, history_file = by_daemon(arguments, error)
+    else:
+        with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
+            listed = [*enumerate(record.removals, 1), *((None, kept) for kept in record.kept)]
+            objects = [why_json(*each) for each in named(listed, name, lambda each: each[1].verdict._asdict())]
+        history_file = configuration.history_file
+    history = history_of(history_file)
     regret = images_of(named(removals_of(history), name, asdict))
     went = [] if objects else named(last_removals(history), name, lambda each: each.removal)
     if not objects:
@@ -96,6 +106,24 @@ def run(arguments: argparse.Namespace) -> int:
         blocks = [*map(why_lines, objects), *map(went_lines, went), map(regret_line, regret)]
         answer(arguments, found, lambda: chain.from_iterable(blocks))
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
+
+
+def by_daemon(arguments: argparse.Namespace, error: ConfigurationError) -> tuple[list[ObjectJson], str]:
+    """The objects with the name, as a dry run of the daemon sees them, and the history file: for a configuration that
+    cannot be used. Raises this error if no daemon does the dry run."""
+    places = places_of(arguments, ASKED)
+    options = {"dry_run": True, "all": True, "signal": Signal.IMAGEFS_AVAILABLE, "output": "json"}
+    try:
+        document = converse(places.control_socket, {"command": "reclaim", "options": options, "told": {}})["document"]
+        listed = [*enumerate(document["removals"], 1), *((None, kept) for kept in document["kept"])]
+    except (NotAskedError, LookupError, TypeError):
+        raise error from None
+    found: list[tuple[int | None, OutcomeJson]] = named(listed, arguments.name, lambda each: each[1])
+    objects = [
+        {**one, "place": place, "in_words": reason_in_words(one["reason"]), "eligible_in_seconds": None}
+        for place, one in found
+    ]
+    return cast("list[ObjectJson]", objects), places.history_file
 
 
 def named(found: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]) -> list[Found]:

@@ -233,23 +233,23 @@ def test_without_a_file_yet_a_sentence_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "arguments", "sentence"),
+    ("fields", "command", "sentence"),
     [
-        ({"historyFile": ""}, [], "historyFile is empty, so no history is kept"),
-        ({}, ["--since", "yesterday"], "--since: must be a duration such as 2h, 90m or 7d, or a time such as"),
-        ({}, ["--limit", "0"], "argument --limit: must be a number above 0, but it was '0'"),
-        ({"historyFile": "history"}, [], "historyFile: must be an absolute path or empty, but it was 'history'"),
-        ({"historySize": "1000Ki"}, [], "historySize: must be between 1Mi and 1Gi, but it was '1000Ki'"),
-        ({"historySize": "2Gi"}, [], "historySize: must be between 1Mi and 1Gi, but it was '2Gi'"),
-        ({"historySize": "much"}, [], "historySize: "),
+        ({"historyFile": ""}, "history", "historyFile is empty, so no history is kept"),
+        ({}, "history --since yesterday", "--since: must be a duration such as 2h, 90m or 7d, or a time such as"),
+        ({}, "history --limit 0", "argument --limit: must be a number above 0, but it was '0'"),
+        ({"historyFile": "history"}, "check", "historyFile: must be an absolute path or empty, but it was 'history'"),
+        ({"historySize": "1000Ki"}, "check", "historySize: must be between 1Mi and 1Gi, but it was '1000Ki'"),
+        ({"historySize": "2Gi"}, "check", "historySize: must be between 1Mi and 1Gi, but it was '2Gi'"),
+        ({"historySize": "much"}, "check", "historySize: "),
     ],
 )
 def test_wrong_questions_and_configurations_are_refused(
-    tmp_path: Path, fields: dict[str, str], arguments: list[str], sentence: str
+    tmp_path: Path, fields: dict[str, str], command: str, sentence: str
 ) -> None:
     """Exit 2 with one sentence that says what is allowed."""
     file = configured(tmp_path, **{"historyFile": str(tmp_path / "history"), **fields})
-    process = reclaimd_here("history", "--config", file, *arguments)
+    process = reclaimd_here(*command.split(), "--config", file)
     assert (process.returncode, process.stdout) == (2, "")
     assert sentence in process.stderr
     assert process.stderr.count("\n") == 1

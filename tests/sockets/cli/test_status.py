@@ -420,3 +420,74 @@ def test_commands_read_the_file_that_the_environment_names(machine: Machine, dae
     assert json.loads(found.stdout)["origins"]["controlSocket"] == str(machine.file)
     none = reclaimd("config", "--config", "", "-o", "json", RECLAIMD_CONFIG=str(machine.file))
     assert json.loads(none.stdout)["origins"]["controlSocket"] == "default"
+
+
+def typo(file: Path) -> None:
+    """A field that there is not."""
+    file.write_text(f"{file.read_text()}noSuchField: 1\n")
+
+
+def writable_by_all(file: Path) -> None:
+    """It is not trusted."""
+    file.chmod(0o666)
+
+
+def no_yaml(file: Path) -> None:
+    """Nothing after the first lines can be read as YAML."""
+    file.write_text(f"{file.read_text()}]\n")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("breaks", [typo, writable_by_all, no_yaml])
+def test_commands_that_only_ask_need_no_valid_configuration(
+    machine: Machine, daemon: Daemon, breaks: Callable[[Path], None]
+) -> None:
+    """The daemon goes on by the old one, and must be stoppable: one sentence says what is wrong, and who is asked."""
+    machine.configure(historyFile=str(machine.directory / "history"))
+    breaks(machine.file)
+    asked = f"; asking the daemon on {machine.control}\n"
+    file = ("--config", str(machine.file))
+    for command in ("pause --for 1m", "status", "top --count 1", "resume"):
+        done = reclaimd_here(*command.split(), *file)
+        sentence, *others = done.stderr.splitlines(keepends=True)
+        assert (done.returncode, len(others)) == (0, command.startswith("pause")), "stateFile is empty"
+        assert sentence.startswith(f"reclaimd: the configuration cannot be used ({machine.file}: ")
+        assert sentence.endswith(asked)
+        assert done.stdout.startswith("the pause until ") == (command == "resume")
+    history = reclaimd_here("history", *file)
+    assert history.returncode == 0
+    assert f"; reading the history {machine.directory / 'history'}\n" in history.stderr
+    found = answer(reclaimd_here("doctor", *file, "-o", "json"))
+    first = found["findings"][0]
+    assert (first["check"], first["level"], found["healthy"]) == ("configuration", "risk", False)
+    assert first["evidence"].startswith(f"{machine.file}: ")
+    assert "daemon" not in {each["check"] for each in found["findings"]}, "it was asked on its socket"
+
+
+@pytest.mark.regression
+def test_a_configuration_that_cannot_be_used_moves_no_pause_without_a_daemon(machine: Machine) -> None:
+    """`resume` removes the stored pause only where the configuration says that it is; 3, and 2 for what acts."""
+    state = machine.directory / "state.json"
+    machine.configure(stateFile=str(state))
+    stored = Path(f"{state}.pause")
+    stored.write_text("a pause")
+    typo(machine.file)
+    resumed = reclaimd_here("resume", "--config", str(machine.file))
+    assert (resumed.returncode, stored.exists()) == (3, True)
+    assert resumed.stderr.endswith("a pause that is stored for its next start stays, as it is not known where\n")
+    for command in ("reclaim --standalone", "plan", "check --standalone", "config", "why x"):
+        assert reclaimd_here(*command.split(), "--config", str(machine.file)).returncode == 2, command
+
+
+@pytest.mark.regression
+def test_a_configuration_that_is_gone_or_hangs_leaves_the_usual_socket(tmp_path: Path) -> None:
+    """A FIFO that nobody writes, and no file at all."""
+    fifo = tmp_path / "fifo.yaml"
+    os.mkfifo(fifo)
+    for file in (fifo, tmp_path / "gone.yaml"):
+        done = reclaimd("status", "--config", str(file))
+        assert done.returncode == 3
+        first, second = done.stderr.splitlines()
+        assert first.startswith(f"reclaimd: the configuration cannot be used ({file}: ")
+        assert first.endswith("; asking the daemon on /run/reclaimd/control.sock")
+        assert "/run/reclaimd/control.sock" in second

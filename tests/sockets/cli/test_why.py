@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from signals.types import Signal
 from tests.nodes.small_node import MIB, PAUSE, SmallNode
-from tests.reclaimd_process import answer, reclaimd_here
+from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 
 
 def test_what_may_go_says_why_and_in_which_place(small_node: SmallNode) -> None:
@@ -94,3 +95,23 @@ def test_a_history_that_cannot_be_read_is_a_sentence(small_node: SmallNode, tmp_
     found = reclaimd_here("why", "nothing", "--config", file)
     assert (found.returncode, found.stdout) == (1, "")
     assert f"historyFile: {path} is left alone" in found.stderr
+
+
+@pytest.mark.regression
+def test_a_daemon_says_why_if_the_configuration_cannot_be_used(small_node: SmallNode, tmp_path: Path) -> None:
+    """By a dry run of its own: one image goes, the one in use stays, nothing is removed."""
+    images = small_node.add_images(3)
+    small_node.run(small_node.run_pod("web"))
+    file = small_node.configuration(controlSocket=str(tmp_path / "run" / "control"), holdOffAfterStart="1h")
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: "started on" in event["message"])
+        assert came_true(lambda: json.loads(reclaimd_here("status", "-o", "json", "--config", file).stdout)["layout"])
+        Path(file).write_text(f"{Path(file).read_text()}noSuchField: 1\n")
+        found = reclaimd_here("why", "registry.example/old/1:1", "--config", file)
+        assert found.returncode == 0, found.stderr
+        assert found.stderr.startswith("reclaimd: the configuration cannot be used (")
+        assert "  goes:  no container uses it (unused), as the kubelet would decide" in found.stdout.splitlines()
+        (kept,) = answer(reclaimd_here("why", small_node.app_id, "--config", file, "-o", "json"))["objects"]
+        assert (kept["reason"], kept["place"]) == ("in_use", None)
+        assert reclaimd_here("why", "no-such-thing", "--config", file).returncode == 1
+    assert set(images) <= small_node.images()
