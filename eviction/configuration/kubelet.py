@@ -319,6 +319,7 @@ FLAGS = {
 }
 """Flag -> the field that it overrides."""
 PATHS = ("config", "config-dir", "root-dir")
+PRINTS = frozenset({"--version", "--version=true", "--version=raw", "--help", "--help=true", "-h"})
 
 
 def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
@@ -382,7 +383,7 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
             if _read(entry, "comm") != b"kubelet\n":  # reading this never waits for the process
                 continue
             arguments = [part.decode() for part in _read(entry, "cmdline").split(b"\0")[:-1]]
-            if not arguments or os.path.basename(arguments[0]) != NAME:
+            if not arguments or os.path.basename(arguments[0]) != NAME or _only_prints(arguments[1:]):
                 continue
             parents[pid] = _check(entry)
             found[pid] = _process(entry, arguments[1:])
@@ -396,6 +397,12 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
     if len(own) > 1:
         return None, f"several kubelets run here: processes {', '.join(map(str, own))}"
     return (found[own[0]], "") if own else (None, left_alone)
+
+
+def _only_prints(arguments: Sequence[str]) -> bool:
+    """Whether a kubelet with these arguments is no node's: it prints something and ends, as with a word that is no
+    flag."""
+    return not PRINTS.isdisjoint(arguments) or any(not one.startswith("-") for one in arguments[:1])
 
 
 def _check(entry: str) -> int:

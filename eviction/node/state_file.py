@@ -55,6 +55,7 @@ LOAD_SECONDS = 1.0
 SAVE_AGAIN_SECONDS = 3600.0
 
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
+_MOST_TIMES = 10**9  # once a second for 31 years: nothing is used or comes back more often
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MACHINE_ID = "/etc/machine-id"  # machine-id(5)
 _MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
@@ -118,6 +119,12 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
     saved = document.saved
     saved.check_machine(now)
     clocks = _checked(saved.monotonic), _checked(saved.wall)
+    if saved.monotonic < 0:  # it begins with the boot
+        raise ValueError(f"it holds an impossible time: {saved.monotonic}")
+    for record in (*document.images.values(), *document.gone.values()):
+        for times in (record.uses, record.returned):
+            if not 0 <= times <= _MOST_TIMES:
+                raise ValueError(f"it holds an impossible number: {times}")
     same_boot = saved.same_boot(now) and now.monotonic >= saved.monotonic
 
     def monotonic(time: float) -> float:

@@ -211,6 +211,19 @@ def test_of_several_kubelets_none_is_taken(machine: Machine) -> None:
     assert "several kubelets run here: processes 100, 200; name its file with kubeletConfig" in warning
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    "arguments", [["--version"], ["--version=raw", "--v=2"], ["--v=2", "--help"], ["-h"], ["help"]]
+)
+def test_a_kubelet_that_only_prints_is_none(machine: Machine, arguments: list[str]) -> None:
+    """What a monitoring script asks for its version is not a second kubelet; and alone it is nothing to speak of."""
+    machine.run(*arguments, pid=50)
+    assert find_kubelet(str(machine.proc)) == (None, "")
+    machine.run(f"--config={machine.file}")
+    found = machine.load()
+    assert (marks(found), list(configuration_warnings(found))) == ({"nodefs.available": "1Gi"}, [])
+
+
 def test_a_process_that_hangs_or_is_hostile_does_not_hold_the_start(machine: Machine) -> None:
     """Reading a command line may hang while the memory of its process is locked, and it may be huge or no text."""
     entry = machine.run(f"--config={machine.file}")
