@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 from eviction.cli.options import exit_on, exit_with
-from eviction.configuration.effective import Configuration, ConfigurationError
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, ConfigurationError, choose_endpoint
 from eviction.exit_codes import EXIT_HELD, EXIT_USAGE
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
@@ -119,7 +119,8 @@ class LockRefused(ConfigurationError):
 def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
     """Locks the node for the `with` block, or logs a warning that it cannot. Raises LockRefused.
 
-    Exits with 2 if the kubelet's directory cannot be opened, and with 75 if another instance holds the lock.
+    Exits with 2 if the kubelet's directory cannot be opened, or if the runtime's socket is refused to a user other than
+    root, and with 75 if another instance holds the lock.
     """
     root, directory = configuration.root_directory, configuration.lock_directory
     if configuration.has_runtime:
@@ -129,6 +130,10 @@ def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
             log.warning(f"rootDirectory: {root}: {error.strerror}")
         except OSError as error:
             exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
+        if os.geteuid() != 0 and (refused := _refused_socket(configuration)):
+            exit_with(
+                EXIT_USAGE, f"the container runtime's socket {refused}: Permission denied; nothing could be removed"
+            )
     with ExitStack() as held:
         try:
             with exit_on(EXIT_HELD, NodeHeld):
@@ -137,6 +142,24 @@ def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
             why = f"{directory}: {error.strerror or error}"
             log.warning(f"the node is not locked, so another instance may run too: {why}")
         yield
+
+
+def _refused_socket(configuration: Configuration) -> str:
+    """The runtime's socket, or if it is looked for, a place of one, if this user may not use it; empty: he may."""
+    endpoint = choose_endpoint(configuration)
+    known = bool(configuration.runtime_endpoint) or endpoint.found
+
+    def refused(path: str) -> bool:
+        try:
+            os.stat(path)
+            return not os.access(path, os.W_OK)
+        except OSError as error:
+            return error.errno == errno.EACCES
+
+    paths = [one.removeprefix("unix://") for one in ([endpoint.runtime] if known else USUAL_ENDPOINTS)]
+    with suppress(OSError):  # a path hangs, as a call will report
+        return in_time(lambda: next(filter(refused, paths), ""))
+    return ""
 
 
 def lock_of(directory: str) -> int:

@@ -41,7 +41,8 @@ def mention(sentence: str) -> None:
 
 
 def print_message(sentence: str) -> None:
-    write_err(f"{_escaped(sentence)}\n")
+    advice = "; run it as root" if "Permission denied" in sentence and os.geteuid() != 0 else ""
+    write_err(f"{_escaped(sentence)}{advice}\n")
 
 
 def write_err(text: str) -> None:

@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 on SIGTERM; 2 usage or configuration; 71 no threads or descriptors; 75 another instance holds the node.
+    """Exit 0 on SIGTERM; 2 usage or configuration, or the runtime refuses this user; 71 no threads or descriptors; 75
+    another instance holds the node.
 
     Example: reclaimd run --dry-run
     """

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from eviction.cli.process import LockRefused, NodeHeld, lock_of
 from tests.nodes.small_node import SmallNode
-from tests.reclaimd_process import Daemon, reclaimd
+from tests.reclaimd_process import ENVIRONMENT, PATIENCE_SECONDS, Daemon, reclaimd, write_configuration
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
@@ -132,3 +135,43 @@ def test_without_an_inode_for_the_lock_the_daemon_goes_on(small_node: SmallNode,
             assert warning["message"].endswith(f"{run}/reclaimd/lock: No space left on device")
     finally:
         unmount(str(run))
+
+
+AS_NOBODY = """
+import os, sys
+import eviction.cli.parser, eviction.cli.run, eviction.cli.status, eviction.history_file.recorder
+from eviction.__main__ import main
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(main())
+"""
+
+
+@needs_root
+@pytest.mark.regression
+@pytest.mark.parametrize("command", ["run", "status"])
+def test_an_ordinary_user_is_told_to_be_root(command: str) -> None:
+    """Whom runtime and daemon refuse: the daemon would run for ever, and remove nothing."""
+    with TemporaryDirectory(dir="/tmp") as name, socket.socket(socket.AF_UNIX) as runtime:
+        directory = Path(name)
+        directory.chmod(0o755)
+        runtime.bind(f"{name}/socket")
+        os.chmod(f"{name}/socket", 0o600)
+        runtime.listen()
+        fields = {"rootDirectory": name, "containerRuntimeEndpoint": f"unix://{name}/socket", "kubeletConfig": ""}
+        others = {"controlSocket": f"{name}/socket", "lockDirectory": f"{name}/lock", "metricsAddress": ""}
+        write_configuration(directory / "reclaimd.yaml", **fields, **others)
+        done = subprocess.run(
+            [sys.executable, "-c", AS_NOBODY, command, "--config", f"{name}/reclaimd.yaml"],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    denied = f"{name}/socket: Permission denied"
+    assert (done.returncode, done.stderr) == {
+        "run": (2, f"reclaimd: the container runtime's socket {denied}; nothing could be removed; run it as root\n"),
+        "status": (3, f"reclaimd: no daemon answers on {denied}; run it as root\n"),
+    }[command]
