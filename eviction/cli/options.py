@@ -161,7 +161,8 @@ class Places:
     """Where a daemon is asked, and its files are read: all that some commands need of the configuration.
 
     `problem`: why that cannot be used; empty if it can. The places are then what its files seem to say, else the
-    defaults: good for asking and reading, for nothing else.
+    defaults: good for asking and reading, for nothing else. Whoever may write the files, a socket or file of somebody
+    else's is not used.
     """
 
     control_socket: str

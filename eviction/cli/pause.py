@@ -19,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0, also without a pause to end; 2 usage or configuration; 3 no daemon answers, but `resume` still removes a
-    pause that is stored for the daemon's next start.
+    """Exit 0, also without a pause to end; 2 usage; 3 no daemon answers, but `resume` still removes a pause that is
+    stored for the daemon's next start, if the configuration says where.
 
     Example: reclaimd pause --for 30m, and later reclaimd resume
     """

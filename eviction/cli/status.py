@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 2 usage or configuration; 3 no daemon answers, for `top` only at the start.
+    """Exit 0; 2 usage; 3 no daemon answers, for `top` only at the start.
 
     Example: reclaimd status -o json, or reclaimd top --interval 2
     """
