@@ -54,6 +54,15 @@ def write_out(text: str, *, flush: bool = True) -> None:
         raise OutputLost(sentence) from None
 
 
+def write_err(text: str) -> None:
+    """Writes on stderr, if that can be written: words that nobody can read end no work."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError):  # a full disk, or it is closed
+        pass
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; returns its exit code. Exits with 2 for arguments that argparse rejects."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import NoReturn
 
+from eviction.cli import write_err
 from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_by
 from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
-from eviction.cli.progress import write_err
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.judge import Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin

@@ -12,8 +12,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 
-from eviction.cli import COMMANDS, write_out
-from eviction.cli.progress import write_err
+from eviction.cli import COMMANDS, write_err, write_out
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 TYPE_CHECKING = False

@@ -16,6 +16,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from eviction.cli import write_err
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TextIO
@@ -43,15 +45,6 @@ def mention(sentence: str) -> None:
 def print_message(sentence: str) -> None:
     advice = "; run it as root" if "Permission denied" in sentence and os.geteuid() != 0 else ""
     write_err(f"{_escaped(sentence)}{advice}\n")
-
-
-def write_err(text: str) -> None:
-    """Writes on stderr, if that can be written: words that nobody can read end no work."""
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except (OSError, ValueError):  # a full disk, or it is closed
-        pass
 
 
 def _escaped(text: str) -> str:
