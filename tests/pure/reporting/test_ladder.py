@@ -5,6 +5,8 @@ Source of the image garbage collection: kubelet, `pkg/kubelet/images/image_gc_ma
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +18,11 @@ from eviction.reporting.explain import (
     image_gc_mark,
     ladder,
     later_than_kubelet,
+    unreachable_sentences,
 )
 from eviction.types import Threshold
 from signals.types import KUBELET_SIGNALS, Signal
-from tests.pure.values import GIB, observation, threshold
+from tests.pure.values import GIB, observation, observations_of, threshold, value
 
 NODEFS, IMAGEFS = Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE
 SEEN = {signal: observation(signal, 50 * GIB) for signal in (NODEFS, IMAGEFS)}
@@ -123,6 +126,40 @@ def test_the_kubelets_thresholds_of_containerfs_are_left_out(signal: Signal) -> 
     """They never take effect in the kubelet either (UpdateContainerFsThresholds)."""
     ours, kubelets = threshold(signal, "15%"), threshold(signal, "50%")
     assert list(later_than_kubelet([ours], [kubelets], {signal: observation(signal, 50 * GIB)})) == []
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize(
+    ("text", "margin", "reclaim", "sentences"),
+    [
+        ("10Gi", "5Gi", "2Gi", []),
+        (
+            "10Gi",
+            "90Gi",
+            "",
+            ["is 100.0GiB, not below the 100.0GiB that the filesystem has, so the margin is left out"],
+        ),
+        (
+            "10Gi",
+            "5Gi",
+            "85Gi",
+            ["is 100.0GiB, not below the 100.0GiB that the filesystem has, so the minimum reclaim "],
+        ),
+        ("10Gi", "90Gi", "91Gi", ["so the margin is left out", "is 101.0GiB, not below the 100.0GiB that the filesys"]),
+        (
+            "100Gi",
+            "5Gi",
+            "2Gi",
+            ["is 100.0GiB, not below the 100.0GiB that the filesystem has, so it is never cleared"],
+        ),
+    ],
+)
+def test_what_the_disk_is_too_small_for_is_told(text: str, margin: str, reclaim: str, sentences: list[str]) -> None:
+    """Of 100GiB: a value, or what is added to it and then left out."""
+    one = replace(threshold(NODEFS, text, min_reclaim=reclaim), margin=value(margin))
+    told = list(unreachable_sentences([one], observations_of(observation(NODEFS, 50 * GIB))))
+    assert len(told) == len(sentences)
+    assert all(part in each for part, each in zip(sentences, told, strict=True)), told
 
 
 def test_a_late_threshold_is_reported_with_both_marks() -> None:
