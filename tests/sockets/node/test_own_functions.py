@@ -48,6 +48,7 @@ def told(tmp_path: Path) -> dict[str, str]:
 
 def test_a_program_is_told_what_is_missing_now(small_node: SmallNode, tmp_path: Path) -> None:
     """Signal, filesystem, what is available, the mark, what is missing with the minimum reclaim, and the pass."""
+    small_node.add_images(3)  # so much may be missing
     node = small_node.node(
         Signal.NODEFS_AVAILABLE, 6 * MIB, evictionMinimumReclaim={"nodefs.available": "2Mi"}, **tells(tmp_path)
     )
