@@ -1,4 +1,4 @@
-"""A reload in which something unforeseen happens, or that comes too early; and who waits for a reload, and fails with it."""
+"""A reload in which something unforeseen happens, or that comes too early; and who waits for one, and fails with it."""
 
 from __future__ import annotations
 
