@@ -22,6 +22,7 @@ DOCUMENTS: dict[str, Any] = json.loads((EARLIER / "documents.json").read_text())
 WENT = {"order", "released", "jumped", "xfs_helper"}  # fields, with the rules that they were about
 CAME = {
     "lead_seconds",
+    "reload_problem",
     "warnings",
     "quota",
     "went",

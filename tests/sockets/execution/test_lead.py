@@ -66,7 +66,7 @@ def test_a_lead_that_was_held_off_is_not_used_up(small_node: SmallNode, tmp_path
     kubelets = tmp_path / "kubelet.yaml"
     kubelets.write_text(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-        f"evictionHard: {{nodefs.available: {ours - MIB // 16}e0}}\n"
+        f'evictionHard: {{nodefs.available: "{ours - MIB // 16}e0"}}\n'
     )
     clock, held_off, passes = SteppedClock(), "held off", Passes()
     marks = {"nodefs.available": str(ours)}
