@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.control.pause import LARGEST_BYTES, PauseFile, left_seconds, pause_json
-from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
+from eviction.node.hold_off import Pause
 from eviction.node.state_file import Moment
+from tests.pure.interrupted import InterruptedClock, Interruption
 from tests.pure.values import SteppedClock
 
 HOUR = 3600.0
@@ -73,7 +74,7 @@ NONE = [
     b"", b"\n", b"\xff\xfe", b"null", b"[]", b'"pause"', b"{}", KEPT[:-20], b"[" * 4000, b"x" * (LARGEST_BYTES + 1),
     changed(kind="reclaimd.io/image-records"), changed(version=2), changed(begun=[]), changed(begun=None),
     changed(seconds=0), changed(seconds=-1), changed(seconds=True), changed(seconds="1h"), changed(seconds=None),
-    changed(seconds=LONGEST_PAUSE_SECONDS + 1), changed(seconds=float("inf")), changed(seconds=float("nan")),
+    changed(seconds=86_401), changed(seconds=float("inf")), changed(seconds=float("nan")),
     changed(seconds=10**400), begun(wall=float("nan")), begun(wall=10**400), begun(monotonic="now"),
     begun(monotonic=float("-inf")), begun(boot_id=5), begun(machine_id=None), begun(machine_id="another"),
 ]  # fmt: skip
@@ -94,7 +95,7 @@ def test_what_is_no_pause_is_refused_in_words(text: bytes) -> None:
 def test_whatever_the_bytes_are_there_is_a_length_or_a_refusal(text: bytes) -> None:
     """Never a longer pause than a day."""
     try:
-        assert 0.0 <= left_seconds(text, moment(0.0)) <= LONGEST_PAUSE_SECONDS
+        assert 0.0 <= left_seconds(text, moment(0.0)) <= 86_400
     except ValueError:
         pass
 
@@ -244,3 +245,19 @@ def test_many_clients_at_once_leave_what_the_daemon_does(node: Node) -> None:
     for thread in threads:
         thread.join()
     assert node.started()[0].left_seconds == pause.left_seconds
+
+
+def test_a_pause_that_is_ended_while_it_is_saved_does_not_come_back(tmp_path: Path) -> None:
+    """Another client ends it in the middle: nothing is left that a restart would continue."""
+    clock = InterruptedClock()
+    pause, file = Pause(SteppedClock().monotonic, clock.wall), PauseFile(str(tmp_path / "images.json"), clock, "boot-1")
+    pause.begin(HOUR)
+
+    def resume() -> None:
+        pause.end()
+        file.keep(pause)
+
+    resumed = clock.interruption = Interruption(resume)
+    assert file.keep(pause) == ""
+    resumed.join()
+    assert not Path(file.path).exists()

@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
-from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFiles, KubeletPlace, PodsOfKubelet
+from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, PodsOfKubelet
 from reclaim.pods.pod_list import KubeletUnavailable, parse_pod_list
 from reclaim.pods.states import PodState
 from tests.nodes.small_node import CONTAINERS, SmallNode, reason_of, relieve
@@ -104,7 +104,7 @@ def test_what_is_no_list_is_said_and_another_way_is_tried(
             alone.get()
         assert server.calls == calls
         assert "the kubelet cannot be verified: there is no " in str(caught.value)
-        clock.step(SEARCH_AGAIN_SECONDS)
+        clock.step(600.0)
         server.answer = pods_answer(DONE)
         if service == SERVICE:
             assert parse_pod_list(alone.get()).states.keys() == {"uid-1"}
