@@ -57,7 +57,8 @@ def enter() -> PrivateMounts:
 
 
 def on_the_network() -> tuple[str, ...]:
-    """What comes before a command that needs the network of this machine: the first process is still there."""
+    """What comes before a command that needs the network of this machine, where the first process still is. It begins
+    in the root directory."""
     with contextlib.suppress(PermissionError):  # the machine's own first process, which another user may not look at
         if os.readlink("/proc/1/ns/net") != os.readlink("/proc/self/ns/net"):
             return ("nsenter", "--target", "1", "--net", "--mount")
