@@ -71,6 +71,7 @@ KUBELET_PODS, STARTS, INVENTORY = "reclaim/pods/kubelet_pods.py", "reclaim/pods/
 REMOVALS, EXECUTOR = "reclaim/execution/removals.py", "reclaim/execution/executor.py"
 THRESHOLDS, SYNCHRONIZE = "eviction/decision/thresholds.py", "eviction/decision/synchronize.py"
 HEADROOM, ONE_PASS, HOLD_OFF = "eviction/decision/headroom.py", "eviction/node/one_pass.py", "eviction/node/hold_off.py"
+MANAGER, TYPES = "eviction/daemon/manager.py", "reclaim/types.py"
 TRUST, INTERVAL, ROTATED = "reclaim/trust.py", "signals/interval.py", "reclaim/rotated_logs.py"
 
 BREAKS = (
@@ -464,6 +465,47 @@ BREAKS = (
         "node.pause.why() or hold_off.why()",
         "hold_off.why()",
     ),
+    Break(
+        "a row waits for the last object", MANAGER, "now + min([self.seconds, *waits])", "now + max(waits, default=0.0)"
+    ),
+    Break(
+        "a plan waits for the last object", TYPES, "return min(waits, default=None)", "return max(waits, default=None)"
+    ),
+    Break("a pass names the last object", "eviction/record.py", "{min(waits):.0f} s", "{max(waits):.0f} s"),
+    Break("stages wait for the last object", EXECUTOR, "=min((wait for wait", "=max((wait for wait"),
+    Break("room for inodes is room for bytes", THRESHOLDS, "is None or threshold.signal.counts_inodes:", "is None:"),
+    Break(
+        "a slow kubelet is none", HOLD_OFF, "max(ends - time.monotonic(), 0.001)", "min(ends - time.monotonic(), 0.001)"
+    ),
+    # ---- locks
+    Break(
+        "a detection brings back what was forgotten",
+        RECORDS,
+        "        with self._lock:\n            self._compare_clocks(now, wall_now)\n            if earlier",
+        "        if True:\n            self._compare_clocks(now, wall_now)\n            if earlier",
+    ),
+    Break(
+        "an older save is kept",
+        STATE_FILE,
+        "with self._lock:\n            recent = ",
+        "if True:\n            recent = ",
+    ),
+    Break(
+        "an ended pause is kept", "eviction/control/pause.py", "with self._lock:  # so that the latest", "if True:  #"
+    ),
+    Break(
+        "a request is taken twice",
+        "eviction/control/reclaim.py",
+        "with self._lock:\n            ticket = ",
+        "if True:\n            ticket = ",
+    ),
+    Break(
+        "what is sent is parked as unsent",
+        REMOVALS,
+        "with self._condition:\n            if removal.parked or",
+        "if True:\n            if removal.parked or",
+    ),
+    # ---- files
     Break("anybody's file is trusted", TRUST, "    if trusts(status.st_uid):\n", "    if True:\n"),
     Break("what every user may write is trusted", TRUST, "if status.st_mode & stat.S_IWOTH:", "if False:"),
 )

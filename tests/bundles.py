@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.nodes.own_root import PYTHON, need_own_root
+from tests.own_machine import on_the_network
 from tests.repository import ROOT
 
 UNREACHABLE = ("No matching distribution", "Could not find a version")
@@ -45,8 +46,7 @@ def make_bundle(directory: Path) -> subprocess.CompletedProcess[str]:
     """`make bundle` for the system's Python, into a directory. pip keeps what it fetched and built for the next one."""
     variables = {"PYTHON": str(PYTHON), "DIST": str(directory), "PIP_RETRIES": "0", "PIP_DEFAULT_TIMEOUT": "15"}
     return subprocess.run(
-        ["make", "--no-print-directory", "bundle"],
-        cwd=ROOT,
+        [*on_the_network(), "make", "--no-print-directory", "-C", str(ROOT), "bundle"],
         capture_output=True,
         text=True,
         check=False,

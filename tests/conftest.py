@@ -1,8 +1,7 @@
-"""What all rings share: mounts private to the test process, scheduling on workers, and the marks soak and house."""
+"""What all rings share: namespaces of their own, scheduling on workers, and the marks soak and house."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -11,30 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
 from eviction.drill.scenario import library
-from tests import forked
+from tests import forked, own_machine
 from tests.repository import ROOT
-
-CLONE_NEWNS = 0x20000  # <linux/sched.h>
-
-
-def own_mounts() -> PrivateMounts:
-    """As root: a private mount namespace, so that only this process and its children see the filesystems that a test
-    mounts, and the kernel unmounts them at its end, also after SIGKILL.
-
-    A pytest-xdist worker already has a second thread, which stays in the old namespace and mounts nothing; the tests
-    run on the main thread. Each worker has a namespace of its own, as in a shared one a loop filesystem that one worker
-    unmounts would still be held by another's.
-    """
-    if os.geteuid() != 0:
-        return PrivateMounts(available=False, how="none", reason="no root")
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        return enter_private_mounts()
-    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) != 0:
-        return PrivateMounts(available=False, how="none", reason=os.strerror(ctypes.get_errno()))
-    return PrivateMounts(available=True, how="root", reason="")
-
+from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 # hooks of this file, too
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a shell: programs under test would
     signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit that, and ignore Ctrl-C
@@ -42,7 +21,7 @@ for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:  # comm
     del os.environ[name]
 SCENARIOS = library()
 THEY_WAIT = ("tests/faults/test_hung_files.py", "tests/faults/test_matrix_")  # and share nothing
-MOUNTS = own_mounts()  # on import: it has to happen before the first thread
+MOUNTS = own_machine.enter()  # on import: it has to happen before the first thread
 
 
 @pytest.hookimpl(optionalhook=True)

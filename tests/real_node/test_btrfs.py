@@ -27,6 +27,7 @@ from tests.reclaimd_process import answer, came_true, reclaimd
 
 SIZE_BYTES = 256 * MIB
 GONE_BYTES, LOG_BYTES = 12 * MIB, 24 * MIB
+ROOMY_BYTES = 16 * 1024 * MIB  # in a sparse file
 IMAGES, IMAGE_BYTES = 8, 24 * MIB  # containerd keeps each twice: its blobs and its layers
 
 
@@ -118,14 +119,19 @@ def test_bytes_of_every_subvolume_are_attributed(subvolumes: Subvolumes) -> None
 
 @pytest.mark.regression
 def test_what_a_removal_frees_counts_at_once(make_node: NodeFactory, tmp_path: Path) -> None:
-    """By itself, btrfs shows what was removed up to 30 s later: every image would go. Of eight, two are enough."""
-    node = make_node(1024 * MIB, fstype="btrfs")
+    """By itself, btrfs shows what was removed up to 30 s later: every image would go. Of eight, two are enough.
+
+    One at a time, and on a disk so large that nothing which the runtime writes meanwhile makes it urgent: then more
+    would be sent before the first are counted, and none waited for longer than 5 s.
+    """
+    node = make_node(ROOMY_BYTES, fstype="btrfs")
     recipes = [Image(f"reclaimd.test/old/{number}:1", (random_layer(number, IMAGE_BYTES),)) for number in range(IMAGES)]
     old = node.import_images(recipes)
     os.sync()
     mark = node.filesystem.available_bytes() + 3 * IMAGE_BYTES - MINIMUM_RECLAIM
     time.sleep(1.1)  # then the youngest is old enough
-    configuration = configure(tmp_path, node, evictionHard={"imagefs.available": str(mark)})
+    marks = {"imagefs.available": str(mark)}
+    configuration = configure(tmp_path, node, evictionHard=marks, parallelRemovals=1, removalPatience="10m")
     record = answer(reclaimd("reclaim", "--config", configuration, "--signal", "imagefs.available", "-o", "json"))
     gone = removed(record, "image")
     freed = [outcome["freed"]["bytes"] for outcome in record["removals"] if outcome["kind"] == "image"]

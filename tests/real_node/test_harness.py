@@ -22,6 +22,7 @@ from tests.real_node.loopfs import LoopFilesystem, holders_of, loop_devices_of, 
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, many_files_layer, random_layer, write_image, write_images
 from tests.real_node.pods import PretendKubelet
 from tests.real_node.runtime import SANDBOX_IMAGE
+from tests.reclaimd_process import came_true
 
 pytestmark = pytest.mark.house("tests/real_node")
 
@@ -200,6 +201,8 @@ def test_processes_that_hold_a_filesystem_are_named(tmp_path: Path) -> None:
         with open(filesystem.mountpoint / "file", "w") as file:
             by_file = subprocess.Popen(["sleep", "60"], stdout=file)
         try:
+            begun = [Path(f"/proc/{process.pid}/cmdline") for process in (by_directory, by_file)]
+            assert came_true(lambda: all(words.read_bytes() for words in begun)), "each has become that program"
             held = {line.partition(" ")[0]: line for line in holders_of(device)}
             assert held[str(by_directory.pid)].endswith("(sleep 60) by cwd, a mount")
             assert held[str(by_file.pid)].endswith("(sleep 60) by fd/1, a mount")

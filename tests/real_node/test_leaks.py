@@ -17,7 +17,7 @@ from typing import Any, Self
 import grpc
 import pytest
 
-from eviction.cli.plan_leaks import YOUNG_SECONDS, Leaks, find
+from eviction.cli.plan_leaks import Leaks, find
 from eviction.configuration.effective import load
 from eviction.node.node import Node
 from reclaim.cri import stores_pb2 as pb
@@ -180,7 +180,7 @@ def test_ten_leaks_on_a_containerd_are_found(containerd_on_ext4: RealNode, tmp_p
     populated(node)
     with KubeletServer(listed("uid-web", "uid-job")) as kubelet, product(node, kubelet) as made:
         seeder = Seeder(node, made)
-        assert names(find(made, Ahead(YOUNG_SECONDS + HOUR))[0]) == Counter()
+        assert names(find(made, Ahead(86_400.0 + HOUR))[0]) == Counter()
         seeded = [("content", seeder.content("k8s.io")), ("content", seeder.content("moby"))]
         seeder.leased("moby", seeded[1][1], "--expires", "1s")
         seeder.leased("buildkit", seeder.content("buildkit"))
@@ -201,14 +201,14 @@ def test_ten_leaks_on_a_containerd_are_found(containerd_on_ext4: RealNode, tmp_p
         time.sleep(1.5)  # the lease is over
         young, known = find(made, made.clock)
         assert (known, young.leaks, too_young(young)) == (True, (), 10)
-        found, known = find(made, Ahead(YOUNG_SECONDS + HOUR))
+        found, known = find(made, Ahead(86_400.0 + HOUR))
         assert (known, names(found), found.not_known) == (True, Counter(seeded), ())
         sizes = {leak.name.rpartition("/")[2]: leak.bytes or 0 for leak in found.leaks}
         assert sizes["uid-gone"] >= 2 * MIB
         assert all(MIB <= sizes[name] <= 2 * MIB for kind, name in seeded if kind == "content" or name == "new-4712")
         seeder.ctr("default", "leases", "create", "--id", "x")
         seeder.ctr("default", "leases", "delete", "--sync", "x")
-        left, _ = find(made, Ahead(YOUNG_SECONDS + HOUR))
+        left, _ = find(made, Ahead(86_400.0 + HOUR))
         assert names(left) <= Counter([("ingest", "half"), ("pod_directory", "uid-gone")])
         file = configure(tmp_path, node, stateFile="", kubeletEndpoint=kubelet.url)
         document = answer(reclaimd_here("plan", "--leaks", "--config", file, "-o", "json"))
@@ -230,7 +230,7 @@ def test_ten_leaks_on_a_crio_are_found(tmp_path: Path) -> None:
         sandbox = node.kubelet.run_pod("lost", "uid-lost")
         container = node.kubelet.create_container(sandbox, "app", "reclaimd.test/app:1", SLEEP_FOR_EVER)
         with KubeletServer(listed("uid-web", "uid-job", "uid-lost")) as kubelet, product(node, kubelet) as made:
-            assert names(find(made, Ahead(YOUNG_SECONDS + HOUR))[0]) == Counter()
+            assert names(find(made, Ahead(86_400.0 + HOUR))[0]) == Counter()
             node.containerd.kill()
             root = node.containerd.root
             taken = [forget(root / "overlay-images" / "images.json", lost)["layer"]]
@@ -249,7 +249,7 @@ def test_ten_leaks_on_a_crio_are_found(tmp_path: Path) -> None:
                 (root / "overlay" / name / "diff" / "file").write_bytes(os.urandom(MIB))
                 seeded.append(("layer_directory", name))
             seeded += [leave_volume(node, "uid-gone", MIB), leave_volume(node, "uid-gone-too", 2 * MIB)]
-            found, known = find(made, Ahead(YOUNG_SECONDS + HOUR))
+            found, known = find(made, Ahead(86_400.0 + HOUR))
             assert (known, names(found), found.not_known) == (True, Counter(seeded), ())
             young, known = find(made, made.clock)
             assert (known, young.leaks, too_young(young)) == (True, (), 10)
@@ -350,7 +350,7 @@ def readings_under_load(node: RealNode, tmp_path: Path, times: int) -> None:
     """Takes it through pairs of readings while everything comes and goes, and shows that none names anything; once it
     is quiet, a volume that is left behind is named alone."""
     populated(node)
-    seen, clock = list[Leaks](), Ahead(YOUNG_SECONDS - STILL_SECONDS)
+    seen, clock = list[Leaks](), Ahead(86_400.0 - STILL_SECONDS)
     with Registry(slow_seconds=0.2) as registry, KubeletServer(listed()) as kubelet:
         node.containerd.speaks_plainly_to(registry.address)
         pulled = [f"pulled-{number}:1" for number in range(4)]
@@ -370,7 +370,7 @@ def readings_under_load(node: RealNode, tmp_path: Path, times: int) -> None:
         leave_volume(node, "uid-gone", MIB)
         kubelet.script = load_on_it
         with product(node, kubelet) as made:
-            assert names(find(made, Ahead(YOUNG_SECONDS + HOUR))[0]) == Counter([("pod_directory", "uid-gone")])
+            assert names(find(made, Ahead(86_400.0 + HOUR))[0]) == Counter([("pod_directory", "uid-gone")])
 
 
 def test_under_load_nothing_on_a_containerd_is_named(containerd_on_ext4: RealNode, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers import SETTLE_SECONDS, ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
+from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.pods.states import PodStates
 from reclaim.types import Action, Container, ContainerState, Kind, Listing, Plan, PodSandboxState, Reason, Verdict
 from tests.pure.values import NOW_NS, container, image, sandbox
@@ -253,7 +253,7 @@ def test_no_sandbox_is_removed_that_is_ready_occupied_or_the_newest_of_its_pod(
         assert one.id not in {c.sandbox_id for c in listing.containers}
         newer = [s for s in by_id.values() if s.pod_uid == one.pod_uid and s.created_at_ns >= one.created_at_ns]
         assert len(newer) > 1 or pods.gone(one.pod_uid)
-        assert verdict.reason is not Reason.POD_GONE or (verdict.age_seconds or 0.0) >= SETTLE_SECONDS
+        assert verdict.reason is not Reason.POD_GONE or (verdict.age_seconds or 0.0) >= 10.0
 
 
 @pytest.mark.parametrize(

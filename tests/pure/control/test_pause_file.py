@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.control.pause import LARGEST_BYTES, PauseFile, left_seconds, pause_json
-from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
+from eviction.node.hold_off import Pause
 from eviction.node.state_file import Moment
+from tests.pure.interrupted import InterruptedClock, Interruption
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import came_true
 
 HOUR = 3600.0
+LONGEST = 86_400.0
 BEGUN = Moment(monotonic=1000.0, wall=1_800_000_000.0, boot_id="boot-1", machine_id="machine")
 KEPT = pause_json(HOUR, BEGUN)
 
@@ -74,7 +76,7 @@ NONE = [
     b"", b"\n", b"\xff\xfe", b"null", b"[]", b'"pause"', b"{}", KEPT[:-20], b"[" * 4000, b"x" * (LARGEST_BYTES + 1),
     changed(kind="reclaimd.io/image-records"), changed(version=2), changed(begun=[]), changed(begun=None),
     changed(seconds=0), changed(seconds=-1), changed(seconds=True), changed(seconds="1h"), changed(seconds=None),
-    changed(seconds=LONGEST_PAUSE_SECONDS + 1), changed(seconds=float("inf")), changed(seconds=float("nan")),
+    changed(seconds=86_401), changed(seconds=float("inf")), changed(seconds=float("nan")),
     changed(seconds=10**400), begun(wall=float("nan")), begun(wall=10**400), begun(monotonic="now"),
     begun(monotonic=float("-inf")), begun(boot_id=5), begun(machine_id=None),
 ]  # fmt: skip
@@ -100,7 +102,7 @@ def test_a_pause_of_another_machine_is_none() -> None:
 def test_whatever_the_bytes_are_there_is_a_length_or_a_refusal(text: bytes) -> None:
     """Never a longer pause than a day."""
     try:
-        assert 0.0 <= left_seconds(text, moment(0.0)) <= LONGEST_PAUSE_SECONDS
+        assert 0.0 <= left_seconds(text, moment(0.0)) <= 86_400
     except ValueError:
         pass
 
@@ -125,7 +127,7 @@ class Node:
 
     def unknown(self, why: str) -> str:
         """What is said for the longest pause from now, while the file cannot be used."""
-        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.clock.wall() + LONGEST_PAUSE_SECONDS))
+        until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.clock.wall() + LONGEST))
         because = f"as whether a pause is in force is not known: {self.path} cannot be used: {why}"
         return f"paused until {until}, {because} (reclaimd resume ends it)"
 
@@ -218,7 +220,7 @@ def test_what_lies_in_its_place_may_be_a_pause_until_the_next_one(node: Node, te
     node.path.write_bytes(text)
     pause, file = node.started()
     assert pause.why() == node.unknown("it is not a pause of this version of reclaimd")
-    assert (pause.left_seconds, node.path.read_bytes()) == (LONGEST_PAUSE_SECONDS, text)
+    assert (pause.left_seconds, node.path.read_bytes()) == (LONGEST, text)
     pause.begin(600.0)
     assert file.keep(pause) == ""
     assert node.started()[0].left_seconds == 600.0
@@ -247,7 +249,7 @@ def test_what_others_may_have_put_there_may_be_a_pause(node: Node, tmp_path: Pat
             node.path.symlink_to(target)
     pause, other = node.started()[0], node.started()[0]
     assert pause.unknown
-    assert other.left_seconds == LONGEST_PAUSE_SECONDS
+    assert other.left_seconds == LONGEST
     pause.end()
     assert pause.why() is None
     node.path.parent.rename(tmp_path / "away")
@@ -263,7 +265,7 @@ def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Node) -> 
     begun, since = Pause(node.clock.monotonic, node.clock.wall), node.clock.monotonic()
     begun.begin(600.0)
     node.clock.step(240.0)
-    assert pause.left_seconds == LONGEST_PAUSE_SECONDS - 240.0
+    assert pause.left_seconds == LONGEST - 240.0
     whole = pause_json(600.0, Moment(since, node.clock.wall() - 240.0, node.boot_id, "machine"))
     node.path.with_name("whole").write_bytes(whole)
     node.path.with_name("whole").chmod(0o600)
@@ -277,7 +279,7 @@ def test_an_unknown_pause_ends_after_a_day(node: Node) -> None:
     node.path.parent.mkdir()
     node.path.write_bytes(b"{")
     pause, _ = node.started()
-    node.clock.step(LONGEST_PAUSE_SECONDS - 1.0)
+    node.clock.step(LONGEST - 1.0)
     assert pause.why() is not None
     node.clock.step(1.0)
     assert pause.why() is None
@@ -286,7 +288,7 @@ def test_an_unknown_pause_ends_after_a_day(node: Node) -> None:
 def test_a_look_that_ends_late_changes_no_pause_that_somebody_has_begun(node: Node) -> None:
     """What the operator says is newer than what the file said."""
     pause = Pause(node.clock.monotonic, node.clock.wall)
-    pause.begin(LONGEST_PAUSE_SECONDS, unknown="it hangs")
+    pause.begin(LONGEST, unknown="it hangs")
     pause.begin(600.0)
     assert (pause.become_known(0.0), pause.left_seconds) == (False, 600.0)
     pause.end()
@@ -311,3 +313,19 @@ def test_many_clients_at_once_leave_what_the_daemon_does(node: Node) -> None:
     for thread in threads:
         thread.join()
     assert node.started()[0].left_seconds == pause.left_seconds
+
+
+def test_a_pause_that_is_ended_while_it_is_saved_does_not_come_back(tmp_path: Path) -> None:
+    """Another client ends it in the middle: nothing is left that a restart would continue."""
+    clock = InterruptedClock()
+    pause, file = Pause(SteppedClock().monotonic, clock.wall), PauseFile(str(tmp_path / "images.json"), clock, "boot-1")
+    pause.begin(HOUR)
+
+    def resume() -> None:
+        pause.end()
+        file.keep(pause)
+
+    resumed = clock.interruption = Interruption(resume)
+    assert file.keep(pause) == ""
+    resumed.join()
+    assert not Path(file.path).exists()

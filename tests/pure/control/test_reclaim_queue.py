@@ -10,6 +10,7 @@ import pytest
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.answer import Answer, RequestRefused
 from eviction.control.reclaim import MOST_WAITING, ReclaimOptions, ReclaimQueue, Ticket
+from tests.pure.interrupted import Interruption
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
 
@@ -115,3 +116,18 @@ def test_only_the_same_configuration_or_none_is_served() -> None:
         with pytest.raises(RequestRefused, match="another configuration"):
             next(requests().converse({"options": {}, "told": sent}, ours))
     assert next(requests().converse({"options": {}, "told": sent}, sent)) == {"accepted": True, "busy": None}
+
+
+def test_a_request_is_taken_once() -> None:
+    """By one of two threads that want it at the same time."""
+    made, taken = requests(), list[Ticket | None]()
+    other = Interruption(lambda: taken.append(made.take()))
+
+    def wanted(_: Ticket) -> bool:
+        other.come()
+        return True
+
+    only = made.ask(ReclaimOptions())
+    taken.append(made.take(wanted))
+    other.join()
+    assert sorted(taken, key=lambda each: each is None) == [only, None]

@@ -1,4 +1,5 @@
-"""The entries of a list: the same as protobuf's own parser finds, and none from bytes that are no list."""
+"""What is read of the runtime's answers: the same entries as by protobuf's own parser, and none from bytes that are no
+list; and how long a container has to stop."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.cri import cri_pb2 as pb
-from reclaim.cri.convert import entries
+from reclaim.cri.convert import GRACE_ANNOTATIONS, entries, stop_grace_seconds
 from reclaim.cri.status import CallError
 
 names = st.text(max_size=20)
@@ -50,3 +51,14 @@ def test_any_bytes_are_read_or_refused(given_bytes: bytes) -> None:
     except CallError:
         return
     assert sum(map(len, found)) <= len(given_bytes)
+
+
+@pytest.mark.parametrize(
+    ("deletion", "pod", "seconds"),
+    [("", "", 2), ("40", "30", 40), ("", "30", 30), ("0", "30", 2), ("3601", "", 3600), ("999999999", "", 3600),
+     ("9999999999", "", 2), ("-5", "x", 2)],
+)  # fmt: skip
+def test_a_container_has_the_kubelets_grace_to_stop_and_an_hour_at_most(deletion: str, pod: str, seconds: int) -> None:
+    """The deletion's, else the pod's, else 2 s, and never less; what is no number says nothing."""
+    written = dict(zip(GRACE_ANNOTATIONS, (deletion, pod), strict=True))
+    assert stop_grace_seconds({name: text for name, text in written.items() if text}) == seconds

@@ -22,14 +22,15 @@ YOUNG = ReclaimResult("DeleteUnusedImages", eligible_in_seconds=1.5)
         (PassResult.SATISFIED, FREED, [0.0, 0.0, 0.0]),
         (PassResult.NOT_ENOUGH, FREED, [1.0, 1.0, 1.0]),
         (PassResult.FAILED, NOTHING, [1.0, 1.0, 1.0]),
-        (PassResult.NOT_ENOUGH, NOTHING, [1.0, 2.0, 4.0]),
+        (PassResult.NOT_ENOUGH, NOTHING, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]),
         (PassResult.NOT_ENOUGH, YOUNG, [1.0, 1.5, 1.5]),
     ],
 )
 def test_a_row_pauses_for_longer_only_while_it_frees_nothing(
     result: PassResult, function: ReclaimResult, seconds: list[float]
 ) -> None:
-    """None after success, 1 s after a gain and after a failure, else doubled; not beyond the next object's age."""
+    """None after success, 1 s after a gain and after a failure, else doubled, up to a minute; not beyond the next
+    object's age."""
     decision = Decision(frozenset(), (), None, (), None)
     record = Pass(
         "1",

@@ -5,6 +5,8 @@ Source: kubelet, `pkg/kubelet/eviction/helpers.go`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from eviction.decision.thresholds import (
     by_priority,
     deficit,
+    highest_mark,
     raise_pressure,
     thresholds_met,
     thresholds_met_grace_period,
@@ -19,8 +22,8 @@ from eviction.decision.thresholds import (
     usable,
 )
 from eviction.types import NodeCondition, Threshold
-from signals.types import KUBELET_SIGNALS, Signal
-from tests.pure.values import GIB, MIB, observation, threshold, value
+from signals.types import KUBELET_SIGNALS, FilesystemRole, Signal, SignalObservation
+from tests.pure.values import GIB, MIB, observation, observations_of, seen_filesystems, stats, threshold, value
 
 NODEFS, NODEFS_INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, IMAGEFS_INODES = Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE
@@ -196,3 +199,24 @@ def test_the_deficit_of_a_mark_of_0_and_of_no_reading_is_0() -> None:
 def test_a_threshold_value_is_printed_for_people(written: str, printed: str) -> None:
     """A percentage as it was written, a quantity in its largest binary unit."""
     assert str(value(written)) == printed
+
+
+def test_what_has_to_stay_available_is_the_highest_mark_of_a_disk() -> None:
+    """In bytes, minimum reclaim included: not the mark of inodes, of another disk, or of what was not read."""
+    disks = seen_filesystems({FilesystemRole.NODEFS: (1, stats()), FilesystemRole.IMAGEFS: (2, stats())})
+    seen = [
+        SignalObservation(signal, 50 * GIB, 100 * GIB, 0.0, filesystem=disks[signal.filesystem][0])
+        for signal in (NODEFS, NODEFS_INODES, IMAGEFS)
+    ]
+    observations = replace(observations_of(*seen), filesystems=disks)
+    marks = [
+        threshold(NODEFS, "10Gi", min_reclaim="1Gi"),
+        threshold(NODEFS, "5Gi", grace_seconds=60.0),
+        threshold(NODEFS_INODES, "90%"),
+        threshold(IMAGEFS, "50%"),
+        threshold(Signal.CONTAINERFS_AVAILABLE, "70%"),
+    ]
+    assert highest_mark(marks, observations, FilesystemRole.NODEFS) == 11 * GIB
+    assert highest_mark(marks, observations, FilesystemRole.IMAGEFS) == 50 * GIB
+    assert highest_mark(marks, observations, FilesystemRole.CONTAINERFS) == 0
+    assert highest_mark([], observations, FilesystemRole.NODEFS) == 0

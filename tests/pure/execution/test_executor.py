@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.execution.executor import Executor, Experience, Work
+from reclaim.execution.executor import Executor, Experience, Work, result_of
 from reclaim.execution.removals import Refused
 from reclaim.types import Action, DiskState, Kind, Plan, Reason, Result, Verdict
 from tests.pure.store import Disk, Site, plan_of, reasons, results
@@ -234,3 +234,11 @@ def test_side_by_side_one_of_eight_is_of_what_promises_nothing() -> None:
     works = [Work(site.store, plan_of(containers, sized=False)), Work(site.store, plan_of(images))]
     site.executor.execute(works, site.disk.measure)
     assert [number for number, one in enumerate(site.store.sent, 1) if one.startswith("container")][:2] == [1, 9]
+
+
+def test_stages_wait_for_the_next_object_of_any_of_them() -> None:
+    """In 30 s one of the first stage is old enough, in 90 s one of the second; of the third none ever."""
+    site = Site(0, wanted_mib=1)
+    young = Verdict(Kind.IMAGE, "y", "y", Action.KEEP, Reason.TOO_YOUNG)
+    plans = [Plan(keep=(young._replace(eligible_in_seconds=wait),)) for wait in (30.0, 90.0, None)]
+    assert result_of("all", [Work(site.store, each) for each in plans]).eligible_in_seconds == 30.0

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from reclaim.execution.executor import URGENT_PATIENCE_SECONDS, Executor, Work
+from reclaim.execution.executor import Executor, Work
 from reclaim.execution.removals import Removal, Removals
 from reclaim.services import Listener
-from reclaim.types import Kind, Outcome, Reason, Result, Verdict
+from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
+from tests.pure.interrupted import InterruptedClock, Interruption
 from tests.pure.store import Site, plan_of, reasons, results
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import came_true
@@ -212,7 +213,7 @@ def test_a_disk_that_begins_to_fill_behind_a_removal_that_hangs_is_seen() -> Non
         thread.start()
         assert sent.wait(60.0)
         site.disk.seconds_left = 1.0
-        site.clock.step(URGENT_PATIENCE_SECONDS + 1.0)
+        site.clock.step(6.0)
         thread.join(20.0)
         assert done, "it waits on"
         assert results(done[0]) == {"a": Result.PARKED, "b": Result.REMOVED, "c": Result.REMOVED}
@@ -272,3 +273,25 @@ def test_what_has_just_ended_is_not_parked() -> None:
     removal = Removal(Verdict(Kind.IMAGE, "a", "a", plan_of(site.sizes).remove[0].action, Reason.UNUSED), 0.0, 0.0)
     site.executor.removals.end(removal, Outcome(removal.verdict, Result.REMOVED))
     assert site.executor.removals.park(removal) is None
+
+
+def test_what_is_sent_is_not_parked_as_unsent() -> None:
+    """Its pass gives it up at the moment at which its call goes out: then it was sent, and it is waited for."""
+    clock, done = InterruptedClock(), threading.Event()
+    removals, given_up = Removals(clock, threading.Event(), 2), list[Outcome | None]()
+    verdict = Verdict(Kind.IMAGE, "a", "a", Action.REMOVE, Reason.UNUSED)
+    may: list[bool] = []
+
+    def remove(may_send: Callable[[], bool]) -> Outcome:
+        parking = clock.interruption = Interruption(lambda: given_up.append(removals.park(removals.begun[0])))
+        may.append(may_send())
+        parking.join()
+        done.set()
+        return Outcome(verdict, Result.REMOVED)
+
+    removals.begin(verdict, remove, lambda *_: None)
+    assert done.wait(60.0)
+    removals.workers.close()
+    assert may == [True]
+    assert given_up[0] is not None
+    assert given_up[0].error == "its removal was sent 0 s ago and is not answered; it is waited for"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reclaim.images.order import Candidate, by_cost, freed_along
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.images.records import ImageRecords
-from reclaim.inventory import LAYERS_SECONDS, Inventory
+from reclaim.inventory import Inventory
 from reclaim.types import ImageOrder, ImageRecord, Layers, Listing, Verdict
 from reclaim.unused_images import UnusedImages
 from tests.pure.contexts import context_of
@@ -254,8 +254,8 @@ def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -
     assert {each.frees_bytes for each in stage.plan().remove} == {None}
     for _ in range(3):
         inventory.learn_layers(LISTING.images)
-    assert asked == [LAYERS_SECONDS] * 2
+    assert asked == [2.0] * 2
     assert [each.frees_bytes for each in stage.plan().remove] == [7 * MIB, 5 * MIB]
     inventory.learn_layers(LISTING.images[:1], lambda: False)
-    assert asked == [LAYERS_SECONDS] * 2 + [0.0]
+    assert asked == [2.0] * 2 + [0.0]
     assert inventory.layers == HOLD

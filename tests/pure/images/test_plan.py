@@ -226,6 +226,14 @@ def test_the_minimum_age_is_inclusive(known_seconds: float, goes: bool, wait_sec
     assert made.eligible_in_seconds == wait_seconds
 
 
+def test_a_plan_waits_for_the_next_object_not_for_the_last() -> None:
+    """Of two that are too young one is old enough in 30 s, the other in 90 s."""
+    other = image(6, "docker.io/library/other:1")
+    young = {UNUSED.id: ImageRecord(NOW - 90.0), other.id: ImageRecord(NOW - 30.0)}
+    made = plan(Listing((UNUSED, other, PAUSE), sandbox_image_references=KNOWN), young)
+    assert made.eligible_in_seconds == 30.0
+
+
 @pytest.mark.regression
 @pytest.mark.parametrize(("listed_seconds", "rule"), [(0.0, Rule.GUARD), (119.0, Rule.GUARD), (120.0, Rule.KUBELET)])
 def test_an_age_that_only_the_runtime_tells_is_not_the_kubelets(listed_seconds: float, rule: Rule) -> None:

@@ -15,8 +15,9 @@ from reclaim.execution.removals import Removals
 from reclaim.functions import FUNCTIONS, Call
 from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.images.records import MOST_GONE, ImageRecords, Loaded
-from reclaim.types import DELETE_UNUSED_IMAGES, ImageRecord, Reason, Result
+from reclaim.types import DELETE_UNUSED_IMAGES, Image, ImageRecord, Reason, Result
 from tests.pure.contexts import context_of
+from tests.pure.interrupted import Interruption
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, SteppedEvent, image, image_id
 
@@ -525,3 +526,22 @@ def test_an_image_that_comes_back_is_judged_anew() -> None:
     for found, known in ((COMPLETE, False), (PULLED, True), (COMPLETE, False)):
         assert known_of_pulls(judged, found) == [known]
         judged[0].forget(ONE, removed=100.0)
+
+
+def test_what_is_forgotten_during_a_detection_stays_forgotten() -> None:
+    """An image is removed, by another thread, while the detection that still lists it asks for the records of pulls:
+    if it is pulled again, it is not as old as the one before."""
+    records = ImageRecords(seed={ONE: ImageRecord(5.0)}, pulls=lambda _: Asked())
+    removal = Interruption(lambda: records.forget(ONE))
+
+    class Asked(PullRecords):
+        """Asked about the image."""
+
+        def pulled(self, image: Image, came: float | None = None) -> bool | None:
+            """Not known; and the image is removed now."""
+            removal.come()
+            return None
+
+    records.update([image(1)], NONE, 100.0, 0.0)
+    removal.join()
+    assert records.update([image(1)], NONE, 200.0, 0.0)[ONE].first_detected == 200.0

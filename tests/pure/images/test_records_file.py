@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from eviction.node.state_file import (
     LARGEST_BYTES,
-    SAVE_AGAIN_SECONDS,
     RecordFile,
     current_boot_id,
     current_machine_id,
 )
 from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord
+from tests.pure.interrupted import InterruptedClock, Interruption
 from tests.pure.values import SteppedClock, image_id
 
 ONE = image_id(1)
@@ -87,7 +87,7 @@ def test_making_it_and_having_nothing_to_save_create_nothing(path: Path) -> None
     clock = SteppedClock()
     file = RecordFile(str(path), clock)
     assert file.save({}, {}) == ""
-    clock.step(SAVE_AGAIN_SECONDS)
+    clock.step(3600.0)
     assert file.save({}, {}) == ""
     assert not path.parent.exists()
 
@@ -97,7 +97,7 @@ def test_unchanged_records_are_not_written_again_within_the_hour(path: Path) -> 
     clock = SteppedClock()
     file = saved(path, clock)
     first = path.stat().st_ino
-    clock.step(SAVE_AGAIN_SECONDS - 1)
+    clock.step(3599.0)
     assert file.save(dict(RECORDS), {}) == ""
     assert path.stat().st_ino == first
     other = RecordFile(str(path), clock, "boot-1")
@@ -304,3 +304,13 @@ def test_a_state_file_that_does_not_answer_is_waited_for_a_second(path: Path) ->
     assert dict(loaded.records) == {}
     assert loaded.problem.endswith("is not used: it did not answer within 1 s; images count as new")
     let_go.set()
+
+
+def test_of_two_saves_the_later_one_is_kept(path: Path) -> None:
+    """The second begins, on another thread, in the middle of the first, and knows more."""
+    clock = InterruptedClock()
+    file = RecordFile(str(path), clock, "boot-1")
+    second = clock.interruption = Interruption(lambda: file.save(RECORDS, {}))
+    assert file.save({ONE: RECORDS[ONE]}, {}) == ""
+    second.join()
+    assert RecordFile(str(path), SteppedClock(), "boot-1").load().records.keys() == RECORDS.keys()

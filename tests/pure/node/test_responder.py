@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from eviction.control.reclaim import exit_code
@@ -148,6 +150,14 @@ def test_the_result_of_a_pass_depends_on_the_thresholds_not_on_its_errors(
     """Satisfied when no threshold is met; failed when nothing could be done; else not enough, with the reason."""
     ended = with_result(passed, dry_run=False)
     assert (ended.result, ended.reason) == (result, reason)
+
+
+def test_a_pass_names_the_next_object_that_is_old_enough() -> None:
+    """In 30 s one of the first function is, in 90 s one of the second."""
+    waiting = record(still_met=(LOW,))
+    functions = tuple(ReclaimResult("f", eligible_in_seconds=wait) for wait in (30.0, 90.0, None))
+    ended = with_result(replace(waiting, functions=functions), dry_run=False)
+    assert ended.reason == f"{NONE}; {STILL}; the next object is old enough in 30 s"
 
 
 @pytest.mark.parametrize(("result", "says"), [(Result.REMOVED, True), (Result.PLANNED, True), (Result.FAILED, False)])

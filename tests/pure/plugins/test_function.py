@@ -11,7 +11,7 @@ import pytest
 
 from reclaim.execution.executor import Executor
 from reclaim.execution.removals import Removals
-from reclaim.plugins import CHANGED, FRESH_SECONDS, Found, PluginFailed, plugin_function
+from reclaim.plugins import CHANGED, Found, PluginFailed, plugin_function
 from reclaim.types import Reason, ReclaimResult, Result
 from signals.types import FilesystemRole
 from tests.pure.execution.test_parked import Heard, RunningClock
@@ -292,7 +292,7 @@ def test_a_check_that_takes_longer_than_it_holds_is_none() -> None:
     executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1)
 
     def slow() -> bool:
-        clock.step(FRESH_SECONDS * 1.1)
+        clock.step(1.1)
         return True
 
     shelf = Shelf(["a"], checks={"a": slow})

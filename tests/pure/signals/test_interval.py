@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from signals.interval import HALF_LIFE_SECONDS, FillRate, WatchedLevels, next_interval, update_fill_rate
+from signals.interval import FillRate, WatchedLevels, next_interval, update_fill_rate
 from tests.pure.values import GIB, MIB
 
 FLOOR, CEILING = 0.01, 10.0
@@ -71,7 +71,7 @@ def test_a_fall_of_100_mib_in_2_s_is_50_mib_a_second() -> None:
 def test_a_rise_is_a_fall_of_0() -> None:
     """Space that comes free is no fill, and does not cancel one that was observed."""
     assert update_fill_rate(FillRate(0, 10.0), GIB, 11.0).fastest == 0.0
-    assert update_fill_rate(FillRate(0, 10.0, fastest=8.0), GIB, 10.0 + HALF_LIFE_SECONDS).fastest == pytest.approx(4.0)
+    assert update_fill_rate(FillRate(0, 10.0, fastest=8.0), GIB, 70.0).fastest == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(60.0, 512.0), (120.0, 256.0), (600.0, 1.0)])

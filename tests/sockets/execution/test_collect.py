@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from eviction.configuration.effective import load
+from eviction.drill.runtime.dialects import CRI_O_1_36
 from eviction.drill.runtime.faults import Fail, Hang
 from eviction.node.one_pass import PassScope
 from eviction.types import Extent
@@ -26,6 +27,7 @@ from signals.types import Signal
 from tests.nodes.later import Later
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
+from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.telemetry.test_http_server import address_of, got
 
 
@@ -201,29 +203,36 @@ def plan_of(small: SmallNode, configuration: str) -> tuple[dict[str, str], str]:
 
 
 def remembering(small: SmallNode, tmp_path: Path) -> tuple[Path, str]:
-    """A state file, and a configuration by which images must have been known for 3 s. No other witness of their age."""
+    """A state file, and a configuration by which images must have been known for an hour."""
     state = tmp_path / "state" / "images.json"
-    fields = small.fields(stateFile=str(state), imageMinimumGCAge="3s", controlSocket="")
+    fields = small.fields(stateFile=str(state), imageMinimumGCAge="1h", controlSocket="")
     path = tmp_path / "remember.yaml"
     head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration", "kubeletConfig": ""}
     path.write_text(json.dumps({**head, **fields}))
     return state, str(path)
 
 
-def test_a_restart_makes_no_image_young_and_none_old(small_node: SmallNode, tmp_path: Path) -> None:
-    """What the daemon saw 3 s ago is old enough to a process that has just begun; what came since is not."""
+def test_a_restart_makes_no_image_young_and_none_old(make_small_node: SmallNodeFactory, tmp_path: Path) -> None:
+    """What the file says was first seen two hours ago is old enough to a process that has just begun; what came since
+    is not. On CRI-O, which remembers no pulls: without the file nothing else would tell."""
+    small_node = make_small_node(dialect=CRI_O_1_36)
     old = small_node.add_image("registry.example/old:1")
     state, configuration = remembering(small_node, tmp_path)
     with Daemon("--config", configuration) as daemon:
         assert came_true(state.exists)
         assert daemon.stop() == 0
     assert state.stat().st_mode & 0o777 == 0o600
-    time.sleep(3.0)
+    document = json.loads(state.read_text())
+    document["images"][old]["first_detected"] -= 7200.0
+    state.write_text(json.dumps(document))
     new = small_node.add_image("registry.example/new:1")
     found, said = plan_of(small_node, configuration)
     assert (found[old], found[new]) == ("unused", "too_young")
     assert "state file" not in said
-    assert json.loads(state.read_text()), "a plan changes nothing of it"
+    assert json.loads(state.read_text()) == document, "a plan changes nothing of it"
+    state.unlink()
+    found, _ = plan_of(small_node, configuration)
+    assert (found[old], found[new]) == ("too_young", "too_young")
 
 
 def corrupt(small: SmallNode, tmp_path: Path, content: bytes) -> tuple[str, Path, str]:

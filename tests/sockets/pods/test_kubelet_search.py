@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.kubelet_ways import SEARCH_AGAIN_SECONDS, IdentityFiles, KubeletPlace, PodsOfKubelet
+from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, PodsOfKubelet
 from eviction.doctor.checks import examine
 from eviction.node.node import Node
 from reclaim.pods.pod_list import KubeletUnavailable
@@ -86,12 +86,12 @@ def test_each_refusal_is_told_and_no_request_is_sent_for_a_minute(certificates: 
         assert "403 Forbidden: is the identity allowed to get nodes/proxy (from Kubernetes 1.33 on, nodes/pods" in told
         assert BEARER not in told
         sent = len(kubelet.requests)
-        clock.step(SEARCH_AGAIN_SECONDS / 2)
+        clock.step(300.0)
         with pytest.raises(KubeletUnavailable):
             search.get()
         assert len(kubelet.requests) == sent
         kubelet.script = [answer(PODS)]
-        clock.step(SEARCH_AGAIN_SECONDS)
+        clock.step(600.0)
         assert search.get() == PODS
         assert search.endpoint is not None
         assert search.endpoint.certificate_file.endswith("kubelet-client-current.pem")

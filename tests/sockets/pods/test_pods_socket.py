@@ -17,7 +17,6 @@ import pytest
 from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
 from eviction.configuration.kubelet_versions import NEWEST, KubeletVersion
 from eviction.configuration.kubelet_ways import (
-    SEARCH_AGAIN_SECONDS,
     IdentityFiles,
     KubeletPlace,
     PodsOfKubelet,
@@ -110,7 +109,7 @@ def test_what_is_no_list_is_said_and_another_way_is_tried(
             alone.get()
         assert server.calls == calls
         assert "the kubelet cannot be verified: there is no " in str(caught.value)
-        clock.step(SEARCH_AGAIN_SECONDS)
+        clock.step(600.0)
         server.answer = pods_answer(DONE)
         if service == SERVICE:
             assert parse_pod_list(alone.get()).states.keys() == {"uid-1"}

@@ -6,6 +6,7 @@ import http.server
 import shutil
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -47,6 +48,7 @@ class Healthz:
 
     def __init__(self) -> None:
         self.status = 200
+        self.slow_seconds = 0.0
         self._start(0)
 
     def _start(self, port: int) -> None:
@@ -61,6 +63,7 @@ class Healthz:
                 connections.append(self.connection)
 
             def do_GET(self) -> None:
+                time.sleep(outer.slow_seconds)
                 self.send_response(outer.status)
                 self.send_header("Content-Length", "2")
                 self.end_headers()
@@ -260,6 +263,15 @@ def test_a_kubelet_that_is_not_healthy_shows_nothing(healthz: Healthz, answer: s
     if answer == "none":
         healthz.start_again()
     healthz.status = 200
+    assert came_true(lambda: watch.healthy_since() is not None)
+    watch.close()
+
+
+def test_a_kubelet_that_answers_slowly_is_healthy(healthz: Healthz) -> None:
+    """After 0.3 s, on a busy node; two seconds are waited for each answer."""
+    healthz.slow_seconds = 0.3
+    watch = KubeletWatch(("127.0.0.1", healthz.port), 600.0)
+    watch.start()
     assert came_true(lambda: watch.healthy_since() is not None)
     watch.close()
 
