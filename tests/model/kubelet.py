@@ -192,6 +192,7 @@ class Kubelet:
             self._pull(reference)
         if missing:
             return
+        self.root.begin_container(pod.uid, name, self.runtime.wall_seconds())
         attempt = before.metadata.attempt + 1 if before is not None else 0
         labels = {UID_LABEL: pod.uid, POD_NAME_LABEL: pod.name, POD_NAMESPACE_LABEL: "default"}
         config = pb.ContainerConfig(
