@@ -113,7 +113,7 @@ class UnusedImages(Stage):
         at, directories = evidence.answered_at if slow else evidence.begun_at, evidence.directories
         if directories is None or not self._waits:
             return Ready(at)
-        return Ready(at, lambda: self._holds(verdict.id, evidence, directories, alone=evidence.begun_at > asked_at))
+        return Ready(at, lambda: self._holds(verdict.id, evidence, directories, alone=evidence.begun_at >= asked_at))
 
     def _holds(self, image_id: str, evidence: Evidence, directories: Directories, *, alone: bool) -> bool:
         """The last look. `alone`: the list was begun after this image was asked about. Where pods keep beginning, the
