@@ -25,6 +25,8 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
+from eviction.drill.runtime.faults import Delay
+from tests.faults.proxy import Proxy
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.crio import crio_program
@@ -53,6 +55,8 @@ NEXT_ROUNDS, NEXT_ROUNDS_OF_SOAK = 4, 500
 NEXT_IMAGES = 16  # idle at the same time
 NEXT_CONTAINERS = 6  # of one pod, one after the other
 OLD_PODS = 2
+BEGIN_EVERY_SECONDS = 0.125
+LIST_SECONDS = 0.3
 CRIO = pytest.mark.skipif(crio_program() is None, reason="CRIO= names no CRI-O")
 
 
@@ -263,3 +267,35 @@ def test_pods_begin_their_next_container_beside_reclaim(node: RealNode, tmp_path
 def test_pods_begin_their_next_container_beside_reclaim_500_times(node: RealNode, tmp_path: Path) -> None:
     """500 rounds with a new seed each time, which is printed with the counts."""
     next_containers(node, tmp_path, NEXT_ROUNDS_OF_SOAK, time.time_ns())
+
+
+@pytest.mark.regression
+def test_images_go_where_eight_containers_a_second_begin(node: RealNode, tmp_path: Path) -> None:
+    """A list takes 0.3 s, so that none is ever younger than the youngest container: all unused images go all the
+    same."""
+    app, *idle = node.import_images(
+        [Image(f"reclaimd.test/app/{n}:1", (BASE, random_layer(n, 64 << 10))) for n in range(7)]
+    )
+    node.kubelet.admit_pod("busy-uid")
+    pod, ended = node.kubelet.run_pod("busy", "busy-uid"), threading.Event()
+
+    def begin() -> int:
+        made = 0
+        while not ended.wait(BEGIN_EVERY_SECONDS):
+            node.kubelet.create_container(pod, f"app-{made}", app, SLEEP_FOR_EVER)
+            made += 1
+        return made
+
+    socket = str(node.containerd.run_directory / "late.sock")
+    with Proxy(str(node.containerd.socket), socket) as proxy, ThreadPoolExecutor(1) as pool:
+        proxy.failpoints["ListContainers"] = Delay(LIST_SECONDS)
+        file = configure(tmp_path, node, imageMinimumGCAge="0s", stateFile="", containerRuntimeEndpoint=proxy.endpoint)
+        beginning = pool.submit(begin)
+        try:
+            arguments = ("--standalone", "--signal", "nodefs.available", "--all", "-o", "json")
+            record = answer(reclaimd("reclaim", "--config", file, *arguments))
+        finally:
+            ended.set()
+        assert beginning.result() > len(idle)
+    assert {each["id"] for each in record["removals"] if each["result"] == "removed"} == set(idle)
+    assert app in node.cri.image_ids()
