@@ -16,8 +16,8 @@ A pod whose spec the kubelet has listed is not waited for: what it needs is know
 Image removals wait for the others, in one pass for at most twice the hold-off. Time lost to lists that the last look
 found too old costs the same patience. Once it is used up:
 
-* If it is urgent, no pod is waited for. Otherwise each image still waits, for at most half a minute, for the pods that
-  were unfinished when it was first asked about, and not for later ones.
+* Each image still waits for the pods that were unfinished when it was first asked about, and not for later ones: for at
+  most half a minute; if it is urgent, for a moment, in which a container that is being made is listed.
 * If pods keep coming, images are removed all the same, each based on a list of containers of its own: what the last
   look sees stops an image once, and a list that was begun after it was asked about again is enough.
 
@@ -147,8 +147,8 @@ class PodStarts:
     """How long to wait for pods that are being made. For one pass; not for concurrent callers.
 
     `list_sandboxes`: asks the runtime. `hold_off_seconds`: how long after a part of a pod was made its containers may
-    need an image; 0: never wait. `part_ages`: what earlier passes have seen. `urgent`: whether only the patience of the
-    pass may be waited. `under_way`: whether a pod was being made when this was last checked.
+    need an image; 0: never wait. `part_ages`: what earlier passes have seen. `urgent`: whether relief must come first.
+    `under_way`: whether a pod was being made when this was last checked.
     """
 
     list_sandboxes: Callable[[], Sequence[PodSandbox]]
@@ -191,8 +191,9 @@ class PodStarts:
         patience = max(PATIENCE_HOLD_OFFS * self.hold_off_seconds - self._spent_seconds, 0.0)
         wait = min(max((wait.seconds for wait in waits), default=0.0), patience)
         self._spent_seconds += wait
-        if not wait and pods & unfinished and now - asked_at < LONGEST_SECONDS and not self.urgent():
-            wait = AGAIN_HOLD_OFFS * self.hold_off_seconds
+        again = AGAIN_HOLD_OFFS * self.hold_off_seconds
+        if not wait and pods & unfinished and now - asked_at < (again if self.urgent() else LONGEST_SECONDS):
+            wait = again
         self.waiting_until = now + wait
         return wait
 
