@@ -55,6 +55,7 @@ NEXT_ROUNDS, NEXT_ROUNDS_OF_SOAK = 4, 500
 NEXT_IMAGES = 16  # idle at the same time
 NEXT_CONTAINERS = 6  # of one pod, one after the other
 OLD_PODS = 2
+INIT = "reclaimd.test/init:1"
 BEGIN_EVERY_SECONDS = 0.125
 LIST_SECONDS = 0.3
 CRIO = pytest.mark.skipif(crio_program() is None, reason="CRIO= names no CRI-O")
@@ -159,7 +160,7 @@ def test_pods_are_made_from_idle_images_all_through_reclaim_300_times(
 
 
 class NextContainers:
-    """A node on which `reclaim --all` runs in a loop. In each round sixteen images are idle; as soon as one of them has
+    """A node on which `reclaim --all` runs once in each round. Sixteen images are idle then; as soon as one of them has
     gone, a pod begins its next containers from others. Half of the pods are old, and half have just begun."""
 
     def __init__(self, node: RealNode, directory: Path, outside: Path, seed: int) -> None:
@@ -171,46 +172,22 @@ class NextContainers:
         self._tars = write_images(
             [Image(f"reclaimd.test/next/{n}:1", (BASE, random_layer(n, 64 << 10))) for n in range(NEXT_IMAGES)], outside
         )
-        self._init = node.import_image(Image("reclaimd.test/init:1", (BASE, random_layer(99, 64 << 10))))
+        node.import_image(Image(INIT, (BASE, random_layer(99, 64 << 10))))
         self._old = [self._pod(f"old-{number}") for number in range(OLD_PODS)]
-        self.ended = threading.Event()
-
-    def reclaim(self) -> None:
-        """Removes all unused images, again and again."""
-        arguments = ("--config", self._file, "--standalone", "--signal", "nodefs.available", "--all", "-o", "json")
-        while not self.ended.is_set():
-            record = answer(reclaimd("reclaim", *arguments))
-            results = Counter(each["result"] for each in record["removals"] if each["kind"] == "image")
-            self.counts["removed"] += results["removed"]
-            self.counts["reclaims"] += 1
 
     def round(self, number: int) -> None:
         """The containers of one round; what was made of an image that then goes is written down."""
         new = number % 2 == 1
         pod = self._pod(f"new-{number}") if new else self._chance.choice(self._old)
-        try:
-            self.node.containerd.import_images(self._tars, keep=True)
-        except (ToolError, ContainerRuntimeError, FileNotFoundError):  # something was reclaimed before it was over
-            self.counts["not pulled"] += 1
-        idle = {tar.image_id for tar in self._tars}
-        came_true(lambda: not idle <= self.node.cri.image_ids(), 10.0)
-        time.sleep(self._chance.uniform(0.0, 0.3))
-        made = {}
-        for place, tar in enumerate(self._chance.sample(self._tars, NEXT_CONTAINERS)):
-            name = f"next-{number}-{place}"
-            if self.node.cri.image_status(tar.reference) is None:  # as the kubelet checks
-                self.counts["gone before"] += 1
-                continue
-            try:
-                made[name] = self.node.kubelet.create_container(pod, name, tar.reference, SLEEP_FOR_EVER), tar
-                self.counts["made"] += 1
-            except grpc.RpcError:
-                self.counts["gone between"] += 1
-        time.sleep(self._chance.uniform(0.0, 0.3))
+        idle = self.node.containerd.import_images(self._tars, keep=True)
+        with ThreadPoolExecutor(1) as pool:
+            reclaiming = pool.submit(self._reclaim)
+            made = self._begin(number, pod, idle)
+            reclaiming.result()
         there = self.node.cri.image_ids()
-        for name, (container, tar) in made.items():
-            if tar.image_id not in there:
-                self.lost.append(f"round {number}, {'new' if new else 'old'} pod, {name}: {tar.reference} is gone")
+        for name, (container, image) in made.items():
+            if image not in there:
+                self.lost.append(f"round {number}, {'new' if new else 'old'} pod, {name}: {image} is gone")
                 self.counts["images of a container that went"] += 1
             self.node.cri.remove_container(container)
             shutil.rmtree(self.node.kubelet.pod_directory(pod.uid) / "containers" / name)
@@ -219,27 +196,46 @@ class NextContainers:
             self.node.cri.remove_sandbox(pod.id)
             self.node.kubelet.forget_pod(pod.uid)
 
+    def _reclaim(self) -> None:
+        arguments = ("--config", self._file, "--standalone", "--signal", "nodefs.available", "--all", "-o", "json")
+        record = answer(reclaimd("reclaim", *arguments))
+        results = Counter(each["result"] for each in record["removals"] if each["kind"] == "image")
+        self.counts["removed"] += results["removed"]
+
+    def _begin(self, number: int, pod: Sandbox, idle: list[str]) -> dict[str, tuple[str, str]]:
+        """Begins containers once an image has gone; those that were made, by name, with their ids and images."""
+        came_true(lambda: not set(idle) <= self.node.cri.image_ids(), 10.0)
+        time.sleep(self._chance.uniform(0.0, 0.1))
+        made = {}
+        chosen = self._chance.sample(list(zip(self._tars, idle, strict=True)), NEXT_CONTAINERS)
+        for place, (tar, image) in enumerate(chosen):
+            name = f"next-{number}-{place}"
+            if self.node.cri.image_status(tar.reference) is None:  # as the kubelet checks
+                self.counts["gone before"] += 1
+                continue
+            try:
+                made[name] = self.node.kubelet.create_container(pod, name, tar.reference, SLEEP_FOR_EVER), image
+                self.counts["made"] += 1
+            except grpc.RpcError:
+                self.counts["gone between"] += 1
+        return made
+
     def _pod(self, name: str) -> Sandbox:
         """A pod whose first container has ended."""
         kubelet, uid = self.node.kubelet, f"{name}-uid"
         kubelet.admit_pod(uid)
         sandbox = kubelet.run_pod(name, uid)
-        kubelet.wait_exited(kubelet.run_container(sandbox, "init", self._init, ("/bin/true",)))
+        kubelet.wait_exited(kubelet.run_container(sandbox, "init", INIT, ("/bin/true",)))
         return sandbox
 
 
 def next_containers(node: RealNode, directory: Path, rounds: int, seed: int) -> NextContainers:
     """So many rounds: no image of a container went, and images were removed meanwhile."""
-    with TemporaryDirectory(prefix="rn-image-") as outside, ThreadPoolExecutor(1) as pool:
+    with TemporaryDirectory(prefix="rn-image-") as outside:
         made = NextContainers(node, directory, Path(outside), seed)
-        reclaiming = pool.submit(made.reclaim)
-        try:
-            for number in range(rounds):
-                made.round(number)
-        finally:
-            made.ended.set()
-            print(f"seed {seed}; {rounds} rounds of next containers on {node.containerd.name}: {dict(made.counts)}")
-        reclaiming.result()
+        for number in range(rounds):
+            made.round(number)
+    print(f"seed {seed}; {rounds} rounds of next containers on {node.containerd.name}: {dict(made.counts)}")
     assert made.lost == []
     assert made.counts["removed"] > rounds, "images were reclaimed meanwhile"
     assert made.counts["made"] > rounds // 2
@@ -282,7 +278,7 @@ def test_images_go_where_eight_containers_a_second_begin(node: RealNode, tmp_pat
     def begin() -> int:
         made = 0
         while not ended.wait(BEGIN_EVERY_SECONDS):
-            node.kubelet.create_container(pod, f"app-{made}", app, SLEEP_FOR_EVER)
+            node.kubelet.create_container(pod, f"app-{made}", "reclaimd.test/app/0:1", SLEEP_FOR_EVER)
             made += 1
         return made
 
