@@ -120,8 +120,8 @@ class Executor:
     pass; a removal with its own patience, such as a program, is then parked at once. `brake`: a pause, or another
     configuration; it does not wait. `moved`: whether a filesystem of the pass is no longer where it was; it reads.
     `progress`: marked whenever a removal ends, and while one is within its own patience. `planned`: what a dry run
-    would have removed so far. `seconds_left`: as last measured (`DiskState`). `began_at`: when the executor was created.
-    `vain_waits`: how often in a row it waited for late space that did not come.
+    would have removed so far. `seconds_left`: as measured last (`DiskState`). `began_at`: when the executor was
+    created. `vain_waits`: how often in a row it waited for late space that did not come.
     """
 
     removals: Removals

@@ -165,7 +165,7 @@ class BusyNode(Node):
         """How the removal of one image ends."""
         verdict = UNUSED._replace(id=image_id(number))
         stopping = SteppedEvent(self.clock)
-        return remove_one(verdict, stage, self.clock, stopping, dry_run=False, may_send=lambda: True)
+        return remove_one(verdict, stage, self.clock, stopping, dry_run=False, brake=lambda: None)
 
     @property
     def lists(self) -> int:
