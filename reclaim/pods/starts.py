@@ -161,7 +161,7 @@ class PodStarts:
     waiting_until: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self._spent_seconds = 0.0
+        self._spent_seconds, self._waited = 0.0, False
         self._unfinished: dict[str, tuple[float, frozenset[str]]] = {}  # image -> when it was asked about, its pods
 
     @property
@@ -183,6 +183,8 @@ class PodStarts:
         now = self.clock.monotonic()
         if now < self.waiting_until:  # a concurrent removal waits for the same pod
             return self.waiting_until - now
+        if self._waited:  # the lists that were read anew for it are part of the wait
+            self._spent_seconds += min(now - self.waiting_until, LATE_SECONDS)
         waits = [wait for wait in self._waits(containers, self.list_sandboxes()) if wait.seconds > 0]
         self.under_way = bool(waits)
         unfinished = frozenset(wait.uid for wait in waits if wait.unfinished)
@@ -194,7 +196,7 @@ class PodStarts:
         again = AGAIN_HOLD_OFFS * self.hold_off_seconds
         if not wait and pods & unfinished and now - asked_at < (again if self.urgent() else LONGEST_SECONDS):
             wait = again
-        self.waiting_until = now + wait
+        self.waiting_until, self._waited = now + wait, wait > 0
         return wait
 
     def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[_Wait]:

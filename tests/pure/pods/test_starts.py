@@ -386,6 +386,15 @@ def test_an_image_waits_half_a_minute_at_most() -> None:
     assert node.clock.monotonic() - began == pytest.approx(LONGEST_SECONDS, abs=2 * AGAIN_HOLD_OFFS * HOLD_OFF)
 
 
+def test_the_lists_that_are_read_after_a_wait_are_part_of_it() -> None:
+    """They take 0.3 s: so much less is left for the next wait."""
+    node = Node()
+    node.sandbox_comes_up("new", 0.0)
+    node.clock.step(node.wait_seconds() + 0.3)
+    node.sandbox_comes_up("newer", 0.0)
+    assert node.wait_seconds() == pytest.approx(PATIENCE_HOLD_OFFS * HOLD_OFF - 1.3)
+
+
 def test_what_is_lost_to_lists_that_were_too_old_costs_patience() -> None:
     """Without a hold-off, two seconds of it."""
     node = Node()
