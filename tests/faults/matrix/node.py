@@ -40,10 +40,10 @@ class _Runtime(EmbeddedRuntime):
 
 
 class _DirectPodMaker(PodMaker):
-    """Calls the runtime's functions, without its socket."""
+    """Calls the runtime's functions, without its socket, and makes no directories: those of pods may be what fails."""
 
     def __init__(self, node: SmallNode) -> None:
-        super().__init__(node.endpoint, str(node.root_directory))
+        super().__init__(node.endpoint, "/nowhere")
         self._runtime = node.runtime
         self._functions = {method.name: method.function for method in METHODS}
 
