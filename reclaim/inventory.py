@@ -6,8 +6,8 @@ for one caller delays no other. A question that missed its deadline is not asked
 while the runtime is asked.
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
-* The directories of pods are read right before each list of containers, so what they show of a starting pod is as old
-  as the list: a directory that is new or has changed since means that the list is too old (`pods.starts`).
+* The directories of pods are read right before each list of containers, so what they show of a starting pod or
+  container is as old as the list: one that is new or has changed since means that the list is too old (`pods.starts`).
 * Any failing call discards everything: a partial list would make a used image look unused.
 * What pod specs name is also read after the images, and again with each fresh list of containers.
 * References that no listed image carries are resolved by the runtime, by its own rules. If it answers with an image

@@ -9,15 +9,16 @@ import threading
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from reclaim.execution.executor import URGENT_SECONDS
 from reclaim.execution.removals import GONE, Ready, Refused, Stage, Wait
 from reclaim.function import ReclaimContext
 from reclaim.images.plan import NewestOfRepositories, entries_by_id, part_of, plan_image_gc, repositories_of
 from reclaim.images.references import ImagesInUse, images_in_use, removal_references
 from reclaim.inventory import FRESH_SECONDS, Evidence
-from reclaim.pods.starts import PodStarts
+from reclaim.pods.starts import Directories, PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
 
-LIST_AGE_SECONDS = 0.25  # how old the list of containers may be when an image is checked, if no pod has begun since
+LIST_AGE_SECONDS = 0.25  # how old the list of containers may be when an image is checked, if nothing has begun since
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class ListedImages:
 
 class UnusedImages(Stage):
     """Removes an image that a list of containers shows to be unused. The list must be at most a quarter of a second
-    old, and begun after the newest pod began to start. Concurrent removals share one list.
+    old, and begun after the newest pod, or container of one, began to start. Concurrent removals share one list.
 
     While a pod is being made, and if the directories of pods cannot be read, a list is used only by those who asked
     before it was begun. A dry run does not wait for pods.
@@ -55,10 +56,13 @@ class UnusedImages(Stage):
             context.clock,
             self._policy.pod_start_seconds,
             context.part_ages,
+            lambda: context.executor.seconds_left < URGENT_SECONDS,
         )
         self._lock = threading.Lock()  # guards the evidence, which concurrent checks share
         self._evidence: Evidence | None = None
         self._listed_after = float("-inf")  # when the containers that sandboxes are compared with were listed
+        self._in_vain: Evidence | None = None  # what the last look found too old, as far as it has cost patience
+        self._stopped: set[str] = set()  # images that the last look has stopped
         self._answered: set[str] = set()  # images that the runtime says it has removed
         self._references: dict[str, tuple[str, ...]] = {}  # what the runtime is sent for each listed image
 
@@ -91,13 +95,15 @@ class UnusedImages(Stage):
         asked_at = self._clock.monotonic()
         with self._lock:
             evidence = self._usable_evidence(asked_at)
-            if evidence is not self._evidence:
+            if self._waits and (evidence is not self._evidence or self._starts.under_way):
                 self._listed_after = evidence.begun_at
-                seconds = self._starts.wait_seconds(evidence.listing.containers) if self._waits else 0.0
-                self._evidence = evidence if seconds <= 0 else None  # after a wait, everything is read anew
+                seconds = self._starts.wait_seconds(evidence.listing.containers, verdict.id)
                 if seconds > 0:
+                    self._evidence = None  # after a wait, everything is read anew
                     return Wait(seconds)
+            if evidence is not self._evidence:
                 self._usage = images_in_use(evidence.listing, self._inventory.index_of(evidence.listing.images))
+                self._evidence = evidence
             usage = self._usage
         refused = self._refusal(verdict, usage, evidence)
         if refused is not None:
@@ -105,18 +111,38 @@ class UnusedImages(Stage):
         # counted from when it began, a slow list would never be fresh enough
         slow = evidence.answered_at - evidence.begun_at >= FRESH_SECONDS / 2
         at, directories = evidence.answered_at if slow else evidence.begun_at, evidence.directories
-        return Ready(at) if directories is None or not self._waits else Ready(at, directories.no_pod_has_begun_since)
+        if directories is None or not self._waits:
+            return Ready(at)
+        return Ready(at, lambda: self._holds(verdict.id, evidence, directories, alone=evidence.begun_at >= asked_at))
+
+    def _holds(self, image_id: str, evidence: Evidence, directories: Directories, *, alone: bool) -> bool:
+        """The last look. `alone`: the list was begun after this image was asked about. Where pods keep beginning, the
+        last look stops an image once."""
+        if directories.nothing_has_begun_since(evidence.listing.containers):
+            return True
+        if alone and image_id in self._stopped and self._starts.patience_used_up:
+            return True
+        with self._lock:
+            self._stopped.add(image_id)
+            if self._in_vain is not evidence:  # several images may have relied on it
+                self._in_vain = evidence
+                self._starts.lost(min(self._clock.monotonic() - evidence.begun_at, FRESH_SECONDS))
+        return False
 
     @property
     def _waits(self) -> bool:
         return not self._context.executor.dry_run
 
     def _usable_evidence(self, asked_at: float) -> Evidence:
-        """The current evidence; or new evidence if a pod has begun since, or if it is too old for someone who asked at
-        this time. Raises RuntimeUnavailable."""
+        """The current evidence; or new evidence if something has begun since, or if it is too old for someone who asked
+        at this time. Raises RuntimeUnavailable."""
         known = self._evidence
         directories = None if known is None else known.directories
-        unchanged = directories is not None and directories.no_pod_has_begun_since()
+        unchanged = (
+            known is not None
+            and directories is not None
+            and directories.nothing_has_begun_since(known.listing.containers)
+        )
         alone = known is None or (self._waits and (not unchanged or self._starts.under_way))
         oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS
         if known is not None and known.begun_at > oldest:

@@ -142,7 +142,7 @@ BREAKS = (
         "newest is not looked at again", UNUSED_IMAGES, "        if self._is_newest(image):\n", "        if False:\n"
     ),
     Break("a list serves for ever", UNUSED_IMAGES, "LIST_AGE_SECONDS = 0.25", "LIST_AGE_SECONDS = 1e9"),
-    Break("no pod is waited for", UNUSED_IMAGES, "if self._waits else 0.0", "if False else 0.0"),
+    Break("no pod is waited for", UNUSED_IMAGES, "                if seconds > 0:\n", "                if False:\n"),
     Break("a removed image keeps its age", UNUSED_IMAGES, "if not there or verdict.id in self._answered:", "if False:"),
     Break(
         "an image without a record is old",
@@ -295,9 +295,16 @@ BREAKS = (
     Break(
         "a new pod does not make a list old",
         STARTS,
-        "return now is not None and now.parts <= self.parts",
-        "return True",
+        "        now = self.pods.pod_directories()\n",
+        "        return True\n        now = self.pods.pod_directories()\n",
     ),
+    Break(
+        "the next container of a pod does not make a list old",
+        STARTS,
+        "if directory != self.found.get(uid)}",
+        "if uid not in self.found}",
+    ),
+    Break("a container that is being made is not waited for", STARTS, "changed - SAME_SECONDS:", "0:"),
     Break("an exchanged runtime answers for the old one", INVENTORY, "if str(facts) != listing.runtime:", "if False:"),
     # ---- removing
     Break("a dry run removes", REMOVALS, "    if dry_run:\n        return outcome(Result.PLANNED)\n", ""),

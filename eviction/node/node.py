@@ -268,8 +268,8 @@ class Node(NodeView):
             raise GivenUp("something more urgent has begun")
         usage = images_in_use(listing, self.inventory.index_of(listing.images))
         self.records.update(listing.images, usage.ids, detected_at, wall, listing.containers)
-        began = self.pods.start_times() or {}
-        self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, began))
+        directories = self.pods.pod_directories() or {}
+        self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
         self.inventory.learn_layers(listing.images, goes_on)
 
     def pull_records(self, containers: Iterable[Container]) -> PullRecords:

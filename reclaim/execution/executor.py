@@ -120,8 +120,8 @@ class Executor:
     pass; a removal with its own patience, such as a program, is then parked at once. `brake`: a pause, or another
     configuration; it does not wait. `moved`: whether a filesystem of the pass is no longer where it was; it reads.
     `progress`: marked whenever a removal ends, and while one is within its own patience. `planned`: what a dry run
-    would have removed so far. `began_at`: when the executor was created. `vain_waits`: how often in a row it waited for
-    late space that did not come.
+    would have removed so far. `seconds_left`: as measured last (`DiskState`). `began_at`: when the executor was
+    created. `vain_waits`: how often in a row it waited for late space that did not come.
     """
 
     removals: Removals
@@ -136,6 +136,7 @@ class Executor:
     moved: Callable[[], bool] = lambda: False
     experience: Experience = field(default_factory=Experience)
     planned: tuple[Verdict, ...] = field(default=(), init=False)
+    seconds_left: float = field(default=NEVER, init=False)
 
     def __post_init__(self) -> None:
         self.clock, self.stopping = self.removals.clock, self.removals.stopping
@@ -256,7 +257,9 @@ class _Execution:
             each.relieved, each.error = self._executor.braked is not None or disk.stop is not None, self._error
 
     def _now(self) -> DiskState:
-        return self._measure(self._assumed)
+        disk = self._measure(self._assumed)
+        self._executor.seconds_left = disk.seconds_left
+        return disk
 
     def _next(self, disk: DiskState) -> Work | None:
         """The work whose next object is started; None: none for now, or none at all. Among several works, those whose

@@ -5,9 +5,9 @@ prefix of an id. So every object is checked once more right before its removal, 
 are sent.
 
 * `check` says that the object may be removed *now*, and on what evidence.
-* The last look reads the directories of pods once more, right before the call, for every object: if a pod has begun
-  since the evidence was read, the evidence no longer counts and the object is checked again. Nothing is sent any other
-  way.
+* The last look reads the directories of pods once more, right before the call, for every object: if a pod or a
+  container has begun since the evidence was read, it no longer counts and the object is checked again (`pods.starts`:
+  how often). Nothing is sent any other way.
 * `remove` is the one call. Nothing stops it once it is sent, so what must stop it is asked right before it: a stop, a
   pause, another configuration, a filesystem that is no longer where it was (`Brake`).
 * `present` asks whether the object still exists: a call that failed may have removed it, and one that succeeded may not
@@ -52,9 +52,8 @@ Brake = Callable[[], Reason | None]
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The object may be removed, as of `checked_at` (monotonic seconds). `holds`: the last look: whether no pod has
-    begun since; False if that is unknown. Always True for an object that no pod can start to use, or whose evidence was
-    read for it alone."""
+    """The object may be removed, as of `checked_at` (monotonic seconds). `holds`: the last look: whether that still
+    counts now; False if it is unknown. Always True for an object that no pod can start to use."""
 
     checked_at: float
     holds: Callable[[], bool] = lambda: True
@@ -167,10 +166,11 @@ def _refusal(verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.E
                 if ready.holds() and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
                     return None
                 attempts += 1
-    raise RuntimeUnavailable(
-        f"no check of it was fresher than {stage.fresh_seconds:g} s, and of after the last pod began, when the removal "
-        "was to be sent"
+    error = (
+        f"none of its {CHECK_ATTEMPTS} checks was fresher than {stage.fresh_seconds:g} s, and of after the last "
+        "container began, when the removal was to be sent"
     )
+    return Refused(result=Result.FAILED, error=error)
 
 
 # ---- the removals of a node that have begun

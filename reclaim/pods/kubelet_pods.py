@@ -51,6 +51,7 @@ from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
 from reclaim.pods.states import (
     Doubt,
+    PodDirectory,
     PodStates,
     RootIdentity,
     Why,
@@ -163,9 +164,9 @@ class KubeletPods:
             self._doubt = self._doubt or self._other(states.identity)
             return self._doubt is None and uid not in self._listed and states.gone(uid)
 
-    def start_times(self) -> Mapping[str, float] | None:
-        """From the directories: a pod has one before it has anything else."""
-        return self.directories.start_times()
+    def pod_directories(self) -> Mapping[str, PodDirectory] | None:
+        """As they are now; None if they cannot be read."""
+        return self.directories.pod_directories()
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are trusted. Everything is read
@@ -245,10 +246,10 @@ class KubeletDirectories:
             why = getattr(error, "strerror", None) or str(error)
         return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
 
-    def start_times(self) -> Mapping[str, float] | None:
-        """When each pod's directory itself last changed: the kubelet fills it when it makes the pod. None if `pods` is
-        missing or cannot be read."""
-        return self._read(self._start_times, None)
+    def pod_directories(self) -> Mapping[str, PodDirectory] | None:
+        """When each pod's directory itself last changed, and those of its containers. None if `pods` is missing or
+        anything in it cannot be read."""
+        return self._read(self._pod_directories, None)
 
     def torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
         """Those of these pods whose volumes the kubelet has torn down: `volumes` contains a directory for each plugin
@@ -268,13 +269,17 @@ class KubeletDirectories:
         with self._opened() as (descriptor, identity):
             return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
 
-    def _start_times(self) -> Mapping[str, float]:
-        changed: dict[str, float] = {}
-        with os.scandir(self.path) as entries:
+    def _pod_directories(self) -> Mapping[str, PodDirectory]:
+        found: dict[str, PodDirectory] = {}
+        with self._opened() as (pods, _), os.scandir(pods) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # removed in the meantime
-                    changed[entry.name] = entry.stat(follow_symlinks=False).st_mtime
-        return changed
+                    changed = entry.stat(follow_symlinks=False).st_mtime
+                    is_pod = entry.is_dir(follow_symlinks=False)
+                    found[entry.name] = PodDirectory(
+                        changed, _container_directories(pods, entry.name) if is_pod else {}
+                    )
+        return found
 
     def _torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
         with self._opened() as (descriptor, identity):
@@ -289,6 +294,22 @@ class KubeletDirectories:
             _directory("pods", above=root) as pods,
         ):
             yield pods, RootIdentity(_identity(root), _identity(pods))
+
+
+def _container_directories(pods: int, uid: str) -> Mapping[str, float]:
+    """When each directory in `<uid>/containers` last changed; empty if that is not made yet. Raises OSError."""
+    found: dict[str, float] = {}
+    with (
+        _directory(uid, os.O_PATH | os.O_NOFOLLOW, pods) as pod,
+        suppress(FileNotFoundError),
+        _directory("containers", os.O_NOFOLLOW, pod) as containers,
+        os.scandir(containers) as entries,
+    ):
+        for entry in entries:
+            with suppress(FileNotFoundError):  # removed in the meantime
+                if entry.is_dir(follow_symlinks=False):
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+    return found
 
 
 def _has_torn_down(pods: int, uid: str) -> bool:

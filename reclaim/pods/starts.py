@@ -1,18 +1,25 @@
-"""Whether a pod is being made right now: while one is, no image is removed.
+"""Whether a pod or one of its containers is being made right now: while one is, no image is removed.
 
-A kubelet makes the pod's directory and the sandbox, and then, for each container, checks whether its image is there and
-makes the container (`pkg/kubelet/kuberuntime/kuberuntime_manager.go`, SyncPod). Between that check and the container,
+A kubelet makes the pod's directory and the sandbox, and then, for each container, checks whether its image is there,
+makes the container's directory and a file in it, and makes the container (`pkg/kubelet/kuberuntime/
+kuberuntime_manager.go`, SyncPod; `kuberuntime_container.go`, startContainer). Between that check and the container,
 nothing in the runtime shows that the image is about to be used. That takes milliseconds, and the steps before it can be
 observed. A pod counts as being made
 
 * for a hold-off after its directory, its sandbox, or the first run of a container was made;
-* while its sandbox is ready and holds no container, or its directory exists without a sandbox, for up to half a minute:
-  a sandbox may take seconds, and a pull even longer.
+* while it is unfinished, for up to half a minute after that part was made: its directory exists without a sandbox, its
+  sandbox is ready and holds no container, or a container's directory is younger than every listed container of this
+  name. A sandbox may take seconds, and a pull even longer.
 
 A pod whose spec the kubelet has listed is not waited for: what it needs is known and in use (`images.references`).
 
-Image removals wait for the others, but in one pass for at most twice the hold-off, however fast the disk fills. If new
-pods keep coming, images are removed all the same, each based on a list of containers of its own.
+Image removals wait for the others, in one pass for at most twice the hold-off. Time lost to lists that the last look
+found too old costs the same patience. Once it is used up:
+
+* Each image still waits for the pods that were unfinished when it was first asked about, and not for later ones: for at
+  most half a minute; if it is urgent, for a moment, in which a container that is being made is listed.
+* If pods keep coming, images are removed all the same, each based on a list of containers of its own: what the last
+  look sees stops an image once, and a list that was begun after it was asked about again is enough.
 
 Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once, when a part is first
 seen; from then on its age is counted on the monotonic clock (`PartAges`).
@@ -23,16 +30,20 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from reclaim.pods.states import PodStateProvider
+from reclaim.pods.states import PodDirectory, PodStateProvider
 from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 from signals.clock import Clock
 
 PATIENCE_HOLD_OFFS = 2.0
+LOST_SECONDS = 2.0  # as much must be lost if the hold-off is shorter than a second, or 0
 UNFINISHED_HOLD_OFFS = 30.0  # how long a pod that lacks its next part counts as being made
+LONGEST_SECONDS = 30.0  # how long an image waits for unfinished pods: much less than `removals.CHECK_PATIENCE_SECONDS`
 AGAIN_HOLD_OFFS = 0.1  # pause before checking for that part again
 STEP_SECONDS = 0.5  # if the clocks drift apart by so much between two looks, one was set
 LATE_SECONDS = 1.0  # how much older than a look its list may be (`inventory.FRESH_SECONDS`)
+SAME_SECONDS = 1.0  # a container made so long before its directory changed is of that attempt: clocks are coarse
 
 Part = tuple[str, float]
 """A part of a pod, and the wall time it is dated with."""
@@ -40,25 +51,49 @@ Part = tuple[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Directories:
-    """The directories of pods as they were at one moment. The kubelet makes a pod's directory before anything else of
-    it.
+    """The directories of pods and their containers as they were at one moment. The kubelet makes them before anything
+    else of the pod, and of each attempt of a container.
 
-    Evidence that was begun right after that moment says nothing about a pod that has begun since.
+    Evidence that was begun right after that moment says nothing about what has begun since.
     """
 
-    parts: frozenset[Part]
+    found: Mapping[str, PodDirectory]
     pods: PodStateProvider = field(repr=False, compare=False)
 
-    def no_pod_has_begun_since(self) -> bool:
-        """The last look: reads the directories once more. False if they cannot be read. Asks no runtime."""
-        now = look(self.pods)
-        return now is not None and now.parts <= self.parts
+    def nothing_has_begun_since(self, containers: Sequence[Container]) -> bool:
+        """The last look: reads the directories once more. False if a pod or a container has begun, or if they cannot be
+        read. `containers`: as listed right after that moment. Asks no runtime.
+
+        What has only gone says nothing, nor does a pod's directory that was touched if all its containers are listed.
+        """
+        now = self.pods.pod_directories()
+        if now is None:
+            return False
+        changed = {uid: directory for uid, directory in now.items() if directory != self.found.get(uid)}
+        for uid, directory in changed.items():
+            then = self.found.get(uid)
+            if then is None or not directory.containers or not directory.containers.items() <= then.containers.items():
+                return False
+        return not any(being_made(changed, containers))
 
 
 def look(pods: PodStateProvider) -> Directories | None:
     """The directories of all pods now; None if they cannot be read. Asks no runtime."""
-    times = pods.start_times()
-    return None if times is None else Directories(frozenset(times.items()), pods)
+    found = pods.pod_directories()
+    return None if found is None else Directories(found, pods)
+
+
+def being_made(directories: Mapping[str, PodDirectory], containers: Iterable[Container]) -> Iterator[tuple[str, Part]]:
+    """The directories of containers that none of these containers was made after, with the UID of the pod: the runtime
+    was not asked for that attempt yet, or has not listed it."""
+    made: dict[tuple[str, str], float] = {}
+    for container in containers:
+        key = container.pod_uid, container.name
+        made[key] = max(container.created_at_ns / 1e9, made.get(key, 0.0))
+    for uid, directory in directories.items():
+        for name, changed in directory.containers.items():
+            if made.get((uid, name), float("-inf")) < changed - SAME_SECONDS:
+                yield uid, (f"{uid}/{name}", changed)
 
 
 class PartAges:
@@ -99,13 +134,21 @@ class PartAges:
         return seconds + LATE_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
 
 
+class _Wait(NamedTuple):
+    """How long to wait for one pod. `unfinished`: it lacks its next part."""
+
+    uid: str
+    seconds: float
+    unfinished: bool = False
+
+
 @dataclass(eq=False)
 class PodStarts:
     """How long to wait for pods that are being made. For one pass; not for concurrent callers.
 
     `list_sandboxes`: asks the runtime. `hold_off_seconds`: how long after a part of a pod was made its containers may
-    need an image; 0: never wait. `part_ages`: what earlier passes have seen. `under_way`: whether a pod was being made
-    when this was last checked.
+    need an image; 0: never wait. `part_ages`: what earlier passes have seen. `urgent`: whether relief must come first.
+    `under_way`: whether a pod was being made when this was last checked.
     """
 
     list_sandboxes: Callable[[], Sequence[PodSandbox]]
@@ -113,14 +156,25 @@ class PodStarts:
     clock: Clock
     hold_off_seconds: float
     part_ages: PartAges
+    urgent: Callable[[], bool] = lambda: False
     under_way: bool = False
     waiting_until: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self._patience_seconds = PATIENCE_HOLD_OFFS * self.hold_off_seconds
+        self._spent_seconds, self._waited = 0.0, False
+        self._unfinished: dict[str, tuple[float, frozenset[str]]] = {}  # image -> when it was asked about, its pods
 
-    def wait_seconds(self, containers: Sequence[Container]) -> float:
-        """How long to wait before checking again; 0 if no pod is being made. `containers`: as just listed.
+    @property
+    def patience_used_up(self) -> bool:
+        """Whether so much was waited and lost in this pass that the last look no longer stops an image twice."""
+        return self._spent_seconds >= max(PATIENCE_HOLD_OFFS * self.hold_off_seconds, LOST_SECONDS)
+
+    def lost(self, seconds: float) -> None:
+        """Evidence was in vain, after so many seconds."""
+        self._spent_seconds += seconds
+
+    def wait_seconds(self, containers: Sequence[Container], image_id: str) -> float:
+        """How long to wait before asking again about this image; 0 if it need not wait. `containers`: as just listed.
 
         Raises RuntimeUnavailable.
         """
@@ -129,43 +183,55 @@ class PodStarts:
         now = self.clock.monotonic()
         if now < self.waiting_until:  # a concurrent removal waits for the same pod
             return self.waiting_until - now
-        sandboxes = self.list_sandboxes()
-        longest = max(self._waits(containers, sandboxes), default=0.0)
-        self.under_way = longest > 0
-        wait = min(longest, self._patience_seconds)
-        self._patience_seconds -= wait
-        self.waiting_until = now + wait
+        if self._waited:  # the lists that were read anew for it are part of the wait
+            self._spent_seconds += min(now - self.waiting_until, LATE_SECONDS)
+        waits = [wait for wait in self._waits(containers, self.list_sandboxes()) if wait.seconds > 0]
+        self.under_way = bool(waits)
+        unfinished = frozenset(wait.uid for wait in waits if wait.unfinished)
+        asked_at, pods = self._unfinished.get(image_id, (now, unfinished))
+        self._unfinished[image_id] = asked_at, pods & unfinished
+        patience = max(PATIENCE_HOLD_OFFS * self.hold_off_seconds - self._spent_seconds, 0.0)
+        wait = min(max((wait.seconds for wait in waits), default=0.0), patience)
+        self._spent_seconds += wait
+        again = AGAIN_HOLD_OFFS * self.hold_off_seconds
+        if not wait and pods & unfinished and now - asked_at < (again if self.urgent() else LONGEST_SECONDS):
+            wait = again
+        self.waiting_until, self._waited = now + wait, wait > 0
         return wait
 
-    def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[float]:
-        """Seconds to wait for each pod that is being made."""
-        directories, known = self.pods.start_times() or {}, self.pods.named_images()
+    def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[_Wait]:
+        """Seconds to wait for each pod, 0 for one that is not being made."""
+        directories, known = self.pods.pod_directories() or {}, self.pods.named_images()
         ages = self.part_ages.ages(parts_of_pods(containers, sandboxes, directories))
         occupied = {container.sandbox_id for container in containers}
         with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
         for container in containers:
             if container.attempt == 0 and container.pod_uid not in known:
-                yield self._wait(ages[_part(container)])
+                yield self._wait(container.pod_uid, ages[_part(container)])
         for sandbox in sandboxes:
             if sandbox.state is PodSandboxState.READY and sandbox.pod_uid not in known:
-                yield self._wait(ages[_part(sandbox)], unfinished=sandbox.id not in occupied)
+                yield self._wait(sandbox.pod_uid, ages[_part(sandbox)], unfinished=sandbox.id not in occupied)
         for uid in directories.keys() - known.keys():
-            yield self._wait(ages[uid, directories[uid]], unfinished=uid not in with_sandbox)
+            yield self._wait(uid, ages[uid, directories[uid].changed], unfinished=uid not in with_sandbox)
+        for uid, part in being_made(directories, containers):
+            if uid not in known and ages[part] < UNFINISHED_HOLD_OFFS * self.hold_off_seconds:
+                yield _Wait(uid, AGAIN_HOLD_OFFS * self.hold_off_seconds, unfinished=True)  # it comes within a moment
 
-    def _wait(self, age: float, *, unfinished: bool = False) -> float:
+    def _wait(self, uid: str, age: float, *, unfinished: bool = False) -> _Wait:
         if age < self.hold_off_seconds:
-            return self.hold_off_seconds - age
+            return _Wait(uid, self.hold_off_seconds - age, unfinished)
         if unfinished and age < UNFINISHED_HOLD_OFFS * self.hold_off_seconds:
-            return AGAIN_HOLD_OFFS * self.hold_off_seconds
-        return 0.0
+            return _Wait(uid, AGAIN_HOLD_OFFS * self.hold_off_seconds, unfinished)
+        return _Wait(uid, 0.0)
 
 
 def parts_of_pods(
-    containers: Iterable[Container], sandboxes: Iterable[PodSandbox], directories: Mapping[str, float]
+    containers: Iterable[Container], sandboxes: Iterable[PodSandbox], directories: Mapping[str, PodDirectory]
 ) -> list[Part]:
-    """The parts whose age counts: directories, ready sandboxes, and first runs of containers."""
+    """The parts whose age counts: directories of pods and of containers, ready sandboxes, first runs of containers."""
     return [
-        *directories.items(),
+        *((uid, directory.changed) for uid, directory in directories.items()),
+        *((f"{uid}/{name}", at) for uid, directory in directories.items() for name, at in directory.containers.items()),
         *(_part(sandbox) for sandbox in sandboxes if sandbox.state is PodSandboxState.READY),
         *(_part(container) for container in containers if container.attempt == 0),
     ]

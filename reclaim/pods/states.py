@@ -61,6 +61,15 @@ class RootIdentity(NamedTuple):
     pods: tuple[int, int]
 
 
+class PodDirectory(NamedTuple):
+    """When a pod's directory last changed, and the directory of each of its containers, in wall seconds. The kubelet
+    makes the latter, and in it a file for each attempt, right before it makes the container
+    (`pkg/kubelet/kubelet_pods.go`, GenerateRunContainerOptions; `kuberuntime_container.go`, makeMounts)."""
+
+    changed: float
+    containers: Mapping[str, float] = {}
+
+
 class Why(StrEnum):
     """Why the kubelet's directories are not trusted; `reclaim/README.md` documents each word."""
 
@@ -195,8 +204,8 @@ class PodStateProvider(Protocol):
     def shown_terminated(self, uid: str) -> bool:
         """Whether observations still show that this pod has terminated; checked right before a removal."""
 
-    def start_times(self) -> Mapping[str, float] | None:
-        """When each pod was started, in wall seconds by UID; None if that is unknown."""
+    def pod_directories(self) -> Mapping[str, PodDirectory] | None:
+        """The directories of all pods by UID; None if they are unknown."""
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of pods that have not terminated name, by UID, according to the kubelet's list; pods it does

@@ -57,14 +57,15 @@ def pod_is_created(world: World, pick: int) -> bool:
 def _admit(world: World, pick: int, inits: int, *, volume: bool, by_digest: bool, logs: Path | None = None) -> Pod:
     image, other = IMAGES[pick % len(IMAGES)], IMAGES[(pick + 1) % len(IMAGES)]
     mounts = volume and world.runtime.mounts_images
-    pod = world.kubelet.admit(image, other if mounts else "", POLICIES[pick // 7 % 3], inits, logs)
+    images = image, IMAGES[(pick + 2) % len(IMAGES)]
+    pod = world.kubelet.admit(images, other if mounts else "", POLICIES[pick // 7 % 3], inits, logs)
     pod.by_digest = by_digest
     return pod
 
 
-def pod_runs(world: World, pick: int, *, volume: bool, by_digest: bool) -> None:
+def pod_runs(world: World, pick: int, *, volume: bool, by_digest: bool, inits: int = 0) -> None:
     """A pod is admitted and its first container runs, whatever else is there."""
-    pod = _admit(world, pick, 0, volume=volume, by_digest=by_digest)
+    pod = _admit(world, pick, inits, volume=volume, by_digest=by_digest)
     for _ in range(STEPS_TO_RUN):
         world.kubelet.sync(pod)
 
@@ -91,6 +92,21 @@ def kubelet_syncs_all(world: World, pick: int) -> bool:
     for pod in list(world.kubelet.pods.values()) * (1 + pick % 3):
         world.kubelet.sync(pod)
     return bool(world.kubelet.pods) or pod_is_created(world, pick)
+
+
+def next_container_begins(world: World, pick: int) -> bool:
+    """A pod that is not new begins its next container: what ran first ends well, and the kubelet goes on at once."""
+    pods = [pod for pod in _live(world) if world.runtime.containers_of(pod.uid)]
+    pod = one_of(pods, pick)
+    if pod is None:
+        return pod_begins_and_runs(world, pick)
+    before = len(world.runtime.containers_of(pod.uid))
+    for container in world.runtime.containers_of(pod.uid):
+        if container.state == pb.CONTAINER_RUNNING and container.metadata.name in pod.spec.init_containers:
+            world.kubelet.ended(container, 0)
+    for _ in range(STEPS_TO_RUN):
+        world.kubelet.sync(pod)
+    return len(world.runtime.containers_of(pod.uid)) > before
 
 
 def container_ends(world: World, pick: int) -> bool:
@@ -227,6 +243,8 @@ BETWEEN_CALLS: tuple[Step, ...] = (
     pod_is_created,
     pod_begins_and_runs,
     pod_begins_and_runs,
+    next_container_begins,
+    next_container_begins,
     kubelet_syncs,
     kubelet_syncs_all,
     kubelet_syncs_all,

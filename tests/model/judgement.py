@@ -47,8 +47,8 @@ def wrong_with_image(runtime: ObservedRuntime, image: Image) -> list[str]:
     for user in runtime.users_of(image):
         if runtime.could_be_seen(runtime.created(user), "ListContainers"):
             wrong.append(f"container {user} used it")
-        elif runtime.is_of_a_pod_that_began_since(user, "ListContainers"):
-            wrong.append(f"container {user} used it, of a pod that had begun after the last list")
+        elif runtime.has_begun_since(user, "ListContainers"):
+            wrong.append(f"container {user} used it, which had begun after the last list, or its pod")
     history = runtime.history
     if image.pinned and runtime.could_be_seen(history.pinned.get(image.id, Since(0, 0)), "ListImages", image.id):
         wrong.append("it was pinned")

@@ -36,13 +36,15 @@ INIT, APP, SIDE = "init", "app", "side"
 
 @dataclass(slots=True)
 class Pod:
-    """A pod of the kubelet's. `log_directory`: where its logs are. `phase` is empty until the pod is over. `by_digest`:
-    it names its image by the digest that the image has when a container is made. `begun`: when its directory was made,
-    None if reclaimd could not see that."""
+    """A pod of the kubelet's. `init_image`: of its init containers. `log_directory`: where its logs are. `phase` is
+    empty until the pod is over. `by_digest`: it names its image by the digest that the image has when a container is
+    made. `begun`: when its directory was made, under an empty name, and those of containers, by their ids, as far as
+    reclaimd could see that."""
 
     name: str
     spec: PodSpec
     image: str
+    init_image: str
     volume: str
     log_directory: Path
     deleting: bool = False
@@ -50,7 +52,7 @@ class Pod:
     reason: str = ""
     done: set[str] = field(default_factory=set)
     by_digest: bool = False
-    begun: Since | None = None
+    begun: dict[str, Since] = field(default_factory=dict)
 
     @property
     def uid(self) -> str:
@@ -82,10 +84,17 @@ class Kubelet:
         runtime.begun = self.begun
         runtime.forgotten = self.forgotten
 
-    def begun(self, uid: str) -> Since | None:
-        """When the directory of a pod was made, if reclaimd can see it."""
-        pod = self.pods.get(uid)
-        return None if pod is None or self.root.disguise is not None else pod.begun
+    def begun(self, container: Container) -> tuple[Since, ...]:
+        """When the directories of a container and of its pod were made, if reclaimd can see them."""
+        pod = self.pods.get(self.runtime.uid_of(container))
+        if pod is None or self.root.disguise is not None:
+            return ()
+        return tuple(pod.begun[each] for each in ("", container.id) if each in pod.begun)
+
+    def _begins(self, pod: Pod, container_id: str = "") -> None:
+        if self.root.disguise is None:
+            pod.begun[container_id] = self.runtime.now()
+            self.runtime.beginnings.append(self.runtime.now())
 
     def forgotten(self, uid: str, name: str) -> None:
         """That a container is done is not known any more, by no fault of reclaimd's."""
@@ -102,15 +111,18 @@ class Kubelet:
             return frozenset()
         return would_start(pod.spec, self.runtime.copies(uid, without))
 
-    def admit(self, image: str, volume: str, policy: RestartPolicy, inits: int, logs: Path | None = None) -> Pod:
-        """A new pod with its directory. `logs`: a log directory that no kubelet would choose."""
+    def admit(
+        self, images: tuple[str, str], volume: str, policy: RestartPolicy, inits: int, logs: Path | None = None
+    ) -> Pod:
+        """A new pod with its directory. `images`: of its containers, and of init containers. `logs`: a log directory
+        that no kubelet would choose."""
         self._made += 1
         name, uid = f"p{self._made}", f"uid-{self._made}"
         spec = PodSpec(uid, (APP, SIDE)[: 1 + self._made % 2], tuple(f"{INIT}{n}" for n in range(inits)), policy)
         directory = logs or self.pod_logs / f"default_{name}_{uid}"
-        pod = self.pods[uid] = Pod(name, spec, image, volume, directory)
+        pod = self.pods[uid] = Pod(name, spec, *images, volume, directory)
         self.root.add(uid)
-        pod.begun = self.runtime.now() if self.root.disguise is None else None
+        self._begins(pod)
         return pod
 
     def sync(self, pod: Pod) -> None:
@@ -185,24 +197,27 @@ class Kubelet:
         """CreateContainer, by the ids of its images. If one is missing it is only pulled, and the next step creates."""
         if name in pod.done:
             self.wrong.append(f"{pod.name}/{name} was done, and runs again")
-        needed = [reference for reference in (pod.image, pod.volume) if reference]
+        image = pod.init_image if name in pod.spec.init_containers else pod.image
+        needed = [reference for reference in (image, pod.volume) if reference]
         specs = [pb.ImageSpec(image=self.runtime.id_of(each), user_specified_image=each) for each in needed]
         missing = [spec.user_specified_image for spec in specs if not spec.image]
         for reference in missing:
             self._pull(reference)
         if missing:
             return
+        self.root.begin_container(pod.uid, name, self.runtime.wall_seconds())
         attempt = before.metadata.attempt + 1 if before is not None else 0
         labels = {UID_LABEL: pod.uid, POD_NAME_LABEL: pod.name, POD_NAMESPACE_LABEL: "default"}
         config = pb.ContainerConfig(
             metadata=pb.ContainerMetadata(name=name, attempt=attempt),
             image=specs[0],
             labels={**labels, CONTAINER_NAME_LABEL: name},
-            annotations={BY_DIGEST: self.runtime.digest_of(specs[0].image, pod.image)} if pod.by_digest else {},
+            annotations={BY_DIGEST: self.runtime.digest_of(specs[0].image, image)} if pod.by_digest else {},
             log_path=f"{name}/{attempt}.log",
             mounts=[pb.Mount(container_path="/v", image=spec) for spec in specs[1:]],
         )
-        self.runtime.create_container(pb.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config))
+        made = self.runtime.create_container(pb.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config))
+        self._begins(pod, made.container_id)
 
     def _start(self, pod: Pod, container: Container) -> None:
         self.runtime.start_container(pb.StartContainerRequest(container_id=container.id))

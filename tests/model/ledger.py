@@ -12,6 +12,7 @@ HANGS_SECONDS = 5.0
 """How much time passes when a call begins to hang: more than anybody's patience."""
 
 FRESH_SECONDS = 1.0
+PATIENCE_SECONDS = 2.0  # of a pass, for pods that begin
 STATES = {
     pb.CONTAINER_CREATED: ContainerState.CREATED,
     pb.CONTAINER_RUNNING: ContainerState.RUNNING,

@@ -10,7 +10,7 @@ from typing import Any
 from eviction.drill.runtime.runtime import Container, EmbeddedRuntime, Image, NotFoundError, Sandbox
 from reclaim.cri.convert import UID_LABEL
 from tests.model.image_history import ImageHistory
-from tests.model.ledger import STATES, Licence, Since
+from tests.model.ledger import PATIENCE_SECONDS, STATES, Licence, Since
 from tests.model.ticking import TickingClock
 from tests.restart_rule import Copy
 
@@ -19,8 +19,9 @@ class ObservedRuntime(EmbeddedRuntime):
     """A runtime that knows whether reclaimd or the kubelet calls it.
 
     `restarts`: the containers (by pod UID) that the kubelet would start now, by its restart rule, if the container of
-    this id were not there. `pod_exists`: whether the kubelet has a pod with this UID. `begun`: when the directory of a
-    pod was made, None if reclaimd cannot see it.
+    this id were not there. `pod_exists`: whether the kubelet has a pod with this UID. `begun`: when the directories of
+    a container and of its pod were made, as far as reclaimd can see them. `beginnings`: when any was, in order.
+    `pass_began`: when the pass of now did.
     """
 
     def __init__(self, images_root: str, clock: TickingClock, **options: Any) -> None:
@@ -28,7 +29,9 @@ class ObservedRuntime(EmbeddedRuntime):
         self.licence = Licence()
         self.restarts: Callable[[str, str], frozenset[str]] = lambda *_: frozenset()
         self.pod_exists: Callable[[str], bool] = lambda _: False
-        self.begun: Callable[[str], Since | None] = lambda _: None
+        self.begun: Callable[[Container], tuple[Since, ...]] = lambda _: ()
+        self.beginnings: list[Since] = []
+        self.pass_began = Since(0, 0.0)
         self.history = ImageHistory()
         self.calls = 0
         self.answered_calls: dict[str, int] = {}  # method, or id of an image whose status was asked -> number of a call
@@ -151,11 +154,18 @@ class ObservedRuntime(EmbeddedRuntime):
         """Whether a container may have image volumes: on containerd since 2.1."""
         return not self.dialect.runtime_version.startswith(("1.6.", "2.0."))
 
-    def is_of_a_pod_that_began_since(self, container_id: str, reading: str) -> bool:
-        """Whether the directory of a container's pod is there since this reading, and before the call of now: reclaimd
-        looks at the directories right before a removal."""
-        begun = self.begun(self.uid_of(self._containers[container_id]))
-        return begun is not None and self.answered_calls.get(reading, 0) < begun.call < self.calls
+    def has_begun_since(self, container_id: str, reading: str) -> bool:
+        """Whether the directory of a container, or of its pod, is there since this reading, and before the call of now:
+        reclaimd looks at the directories right before a removal. Where others have begun in the same pass, which has
+        used up its patience, one such look per image may have been enough."""
+        last = self.answered_calls.get(reading, 0)
+        found = self.begun(self._containers[container_id])
+        return any(last < begun.call < self.calls and not self._in_a_stream(begun) for begun in found)
+
+    def _in_a_stream(self, begun: Since) -> bool:
+        began = self.pass_began
+        earlier = any(began.call < each.call < begun.call for each in self.beginnings)
+        return earlier and self.now().seconds - began.seconds >= PATIENCE_SECONDS
 
     def could_be_seen(self, since: Since, *readings: str) -> bool:
         """Whether reclaimd has been answered to one of these readings since then."""

@@ -128,6 +128,7 @@ class Passes:
 
     def _begin(self) -> None:
         self.count += 1
+        self._world.runtime.pass_began = self._world.runtime.now()
         self.threadless += self._world.no_threads
         self._removals_before = len(self._world.runtime.ledger)
         self._world.failpoints.triggered.clear()

@@ -12,6 +12,7 @@ import shutil
 from enum import Enum
 from pathlib import Path
 
+from eviction.drill.node.pod_maker import begin_container
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 FOREIGN = "uid-of-another-node"
@@ -61,9 +62,14 @@ class RootDirectory:
         """The kubelet makes the directory of a pod."""
         os.mkdir(uid, dir_fd=self._pods)
 
+    def begin_container(self, uid: str, name: str, wall: float) -> None:
+        """The kubelet makes the directory of a container and a file in it for this attempt."""
+        made = begin_container(f"/proc/self/fd/{self._pods}/{uid}", name)
+        os.utime(made, (wall, wall))
+
     def remove(self, uid: str) -> None:
         """The kubelet removes the directory of a pod."""
-        os.rmdir(uid, dir_fd=self._pods)
+        shutil.rmtree(uid, dir_fd=self._pods)
 
     def pods(self) -> set[str]:
         """The directories of pods that are really there."""

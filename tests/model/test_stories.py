@@ -200,6 +200,21 @@ def test_a_pod_begins_and_runs_between_two_calls_of_a_pass(world: World, call: i
     assert world.harm() == []
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize("call", range(A_LIST_OF_IMAGES, 24))
+def test_the_next_container_of_an_old_pod_begins_between_two_calls_of_a_pass(world: World, call: int) -> None:
+    """Whichever they are: only the directory of that container tells, and its image stays, or had gone before."""
+    with world.runtime.as_the_kubelet():
+        events.pod_runs(world, 2, volume=False, by_digest=False, inits=1)
+    for name in IMAGES:
+        world.pull(name)
+    world.clock.step(LONG)
+    world.passes.interrupt({call: lambda: do(world, events.next_container_begins)})
+    world.passes.relieve(KIB, Extent.ALL)
+    assert world.harm() == []
+    assert len(world.runtime.containers_of("uid-1")) > 1
+
+
 def test_a_pass_removes_what_it_would_while_no_thread_can_be_started(world: World) -> None:
     """All unused images go."""
     world.passes.relieve(KIB, Extent.ENOUGH)

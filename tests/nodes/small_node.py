@@ -6,6 +6,7 @@ Images and pods are put on it as a kubelet and a runtime would; `node` is the pr
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -112,7 +113,7 @@ class SmallNode:
         self.server.start()
         self.endpoint = f"unix://{self.server.socket_path}"
         self.failpoints = self.server.failpoints
-        self.maker = PodMaker(self.endpoint)
+        self.maker = PodMaker(self.endpoint, str(self.root_directory))
         self._directory = directory
         self._nodes: list[Node] = []
         self._stands = False
@@ -156,7 +157,7 @@ class SmallNode:
 
     def forget(self, uid: str) -> None:
         """The kubelet removes the directory of a pod, after everything else of it."""
-        (self.root_directory / "pods" / uid).rmdir()
+        shutil.rmtree(self.root_directory / "pods" / uid)
 
     def run_pod(self, name: str, attempt: int = 0) -> Pod:
         """A pod with its directory and a ready sandbox."""

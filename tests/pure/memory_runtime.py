@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
-from reclaim.pods.states import Doubt, PodStates
+from reclaim.pods.states import Doubt, PodDirectory, PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import NEVER, Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock
@@ -144,6 +144,7 @@ class MemoryPods:
     def __init__(self, *uids: str):
         self.uids = set(uids)
         self.begun: dict[str, float] = {}
+        self.begun_containers: dict[tuple[str, str], float] = {}
         self.named: frozenset[str] = frozenset()
         self.doubt: Doubt | None = None
 
@@ -167,9 +168,12 @@ class MemoryPods:
         """Whether what was seen shows that this one has terminated."""
         return self.pod_states().shown_terminated(uid)
 
-    def start_times(self) -> Mapping[str, float]:
-        """When each began, of those of which it is known."""
-        return self.begun
+    def pod_directories(self) -> Mapping[str, PodDirectory]:
+        """Those of pods and of containers of which it is known when they began."""
+        return {
+            uid: PodDirectory(at, {name: then for (pod, name), then in self.begun_containers.items() if pod == uid})
+            for uid, at in self.begun.items()
+        }
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of its pods name."""

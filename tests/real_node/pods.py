@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from eviction.drill.node.pod_maker import begin_container
 from reclaim.cri import cri_pb2
 from tests.real_node.cri_client import CriClient
 
@@ -100,6 +101,7 @@ class PretendKubelet:
     ) -> str:
         """Create a container without starting it; return its id. `image` is an id or a reference."""
         (sandbox.log_directory / name).mkdir(exist_ok=True)
+        begin_container(str(self.pod_directory(sandbox.uid)), name)
         pod = sandbox.config.metadata
         labels = {POD_NAME: pod.name, POD_UID: pod.uid, POD_NAMESPACE: pod.namespace, CONTAINER_NAME: name}
         config = cri_pb2.ContainerConfig(

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
-from eviction.drill.node.pod_maker import PodMaker
+from eviction.drill.node.pod_maker import PodMaker, age_directories
 from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.layer_store import LayerSpec, taken
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
@@ -221,7 +221,7 @@ class EmbeddedNode:
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
-        self.client = PodMaker(self.endpoint)
+        self.client = PodMaker(self.endpoint, self.root_directory)
         self._undo.callback(self.client.close)
         until_answered(self.client.version)
 
@@ -273,7 +273,15 @@ class EmbeddedNode:
         sandbox = self._run_sandbox(name)
         began = time.time() - spec.dead_seconds - SETTLED_SECONDS  # so that the pod does not count as starting
         self.runtime.age(sandbox, spec.dead_seconds + SETTLED_SECONDS)
-        os.utime(self._directory_of(name), (began, began))
+        self._run_containers(spec, name, sandbox)
+        if spec.state is PodState.GONE:
+            self.runtime.kill_sandbox(sandbox)
+            shutil.rmtree(self._directory_of(name))
+        else:
+            age_directories(self._directory_of(name), began)
+
+    def _run_containers(self, spec: PodSpec, name: str, sandbox: str) -> None:
+        """Makes the containers of a pod, in their states."""
         if spec.state is PodState.INITIALIZED:
             self._exit(self._container(sandbox, name, spec, INIT_CONTAINER, 0), 0, spec)
         for attempt in range(spec.dead_copies):
@@ -292,9 +300,6 @@ class EmbeddedNode:
                 self._exit(last, 0, spec)
             case PodState.CRASHED | PodState.GONE:
                 self._exit(last, 1, spec)
-        if spec.state is PodState.GONE:
-            self.runtime.kill_sandbox(sandbox)
-            shutil.rmtree(self._directory_of(name))
 
     def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
         container = self.client.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)

@@ -5,6 +5,8 @@ The daemon and the command `reclaim` never use it; they only list and remove.
 
 from __future__ import annotations
 
+import os
+import uuid
 from typing import Any, TypeVar
 
 from reclaim.cri import cri_pb2 as pb
@@ -19,7 +21,14 @@ Answer = TypeVar("Answer")
 
 
 class PodMaker(CriClient):
-    """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's message."""
+    """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's message.
+
+    `root_directory`: the kubelet's, for what it makes of a container in the directory of its pod.
+    """
+
+    def __init__(self, endpoint: str, root_directory: str) -> None:
+        super().__init__(endpoint)
+        self._root_directory = root_directory
 
     def run_pod(self, name: str, uid: str, log_directory: str, attempt: int = 0) -> str:
         """Calls RunPodSandbox on the host's network, as for a pod from the API server. Returns the sandbox's id."""
@@ -48,6 +57,7 @@ class PodMaker(CriClient):
     def create_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
         """Calls CreateContainer only, so the container stays CREATED. Returns its id."""
         pod_name, uid = pod
+        begin_container(os.path.join(self._root_directory, "pods", uid), name)
         request = pb.CreateContainerRequest(
             pod_sandbox_id=sandbox_id,
             config=pb.ContainerConfig(
@@ -66,6 +76,26 @@ class PodMaker(CriClient):
             return parsed(answer_type, self._call(path, request, MAKE_DEADLINE_SECONDS))
         except CallError as error:
             raise self._unavailable(path, error) from error
+
+
+def begin_container(pod_directory: str, name: str) -> str:
+    """What the kubelet makes right before it creates a container, if the pod's directory is there: the container's own,
+    and in it a file for this attempt (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, makeMounts). Returns the
+    directory."""
+    directory = os.path.join(pod_directory, "containers", name)
+    if os.path.isdir(pod_directory):
+        os.makedirs(directory, exist_ok=True)
+        with open(os.path.join(directory, uuid.uuid4().hex[:8]), "xb"):
+            pass
+    return directory
+
+
+def age_directories(pod_directory: str, at: float) -> None:
+    """From now on the directories of this pod and of its containers were changed last at `at` (wall seconds)."""
+    containers = os.path.join(pod_directory, "containers")
+    names = os.listdir(containers) if os.path.isdir(containers) else []
+    for path in (*(os.path.join(containers, name) for name in names), pod_directory):
+        os.utime(path, (at, at))
 
 
 def _labels(pod_name: str, uid: str) -> dict[str, str]:

@@ -40,11 +40,11 @@ class _Runtime(EmbeddedRuntime):
 
 
 class _DirectPodMaker(PodMaker):
-    """Calls the runtime's functions, without its socket."""
+    """Calls the runtime's functions, without its socket, and makes no directories: those of pods may be what fails."""
 
-    def __init__(self, endpoint: str, runtime: EmbeddedRuntime) -> None:
-        super().__init__(endpoint)
-        self._runtime = runtime
+    def __init__(self, node: SmallNode) -> None:
+        super().__init__(node.endpoint, "/nowhere")
+        self._runtime = node.runtime
         self._functions = {method.name: method.function for method in METHODS}
 
     def _make(self, method: str, request: Any, answer_type: type[Answer]) -> Answer:
@@ -60,7 +60,7 @@ class MatrixNode(SmallNode):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, size_bytes=SIZE_BYTES, runtime=_Runtime)
-        self.maker = _DirectPodMaker(self.endpoint, self.runtime)
+        self.maker = _DirectPodMaker(self)
         self.directory = directory
         self._numbers = itertools.count()
         self._removable: dict[Kind, set[str]] = {kind: set() for kind in Kind}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from reclaim.execution.executor import Executor, Work
-from reclaim.execution.removals import Removal, Removals
+from reclaim.execution.removals import Brake, Removal, Removals
 from reclaim.services import Listener
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 from tests.pure.interrupted import InterruptedClock, Interruption
@@ -280,11 +280,11 @@ def test_what_is_sent_is_not_parked_as_unsent() -> None:
     clock, done = InterruptedClock(), threading.Event()
     removals, given_up = Removals(clock, threading.Event(), 2), list[Outcome | None]()
     verdict = Verdict(Kind.IMAGE, "a", "a", Action.REMOVE, Reason.UNUSED)
-    may: list[bool] = []
+    stopped_by: list[Reason | None] = []
 
-    def remove(may_send: Callable[[], bool]) -> Outcome:
+    def remove(brake: Brake) -> Outcome:
         parking = clock.interruption = Interruption(lambda: given_up.append(removals.park(removals.begun[0])))
-        may.append(may_send())
+        stopped_by.append(brake())
         parking.join()
         done.set()
         return Outcome(verdict, Result.REMOVED)
@@ -292,6 +292,6 @@ def test_what_is_sent_is_not_parked_as_unsent() -> None:
     removals.begin(verdict, remove, lambda *_: None)
     assert done.wait(60.0)
     removals.workers.close()
-    assert may == [True]
+    assert stopped_by == [None]
     assert given_up[0] is not None
     assert given_up[0].error == "its removal was sent 0 s ago and is not answered; it is waited for"

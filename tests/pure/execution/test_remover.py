@@ -73,15 +73,18 @@ def test_what_is_gone_already_frees_nothing_of_ours() -> None:
 
 
 def test_a_check_that_is_too_old_is_repeated() -> None:
-    """Five checks of which none is younger than 1 s when the call would be sent: nothing is sent."""
-    site = Site(1, wanted_mib=10)
+    """Five checks of which none is younger than 1 s when the call would be sent: nothing is sent, and the others get
+    their turn."""
+    site = Site(2, wanted_mib=10)
     site.store.check_seconds = 1.5
     executed = site.execute()
-    assert (site.store.checked, site.store.sent) == (["a"] * CHECK_ATTEMPTS, [])
-    assert results(executed) == {"a": Result.UNANSWERED}
+    assert (site.store.checked, site.store.sent) == (["a"] * CHECK_ATTEMPTS + ["b"] * CHECK_ATTEMPTS, [])
+    assert results(executed) == {"a": Result.FAILED, "b": Result.FAILED}
+    assert executed.error == ""
     assert (
-        executed.error
-        == "no check of it was fresher than 1 s, and of after the last pod began, when the removal was to be sent"
+        executed.outcomes[0].error
+        == "none of its 5 checks was fresher than 1 s, and of after the last container began, when the removal was to "
+        "be sent"
     )
 
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from reclaim.execution.removals import Ready, Refused, Wait
+from reclaim.execution.removals import Ready, Refused, Wait, remove_one
 from reclaim.images.plan import ImageGCPolicy
-from reclaim.types import Action, ContainerState, Kind, PodSandboxState, Reason, Result, RuntimeUnavailable, Verdict
+from reclaim.types import (
+    Action,
+    ContainerState,
+    Kind,
+    Outcome,
+    PodSandboxState,
+    Reason,
+    Result,
+    RuntimeUnavailable,
+    Verdict,
+)
 from reclaim.unused_images import UnusedImages
 from tests.pure.contexts import context_of, images_stage
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import SteppedClock, container, image, image_id, sandbox
+from tests.pure.values import SteppedClock, SteppedEvent, container, image, image_id, sandbox
 
 UNUSED = Verdict(Kind.IMAGE, image_id(1), image_id(1), Action.REMOVE, Reason.UNUSED)
 
@@ -122,3 +132,96 @@ def test_without_an_answer_of_the_runtime_no_image_is_ready() -> None:
     node.runtime.away = True
     with pytest.raises(RuntimeUnavailable):
         images.check(UNUSED)
+
+
+# ---- pods and containers that begin beside a removal
+
+
+class BusyNode(Node):
+    """A node with ten unused images, whose clock shows the time that its pods are dated with. Lists take 0.3 s."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runtime.hold(*(image(number, f"app-{number}:1") for number in range(1, 11)))
+        self.runtime.slow["list_containers"] = 0.3
+        self.made = 0
+        for uid in ("uid-old", "uid-touched"):
+            self.runs(uid, "init")
+        self.clock.step(3600.0)
+
+    def runs(self, uid: str, name: str, number: int = 2) -> None:
+        """The directories of a pod and of its container, and then a container of an image, are made."""
+        self.pods.begun.setdefault(uid, self.clock.wall())
+        self.pods.begun_containers[uid, name] = self.clock.wall()
+        self.made += 1
+        now_ns = int(self.clock.wall() * 1e9)
+        made = container(f"c{self.made}", attempt=1, references=(f"app-{number}:1",), sandbox_id=f"of {uid}")
+        self.runtime.hold(made._replace(pod_uid=uid, name=name, created_at_ns=now_ns))
+        if f"of {uid}" not in self.runtime.sandboxes:
+            of_it = sandbox(f"of {uid}", state=PodSandboxState.READY)
+            self.runtime.hold(of_it._replace(pod_uid=uid, created_at_ns=now_ns))
+
+    def removed(self, stage: UnusedImages, number: int) -> Outcome:
+        """How the removal of one image ends."""
+        verdict = UNUSED._replace(id=image_id(number))
+        stopping = SteppedEvent(self.clock)
+        return remove_one(verdict, stage, self.clock, stopping, dry_run=False, brake=lambda: None)
+
+    @property
+    def lists(self) -> int:
+        """How often containers were listed."""
+        return self.runtime.calls.count("list_containers")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("uid", ["uid-old", "uid-new"])
+def test_a_container_that_begins_after_the_list_keeps_its_image(uid: str) -> None:
+    """The next container of a pod that has run for an hour, as well as the first one of a new pod."""
+    node = BusyNode()
+    stage = node.images()
+    node.runtime.on_call[f"image_status {image_id(1)}"] = lambda: node.runs(uid, "next", 1)
+    assert node.removed(stage, 1).result is Result.IN_USE
+    assert node.removed(stage, 3).result is Result.REMOVED
+
+
+@pytest.mark.regression
+def test_a_directory_that_is_touched_again_and_again_discards_no_list() -> None:
+    """All of its containers are listed: it says nothing."""
+    node = BusyNode()
+    node.runtime.slow.clear()
+    stage = node.images()
+    lists = node.lists
+    for number in range(3, 11):
+        node.runtime.on_call[f"image_status {image_id(number)}"] = lambda: node.pods.begun.update(
+            {"uid-touched": node.clock.wall()}
+        )
+        assert node.removed(stage, number).result is Result.REMOVED
+    assert node.lists == lists + 1, "one list has served all"
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("hold_off_seconds", [0.0, 1.0])
+def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(hold_off_seconds: float) -> None:
+    """One begins with every list, and is listed with the next: each image is stopped by the last look once."""
+    node = BusyNode()
+    stage = node.images(hold_off_seconds)
+    node.runtime.on_call["list_containers"] = lambda: node.runs(f"uid-{node.lists}", "app")
+    numbers, lists, began = range(3, 11), node.lists, node.clock.monotonic()
+    first = node.removed(stage, 3)
+    assert first.result is (Result.REMOVED if hold_off_seconds else Result.FAILED)
+    assert node.clock.monotonic() - began < 5.0
+    results = [node.removed(stage, number).result for number in numbers[1:]]
+    assert set(results) == {Result.REMOVED}
+    assert node.lists - lists <= 4 * len(numbers)
+
+
+def test_what_cannot_be_checked_for_containers_that_begin_fails_alone() -> None:
+    """Within the patience the last look stops an image five times; that ends no stage."""
+    node = BusyNode()
+    node.runtime.slow.clear()
+    stage = node.images()
+    node.runtime.on_call[f"image_status {image_id(3)}"] = lambda: node.runs(f"uid-{node.made}", "app")
+    outcome = node.removed(stage, 3)
+    assert outcome.result is Result.FAILED
+    assert "after the last container began" in outcome.error
+    assert node.removed(stage, 4).result is Result.REMOVED

@@ -51,7 +51,7 @@ def test_directories_that_do_not_answer_are_unknown_and_are_asked_once(tmp_path:
     assert states.doubt.sentence.startswith(f"{tmp_path}/pods cannot be read (it did not answer within 0.05 s)")
     assert not directories.pod_states().gone("uid-2")
     assert states.identity is None
-    assert directories.start_times() is None
+    assert directories.pod_directories() is None
     assert disk.hung == 1
     disk.answers.set()
     assert came_true(lambda: directories.pod_states().present == frozenset({"uid-1"}))

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from reclaim.pods.starts import AGAIN_HOLD_OFFS, PATIENCE_HOLD_OFFS, UNFINISHED_HOLD_OFFS, PartAges, PodStarts
-from reclaim.types import PodSandboxState
+from reclaim.pods.starts import (
+    AGAIN_HOLD_OFFS,
+    LONGEST_SECONDS,
+    PATIENCE_HOLD_OFFS,
+    UNFINISHED_HOLD_OFFS,
+    PartAges,
+    PodStarts,
+    look,
+)
+from reclaim.types import Container, PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
 
@@ -23,13 +33,19 @@ class Node:
         self.runtime.hold(sandbox("dead", state=PodSandboxState.NOTREADY, age_seconds=0.1))
         self.pods = MemoryPods("uid-1")
         self.part_ages = PartAges(self.clock)
+        self.urgent = False
         self._hold_off_seconds = hold_off_seconds
         self.next_pass()
 
     def next_pass(self) -> None:
         """Another pass begins, with what the last one has seen."""
         self.starts = PodStarts(
-            self.runtime.list_pod_sandboxes, self.pods, self.clock, self._hold_off_seconds, self.part_ages
+            self.runtime.list_pod_sandboxes,
+            self.pods,
+            self.clock,
+            self._hold_off_seconds,
+            self.part_ages,
+            lambda: self.urgent,
         )
 
     def sandbox_comes_up(self, sandbox_id: str, age_seconds: float, *, occupied: bool = True) -> None:
@@ -39,9 +55,34 @@ class Node:
         if occupied:
             self.runtime.hold(container(f"in {sandbox_id}", sandbox_id=sandbox_id, attempt=1))
 
-    def wait_seconds(self) -> float:
-        """As asked before a removal, with the containers of this moment."""
-        return self.starts.wait_seconds(tuple(self.runtime.containers.values()))
+    def wait_seconds(self, image: str = "image") -> float:
+        """As asked before the removal of an image, with the containers of this moment."""
+        return self.starts.wait_seconds(tuple(self.runtime.containers.values()), image)
+
+    def runs(self, uid: str, name: str = "app", attempt: int = 1) -> None:
+        """A container of this pod is made and listed, right after the kubelet made its directory."""
+        self.begins(uid, name)
+        age_seconds = NOW - self.clock.wall()
+        made = container(f"{uid} {name} {attempt}", sandbox_id=f"of {uid}", attempt=attempt, age_seconds=age_seconds)
+        self.runtime.hold(made._replace(pod_uid=uid, name=name))
+
+    def begins(self, uid: str, name: str = "app") -> None:
+        """The kubelet makes the directory of a container, or a file in it: it is about to make the container."""
+        self.pods.begun.setdefault(uid, self.clock.wall())
+        self.pods.begun_containers[uid, name] = self.clock.wall()
+
+    def old_pod(self, uid: str) -> None:
+        """A pod that has run for an hour, with one container."""
+        self.runtime.hold(sandbox(f"of {uid}", state=PodSandboxState.READY, age_seconds=3600.0)._replace(pod_uid=uid))
+        self.runs(uid)
+        self.pods.begun[uid] = self.pods.begun_containers[uid, "app"] = NOW - 3600.0
+
+    def use_up_the_patience(self) -> None:
+        """Pods keep beginning, and finish."""
+        while not self.starts.patience_used_up:
+            self.sandbox_comes_up(f"one at {self.clock.wall()}", 0.0)
+            self.clock.step(self.wait_seconds("another image"))
+        self.clock.step(HOLD_OFF)
 
 
 def test_no_pod_is_waited_for_on_a_node_where_none_is_being_made() -> None:
@@ -149,6 +190,7 @@ def test_where_pods_come_all_the_time_relief_comes_first() -> None:
         node.clock.step(wait or 0.1)
     assert waited == pytest.approx(PATIENCE_HOLD_OFFS * HOLD_OFF)
     assert node.wait_seconds() == 0.0
+    assert node.starts.patience_used_up
     assert node.starts.under_way, "which images they need cannot be known yet"
 
 
@@ -206,3 +248,162 @@ def test_the_next_container_comes_right_after_the_first_run_of_one(attempt: int,
     node.sandbox_comes_up("old", 60.0)
     node.runtime.hold(container("first", sandbox_id="old", attempt=attempt, age_seconds=0.25))
     assert node.wait_seconds() == pytest.approx(wait)
+
+
+# ---- a container that is being made
+
+
+def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> None:
+    """The pod is old: only the directory of its next container tells, and for half a minute at most."""
+    node = Node()
+    node.old_pod("uid-1")
+    assert node.wait_seconds() == 0.0
+    node.begins("uid-1", "next")
+    for _ in range(3):
+        assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
+        node.clock.step(0.11)
+    node.runs("uid-1", "next")
+    assert node.wait_seconds() == 0.0
+    stuck = Node()
+    stuck.old_pod("uid-1")
+    stuck.pods.begun_containers["uid-1", "next"] = NOW - UNFINISHED_HOLD_OFFS * HOLD_OFF
+    assert stuck.wait_seconds() == 0.0
+
+
+@pytest.mark.parametrize(("later_seconds", "waits"), [(0.5, False), (1.5, True)])
+def test_a_listed_container_is_of_the_attempt_that_its_directory_tells_of(later_seconds: float, *, waits: bool) -> None:
+    """A file for the next attempt makes the directory younger than the container; clocks may differ by a second."""
+    node = Node()
+    node.old_pod("uid-1")
+    node.runs("uid-1", attempt=1)
+    node.clock.step(later_seconds)
+    node.begins("uid-1")
+    assert (node.wait_seconds() > 0) == waits
+
+
+def test_a_container_of_a_pod_whose_spec_is_known_is_not_waited_for() -> None:
+    """What it needs is in use."""
+    node = Node()
+    node.pods.named = frozenset({"app:1"})
+    (uid,) = node.pods.named_images()
+    node.old_pod(uid)
+    node.begins(uid, "next")
+    assert node.wait_seconds() == 0.0
+
+
+# ---- what the last look says
+
+LOOKS: dict[str, tuple[Callable[[Node], object], bool]] = {
+    "nothing has changed": (lambda node: None, True),
+    "a pod has begun": (lambda node: node.pods.begun.update({"uid-new": NOW}), False),
+    "a container has begun": (lambda node: node.begins("uid-1", "next"), False),
+    "another attempt has begun": (lambda node: node.begins("uid-1"), False),
+    "a pod's directory was touched": (lambda node: node.pods.begun.update({"uid-1": NOW}), True),
+    "one without containers was touched": (lambda node: node.pods.begun.update({"uid-empty": NOW}), False),
+    "one with an unlisted container was touched": (
+        lambda node: node.pods.begun.update({"uid-making": NOW + 1.0}),
+        False,
+    ),
+    "a pod has gone": (lambda node: node.pods.begun.pop("uid-1"), True),
+    "a container's directory has gone": (lambda node: node.pods.begun_containers.pop(("uid-2", "init")), True),
+}
+
+
+@pytest.mark.parametrize("what", LOOKS)
+def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(what: str) -> None:
+    """And nothing for a change that says nothing of either."""
+    node = Node()
+    for uid in ("uid-1", "uid-2"):
+        node.old_pod(uid)
+    node.runs("uid-2", "init")
+    node.pods.begun["uid-empty"] = NOW - 3600.0
+    node.begins("uid-making")
+    directories = look(node.pods)
+    listed: tuple[Container, ...] = tuple(node.runtime.containers.values())
+    node.clock.step(2.0)
+    happens, holds = LOOKS[what]
+    happens(node)
+    assert directories is not None
+    assert directories.nothing_has_begun_since(listed) == holds
+
+
+# ---- when the patience is used up
+
+
+def slow_sandbox(node: Node, uid: str = "uid-slow") -> None:
+    """A pod has its directory and no sandbox yet, and is older than the hold-off."""
+    node.pods.begun[uid] = node.clock.wall() - 2 * HOLD_OFF
+
+
+@pytest.mark.parametrize("urgent", [False, True])
+def test_with_minutes_left_an_image_waits_for_the_pods_that_were_unfinished(*, urgent: bool) -> None:
+    """A network that takes 3 s to set up costs no image then. If it is urgent, relief comes first, but for a moment."""
+    node = Node()
+    node.use_up_the_patience()
+    node.urgent = urgent
+    slow_sandbox(node)
+    waited = 0.0
+    while waited < 3.0 and (wait := node.wait_seconds()):
+        assert wait == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
+        node.clock.step(wait)
+        waited += wait
+    assert waited == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF if urgent else 3.0)
+    assert node.starts.under_way
+    node.runtime.hold(sandbox("slow", state=PodSandboxState.READY, age_seconds=-waited)._replace(pod_uid="uid-slow"))
+    assert (node.wait_seconds() > 0) != urgent, "it has a sandbox and no container"
+    node.clock.step(0.11)
+    node.begins("uid-slow")
+    assert (node.wait_seconds() > 0) != urgent, "its container is being made"
+    node.clock.step(0.11)
+    made = container("made", sandbox_id="slow", attempt=0, age_seconds=NOW - node.clock.wall())
+    node.runtime.hold(made._replace(pod_uid="uid-slow", name="app"))
+    assert node.wait_seconds() == 0.0
+
+
+def test_no_image_waits_for_pods_that_begin_after_it_was_asked_about() -> None:
+    """However many: a stream of pods delays each image by as long as the pods of its first moment take."""
+    node = Node()
+    node.use_up_the_patience()
+    slow_sandbox(node, "uid-0")
+    for number in range(1, 5):
+        assert node.wait_seconds() > 0
+        node.clock.step(0.11)
+        slow_sandbox(node, f"uid-{number}")
+    node.pods.begun.pop("uid-0")
+    assert node.wait_seconds() == 0.0
+    assert node.wait_seconds("a later image") > 0
+
+
+def test_an_image_waits_half_a_minute_at_most() -> None:
+    """Each part of a slow pod is young when it comes; the image does not wait as long for every one of them."""
+    node = Node()
+    node.use_up_the_patience()
+    slow_sandbox(node)
+    began = node.clock.monotonic()
+    while wait := node.wait_seconds():
+        node.clock.step(wait)
+        slow_sandbox(node)
+    assert node.clock.monotonic() - began == pytest.approx(LONGEST_SECONDS, abs=2 * AGAIN_HOLD_OFFS * HOLD_OFF)
+
+
+def test_the_lists_that_are_read_after_a_wait_are_part_of_it() -> None:
+    """They take 0.3 s: so much less is left for the next wait."""
+    node = Node()
+    node.sandbox_comes_up("new", 0.0)
+    node.clock.step(node.wait_seconds() + 0.3)
+    node.sandbox_comes_up("newer", 0.0)
+    assert node.wait_seconds() == pytest.approx(PATIENCE_HOLD_OFFS * HOLD_OFF - 1.3)
+
+
+def test_what_is_lost_to_lists_that_were_too_old_costs_patience() -> None:
+    """Without a hold-off, two seconds of it."""
+    node = Node()
+    node.sandbox_comes_up("new", 0.0)
+    node.starts.lost(1.75)
+    assert node.wait_seconds() == pytest.approx(0.25)
+    none = Node(hold_off_seconds=0.0)
+    assert not none.starts.patience_used_up
+    none.starts.lost(1.9)
+    assert not none.starts.patience_used_up
+    none.starts.lost(0.1)
+    assert none.starts.patience_used_up

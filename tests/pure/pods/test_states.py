@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.states import Doubt, PodState, PodStates, RootIdentity, Why
+from reclaim.pods.states import Doubt, PodDirectory, PodState, PodStates, RootIdentity, Why
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
 
@@ -77,16 +77,44 @@ def test_a_hostile_uid_never_counts_as_gone(tmp_path: Path, uid: str) -> None:
     assert not KubeletDirectories(str(tmp_path)).pod_states().gone(uid)
 
 
-def test_a_pod_was_started_when_its_directory_changed_last(tmp_path: Path) -> None:
-    """Changes deeper in it do not count: containers come and go there. Without the directory of pods it is unknown."""
-    assert KubeletDirectories(str(tmp_path)).start_times() is None
+def test_the_directories_of_pods_and_of_their_containers_tell_when_they_changed_last(tmp_path: Path) -> None:
+    """What lies deeper does not count, nor what is no directory. Without the directory of pods nothing is known."""
+    directories = KubeletDirectories(str(tmp_path))
+    assert directories.pod_directories() is None
     pods = tmp_path / "pods"
     pods.mkdir()
-    assert KubeletDirectories(str(tmp_path)).start_times() == {}
+    assert directories.pod_directories() == {}
     for uid, when in (("a", 100.0), ("b", 300.0), ("c", 200.0)):
         (pods / uid / "containers").mkdir(parents=True)
         os.utime(pods / uid, (when, when))
-    assert KubeletDirectories(str(tmp_path)).start_times() == {"a": 100.0, "b": 300.0, "c": 200.0}
+    (pods / "b" / "containers").rmdir()
+    os.utime(pods / "b", (300.0, 300.0))
+    for name, when in (("init", 110.0), ("app", 120.0)):
+        (pods / "a" / "containers" / name / "deeper").mkdir(parents=True)
+        os.utime(pods / "a" / "containers" / name, (when, when))
+    (pods / "a" / "containers" / "file").touch()
+    assert directories.pod_directories() == {
+        "a": PodDirectory(100.0, {"init": 110.0, "app": 120.0}),
+        "b": PodDirectory(300.0),
+        "c": PodDirectory(200.0),
+    }
+
+
+@pytest.mark.parametrize("place", ["a", "a/containers", "a/containers/app"])
+def test_no_symlink_is_followed_to_the_directory_of_a_container(tmp_path: Path, place: str) -> None:
+    """One in the place of a pod or a container has no containers; one in the place of all containers makes the look
+    unknown, as nobody can tell what is being made there."""
+    real = tmp_path / "real"
+    (real / "containers" / "app").mkdir(parents=True)
+    link = tmp_path / "pods" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(real if place == "a" else real / "containers")
+    found = KubeletDirectories(str(tmp_path)).pod_directories()
+    if place == "a/containers":
+        assert found is None
+    else:
+        assert found is not None
+        assert not found["a"].containers
 
 
 def test_a_dangling_link_is_a_pod(tmp_path: Path) -> None:
@@ -100,7 +128,7 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
     """Neither below a root that exists nor one that does not."""
     for root in (tmp_path, tmp_path / "none"):
         KubeletDirectories(str(root)).pod_states()
-        KubeletDirectories(str(root)).start_times()
+        KubeletDirectories(str(root)).pod_directories()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class PlainNode:
         self._server = EmbeddedServer(self._runtime, str(directory / "cri.sock"))
         self._server.start()
         self._endpoint = f"unix://{self._server.socket_path}"
-        self._maker = PodMaker(self._endpoint)
+        self._maker = PodMaker(self._endpoint, str(directory / "kubelet"))
         self._make_pods()
 
     def _make_pods(self) -> None:
@@ -53,7 +54,7 @@ class PlainNode:
                 self._runtime.exit_container(container, 0)
                 self._runtime.age(container, 3600.0)
                 self._runtime.kill_sandbox(sandbox)
-                pod.rmdir()
+                shutil.rmtree(pod)
 
     def close(self) -> None:
         """Ends the runtime."""
