@@ -66,13 +66,14 @@ BRAKES: dict[Callable[[Node], None], str] = {
 @pytest.mark.parametrize("brake", BRAKES, ids=lambda brake: brake.__name__)
 @pytest.mark.parametrize("method", ["RemoveImage", "ImageStatus"])
 def test_a_pass_that_runs_sends_nothing_more(small: SmallNode, brake: Callable[[Node], None], method: str) -> None:
-    """The removal that was sent ends; everything after it is kept, and the record says why."""
+    """The removal that was sent ends; everything after it is kept without another question, and the record says why."""
     images = small.add_images(4)
     node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     interrupted(small, method, images[0 if method == "RemoveImage" else 1], lambda: brake(node))
     record = relieve(node)
     assert small.removed() == images[:1]
     assert {reason_of(record, image) for image in images[1:]} == {BRAKES[brake]}
+    assert small.failpoints.calls["ImageStatus"] == (2 if method == "RemoveImage" else 3)
     assert str(record.result) == "not_enough"
 
 
