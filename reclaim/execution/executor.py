@@ -293,12 +293,15 @@ class _Execution:
         verdict, executor = work.pending[0], self._executor
 
         def remove(brake: Brake) -> Outcome:
-            def last_brake() -> Reason | None:
-                return Reason.LAYOUT_CHANGED if executor.moved() else brake()
-
             try:
                 outcome = remove_one(
-                    verdict, work.stage, self._clock, executor.stopping, dry_run=executor.dry_run, brake=last_brake
+                    verdict,
+                    work.stage,
+                    self._clock,
+                    executor.stopping,
+                    dry_run=executor.dry_run,
+                    moved=executor.moved,
+                    brake=brake,
                 )
                 if outcome.result is Result.REMOVED:
                     for path in executor.btrfs:

@@ -112,12 +112,14 @@ def remove_one(
     *,
     dry_run: bool,
     brake: Brake,
+    moved: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Removes one object: check, last look, one call, and the question whether it is gone. A dry run leaves out the
     call.
 
-    `brake`: asked right before the call. An answer that is an error fails this object alone; only a silent runtime
-    leaves it UNANSWERED. Never raises because of what the runtime or the filesystem does.
+    `moved`: whether a filesystem is no longer where it was. `brake`: asked right before the call. An answer that is an
+    error fails this object alone; only a silent runtime leaves it UNANSWERED. Never raises because of what the runtime
+    or the filesystem does.
     """
     started = clock.monotonic()
 
@@ -125,7 +127,7 @@ def remove_one(
         return Outcome(verdict, result, error, clock.monotonic() - started)
 
     try:
-        refused = _refusal(verdict, stage, clock, stopping)
+        refused = _refusal(verdict, stage, clock, stopping, moved)
     except AnsweredWithError as error:
         return outcome(Result.FAILED, str(error))
     except RuntimeUnavailable as error:
@@ -152,7 +154,9 @@ def remove_one(
     return outcome(Result.REMOVED if was_there else Result.ALREADY_GONE, failure)
 
 
-def _refusal(verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.Event) -> Refused | None:
+def _refusal(
+    verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.Event, moved: Callable[[], bool]
+) -> Refused | None:
     """None if the object may be removed now. Raises RuntimeUnavailable."""
     attempts = 0
     while attempts < CHECK_ATTEMPTS:
@@ -163,6 +167,8 @@ def _refusal(verdict: Verdict, stage: Stage, clock: Clock, stopping: threading.E
                 if stopping.wait(seconds):
                     return Refused(Reason.STOPPING)
             case Ready() as ready:
+                if moved():  # this may take a while, so it comes before the look at how fresh the check is
+                    return Refused(Reason.LAYOUT_CHANGED)
                 if ready.holds() and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:
                     return None
                 attempts += 1

@@ -88,6 +88,19 @@ def test_a_check_that_is_too_old_is_repeated() -> None:
     )
 
 
+def test_a_check_grows_old_while_the_filesystems_are_looked_at() -> None:
+    """One that hangs takes 2 s the first time: the object is checked once more."""
+    site, looks = Site(1, wanted_mib=10), [1.5]
+
+    def moved() -> bool:
+        site.clock.step(looks.pop() if looks else 0.0)
+        return False
+
+    site.executor.moved = moved
+    assert results(site.execute()) == {"a": Result.REMOVED}
+    assert site.store.checked == ["a", "a"]
+
+
 def test_an_object_that_has_to_wait_is_checked_again_and_removed_then() -> None:
     """However often it has to wait: a wait is not a check that was too old."""
     site = Site(1, wanted_mib=10)
