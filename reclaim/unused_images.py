@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from reclaim.execution.executor import URGENT_SECONDS
-from reclaim.execution.removals import GONE, Ready, Refused, Stage, Wait
+from reclaim.execution.removals import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage, Wait
 from reclaim.function import ReclaimContext
 from reclaim.images.plan import NewestOfRepositories, entries_by_id, part_of, plan_image_gc, repositories_of
 from reclaim.images.references import ImagesInUse, images_in_use, removal_references
@@ -141,7 +141,9 @@ class UnusedImages(Stage):
         unchanged = (
             known is not None
             and directories is not None
-            and directories.nothing_has_begun_since(known.listing.containers)
+            and directories.nothing_has_begun_since(
+                known.listing.containers, max(known.begun_at, asked_at - STATUS_FRESH_SECONDS)
+            )
         )
         alone = known is None or (self._waits and (not unchanged or self._starts.under_way))
         oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS

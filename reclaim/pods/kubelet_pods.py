@@ -98,6 +98,9 @@ class KubeletPods:
         self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
         self._listed = frozenset[str]()  # in the list that was read last
         self._watched: Watched | None = None
+        self._looking = threading.Lock()  # guards the next two
+        self._looked: Mapping[str, PodDirectory] | None = None
+        self._looked_at = float("-inf")
         self._lock = threading.Lock()
         self._trusted: RootIdentity | None = None  # the directories trusted last, kept while there is a doubt
         self._doubt: Doubt | None = not_compared(self.directories.path)
@@ -164,9 +167,15 @@ class KubeletPods:
             self._doubt = self._doubt or self._other(states.identity)
             return self._doubt is None and uid not in self._listed and states.gone(uid)
 
-    def pod_directories(self) -> Mapping[str, PodDirectory] | None:
-        """As they are now; None if they cannot be read."""
-        return self.directories.pod_directories()
+    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
+        """As they are now, or were at `since` (monotonic) or later; None if they cannot be read. One look serves all
+        who ask while another is under way: sixteen removals are sent at a time."""
+        asked_at = self.clock.monotonic() if since is None else since
+        with self._looking:
+            if self._looked_at <= asked_at:
+                looked_at = self.clock.monotonic()
+                self._looked, self._looked_at = self.directories.pod_directories(), looked_at
+            return self._looked
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are trusted. Everything is read

@@ -60,13 +60,14 @@ class Directories:
     found: Mapping[str, PodDirectory]
     pods: PodStateProvider = field(repr=False, compare=False)
 
-    def nothing_has_begun_since(self, containers: Sequence[Container]) -> bool:
+    def nothing_has_begun_since(self, containers: Sequence[Container], by: float | None = None) -> bool:
         """The last look: reads the directories once more. False if a pod or a container has begun, or if they cannot be
-        read. `containers`: as listed right after that moment. Asks no runtime.
+        read. `containers`: as listed right after that moment. `by`: until when (monotonic seconds); None: now. Asks no
+        runtime.
 
         What has only gone says nothing, nor does a pod's directory that was touched if all its containers are listed.
         """
-        now = self.pods.pod_directories()
+        now = self.pods.pod_directories(by)
         if now is None:
             return False
         changed = {uid: directory for uid, directory in now.items() if directory != self.found.get(uid)}

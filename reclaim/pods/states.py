@@ -204,8 +204,9 @@ class PodStateProvider(Protocol):
     def shown_terminated(self, uid: str) -> bool:
         """Whether observations still show that this pod has terminated; checked right before a removal."""
 
-    def pod_directories(self) -> Mapping[str, PodDirectory] | None:
-        """The directories of all pods by UID; None if they are unknown."""
+    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
+        """The directories of all pods by UID; None if they are unknown. As they are now, or at `since` (monotonic) or
+        later."""
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of pods that have not terminated name, by UID, according to the kubelet's list; pods it does

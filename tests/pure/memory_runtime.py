@@ -168,7 +168,7 @@ class MemoryPods:
         """Whether what was seen shows that this one has terminated."""
         return self.pod_states().shown_terminated(uid)
 
-    def pod_directories(self) -> Mapping[str, PodDirectory]:
+    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory]:
         """Those of pods and of containers of which it is known when they began."""
         return {
             uid: PodDirectory(at, {name: then for (pod, name), then in self.begun_containers.items() if pod == uid})
