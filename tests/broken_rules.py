@@ -321,6 +321,7 @@ BREAKS = (
         "            if _moved(self._observations, observations):\n",
         "            if False:\n",
     ),
+    Break("a mount right before the call is not seen", REMOVALS, "if moved():", "if False:"),
     Break(
         "a pause comes with the next pass",
         NODE,

@@ -125,3 +125,4 @@ def test_a_mount_that_appears_costs_no_image(small: SmallNode, method: str, exte
         unmount(over)
     assert small.removed() == images[:1]
     assert {reason_of(record, image) for image in images[1:]} == {"layout_changed"}
+    assert small.failpoints.calls["ImageStatus"] == (2 if method == "RemoveImage" else 3)
