@@ -77,3 +77,13 @@ def containerd_on_ext4(make_node: NodeFactory) -> RealNode:
 def crowded_node(make_node: NodeFactory) -> CrowdedNode:
     """The crowded node on an ext4 of 256 MiB, about half of it in use."""
     return build_crowded_node(make_node(GIB // 4))
+
+
+@pytest.fixture(params=["containerd", "crio"])
+def node(request: pytest.FixtureRequest, make_node: NodeFactory, tmp_path: Path) -> Iterator[RealNode]:
+    """A node on an ext4 of 1 GiB, with containerd, and with a CRI-O if there is one."""
+    if request.param == "containerd":
+        yield make_node(GIB)
+        return
+    with running_node(tmp_path / "node", GIB, crio=crio_program()) as running:
+        yield running

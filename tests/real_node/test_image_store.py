@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.nodes.real_node import GIB, RealNode, running_node
-from tests.real_node.conftest import NodeFactory
-from tests.real_node.crio import crio_program
+from tests.nodes.real_node import GIB, RealNode
 from tests.real_node.oci import Image, random_layer
 from tests.real_node.test_relief import MIB, configure
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
@@ -19,17 +16,6 @@ from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd
 STORE = "imagestore.available"
 SIZE = 16 * MIB
 SHARED = random_layer(99, 8 * MIB)
-CRIO = pytest.mark.skipif(crio_program() is None, reason="CRIO= names no CRI-O")
-
-
-@pytest.fixture(params=["containerd", pytest.param("crio", marks=CRIO)])
-def node(request: pytest.FixtureRequest, make_node: NodeFactory, tmp_path: Path) -> Iterator[RealNode]:
-    """A node on an ext4 of 1 GiB."""
-    if request.param == "containerd":
-        yield make_node(GIB)
-        return
-    with running_node(tmp_path / "node", GIB, crio=crio_program()) as running:
-        yield running
 
 
 def filled(node: RealNode, count: int = 6) -> list[str]:

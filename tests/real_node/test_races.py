@@ -27,9 +27,7 @@ import pytest
 
 from eviction.drill.runtime.faults import Delay
 from tests.faults.proxy import Proxy
-from tests.nodes.real_node import GIB, RealNode, running_node
-from tests.real_node.conftest import NodeFactory
-from tests.real_node.crio import crio_program
+from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import (
     BASE,
@@ -58,7 +56,6 @@ OLD_PODS = 2
 INIT = "reclaimd.test/init:1"
 BEGIN_EVERY_SECONDS = 0.125
 LIST_SECONDS = 0.3
-CRIO = pytest.mark.skipif(crio_program() is None, reason="CRIO= names no CRI-O")
 
 
 class Races:
@@ -240,16 +237,6 @@ def next_containers(node: RealNode, directory: Path, rounds: int, seed: int) -> 
     assert made.counts["removed"] > rounds, "images were reclaimed meanwhile"
     assert made.counts["made"] > rounds // 2
     return made
-
-
-@pytest.fixture(params=["containerd", pytest.param("crio", marks=CRIO)])
-def node(request: pytest.FixtureRequest, make_node: NodeFactory, tmp_path: Path) -> Iterator[RealNode]:
-    """A node on an ext4 of 1 GiB."""
-    if request.param == "containerd":
-        yield make_node(GIB)
-        return
-    with running_node(tmp_path / "node", GIB, crio=crio_program()) as running:
-        yield running
 
 
 @pytest.mark.regression

@@ -195,17 +195,22 @@ def test_a_plan_of_everything_shows_what_waits_too(small_node: SmallNode) -> Non
     assert [outcome.verdict.id for outcome in relieve(node, everything).removals] == ["0"]
 
 
-def test_a_function_rests_after_a_call(small_node: SmallNode) -> None:
-    """The second pass skips it, and says so."""
-    files = Files(small_node.disk / "entries")
-    files.write(2)
-    node = small_node.node(
+def resting_node(small_node: SmallNode, files: Files) -> Node:
+    """A node whose one function rests for ten minutes after a call."""
+    return small_node.node(
         Signal.NODEFS_AVAILABLE,
         40 * MIB,
         functions=functions(files.function("nodefs", cooldown_seconds=600.0)),
         reclaimFunctions=[entry(frees="nodefs")],
         reclaimTable={"nodefs.available": [PRUNE]},
     )
+
+
+def test_a_function_rests_after_a_call(small_node: SmallNode) -> None:
+    """The second pass skips it, and says so."""
+    files = Files(small_node.disk / "entries")
+    files.write(2)
+    node = resting_node(small_node, files)
     assert len(relieve(node).removals) == 2
     again = relieve(node)
     assert (len(files.calls), again.removals) == (1, ())
@@ -216,13 +221,7 @@ def test_a_function_that_removed_nothing_does_not_rest(small_node: SmallNode) ->
     """Nothing was there when it was called. Something is a moment later, and goes."""
     files = Files(small_node.disk / "entries")
     files.write(0)
-    node = small_node.node(
-        Signal.NODEFS_AVAILABLE,
-        40 * MIB,
-        functions=functions(files.function("nodefs", cooldown_seconds=600.0)),
-        reclaimFunctions=[entry(frees="nodefs")],
-        reclaimTable={"nodefs.available": [PRUNE]},
-    )
+    node = resting_node(small_node, files)
     assert relieve(node).removals == ()
     files.write(2)
     assert len(relieve(node).removals) == 2
