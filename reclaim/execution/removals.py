@@ -44,7 +44,7 @@ from reclaim.types import (
 from signals.clock import Clock
 
 STATUS_FRESH_SECONDS = 0.05  # how old an object's status may be when its removal is sent
-CHECK_ATTEMPTS = 5
+CHECK_ATTEMPTS = 20  # where a processor is shared by many, a check takes longer than it may be old every other time
 
 Brake = Callable[[], Reason | None]
 """Why nothing may be sent now; None if it may."""
