@@ -482,9 +482,9 @@ class Usage:
 class DiskState:
     """The disk between two removals.
 
-    `usage`: None if it is not measured. `stop`: why nothing more is removed: RELIEVED, or UNREADABLE if a reading is
-    missing, so that it is unknown whether the disk is relieved; None: removals go on. `seconds_left`: the urgency:
-    seconds until, at the current fill rate, the disk reaches the level it must not reach.
+    `usage`: None if it is not measured. `stop`: why nothing more is removed: RELIEVED, LAYOUT_CHANGED, or UNREADABLE if
+    a reading is missing, so that it is unknown whether the disk is relieved; None: removals go on. `seconds_left`: the
+    urgency: seconds until, at the current fill rate, the disk reaches the level it must not reach.
     """
 
     usage: Usage | None = None
@@ -508,8 +508,8 @@ class ReclaimResult:
     """What one reclaim function did.
 
     `error`: set if it could not do its work; then nothing was removed, or only what `outcomes` lists. `relieved`: the
-    disk is relieved, or can no longer be read, so nothing else may be removed. `skipped`: why the function was not
-    called; empty if it was.
+    disk is relieved or can no longer be read, or the pass is braked, so nothing else may be removed. `skipped`: why the
+    function was not called; empty if it was.
     """
 
     operation: str

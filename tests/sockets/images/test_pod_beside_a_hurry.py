@@ -78,6 +78,17 @@ def beside_a_pod(small: SmallNode, node: Node, moment: float, old: Pod | None) -
         return going.result(), made
 
 
+def never_relieved_node(small: SmallNode, dialect: Dialect) -> Node:
+    """The product, asking the dialect, below a mark that all images together do not reach; pods are waited for."""
+    return small.node(
+        Signal.NODEFS_AVAILABLE,
+        above=90 * MIB,
+        containerRuntimeEndpoint=dialect.endpoint,
+        parallelRemovals=2,
+        holdOffForNewPods="1s",
+    )
+
+
 def harmed(directory: Path, late: float, moment: float, *, old: bool) -> tuple[list[str], int]:
     """What one pass has removed under a container's feet, and how many containers the pod beside it began."""
     directory.mkdir()
@@ -89,13 +100,7 @@ def harmed(directory: Path, late: float, moment: float, *, old: bool) -> tuple[l
         pod = old_pod(small, "old")
         small.add_images(IDLE_IMAGES, MIB // 4)
         with Dialect(small.server.target, str(directory / "late.sock"), answers) as dialect:
-            node = small.node(
-                Signal.NODEFS_AVAILABLE,
-                above=90 * MIB,
-                containerRuntimeEndpoint=dialect.endpoint,
-                parallelRemovals=2,
-                holdOffForNewPods="1s",
-            )
+            node = never_relieved_node(small, dialect)
             node.detect_images()
             _, made = beside_a_pod(small, node, moment, pod if old else None)
         assert isinstance(small.runtime, JudgingRuntime)
@@ -161,13 +166,7 @@ def test_images_go_where_eight_pods_a_second_begin(tmp_path: Path, rate: int) ->
         old_pod(small, "old")
         images = small.add_images(6, MIB // 4)
         with Dialect(small.server.target, str(tmp_path / "late.sock"), answers) as dialect:
-            node = small.node(
-                Signal.NODEFS_AVAILABLE,
-                above=90 * MIB,
-                containerRuntimeEndpoint=dialect.endpoint,
-                parallelRemovals=2,
-                holdOffForNewPods="1s",
-            )
+            node = never_relieved_node(small, dialect)
             with pods_keep_beginning(small, 0.125):
                 record = passed(node, rate)
         assert set(small.removed("image")) == set(images)
