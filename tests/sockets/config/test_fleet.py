@@ -24,7 +24,8 @@ PLAN = ROOT / "config" / "examples" / "fleet" / "plan.sh"
 NODES, SIDE_BY_SIDE = 100, 4
 HEAD = ["NODE", "UNDER PRESSURE", "AVAILABLE", "CONTAINERS", "IMAGES", "FREES", "LARGEST IMAGE"]
 
-# It counts how many of it run at a time. The first wait for each other: so it is seen that they are asked side by side.
+# It counts how many of it run at a time. The first wait for each other, and who sees that all are there notes it: so it
+# is seen that they are asked side by side.
 KUBECTL = f"""#!/bin/sh
 cd "$FLEET" || exit 9
 case "$1" in
@@ -33,7 +34,7 @@ case "$1" in
     pod=${{4#pod/}}
     : >"running/$pod"
     ls running | wc -l >>together
-    until [ -e met ] || [ "$(ls running | wc -l)" = {SIDE_BY_SIDE} ]; do sleep 0.01; done
+    until [ -e met ] || [ "$(ls running | wc -l | tee -a together)" = {SIDE_BY_SIDE} ]; do sleep 0.01; done
     : >met
     shift 5
     echo "$*" >>asked
