@@ -103,15 +103,16 @@ class Fill:
         self._failed = ""
         self._freed = False
         self._written: int | None = None
-        # A new session, so that Ctrl-C on the terminal reaches only the drill, which then frees everything in order. No
-        # buffer, so that `select` sees every line not yet read.
+        # A process group of its own, so that Ctrl-C on the terminal reaches only the drill, which then frees everything
+        # in order. No session: a kernel that groups tasks by session (sched_autogroup) may let a lone one starve for
+        # seconds beside busy ones. No buffer, so that `select` sees every line not yet read.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", program, json.dumps(order._asdict())],
             bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,
+            process_group=0,
         )
         self._line()
 
