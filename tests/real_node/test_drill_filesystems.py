@@ -38,6 +38,8 @@ CLOSED: dict[str, Any] = {
     "expect": {"relievedWithin": "30s", "goes": ["image registry.example/old-01:1"]},
 }
 
+MOST_RUNS = 5  # now and then XFS allocates less ahead: where something else on the machine made it write back early
+
 
 def drilled(directory: Path, *arguments: str) -> dict[str, Any]:
     """The report of one drill."""
@@ -60,7 +62,9 @@ def test_what_xfs_allocates_ahead_counts_as_used(tmp_path: Path) -> None:
     """It takes as much again as the file has, until that is closed: below the mark, so images go, and relief holds."""
     scenario = tmp_path / "closed-file.yaml"
     scenario.write_text(json.dumps(CLOSED))
-    found = drilled(tmp_path / "report", str(scenario))
+    runs = (drilled(tmp_path / "report", str(scenario)) for _ in range(MOST_RUNS))
+    found = next((run for run in runs if run["crossed_seconds"] is not None), None)
+    assert found is not None, f"the mark was not crossed in {MOST_RUNS} runs"
     assert found["held"], found["checks"]
 
 
