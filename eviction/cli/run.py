@@ -20,7 +20,6 @@ from eviction.configuration.file import FunctionKind
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
-from eviction.control.reload import reload_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
 from eviction.daemon.kept_files import BallastKeeper, ImageRecordsSaver
 from eviction.daemon.manager import Manager
@@ -275,7 +274,7 @@ def start_control(
         "brief": lambda _: iter([to_json(status())]),
         "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
-        "reload": lambda _: reload_for_client(partial(loaded.reload, manager)),
+        "reload": lambda _: iter([{"problem": loaded.reload(manager)}]),
         "pause": lambda request: pause_for_client(
             request, node.pause, pause_file, log, lambda: len(node.removals.sent_at)
         ),

@@ -18,7 +18,6 @@ import pytest
 
 from eviction.cli.options import add_configuration
 from eviction.cli.run import LoadedConfiguration, add_arguments
-from eviction.control.reload import reload_for_client
 from eviction.control.socket import ControlServer
 from eviction.daemon.manager import Manager
 from eviction.reporting.log import Log
@@ -93,7 +92,7 @@ def daemon_that_answers(directory: Path, problem: str) -> Iterator[tuple[str, li
         asked.append("reload")
         return problem
 
-    server = ControlServer(path, {"reload": lambda _: reload_for_client(reload)})
+    server = ControlServer(path, {"reload": lambda _: iter([{"problem": reload()}])})
     server.start()
     file = directory / "reclaimd.yaml"
     file.write_text(f"controlSocket: {path}\nnoSuchField: 1\n")
