@@ -331,8 +331,8 @@ BREAKS = (
     Break(
         "what is loaded is not waited for",
         NODE,
-        "or self.next_configuration is not None or not of_the_pass:",
-        "or not of_the_pass:",
+        "if self.next_configuration is not None or config is not self.responder.state.config:",
+        "if config is not self.responder.state.config:",
     ),
     Break(
         "the last resort comes after errors",

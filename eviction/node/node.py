@@ -225,11 +225,11 @@ class Node(NodeView):
 
     def context(self, scope: PassScope) -> ReclaimContext:
         """What the stages of one pass may use, with an executor of its own."""
-        configuration, ignored = self.configuration, self.pause.count if scope.while_paused else None
+        configuration, config = self.configuration, scope.config or self.responder.state.config
+        ignored = self.pause.count if scope.while_paused else None
 
         def brake() -> Reason | None:
-            of_the_pass = scope.config is None or scope.config is self.responder.state.config
-            if self.configuration is not configuration or self.next_configuration is not None or not of_the_pass:
+            if self.next_configuration is not None or config is not self.responder.state.config:  # each load makes one
                 return Reason.RECONFIGURED
             return None if self.pause.why() is None or self.pause.count == ignored else Reason.PAUSED
 

@@ -79,7 +79,7 @@ class Entry:
 class PassScope:
     """What the stages of one pass are bound by. What is called is asked again at each step.
 
-    `config`: the thresholds it was made with; None: it has none. `pressure`: what it acts on. `gives_way`: whether
+    `config`: the thresholds it was made with; None: those of now. `pressure`: what it acts on. `gives_way`: whether
     another row of the same filesystem is waiting for it. `most`: how many objects of each function may be removed now;
     None: as many as it takes. `moved`: whether a filesystem is no longer where it was. `btrfs`: a path on each btrfs.
     `parallel`: removals side by side; None: as configured. `while_paused`: a pause that was begun before does not stop
