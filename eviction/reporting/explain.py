@@ -135,21 +135,26 @@ def unreachable_sentences(thresholds: Iterable[Threshold], observations: SignalO
     reclaim, which are then left out."""
     for threshold in thresholds:
         observation = observations.signals.get(threshold.signal)
-        if observation is None or observation.stale:
+        if observation is None or observation.stale or observation.capacity == 0:
             continue
-        signal, capacity, sums = threshold.signal, observation.capacity, ("", "margin", "minimum reclaim")
-        mark: Fraction | int = 0
-        for what, more in zip(sums, (threshold.value, threshold.margin, threshold.min_reclaim), strict=True):
+        capacity, mark = observation.capacity, threshold.value.amount(observation.capacity)
+        if mark >= capacity:
+            yield _too_small(threshold, "", mark, capacity, "it is never cleared")
+            continue
+        for what, more in (("margin", threshold.margin), ("minimum reclaim", threshold.min_reclaim)):
             wanted = mark if more is None else mark + more.amount(capacity)
-            mark = wanted if wanted < capacity or not what else mark
-            if more is not None and wanted >= capacity > 0:
-                yield (
-                    f"{signal}: the mark of {threshold.text()}{f' with its {what}' * bool(what)} is "
-                    f"{amount(signal, math.ceil(wanted))}, not below the {amount(signal, capacity)} that the "
-                    f"filesystem has, so {f'the {what} is left out' if what else 'it is never cleared'}"
-                )
-                if not what:
-                    break
+            if wanted < capacity:
+                mark = wanted
+            else:
+                yield _too_small(threshold, f" with its {what}", wanted, capacity, f"the {what} is left out")
+
+
+def _too_small(threshold: Threshold, what: str, wanted: Fraction | int, capacity: int, follows: str) -> str:
+    signal = threshold.signal
+    return (
+        f"{signal}: the mark of {threshold.text()}{what} is {amount(signal, math.ceil(wanted))}, not below the "
+        f"{amount(signal, capacity)} that the filesystem has, so {follows}"
+    )
 
 
 def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
