@@ -55,9 +55,13 @@ def outcome_text(report: Report) -> str:
 
 
 def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
-    """Objects (kind, name and reason): for each kind their number, and one with the most frequent reason."""
+    """Objects (kind, name and reason): for each kind their number, and one with the most frequent reason.
+
+    The kinds stand in one order, whichever of them was first: functions run side by side where it hurries.
+    """
     rows = []
-    for kind in dict.fromkeys(kind for kind, *_ in objects):
+    kinds = {kind for kind, *_ in objects}
+    for kind in sorted(kinds, key=[*PLURALS, *sorted(kinds)].index):
         mine = [(reason, name) for each, name, reason in objects if each == kind]
         ((most, _),) = Counter(reason for reason, _ in mine).most_common(1)
         example = next(name for reason, name in mine if reason == most)

@@ -273,21 +273,22 @@ def story(run: Report) -> list[tuple[str, str]]:
 
 def test_the_story_of_a_run() -> None:
     """The mark and its row, what went and what stayed (a line for each kind, with an example), the times, the
-    verdict."""
+    verdict. The kinds stand in one order, whichever went first."""
     images = [("b:1", Reason.IN_USE), ("c:1", Reason.RELIEVED), ("d:1", Reason.RELIEVED), ("e:1", Reason.IN_USE)]
     kept = tuple(Outcome(Verdict(Kind.IMAGE, f"id {name}", name, Action.KEEP, why)) for name, why in images)
     web = Outcome(Verdict(Kind.CONTAINER, "id web", "default/web/app#0", Action.KEEP, Reason.RUNNING))
     made = one_pass("a:1", after=20 * MIB)
-    functions = (replace(made.record.functions[0], kept=(web, *kept)),)
-    gone = MeasuredRemoval(1.1, "image", "a:1", "id a:1")
+    functions = (replace(made.record.functions[0], kept=(*kept, web)),)
+    gone = MeasuredRemoval(1.1, "image", "a:1", "id a:1"), MeasuredRemoval(1.2, "container", "job", "id job")
     run = report(
-        removals=(gone,),
+        removals=gone,
         passes=(replace(made, record=replace(made.record, functions=functions, row=("DeleteUnusedImages",))),),
     )
     times = "first removal 100ms, first byte never, relief 200ms; lowest point 9.0MiB"
     assert story(run) == [
         ("crossed", "the mark of nodefs.available, 10Mi = 10.0MiB, after 1s"),
         ("row", "DeleteUnusedImages"),
+        ("removed", "containers: 1, such as job"),
         ("removed", "images: 1, such as a:1 (no container uses it)"),
         ("kept", "containers: 1, such as default/web/app#0 (is running)"),
         ("kept", "images: 2, such as b:1 (a pod uses it)"),
