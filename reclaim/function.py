@@ -1,14 +1,29 @@
-"""What a reclaim function is, and what its stages may use of their node."""
+"""The one shape of a reclaim function: it offers candidates in order, checks one, removes one.
+
+A container runtime protects nothing: it removes an image that is in use, kills a running container, and accepts a
+prefix of an id. So every object is checked once more right before its removal, and only full ids that a list has named
+are sent.
+
+* `plan` reads, and offers candidates in order.
+* `check` says that one may be removed *now*, and on what evidence. The last look is part of it: it reads the
+  directories of pods once more, because what has begun since the evidence was read makes it worth nothing
+  (`evidence.starts`).
+* `remove` is the one call. It is sent only if the gate lets it pass (`eviction.engine.gate`).
+* `present` asks whether the object still exists: a call that failed may have removed it, and one that succeeded may not
+  have.
+
+All four run on workers, may take as long as they need, and decide nothing about the pass: which object is next, when
+it ends and what is waited for is decided in `eviction.engine.relief`, the same way for all functions.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from reclaim.containers import ContainerGCPolicy
-from reclaim.execution.executor import Executor
-from reclaim.execution.removals import Stage
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import FRESH_SECONDS, Inventory
@@ -16,9 +31,63 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.starts import PartAges
 from reclaim.pods.states import PodStateProvider
 from reclaim.services import ImageService, RuntimeService
-from reclaim.types import Verdict
+from reclaim.types import NEVER, Plan, Result, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
+
+STATUS_FRESH_SECONDS = 0.05  # how old an object's status may be when its removal is sent
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The object may be removed, as of `checked_at` (monotonic seconds). `holds`: the last look: whether that still
+    counts now; False if it is unknown. Always True for an object that no pod can start to use."""
+
+    checked_at: float
+    holds: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not now: check again after `seconds`."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The object is kept, already gone, or could not be checked (`result`; `error` then says why)."""
+
+    reason: str | None = None
+    result: Result | None = None
+    error: str = ""
+
+
+GONE: Final = Refused(result=Result.ALREADY_GONE)
+
+
+class Stage(Protocol):
+    """One step of a reclaim function. Created for one pass. Objects of one stage may be checked side by side."""
+
+    fresh_seconds: float = STATUS_FRESH_SECONDS
+    """How old a `Ready` may be when the removal is sent."""
+    frees_late: bool = False
+    """Whether space may arrive some time after the removal was answered, even if no size was promised."""
+    patience_seconds: float | None = None
+    """How long to wait for one of its removals before the pass goes on without it; None: as configured."""
+
+    def plan(self) -> Plan | None:
+        """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if it cannot read what
+        it needs."""
+
+    def check(self, verdict: Verdict) -> Ready | Refused | Wait:
+        """Checks the object once more. Raises RuntimeUnavailable. The sum of all waits it asks for is bounded."""
+
+    def remove(self, verdict: Verdict) -> bool:
+        """The one call, after `check` returned Ready. False if the object no longer existed. Raises ReclaimError."""
+
+    def present(self, verdict: Verdict) -> bool:
+        """Whether the object still exists. Raises RuntimeUnavailable if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +100,16 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What a program learns about the pass that starts it, as far as it is known.
-
-    `signal`, `pass_id`: the caller's words. `filesystem`: the mount point that is short of space. `available`, `mark`:
-    in the signal's unit, bytes or inodes; None: not known. `missing_bytes`, `missing_inodes`: how much must be freed,
-    including what is written in the meantime; 0 if there is no shortage.
-    """
+    """What a program learns about the pass that starts it, as far as it is known."""
 
     signal: str = ""
     filesystem: str = ""
+    """The mount point that is short of space."""
     available: int | None = None
+    """In the signal's unit, bytes or inodes; None: not known."""
     mark: int | None = None
     missing_bytes: int = 0
+    """How much must be freed, including what is written in the meantime; 0 if there is no shortage."""
     missing_inodes: int = 0
     pass_id: str = ""
 
@@ -51,12 +118,23 @@ NO_PRESSURE: Final = Pressure()
 
 
 @dataclass(frozen=True, slots=True)
-class ReclaimContext:
-    """What the stages of a reclaim function may use of their node during one pass.
+class PassFacts:
+    """What stages may know of their pass and of the disk, as the owner of the state has last published it."""
 
-    `part_ages`: remembers, across passes, since when parts of pods have existed. `executor`: the pass's own.
-    `pressure`: measured when it is called.
-    """
+    dry_run: bool = False
+    began_at: float = float("-inf")
+    removal_ended_at: float = float("-inf")
+    """When a removal on the node last ended (monotonic seconds): an older list may name objects that are gone."""
+    seconds_left: float = NEVER
+    """The urgency: seconds until, at the current fill rate, the disk reaches the level it must not reach."""
+    planned: tuple[Verdict, ...] = ()
+    """What a dry run would have removed in the stages before. It counts as gone."""
+    pressure: Pressure = NO_PRESSURE
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimContext:
+    """What the stages of a reclaim function may use of their node during one pass."""
 
     runtime: RuntimeService
     images: ImageService
@@ -64,41 +142,41 @@ class ReclaimContext:
     inventory: Inventory
     records: ImageRecords
     part_ages: PartAges
+    """Remembers, across passes, since when parts of pods have existed."""
     clock: Clock
     policies: Policies
     log_paths: LogPaths
-    executor: Executor
-    pressure: Callable[[], Pressure] = lambda: NO_PRESSURE
-
-    @property
-    def planned(self) -> tuple[Verdict, ...]:
-        """What this pass, if it is a dry run, would have removed so far. It counts as gone."""
-        return self.executor.planned
+    stopping: threading.Event
+    """Set when nothing new may start."""
+    facts: Callable[[], PassFacts] = PassFacts
 
     def not_older_than(self) -> float:
         """The oldest lists a plan may use: at most a second old, read during this pass, and after the last removal on
         the node."""
-        executor = self.executor
-        return max(executor.began_at, executor.removals.ended_at, self.clock.monotonic() - FRESH_SECONDS)
+        facts = self.facts()
+        return max(facts.began_at, facts.removal_ended_at, self.clock.monotonic() - FRESH_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimFunction:
-    """One entry of the table.
-
-    `frees`: the filesystem on which it frees space; a dry run counts promised sizes there. `kinds`: of the objects it
-    removes, for metrics. `stages`: creates the stages of one call. `cooldown_seconds`: the pause after each call.
-    `side_by_side`: whether, when it is urgent, objects of its first stage may be removed alongside those of other such
-    functions, regardless of their order in the row. `examine`: raises ReclaimError, with one sentence, if the function
-    could do nothing on this node as it is, and RuntimeUnavailable if the runtime does not say; None: nothing can be
-    wrong. `last_resort`: creates stages that come only if the whole row was not enough.
-    """
+    """One entry of the table."""
 
     name: str
     frees: FilesystemRole
+    """The filesystem on which it frees space; a dry run counts promised sizes there."""
     kinds: tuple[str, ...]
+    """Of the objects it removes, for metrics."""
     stages: Callable[[ReclaimContext], tuple[Stage, ...]]
+    """Creates the stages of one call."""
     cooldown_seconds: float = 0.0
+    """The pause after each call."""
     side_by_side: bool = False
+    """Whether, when it is urgent, objects of its first stage may be removed alongside those of other such functions,
+    regardless of their order in the row."""
     examine: Callable[[RuntimeService, LogPaths], object] | None = None
+    """Raises ReclaimError, with one sentence, if the function could do nothing on this node as it is, and
+    RuntimeUnavailable if the runtime does not say; None: nothing can be wrong."""
     last_resort: Callable[[ReclaimContext], tuple[Stage, ...]] = lambda _: ()
+    """Creates stages that come only if the whole row was not enough."""
+    stops_on_failure: bool = False
+    """Whether a failed removal ends the function after the stage in which it failed, as in a periodic pass."""

@@ -1,4 +1,4 @@
-"""One observation of the node: every filesystem is read once, and the readings become the kubelet's signals.
+"""One observation of the node: what was published of each filesystem becomes the kubelet's signals.
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
 
@@ -8,148 +8,176 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
   signals of one filesystem differ, so its latest reading counts for all of them. (The kubelet's numbers come from two
   providers.) Different sizes on one device stay different: a filesystem that the configuration adds is read at its
   path, where under a project quota `statvfs` answers for the directory.
-* `imagestore.available` is the limit of the image store less what the runtime says that its images take. Nobody asks
-  here: the last count is used (`NodeView.locate`), which is stale once it is three minutes old, and none if it is more
-  than the filesystem has.
 * If a reading is late or fails, the last numbers are kept and marked as stale; they count neither as pressure nor as
-  its end. Without earlier numbers the signal is left out. Either way the reason is recorded.
+  its end. Without earlier numbers the signal is left out. Either way the reason is recorded. What is late or fails says
+  nothing about other filesystems.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
-from dataclasses import replace
+import queue
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from signals.clock import Clock
-from signals.filesystems import FilesystemPaths, Reading, describe, layout_of
-from signals.probe import Probes
+from signals.filesystems import FilesystemPaths, Reading, layout_of
+from signals.samplers import Sample, Samplers
 from signals.types import (
     KUBELET_ROLES,
     FilesystemIdentity,
     FilesystemRole,
     FsStats,
     Poll,
-    ReadingUnavailable,
     Signal,
     SignalObservation,
     SignalObservations,
-    StoreCount,
     Unavailable,
     signals_about,
 )
 
-OLDEST_COUNT_SECONDS = 180.0  # it is asked for at least once a minute, and containerd counts every ten seconds
+LATE_SECONDS = 2.0  # a filesystem that has not answered for so long cannot be read at present
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What is known of one path."""
+
+    last: Sample | None = None
+    """The last sample with a reading; None: it was never read."""
+    problem: str = ""
+    """Why the last attempt failed; empty if it did not."""
+    asked_at: float | None = None
+    """Since when an answer is awaited (monotonic seconds); None: nobody waits."""
+
+    def late(self, now: float) -> bool:
+        """Whether it has been awaited for too long."""
+        return self.asked_at is not None and now - self.asked_at >= LATE_SECONDS
+
+
+PublishedReadings = Mapping[str, Published]
+"""By path. A path that is missing was never asked for."""
+
+
+def asked(readings: PublishedReadings, paths: Iterable[str], now: float) -> PublishedReadings:
+    """The same, once a reading of these paths was asked for. The first unanswered question counts."""
+    after = dict(readings)
+    for path in paths:
+        known = after.get(path, Published())
+        after[path] = replace(known, asked_at=now if known.asked_at is None else known.asked_at)
+    return after
+
+
+def answered(readings: PublishedReadings, sample: Sample) -> PublishedReadings:
+    """The same with an answer."""
+    known = readings.get(sample.path, Published())
+    last = known.last if sample.reading is None else sample
+    return {**readings, sample.path: Published(last, sample.problem)}
+
+
+def kept(readings: PublishedReadings, paths: Iterable[str]) -> PublishedReadings:
+    """Those of these paths."""
+    return {path: readings[path] for path in paths if path in readings}
+
+
+def observations_of(
+    paths: FilesystemPaths, readings: PublishedReadings, now: float, wall: float, imagefs_problem: str
+) -> SignalObservations:
+    """The signals of now. `wall`: seconds since the epoch. `imagefs_problem`: why it is not known where images are."""
+    known = _one_per_filesystem({path: one.last for path, one in readings.items() if one.last is not None})
+    signals: dict[Signal, SignalObservation] = {}
+    unavailable: list[Unavailable] = []
+    filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
+    polls: dict[FilesystemRole, tuple[Poll, ...]] = {}
+    limits: dict[FilesystemRole, FsStats] = {}
+    for role, path in paths.by_role().items():
+        if path is None:
+            unavailable.append(Unavailable(role, imagefs_problem))
+            continue
+        problem = _problem(path, readings.get(path, Published()), now)
+        if problem:
+            unavailable.append(Unavailable(role, problem))
+        if path not in known:
+            continue
+        identity, reading = known[path]
+        filesystems[role] = identity, reading.stats
+        polls[role] = () if problem else reading.polls
+        if reading.in_directory is not None:
+            limits[role] = reading.in_directory
+        signals.update(signals_of(role, identity, reading.stats, stale=bool(problem)))
+    devices = [filesystems[role][0].device_id for role in KUBELET_ROLES if role in filesystems]
+    return SignalObservations(
+        signals=signals,
+        layout=layout_of(*devices) if len(devices) == len(KUBELET_ROLES) else None,
+        time=now,
+        wall_time=wall,
+        unavailable=tuple(unavailable),
+        filesystems=filesystems,
+        polls=polls,
+        limits=limits,
+    )
+
+
+def _problem(path: str, published: Published, now: float) -> str:
+    """Why the path cannot be read at present; empty if it can."""
+    if published.late(now):
+        return f"{path}: the filesystem did not answer statvfs within {LATE_SECONDS:g} s"
+    if published.last is None and not published.problem:
+        return f"{path}: it has not been read yet"
+    return published.problem
 
 
 class NodeSummary:
-    """Observes the filesystems of this node. Any thread may call.
+    """Where the filesystems of this node are, and how anybody but the owner of the state observes them.
 
-    `locate` replaces the paths once the runtime says where its images are; an observation that has begun still reads
-    the old paths. The device and type of a filesystem are looked up once, so an observation costs one reading per
-    distinct path. `store`: the last count of the image store, or why there is none (empty: nobody has asked); None
-    if it has no limit.
+    Any thread may call. `locate` replaces the paths once the runtime says where its images are.
     """
 
-    def __init__(self, paths: FilesystemPaths, probes: Probes, clock: Clock):
-        self._paths = paths
-        self._probes = probes
+    def __init__(self, paths: FilesystemPaths, samplers: Samplers, clock: Clock):
+        self.paths = paths
+        self._samplers = samplers
         self._clock = clock
-        self._lock = threading.Lock()  # guards `_paths` and `_last` together; never held while a filesystem is read
-        self._last: Mapping[str, Reading] = {}
-        self._described: dict[tuple[str, int], FilesystemIdentity] = {}
+        self._readings: PublishedReadings = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
-        self.store: StoreCount | str | None = None
-
-    @property
-    def paths(self) -> FilesystemPaths:
-        """The paths that the next observation reads."""
-        return self._paths
 
     def locate(self, paths: FilesystemPaths) -> None:
-        """Observes these paths from now on and closes the probes of all others."""
-        with self._lock:
-            self._paths = paths
-            self._last = {path: reading for path, reading in self._last.items() if path in paths.distinct()}
-        self._probes.keep_only(paths.distinct())
+        """Observes these paths from now on and closes the samplers of all others."""
+        self.paths = paths
+        self._readings = kept(self._readings, paths.distinct())
+        self._samplers.keep_only(paths.distinct())
 
     def observe(self) -> SignalObservations:
-        """One observation. Each distinct path is read once and waits at most the probe's limit (2 s)."""
-        paths = self._paths
-        readings: dict[str, Reading | str] = {}
-        for path in sorted(paths.distinct()):
+        """One observation: each distinct path is read once, and all of them together are waited for at most 2 s."""
+        paths, began = self.paths, self._clock.monotonic()
+        answers = queue.SimpleQueue[Sample]()
+        awaited = paths.distinct()
+        readings = asked(kept(self._readings, awaited), awaited, began)
+        self._samplers.ask(sorted(awaited), answers.put)
+        for _ in awaited:
             try:
-                readings[path] = self._probes.read(path)
-            except ReadingUnavailable as error:
-                readings[path] = str(error)
-        fresh = _one_per_filesystem({path: it for path, it in readings.items() if isinstance(it, Reading)})
-        last = self._last_with(fresh)
-        signals: dict[Signal, SignalObservation] = {}
-        unavailable: list[Unavailable] = []
-        filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
-        polls: dict[FilesystemRole, tuple[Poll, ...]] = {}
-        limits: dict[FilesystemRole, FsStats] = {}
-        for role, where in paths.by_role().items():
-            if where is None:
-                unavailable.append(Unavailable(role, self.imagefs_problem))
-                continue
-            answer, known = readings[where], last.get(where)
-            if isinstance(answer, str):
-                unavailable.append(Unavailable(role, answer))
-            if known is None:
-                continue
-            identity = self._identity(where, known.device_id)
-            filesystems[role] = (identity, known.stats)
-            polls[role] = fresh[where].polls if where in fresh else ()
-            if known.in_directory is not None:
-                limits[role] = known.in_directory
-            signals.update(signals_of(role, identity, known.stats, stale=where not in fresh))
-        images = filesystems.get(FilesystemRole.IMAGEFS)
-        match store := self.store:
-            case StoreCount() if images is not None and store.used_bytes > images[1].capacity_bytes:
-                store = "the runtime counts more than the filesystem of its images has"
-            case StoreCount():
-                signal, available = Signal.IMAGESTORE_AVAILABLE, store.limit_bytes - store.used_bytes
-                stale = self._clock.monotonic() - store.time > OLDEST_COUNT_SECONDS
-                signals[signal] = SignalObservation(signal, available, store.limit_bytes, store.time, stale)
-                store = "the runtime has not counted it for minutes" if stale else None
-        if store is not None:
-            unavailable.append(Unavailable(FilesystemRole.IMAGESTORE, store or self.imagefs_problem))
-        devices = [filesystems[role][0].device_id for role in KUBELET_ROLES if role in filesystems]
-        return SignalObservations(
-            signals=signals,
-            layout=layout_of(*devices) if len(devices) == len(KUBELET_ROLES) else None,
-            time=self._clock.monotonic(),
-            wall_time=self._clock.wall(),
-            unavailable=tuple(unavailable),
-            filesystems=filesystems,
-            polls=polls,
-            limits=limits,
+                sample = answers.get(timeout=max(began + LATE_SECONDS - self._clock.monotonic(), 0.0))
+            except queue.Empty:
+                break
+            readings = answered(readings, sample)
+        self._readings = {path: replace(one, asked_at=None) for path, one in readings.items()}
+        return observations_of(
+            paths, readings, self._clock.monotonic(), self._clock.wall(), self.imagefs_problem
         )
 
-    def _last_with(self, fresh: Mapping[str, Reading]) -> Mapping[str, Reading]:
-        """The last readings, updated with the fresh ones. Those of paths that were replaced meanwhile are not
-        remembered."""
-        with self._lock:
-            last = {**self._last, **fresh}
-            self._last = {path: reading for path, reading in last.items() if path in self._paths.distinct()}
-        return last
 
-    def _identity(self, path: str, device_id: int) -> FilesystemIdentity:
-        if (path, device_id) not in self._described:
-            self._described[path, device_id] = describe(path, device_id)
-        return self._described[path, device_id]
-
-
-def _one_per_filesystem(readings: Mapping[str, Reading]) -> dict[str, Reading]:
+def _one_per_filesystem(samples: Mapping[str, Sample]) -> dict[str, tuple[FilesystemIdentity, Reading]]:
     """For each path, the latest reading of its filesystem, with the polls of all paths on it: only one of them is
     polled."""
+    read = {
+        path: (sample.identity or FilesystemIdentity(path, sample.reading.device_id), sample.reading)
+        for path, sample in samples.items()
+        if sample.reading is not None
+    }
     found = {}
-    for path, reading in readings.items():
-        here = [each for each in readings.values() if _size(each) == _size(reading)]
+    for path, (identity, reading) in read.items():
+        here = [each for _, each in read.values() if _size(each) == _size(reading)]
         latest = max(here, key=lambda each: each.stats.time)
         polls = sorted({poll for each in here for poll in each.polls})
-        found[path] = replace(latest, polls=tuple(polls), in_directory=reading.in_directory)
+        found[path] = identity, replace(latest, polls=tuple(polls), in_directory=reading.in_directory)
     return found
 
 

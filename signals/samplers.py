@@ -1,0 +1,184 @@
+"""Reads each filesystem on a thread of its own and publishes what it read, so that one that hangs delays nothing else.
+
+`statvfs` on a dead NFS server, a stopped FUSE daemon or a failing disk can block forever, and its caller with it
+(https://github.com/kubernetes/kubernetes/issues/122491). So nobody reads a filesystem but its sampler: whoever wants a
+reading asks for one and goes on, and the sampler answers when it has one. All who have asked by the time at which a
+reading begins share it. Between two readings the same thread polls the filesystem if it is near a threshold.
+
+The system call itself is in `filesystems`; `interval` says when to poll and when to notify; `summary` makes signals of
+what was published.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from signals.clock import Clock
+from signals.filesystems import FilesystemReader, Reading, describe
+from signals.interval import MOST_STEPS, ThresholdNotifier, WatchedLevels
+from signals.types import FilesystemIdentity, Poll
+
+MOST_ORDERS = 32  # of the owner of the state, which has one at a time, and of clients
+
+RunOnThread = Callable[[Callable[[], None]], None]
+"""Runs a function on a thread; the function returns when its sampler is closed. Raises RuntimeError if there is no
+thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One reading of a path, or why there is none. `begun_at`: when it began (monotonic seconds)."""
+
+    path: str
+    begun_at: float
+    reading: Reading | None = None
+    identity: FilesystemIdentity | None = None
+    """Of the filesystem that was read."""
+    problem: str = ""
+    """Why it could not be read, in a sentence; empty if it was."""
+
+
+Reply = Callable[[Sample], None]
+"""Takes an answer, on the sampler's thread. It returns at once and does not raise."""
+
+
+class Sampler:
+    """Reads and polls one path on one thread, from the first order until `close`. Any thread may call."""
+
+    def __init__(self, path: str, reader: FilesystemReader, clock: Clock, run_on_thread: RunOnThread):
+        self.path = path
+        self._reader = reader
+        self._clock = clock
+        self._run_on_thread = run_on_thread
+        self._orders: queue.Queue[Reply | None] = queue.Queue(MOST_ORDERS)  # None: look at the levels
+        self._starting = threading.Lock()  # two who ask first must not start two threads
+        self._has_thread = self._closed = False
+        self._notifier: ThresholdNotifier | None = None
+        # the sampler's thread only
+        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
+        self._identity: FilesystemIdentity | None = None
+
+    def ask(self, reply: Reply) -> None:
+        """Has `reply` called with a reading that begins from now on. Never, while the filesystem does not answer.
+
+        If there is no thread to read it on, or too many wait already, it is called at once with that problem.
+        """
+        problem = self._order(reply)
+        if problem:
+            reply(Sample(self.path, self._clock.monotonic(), problem=f"{self.path}: {problem}"))
+
+    def watch(self, levels: WatchedLevels, notify: Callable[[], None]) -> None:
+        """Polls from now on until an observation is due, then calls `notify` once on the sampler's thread and stops.
+
+        An observation is due when an amount falls below its level, when a fill begins on an idle filesystem, and when
+        the filesystem cannot be read. Different levels replace the current ones and are polled at once; the same levels
+        change nothing and do not wake the thread. Returns at once.
+        """
+        current = self._notifier
+        if current is None or current.levels != levels:
+            self._notifier = ThresholdNotifier(levels, notify)
+            self._order(None)
+
+    def close(self) -> None:
+        """Stops polling and lets the thread end. A thread that is stuck in the kernel ends with the process."""
+        self._closed, self._notifier = True, None
+        self._order(None)
+
+    def _order(self, order: Reply | None) -> str:
+        """Returns why nothing was ordered; empty if it was."""
+        with self._starting:
+            if not self._has_thread and not self._closed:
+                try:
+                    self._run_on_thread(self._serve)
+                except RuntimeError as error:
+                    return f"there is no thread to read it on: {error}"
+                self._has_thread = True
+        try:
+            self._orders.put_nowait(order)
+        except queue.Full:
+            return "the filesystem has not answered an earlier statvfs yet"
+        return ""
+
+    def _serve(self) -> None:
+        """Runs on the sampler's thread: serves orders, and polls when it is time."""
+        threading.current_thread().name = f"statvfs {self.path}"
+        while not self._closed:
+            notifier = self._notifier
+            pause = None if notifier is None else max(notifier.due_at - self._clock.monotonic(), 0.0)
+            try:
+                orders = [self._orders.get(timeout=pause)]
+            except queue.Empty:
+                self._poll()
+                continue
+            while not self._orders.empty():
+                orders.append(self._orders.get())
+            replies = [reply for reply in orders if reply is not None]
+            if replies:
+                sample = self._sample()
+                for reply in replies:
+                    reply(sample)
+
+    def _sample(self) -> Sample:
+        begun_at = self._clock.monotonic()
+        try:
+            reading = replace(self._reader(self.path, begun_at), polls=tuple(self._polls))
+            if self._identity is None or self._identity.device_id != reading.device_id:
+                self._identity = describe(self.path, reading.device_id)
+        except Exception as error:  # noqa: BLE001 # whatever a reader raises, who has asked gets an answer
+            return Sample(self.path, begun_at, problem=f"{self.path}: cannot be read: {_reason(error)}")
+        return Sample(self.path, begun_at, reading, self._identity)
+
+    def _poll(self) -> None:
+        """Polls once, and notifies if an observation is due and the levels have not been replaced meanwhile."""
+        notifier = self._notifier
+        if notifier is None:
+            return
+        now = self._clock.monotonic()
+        try:
+            found = self._reader(self.path, now).stats
+            poll = Poll(now, found.available_bytes, found.inodes_free)
+            self._polls.append(poll)
+            observation_due = notifier.update(poll)
+        except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read
+            observation_due = True
+        if observation_due and self._notifier is notifier:
+            self._notifier = None
+            notifier.notify()
+
+
+def _reason(error: Exception) -> str:
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}"
+    return error.strerror or str(error) or type(error).__name__
+
+
+class Samplers:
+    """The samplers of a node, one for each path, created when the path is first asked for. Any thread may call."""
+
+    def __init__(self, clock: Clock, reader: FilesystemReader, run_on_thread: RunOnThread):
+        self._make: Callable[[str], Sampler] = lambda path: Sampler(path, reader, clock, run_on_thread)
+        self._samplers: dict[str, Sampler] = {}
+
+    def ask(self, paths: Iterable[str], reply: Reply) -> None:
+        """Has `reply` called with a reading of each path; see `Sampler.ask`."""
+        for path in paths:
+            (self._samplers.get(path) or self._samplers.setdefault(path, self._make(path))).ask(reply)
+
+    def watch(self, path: str, levels: WatchedLevels, notify: Callable[[], None]) -> None:
+        """Polls the filesystem that holds `path` until an observation is due; see `Sampler.watch`. Does nothing for a
+        path that was never asked for or is no longer observed."""
+        sampler = self._samplers.get(path)
+        if sampler is not None:
+            sampler.watch(levels, notify)
+
+    def keep_only(self, paths: Iterable[str]) -> None:
+        """Closes the samplers of all other paths."""
+        for path in self._samplers.keys() - set(paths):
+            self._samplers.pop(path).close()
+
+    def close(self) -> None:
+        self.keep_only(())
