@@ -117,3 +117,70 @@ class RunningPass:
     measure_after: float = float("-inf")
     """Nothing is begun before a reading that began after this."""
     ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What one function of the row has to clear, as the world is now."""
+
+    thresholds: tuple[Threshold, ...]
+    waits: bool
+    """It is called only below a mark of its own, which is lower."""
+    stops: bool
+    """Whether it may stop early at all."""
+
+
+def goal_of(the: RunningPass, function: str, world: World) -> Goal:
+    """The thresholds that the function can relieve; or what was asked for in their place."""
+    config, observations = world.manager.config, world.observations
+    waits = not the.request.every_function and config.waits(function, observations)
+    thresholds = config.goal(function, observations)
+    if the.request.until is not None and not waits:
+        thresholds = the.request.until
+    enough = (the.request.extent or world.configuration.extent) is Extent.ENOUGH
+    return Goal(thresholds, waits, waits or (enough and bool(thresholds)))
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The filesystem of a goal as it is now."""
+
+    stop: Reason | None = None
+    """Why nothing more is removed: RELIEVED, UNREADABLE or LAYOUT_CHANGED; None: removals go on."""
+    seconds_left: float = NEVER
+    """The urgency."""
+    crossed: bool = True
+    """Whether the mark that began the pass is reached."""
+    unread: frozenset[str] = frozenset()
+    """Paths of which there is no reading yet that began after the last removal."""
+
+
+def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int = 0) -> Disk:
+    """The disk, as if this many more bytes were available where the function frees space."""
+    goal, seen = goal_of(the, function, world), world.observations
+    of_goal = [seen.signals[one.signal] for one in goal.thresholds if one.signal in seen.signals]
+    unread = frozenset(
+        each.filesystem.path
+        for each in of_goal
+        if each.filesystem is not None and not each.stale and each.time <= the.measure_after
+    )
+    if unread:
+        return Disk(unread=unread)
+    rates, kubelets = faster(the.begun_rates, world.fill_rates), world.manager.config.kubelets_in_layout(seen.layout)
+    seconds_left = urgency(goal.thresholds, seen, rates, kubelets)
+    if (the.request.extent or world.configuration.extent) is Extent.ALL:
+        seconds_left = NEVER  # then nothing is urgent
+    began_it = () if the.decision.acted_on is None else (the.decision.acted_on,)
+    crossed = the.crossed or bool(thresholds_met(began_it, seen.signals, enforce_min_reclaim=False))
+    relieved = seconds_left >= world.lead_seconds
+    if crossed:
+        promised = with_promised(seen, world.functions[function].frees, promised_bytes)
+        relieved = not thresholds_met(goal.thresholds, promised.signals, enforce_min_reclaim=True)
+    stop = None
+    if moved(the.observations, seen):
+        stop = Reason.LAYOUT_CHANGED
+    elif goal.stops and any(each.stale for each in of_goal):
+        stop = Reason.UNREADABLE  # going on without a reading could remove everything
+    elif goal.stops and relieved:
+        stop = Reason.RELIEVED
+    return Disk(stop, seconds_left, crossed)
