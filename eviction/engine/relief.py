@@ -184,3 +184,34 @@ def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int =
     elif goal.stops and relieved:
         stop = Reason.RELIEVED
     return Disk(stop, seconds_left, crossed)
+
+
+def advance(the: RunningPass, world: World) -> tuple[RunningPass, tuple[Effect, ...]]:
+    """What follows for a pass now. Called after everything that happens; nothing is asked for twice."""
+    function = function_now(the)
+    if function is None:
+        return after_the_row(the, world)
+    disk = disk_of(the, function, world)
+    if disk.unread:
+        return the, (Read(disk.unread),)
+    the = replace(the, crossed=disk.crossed)
+    in_flight = claims_of(the, world)
+
+    # what must stop it: nothing more is begun, and what is under way is waited for
+    why = why_not(the, world) or disk.stop
+    if why is not None:
+        return (the, ()) if in_flight else stopped(the, why, world)
+
+    # the next function, and its plans; side by side if it is urgent
+    if not the.current:
+        return begin(the, function, disk, world)
+    if any(stage.plan is None for stage in the.current):
+        return the, ()
+
+    # the next candidates, as long as what is in flight is not enough
+    effects: list[Effect] = []
+    while (stage := stage_with_room(the, in_flight, disk, world)) is not None:
+        the, claim = taken(the, stage, world)
+        in_flight = (*in_flight, claim)
+        effects.append(Check(claim))
+    return (the, tuple(effects)) if in_flight else next_stage(the, world)
