@@ -114,6 +114,11 @@ class RunningPass:
     last_resort: bool = False
     crossed: bool = True
     """Whether its mark was reached: until then, a pass of the lead removes one object of each function."""
+    configuration: object = None  # TO DO: Configuration
+    parallel: int | None = None
+    """Removals side by side; None: as configured."""
+    assumed_bytes: int = 0
+    """What a dry run has planned to free."""
     measure_after: float = float("-inf")
     """Nothing is begun before a reading that began after this."""
     ended: bool = False
@@ -215,3 +220,62 @@ def advance(the: RunningPass, world: World) -> tuple[RunningPass, tuple[Effect, 
         in_flight = (*in_flight, claim)
         effects.append(Check(claim))
     return (the, tuple(effects)) if in_flight else next_stage(the, world)
+
+
+# ---- what each line of it means
+
+
+def function_now(the: RunningPass) -> str | None:
+    """The function whose stages run, or that comes next; None after the row."""
+    if the.current:
+        return the.current[0].id.function
+    return the.row[the.at] if the.at < len(the.row) else None
+
+
+def claims_of(the: RunningPass, world: World) -> tuple[Claim, ...]:
+    """The removals that the pass waits for: being checked, or sent and not answered."""
+    return tuple(claim for claim in world.removals.values() if claim.pass_id == the.id and claim.awaited)
+
+
+def why_not(the: RunningPass, world: World) -> Reason | None:
+    """Why nothing more is begun, whatever the disk says; None if it may go on."""
+    if world.stopping:
+        return Reason.STOPPING
+    if the.request.dry_run or world.dry_run:
+        return None
+    if the.configuration is not world.configuration:
+        return Reason.RECONFIGURED
+    paused = world.pause.in_force(world.now) and world.pause.count != the.pause_count
+    return Reason.PAUSED if paused else None
+
+
+def stage_with_room(
+    the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, world: World
+) -> StageRun | None:
+    """The stage whose next object is claimed now; None: none, or none before something has ended.
+
+    Among several, those whose objects promise a size get most of the turns: an object that promises nothing may free
+    nothing, or much.
+    """
+    limit = None if the.crossed else 1
+    left = [stage for stage in the.current if stage.next is not None and (limit is None or stage.begun < limit)]
+    if not left or any(stage.error for stage in the.current):
+        return None
+    if in_flight and not has_room(the, in_flight, disk, world):
+        return None
+    promising = [stage for stage in left if stage.next is not None and stage.next.size_bytes]
+    others = [stage for stage in left if stage not in promising]
+    taken_so_far = sum(stage.begun for stage in the.current)
+    take_others = not promising or (others and taken_so_far % TURNS == 0)
+    return min(others if take_others else promising, key=lambda stage: stage.begun)
+
+
+def has_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, world: World) -> bool:
+    """Whether another removal is worth it: what those in flight promise is not enough, and there are not too many of
+    them. Late removals are still in flight and count."""
+    parallel = 1 if the.request.dry_run or world.dry_run else the.parallel or world.configuration.parallel_removals
+    bound = limit_in_flight(parallel) if disk.seconds_left < URGENT_SECONDS else parallel
+    late = sum(not claim.awaited for claim in world.removals.values())
+    promised = the.assumed_bytes + sum(claim.verdict.promised_bytes for claim in in_flight)
+    function = in_flight[0].stage.function
+    return len(in_flight) < bound - late and disk_of(the, function, world, promised).stop is None
