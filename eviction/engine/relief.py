@@ -279,3 +279,57 @@ def has_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, world: 
     promised = the.assumed_bytes + sum(claim.verdict.promised_bytes for claim in in_flight)
     function = in_flight[0].stage.function
     return len(in_flight) < bound - late and disk_of(the, function, world, promised).stop is None
+
+
+def taken(the: RunningPass, stage: StageRun, world: World) -> tuple[RunningPass, Claim]:
+    """The next object of a stage is claimed."""
+    verdict = stage.next
+    assert verdict is not None
+    after = replace(stage, begun=stage.begun + 1)
+    current = tuple(after if each.id == stage.id else each for each in the.current)
+    return replace(the, current=current), Claim(the.id, stage.id, verdict, world.now)
+
+
+def begin(the: RunningPass, function: str, disk: Disk, world: World) -> tuple[RunningPass, tuple[Effect, ...]]:
+    """The next function of the row, or the first ones side by side, if it is urgent."""
+    together = side_by_side(the, world) if disk.seconds_left < URGENT_SECONDS else ()
+    if not together:
+        skipped = why_not_called(the, function, world)
+        if skipped:
+            return advance(replace(the, at=the.at + 1, skipped={**the.skipped, function: skipped}), world)
+    stages = [StageId(name, 1, the.last_resort) for name in together or (function,)]
+    the = replace(the, current=tuple(StageRun(stage, world.now) for stage in stages), side_by_side=bool(together))
+    return the, tuple(Plan(the.id, stage) for stage in stages)
+
+
+def side_by_side(the: RunningPass, world: World) -> tuple[str, ...]:
+    """The functions at the start of the row whose objects do not depend on each other, provided that they have the same
+    thresholds to clear; none if the pass has begun already, or if there is only one."""
+    if the.done or the.skipped or the.at > 0 or the.last_resort:
+        return ()
+    first = tuple(takewhile(lambda name: world.functions[name].side_by_side and not goal_of(the, name, world).waits, the.row))
+    goals = {goal_of(the, name, world).thresholds for name in first}
+    return first if len(first) > 1 and len(goals) == 1 else ()
+
+
+def next_stage(the: RunningPass, world: World) -> tuple[RunningPass, tuple[Effect, ...]]:
+    """Nothing of the current stages is left or under way: the next stage of the function, or the next function."""
+    ended = tuple(replace(stage, ended_at=world.now) for stage in the.current)
+    last = ended[-1].id
+    the = replace(the, current=(), done=(*the.done, *ended), side_by_side=False)
+    if len(ended) > 1:  # the row follows from its beginning, all stages of each function
+        return advance(the, world)
+    failed = world.functions[last.function].stops_on_failure and any(stage_failed(stage) for stage in ended)
+    if ended[-1].last_of_function or failed:
+        return advance(replace(the, at=the.at + 1), world)
+    following = StageId(last.function, last.number + 1, the.last_resort)
+    return replace(the, current=(StageRun(following, world.now),)), (Plan(the.id, following),)
+
+
+def stopped(the: RunningPass, why: Reason, world: World) -> tuple[RunningPass, tuple[Effect, ...]]:
+    """Nothing more is removed: what is left of the plans is kept for this reason. A function that waits for a lower
+    mark of its own is relieved there, while the thresholds may not be: then the row goes on."""
+    current = tuple(stage_stopped(stage, why, world.now) for stage in the.current)
+    goes_on = why is Reason.RELIEVED and current and goal_of(the, current[0].id.function, world).waits
+    the = replace(the, current=(), done=(*the.done, *current))
+    return advance(replace(the, at=the.at + 1), world) if goes_on else settle(the, world)
