@@ -1,22 +1,45 @@
-"""The interface of everything that follows what happens on a node: log, metrics, history, events and shadow."""
+"""Everything that follows what happens on a node (log, metrics, history, events, shadow), and the thread that tells it.
+
+Who listens never stands before relief: what happened waits in one bounded queue, and a listener that raises or hangs
+loses its own lines, or lets those of all be counted as dropped, and nothing else.
+"""
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections.abc import Callable
+from typing import Any
 
+from eviction.decision.synchronize import ManagerState
+from eviction.engine.world import PeriodicLoop
 from eviction.record import Pass
-from eviction.types import Decision
+from eviction.types import Decision, Threshold
 from reclaim.services import Listener as ReclaimListener
-from reclaim.types import ReclaimResult
+from reclaim.types import GCEvent, ReclaimResult
 from signals.types import SignalObservations
+
+MOST_WAITING = 4096  # calls of listeners
+CALLED = "called"  # a call of the runtime: by far the most frequent, and worth the least
 
 
 class Listener(ReclaimListener):
-    """Ignores everything; a subclass overrides the methods that it needs. A method must return quickly. Observations
-    come on the loop's thread, passes and removals on any thread."""
+    """Ignores everything; a subclass overrides the methods that it needs. All are called on one thread."""
+
+    def decided(self, before: ManagerState, observations: SignalObservations, decision: Decision) -> None:
+        """The node was observed, and this was decided, from this state."""
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """The node was observed, and this was decided."""
+
+    def reclaiming(self, threshold: Threshold) -> None:
+        """A pass begins; or would, if the row of the threshold named a function."""
+
+    def not_begun(self, why: str) -> None:
+        """No pass begins, although one is due, for this reason."""
+
+    def takes_long(self, what: str, seconds: float) -> None:
+        """A pass has made no progress for this long."""
 
     def passed(self, record: Pass) -> None:
         """A pass has ended."""
@@ -24,30 +47,80 @@ class Listener(ReclaimListener):
     def attributed(self, record: Pass) -> None:
         """Some seconds after a pass that was not enough: its attributions are known. Not after every such pass."""
 
+    def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
+        """The runtime was asked something; why it did not answer, and why the kubelet did not."""
+
     def detected(self) -> None:
         """The image records have been updated, while no disk was under pressure."""
 
     def collected(self, result: ReclaimResult) -> None:
         """A pass of a periodic loop has ended."""
 
+    def collection_ended(self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None) -> None:
+        """The same, with its event, and the loop as it was when it began."""
 
-class Listeners(Listener):
-    """Passes each call on to every listener that was added, in that order."""
+    def reconfigured(self) -> None:
+        """Another configuration has come into force."""
+
+    def left_unanswered(self) -> None:
+        """At the end: removals that were sent are still unanswered after the longest wait."""
+
+    def defect(self, error: Exception) -> None:
+        """Something was raised that never should be."""
+
+
+class Listeners:
+    """Tells every listener that was added, in that order, on a thread that the first one starts. Any thread may call.
+
+    `dropped`: how many calls nobody was told of, because too many waited. `failed`: how many have raised.
+    """
 
     def __init__(self) -> None:
         self._all: list[Listener] = []
+        self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(MOST_WAITING)
+        self._thread: threading.Thread | None = None
+        self.dropped = self.failed = 0
 
     def add(self, listener: Listener) -> None:
+        """Raises RuntimeError if the thread cannot be started."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="listeners", daemon=True)
+            self._thread.start()
         self._all.append(listener)
 
+    def tell(self, what: str, *about: Any) -> None:
+        """Has the method of this name called for every listener, and returns at once."""
+        if not self._all:
+            return
+        try:
+            self._waiting.put_nowait(lambda: self._call(what, about))
+        except queue.Full:
+            self.dropped += 1
 
-def _tells(name: str) -> Callable[..., None]:
-    def tell(self: Listeners, *what: object) -> None:
-        for listener in self._all:
-            getattr(listener, name)(*what)
+    def finish(self, seconds: float) -> None:
+        """Waits at most so long until all that waits was told, and ends the thread."""
+        if self._thread is not None:
+            try:
+                self._waiting.put(None, timeout=seconds)
+            except queue.Full:
+                return
+            self._thread.join(seconds)
 
-    return tell
+    def told(self, seconds: float) -> bool:
+        """Waits at most so long until everything told so far has been; returns whether it has."""
+        reached = threading.Event()
+        if self._thread is None or self._thread is threading.current_thread():
+            return True
+        self._waiting.put(reached.set)
+        return reached.wait(seconds)
 
+    def _serve(self) -> None:
+        while (call := self._waiting.get()) is not None:
+            call()
 
-for _name in [each for each in dir(Listener) if not each.startswith("_")]:
-    setattr(Listeners, _name, _tells(_name))
+    def _call(self, what: str, about: tuple[Any, ...]) -> None:
+        for listener in tuple(self._all):
+            try:
+                getattr(listener, what)(*about)
+            except Exception:  # noqa: BLE001 # its own lines are lost, and counted
+                self.failed += 1

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 
 class Trigger(StrEnum):
-    """What started the pass: the polling interval, inotify, a command, or the lead (before the mark is reached)."""
+    """What started the pass: the polling interval, inotify, a command, the lead (before the mark is reached), or
+    a periodic loop."""
 
     INTERVAL = "interval"
     WATCH = "watch"
     REQUEST = "request"
     LEAD = "lead"
+    PERIODIC = "periodic"
 
 
 class PassResult(StrEnum):

@@ -20,13 +20,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from reclaim.execution.removals import GONE, Ready, Refused, Stage
-from reclaim.execution.workers import LOOK_SECONDS, in_time
-from reclaim.function import ReclaimFunction
+from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import identity_of
 from reclaim.pod_logs.names import FileIdentity
 from reclaim.trust import directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
+from reclaim.workers import LOOK_SECONDS, in_time
 from signals.clock import Clock
 from signals.types import FilesystemRole
 

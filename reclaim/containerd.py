@@ -51,8 +51,7 @@ from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
-from reclaim.execution.removals import Ready, Stage
-from reclaim.function import ReclaimFunction
+from reclaim.function import Ready, ReclaimFunction, Stage
 from reclaim.images.storage import reached
 from reclaim.inventory import retried
 from reclaim.services import RuntimeService

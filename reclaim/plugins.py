@@ -31,8 +31,7 @@ from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, d
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
-from reclaim.execution.removals import GONE, Ready, Refused, Stage
-from reclaim.function import ReclaimFunction
+from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.names import printable_text
 from reclaim.trust import directory_refusal, file_refusal
 from reclaim.types import Action, Kind, Plan, RemovalFailed, Result, Rule, RuntimeUnavailable, Verdict

@@ -59,11 +59,10 @@ from io import FileIO
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeVar
 
-from reclaim.execution.removals import Ready, Stage
-from reclaim.execution.workers import in_time
-from reclaim.function import Pressure, ReclaimContext, ReclaimFunction
+from reclaim.function import Pressure, Ready, ReclaimContext, ReclaimFunction, Stage
 from reclaim.trust import owner_only_refusal, trusts
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
+from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
@@ -171,7 +170,7 @@ def program_function(program: Program, frees: FilesystemRole) -> ReclaimFunction
 
 class ProgramStage(Stage):
     """The stage: one run of the program. In a dry run, `plan` asks the program, if it may be asked. The pressure passed
-    to the program is the pass's, measured right before each start."""
+    to the program is the pass's, as measured last before each start."""
 
     frees_late = True  # it may have asked another process that is still at work
 
@@ -179,7 +178,7 @@ class ProgramStage(Stage):
         self.patience_seconds = program.timeout_seconds + LEFT_BEHIND_SECONDS
         self._program = program
         self._context = context
-        self._dry_run = context.executor.dry_run
+        self._dry_run = context.facts().dry_run
         self._has_run = False
 
     def plan(self) -> Plan:
@@ -230,11 +229,11 @@ class ProgramStage(Stage):
         """One run, to its end. Raises ProgramRefused, and RemovalFailed if it could not be started."""
         program, clock = self._program, self._context.clock
         with program.one_at_a_time():
-            variables = environment(self._context.pressure(), seconds, clock.wall(), dry_run=self._dry_run)
+            variables = environment(self._context.facts().pressure, seconds, clock.wall(), dry_run=self._dry_run)
             with opened_program(program.path) as file:
                 run = ProgramRun(file.fileno(), (*program.argv, *arguments), variables, program.user, printed)
             try:
-                run.watch(seconds, clock, self._context.executor.stopping)
+                run.watch(seconds, clock, self._context.stopping)
             finally:
                 printed.end()
             if run.status is None:

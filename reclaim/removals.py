@@ -1,8 +1,10 @@
-"""A removal from its claim to its end, as values: the states, what leads from one to the next, and how it ended.
+"""A removal from its claim to its end: the states, what leads from one to the next, and the two calls that may block.
 
-Whoever wants to remove an object claims it first, so that nobody else sends it too. A claim is held until its last call
-has ended, whatever has become of the pass that made it: a removal that was sent is never cancelled, because an
-interrupted RemoveImage can leave a record behind that pins its bytes forever.
+A container runtime protects nothing: it removes an image that is in use, kills a running container, and accepts a
+prefix of an id. So every object is checked once more right before its removal, and only full ids that a list has named
+are sent. Whoever wants to remove an object claims it first, so that nobody else sends it too. A claim is held until its
+last call has ended, whatever has become of the pass that made it: a removal that was sent is never cancelled, because
+an interrupted RemoveImage can leave a record behind that pins its bytes forever.
 
 | State | What it waits for | Then |
 |---|---|---|
@@ -16,22 +18,39 @@ interrupted RemoveImage can leave a record behind that pins its bytes forever.
 | ABANDONED | its check, for nobody | it ends, and nothing was sent |
 
 While more removals are LATE than may run side by side, the runtime is stuck, and none is sent until one of them ends.
+
+Covers: one removal. Does not cover: the order of removals, when they stop and how long each is waited for
+(`eviction.engine.relief`), what may be sent (`eviction.engine.gate`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import fcntl
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from reclaim.function import Ready, Refused, Wait
-from reclaim.types import NEVER, Outcome, Reason, Result, Verdict
+from reclaim.function import Ready, Refused, Stage, Wait
+from reclaim.types import (
+    NEVER,
+    AnsweredWithError,
+    Outcome,
+    Reason,
+    ReclaimError,
+    Result,
+    RuntimeUnavailable,
+    Verdict,
+)
+from signals.clock import Clock
 
 CHECK_PATIENCE_SECONDS = 60.0  # more than the waits a check may ask for plus the deadlines of its calls
 CHECK_ATTEMPTS = 20  # where a processor is shared by many, a check takes longer than it may be old every other time
 LOOK_FRESH_SECONDS = 0.05  # how long ago the last look may have ended when the removal is sent
 URGENT_IN_FLIGHT = 16  # removals on a disk that fills fast
+BTRFS_IOC_START_SYNC, BTRFS_IOC_WAIT_SYNC = 0x8008_9418, 0x4008_9416  # <linux/btrfs.h>
 
 
 class State(StrEnum):
@@ -62,6 +81,24 @@ class StageId(NamedTuple):
     last_resort: bool = False
 
 
+class ClaimId(NamedTuple):
+    """An object that is being removed. A dry run claims nothing that stands in a pass's way, so it is told apart."""
+
+    object_id: str
+    dry_run_of: str = ""
+    """The id of its pass, if that is a dry run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The answer of a check, on which nothing was decided yet."""
+
+    answer: Ready | Refused | Wait | None
+    """None: it is too old already, or the last look has shown that something has begun since: it is checked again."""
+    looked_at: float = float("-inf")
+    """When its last look ended, if it may go (monotonic seconds)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """One removal that has begun and has not ended. Times are monotonic seconds."""
@@ -70,18 +107,20 @@ class Claim:
     stage: StageId
     verdict: Verdict
     claimed_at: float
+    dry_run: bool = False
     state: State = State.CHECKING
+    checked: Checked | None = None
+    """While CHECKING: the answer, once it is there."""
     again_at: float = NEVER
-    """When it is checked again, while it waits."""
+    """While WAITING: when it is checked again."""
     sent_at: float | None = None
     attempts: int = 0
     """How many checks were too old when it was to be sent."""
 
-    def to(self, state: State, **changes: object) -> Claim:
-        """The same in its next state. Raises ValueError where the table has none such."""
-        if state not in AFTER[self.state]:
-            raise ValueError(f"a removal that is {self.state} cannot become {state}")
-        return replace(self, state=state, **changes)  # type: ignore[arg-type] # fields of this class, by name
+    @property
+    def id(self) -> ClaimId:
+        """What it is claimed under."""
+        return ClaimId(self.verdict.id, self.pass_id if self.dry_run else "")
 
     @property
     def awaited(self) -> bool:
@@ -93,46 +132,30 @@ class Claim:
         return self.claimed_at + CHECK_PATIENCE_SECONDS if self.sent_at is None else self.sent_at + patience_seconds
 
 
-Claims = Mapping[str, Claim]
-"""By the id of the object."""
+Claims = Mapping[ClaimId, Claim]
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The answer of a check. `looked_at`: when its last look ended, if it may go (monotonic seconds)."""
-
-    answer: Ready | Refused | Wait | None
-    """None: the last look has shown that something has begun since, or could not be read: it is checked again."""
-    looked_at: float = float("-inf")
+def moved_to(claim: Claim, state: State) -> Claim:
+    """The claim in its next state. Raises ValueError where the table has none such."""
+    if state not in AFTER[claim.state]:
+        raise ValueError(f"a removal that is {claim.state} cannot become {state}")
+    return replace(claim, state=state, checked=None)
 
 
-def too_old(checked: Checked, fresh_seconds: float, now: float) -> bool:
-    """Whether an answer says nothing about now any more, so that the object is checked again."""
-    ready = checked.answer
-    if ready is None:
-        return True
-    # what the last look covers is as old as its beginning, however long it took
-    return isinstance(ready, Ready) and now - checked.looked_at > min(LOOK_FRESH_SECONDS, fresh_seconds)
+def waiting(claim: Claim, until: float) -> Claim:
+    """It is checked again at this time."""
+    return replace(moved_to(claim, State.WAITING), again_at=until)
 
 
-def refused(claim: Claim, answer: Refused, now: float) -> Outcome:
-    """The end of a removal whose object stays, is gone, or could not be checked."""
-    verdict = claim.verdict if answer.reason is None else claim.verdict.kept(answer.reason)
-    return Outcome(verdict, answer.result, answer.error, now - claim.claimed_at)
+def checked_again(claim: Claim) -> Claim:
+    """Its check begins once more, because the last one was too old, or because its time has come."""
+    again = moved_to(claim, State.CHECKING)
+    return again if claim.state is State.WAITING else replace(again, attempts=claim.attempts + 1)
 
 
-def kept(claim: Claim, reason: Reason, now: float) -> Outcome:
-    """The end of a removal that the gate did not let pass."""
-    return Outcome(claim.verdict.kept(reason), None, "", now - claim.claimed_at)
-
-
-def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
-    """The end of a removal whose checks were all too old when it was to be sent."""
-    error = (
-        f"none of its {CHECK_ATTEMPTS} checks was fresher than {fresh_seconds:g} s, and of after the last "
-        "container began, when the removal was to be sent"
-    )
-    return Outcome(claim.verdict, Result.FAILED, error, now - claim.claimed_at)
+def sent(claim: Claim, now: float) -> Claim:
+    """Its call goes out."""
+    return replace(moved_to(claim, State.SENT), sent_at=now)
 
 
 def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
@@ -140,10 +163,36 @@ def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
     if claim.sent_at is None:  # no call went out, and none will
         seconds = now - claim.claimed_at
         error = f"the check before its removal has not ended for {seconds:.0f} s"
-        return claim.to(State.ABANDONED), Outcome(claim.verdict, Result.PARKED, error, seconds)
+        return moved_to(claim, State.ABANDONED), Outcome(claim.verdict, Result.PARKED, error, seconds)
     seconds = now - claim.sent_at
     error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
-    return claim.to(State.LATE), Outcome(claim.verdict, Result.PARKED, error, seconds)
+    return moved_to(claim, State.LATE), Outcome(claim.verdict, Result.PARKED, error, seconds)
+
+
+# ---- how it ends without a call
+
+
+def refused(claim: Claim, answer: Refused, now: float) -> Outcome:
+    """Its object stays, is gone, or could not be checked."""
+    verdict = claim.verdict if answer.reason is None else claim.verdict.kept(answer.reason)
+    return Outcome(verdict, answer.result, answer.error, now - claim.claimed_at)
+
+
+def kept(claim: Claim, reason: Reason, now: float) -> Outcome:
+    """The gate did not let it pass."""
+    return Outcome(claim.verdict.kept(reason), None, "", now - claim.claimed_at)
+
+
+def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
+    """All its checks were too old when it was to be sent."""
+    error = (
+        f"none of its {CHECK_ATTEMPTS} checks was fresher than {fresh_seconds:g} s, and of after the last "
+        "container began, when the removal was to be sent"
+    )
+    return Outcome(claim.verdict, Result.FAILED, error, now - claim.claimed_at)
+
+
+# ---- all of a node
 
 
 def late(claims: Claims) -> list[Claim]:
@@ -162,6 +211,11 @@ def stuck(claims: Claims, parallel: int, now: float) -> str:
     )
 
 
+def sent_claims(claims: Claims) -> tuple[Claim, ...]:
+    """Those whose call went out, the oldest first."""
+    return tuple(sorted((each for each in claims.values() if each.sent_at is not None), key=lambda each: each.claimed_at))
+
+
 def oldest_seconds(claims: Iterable[Claim], now: float) -> float:
     """How long the oldest unanswered call has been waiting; 0 if there is none."""
     return max((now - claim.sent_at for claim in claims if claim.sent_at is not None), default=0.0)
@@ -176,3 +230,63 @@ def limit_in_flight(parallel: int) -> int:
     ms one by one, 107 ms two at a time, 96 ms four or eight at a time, and more in flight removes more than needed.
     """
     return 1 if parallel == 1 else max(parallel, URGENT_IN_FLIGHT)
+
+
+# ---- the two calls, on a worker
+
+
+def check(verdict: Verdict, stage: Stage, clock: Clock) -> Checked:
+    """Checks one object, and takes the last look. Never raises because of what the runtime or the filesystem does: an
+    answer that is an error fails this object alone; only a silent runtime leaves it UNANSWERED."""
+    try:
+        answer = stage.check(verdict)
+    except AnsweredWithError as error:
+        return Checked(Refused(result=Result.FAILED, error=str(error)))
+    except RuntimeUnavailable as error:
+        return Checked(Refused(result=Result.UNANSWERED, error=str(error)))
+    if not isinstance(answer, Ready):
+        return Checked(answer)
+    # the last look covers what has begun since, however long it takes: so the age counts when it begins
+    in_time = clock.monotonic() - answer.checked_at <= stage.fresh_seconds
+    if not in_time or not answer.holds():
+        return Checked(None)
+    return Checked(answer, clock.monotonic())
+
+
+def send(verdict: Verdict, stage: Stage, clock: Clock, sent_at: float, btrfs: Sequence[str] = ()) -> Outcome:
+    """The one call, and the question whether the object is gone: it counts as removed if it is absent when asked
+    afterwards, whatever the call answered. `btrfs`: a path on each btrfs of the node, which commits what was removed:
+    by itself it does so every 30 s, and shows until then that nothing was freed. Never raises ReclaimError."""
+
+    def outcome(result: Result, error: str = "") -> Outcome:
+        return Outcome(verdict, result, error, clock.monotonic() - sent_at)
+
+    failure, was_there = "", True
+    try:
+        was_there = stage.remove(verdict)
+    except ReclaimError as error:
+        failure = str(error)
+    try:
+        if stage.present(verdict):
+            return outcome(Result.FAILED, failure or "the runtime reported success but still has it")
+    except AnsweredWithError as error:
+        return outcome(Result.FAILED, failure or f"whether it is gone is not known: {error}")
+    except RuntimeUnavailable as error:
+        return outcome(Result.UNANSWERED, failure or str(error))
+    if not was_there:
+        return outcome(Result.ALREADY_GONE, failure)
+    for path in btrfs:
+        commit_btrfs(path)
+    return outcome(Result.REMOVED, failure)
+
+
+def commit_btrfs(path: str) -> None:
+    """Has the btrfs that a path is on commit its transaction, without data that is still to be written: some 5 ms. If
+    it cannot, it commits as it would by itself."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            transaction = fcntl.ioctl(descriptor, BTRFS_IOC_START_SYNC, bytes(8))
+            fcntl.ioctl(descriptor, BTRFS_IOC_WAIT_SYNC, transaction)
+        finally:
+            os.close(descriptor)

@@ -34,12 +34,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from reclaim.execution.removals import GONE, Ready, Refused, Stage
-from reclaim.execution.workers import in_time
-from reclaim.function import ReclaimFunction
+from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
 from reclaim.pod_logs.names import FileIdentity, printable, uid_of_kubelets_log_directory
 from reclaim.types import Action, Plan, Reason, ReclaimError, RemovalFailed, Rule, RuntimeUnavailable, Verdict
+from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.types import FilesystemRole
 

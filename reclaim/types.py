@@ -39,6 +39,10 @@ class AnsweredWithError(RuntimeUnavailable):
     That says nothing about other objects, unlike a runtime that is silent."""
 
 
+class FilesystemUnreadable(ReclaimError):
+    """A filesystem could not be read. The message is one sentence."""
+
+
 class RemovalFailed(ReclaimError):
     """The runtime or the filesystem refused a removal, or failed to carry it out. The message is its own."""
 
@@ -409,12 +413,16 @@ class Verdict(NamedTuple):
 class Plan:
     """Every listed object with its verdict. `remove` is in the order of removal.
 
-    `list_seconds`: how long it took to read what the plan is based on.
+    `list_seconds`: how long it took to read what the plan is based on. `target_bytes`: what is wanted of it: once as
+    much was promised by what was removed, nothing more is; None: all of it. `event_of`: the event of having removed
+    what promised so many bytes, as the kubelet's periodic pass announces it.
     """
 
     remove: tuple[Verdict, ...] = ()
     keep: tuple[Verdict, ...] = ()
     list_seconds: float = 0.0
+    target_bytes: int | None = None
+    event_of: Callable[[int], GCEvent | None] | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Plan:
@@ -476,31 +484,6 @@ class Usage:
         """
         gained_bytes = max(self.available_bytes - before.available_bytes, self.free_bytes - before.free_bytes)
         return gained_bytes, self.inodes_free - before.inodes_free
-
-
-@dataclass(frozen=True, slots=True)
-class DiskState:
-    """The disk between two removals.
-
-    `usage`: None if it is not measured. `stop`: why nothing more is removed: RELIEVED, LAYOUT_CHANGED, or UNREADABLE if
-    a reading is missing, so that it is unknown whether the disk is relieved; None: removals go on. `seconds_left`: the
-    urgency: seconds until, at the current fill rate, the disk reaches the level it must not reach.
-    """
-
-    usage: Usage | None = None
-    stop: Reason | None = None
-    seconds_left: float = NEVER
-
-    def gained_since(self, before: DiskState) -> tuple[int, int]:
-        """Bytes and inodes gained, as in `Usage`; 0 if the disk is not measured."""
-        if self.usage is None or before.usage is None:
-            return 0, 0
-        return self.usage.gained_since(before.usage)
-
-
-MeasureDisk = Callable[[int], DiskState]
-"""Measures the disk. The argument is a number of bytes to count as free already: promised by a dry run or by removals
-in flight."""
 
 
 @dataclass(frozen=True, slots=True)

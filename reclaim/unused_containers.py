@@ -35,8 +35,7 @@ from reclaim.containers import (
     plan_pod_logs,
     plan_sandbox_gc,
 )
-from reclaim.execution.removals import GONE, Ready, Refused, Stage
-from reclaim.function import ReclaimContext
+from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, remove_tree, unlink_files
 from reclaim.pod_logs.names import (
     LOG_SUFFIX,
@@ -83,15 +82,18 @@ class _Stage(Stage):
         self._policy = context.policies.containers
 
     def check(self, verdict: Verdict) -> Ready | Refused:
-        """Checks the object itself, then what else the runtime has, and last, as that takes no time, whether the pod is
-        still gone."""
+        """Checks the object itself, then what else the runtime has, then whether the pod is still gone; and the object
+        once more if that took longer than its status may be old."""
         clock = self._context.clock
         refused = self._refusal(verdict)
         read_at = clock.monotonic()
         refused = refused or self._refusal_by_list(verdict)
         if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
             refused, read_at = self._refusal(verdict), clock.monotonic()  # lists are slow on a node under pressure
-        return refused or _refusal_by_pod(verdict, self._context.pods) or Ready(read_at)
+        refused = refused or _refusal_by_pod(verdict, self._context.pods)
+        if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
+            refused, read_at = self._refusal(verdict), clock.monotonic()  # so may be the directories of pods
+        return refused or Ready(read_at)
 
     @abstractmethod
     def _refusal(self, verdict: Verdict) -> Refused | None:
@@ -104,7 +106,7 @@ class _Stage(Stage):
     def _lists(self) -> tuple[PodStates, Listing]:
         """The pods, and what the runtime has, without what a dry run has removed so far. Raises RuntimeUnavailable."""
         pods, listing = self._context.inventory.pods_and_containers(self._context.not_older_than())
-        return pods, listing.without(self._context.planned)
+        return pods, listing.without(self._context.facts().planned)
 
 
 def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
@@ -216,7 +218,7 @@ class EmptySandboxes(_OfRuntime):
     def _refusal_by_list(self, verdict: Verdict) -> Refused | None:
         """It must have no containers."""
         containers = self._context.runtime.list_containers(sandbox_id=verdict.id)
-        listing = Listing(containers=containers).without(self._context.planned)
+        listing = Listing(containers=containers).without(self._context.facts().planned)
         occupied = any(container.sandbox_id == verdict.id for container in listing.containers)
         return Refused(Reason.HAS_CONTAINERS) if occupied else None
 

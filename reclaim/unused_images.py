@@ -9,15 +9,14 @@ import threading
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from reclaim.execution.executor import URGENT_SECONDS
-from reclaim.execution.removals import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage, Wait
-from reclaim.function import ReclaimContext
+from reclaim.function import GONE, STATUS_FRESH_SECONDS, Ready, ReclaimContext, Refused, Stage, Wait
 from reclaim.images.plan import NewestOfRepositories, entries_by_id, part_of, plan_image_gc, repositories_of
 from reclaim.images.references import ImagesInUse, images_in_use, removal_references
 from reclaim.inventory import FRESH_SECONDS, Evidence
 from reclaim.pods.starts import Directories, PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
 
+URGENT_SECONDS = 60.0  # as in the pass: relief comes before waiting for a pod
 LIST_AGE_SECONDS = 0.25  # how old the list of containers may be when an image is checked, if nothing has begun since
 
 
@@ -56,7 +55,7 @@ class UnusedImages(Stage):
             context.clock,
             self._policy.pod_start_seconds,
             context.part_ages,
-            lambda: context.executor.seconds_left < URGENT_SECONDS,
+            lambda: context.facts().seconds_left < URGENT_SECONDS,
         )
         self._lock = threading.Lock()  # guards the evidence, which concurrent checks share
         self._evidence: Evidence | None = None
@@ -70,7 +69,7 @@ class UnusedImages(Stage):
         """Unused images, in the order of the policy. Raises RuntimeUnavailable."""
         found = self.read()
         records = self._context.records.records
-        need_bytes, layers = self._context.pressure().missing_bytes, self._context.inventory.layers
+        need_bytes, layers = self._context.facts().pressure.missing_bytes, self._context.inventory.layers
         plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage, layers, need_bytes)
         return replace(part_of(plan, last=self._last_resort), list_seconds=found.list_seconds)
 
@@ -78,10 +77,10 @@ class UnusedImages(Stage):
         """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
         began, wall, context = self._clock.monotonic(), self._clock.wall(), self._context
         found = self._inventory.snapshot(context.not_older_than())
-        listing = found.without(context.planned)
+        listing = found.without(context.facts().planned)
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        in_use = None if context.planned else usage.ids  # what a dry run leaves out is still there
+        in_use = None if context.facts().planned else usage.ids  # what a dry run leaves out is still there
         context.records.update(found.images, in_use, began, wall, found.containers)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
@@ -131,7 +130,7 @@ class UnusedImages(Stage):
 
     @property
     def _waits(self) -> bool:
-        return not self._context.executor.dry_run
+        return not self._context.facts().dry_run
 
     def _usable_evidence(self, asked_at: float) -> Evidence:
         """The current evidence; or new evidence if something has begun since, or if it is too old for someone who asked
@@ -152,7 +151,7 @@ class UnusedImages(Stage):
         # the kubelet may not have listed a new pod yet
         named_since = asked_at if alone and known is not None else None
         evidence = self._inventory.evidence(self._listing, oldest, named_since)
-        return replace(evidence, listing=evidence.listing.without(self._context.planned))
+        return replace(evidence, listing=evidence.listing.without(self._context.facts().planned))
 
     def _refusal(self, verdict: Verdict, usage: ImagesInUse, evidence: Evidence) -> Refused | None:
         """Why the image must stay: somebody uses it, or its current status protects it. Raises RuntimeUnavailable."""

@@ -4,10 +4,9 @@ A thread that is started when it is needed may fail to start: the limit of proce
 reached on exactly the node that is in trouble. So the daemon prepares its threads once and takes them from here. A
 command that does one pass prepares none, and each of its tasks gets a thread of its own.
 
-Anything that may hang is read on such a thread, so that a hanging reading delays nothing else. Calls of the
-runtime have deadlines; a directory on a filesystem that does not answer has none. A stage may read for as long as it
-takes: it is considered hung once it has neither ended nor got an answer from the runtime for a minute. What hangs is
-abandoned, and no pass starts it again until it has ended.
+What may hang is read on such a thread, so that it delays nothing else. Calls of the runtime have deadlines; a look at a
+file on a filesystem that does not answer has none. What hangs is abandoned, and nobody starts it again until it has
+ended.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from reclaim.types import ReclaimError
-from signals.clock import Clock
 
 Task = Callable[[], object]
 """What a thread does. An exception it raises is lost: the task must report by itself."""
@@ -115,56 +113,12 @@ def _do(task: Task) -> None:
 
 LOOK_SECONDS = 2.0  # for a single look: at a file and the directories above it
 MOST_LOOKS = 8  # at one file at a time
-HANGS_SECONDS = 60.0  # more than the deadline of any call with all its retries
 
 Answer = TypeVar("Answer")
 
 
 class ReadingHangs(ReclaimError):
     """A reading does not end. The message is one sentence."""
-
-
-class Progress:
-    """When the passes of one executor last made progress: a call of the runtime made by one of their stages was
-    answered, or one of their removals ended. Calls made by others do not count. Thread-safe.
-
-    `at`: monotonic seconds.
-    """
-
-    def __init__(self, clock: Clock):
-        self._clock = clock
-        self.at = clock.monotonic()
-
-    def mark(self) -> None:
-        """Records progress now."""
-        self.at = self._clock.monotonic()
-
-    def age(self) -> float:
-        """Seconds since the last progress."""
-        return self._clock.monotonic() - self.at
-
-    def of(self, read: Callable[[], Answer]) -> Callable[[], Answer]:
-        """The same reading, which begins now, with its answered calls counting as progress here."""
-        self.mark()
-
-        def reading() -> Answer:
-            before, _ON_THIS_THREAD.progress = getattr(_ON_THIS_THREAD, "progress", None), self
-            try:
-                return read()
-            finally:
-                _ON_THIS_THREAD.progress = before
-
-        return reading
-
-
-_ON_THIS_THREAD = threading.local()
-
-
-def call_was_answered() -> None:
-    """A call of the runtime made by this thread was answered: progress for the reading that made it, if any."""
-    progress: Progress | None = getattr(_ON_THIS_THREAD, "progress", None)
-    if progress is not None:
-        progress.mark()
 
 
 class _Reading(Generic[Answer]):
@@ -198,17 +152,13 @@ class ReadingsInTime:
         self._seconds = seconds
         self._hanging: threading.Event | None = None  # set when the reading has ended
 
-    def __call__(self, read: Callable[[], Answer], /, progress: Progress | None = None) -> Answer:
-        """The result of `read`. `progress`: its time begins anew with each answer of the runtime. Raises what it
-        raises, ReadingHangs and NoThread."""
+    def __call__(self, read: Callable[[], Answer], /) -> Answer:
+        """The result of `read`. Raises what it raises, ReadingHangs and NoThread."""
         hanging = self._hanging
         if hanging is not None and not hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
-        reading = _Reading(read if progress is None else progress.of(read), self._workers)
-        left = self._seconds
-        while left > 0 and not reading.ended.wait(left):
-            left = 0.0 if progress is None else self._seconds - progress.age()
-        if not reading.ended.is_set():
+        reading = _Reading(read, self._workers)
+        if not reading.ended.wait(self._seconds):
             self._hanging = reading.ended
             raise ReadingHangs(f"it did not answer within {self._seconds:g} s")
         return reading.answer()

@@ -88,15 +88,19 @@ class Sampler:
         self._closed, self._notifier = True, None
         self._order(None)
 
-    def _order(self, order: Reply | None) -> str:
-        """Returns why nothing was ordered; empty if it was."""
+    def prepare(self) -> None:
+        """Starts the thread. Raises RuntimeError if there is none."""
         with self._starting:
             if not self._has_thread and not self._closed:
-                try:
-                    self._run_on_thread(self._serve)
-                except RuntimeError as error:
-                    return f"there is no thread to read it on: {error}"
+                self._run_on_thread(self._serve)
                 self._has_thread = True
+
+    def _order(self, order: Reply | None) -> str:
+        """Returns why nothing was ordered; empty if it was."""
+        try:
+            self.prepare()
+        except RuntimeError as error:
+            return f"there is no thread to read it on: {error}"
         try:
             self._orders.put_nowait(order)
         except queue.Full:
@@ -174,6 +178,11 @@ class Samplers:
         sampler = self._samplers.get(path)
         if sampler is not None:
             sampler.watch(levels, notify)
+
+    def prepare(self, paths: Iterable[str]) -> None:
+        """Has the threads of these paths started. Raises RuntimeError if there is none for one."""
+        for path in paths:
+            self._samplers.setdefault(path, self._make(path)).prepare()
 
     def keep_only(self, paths: Iterable[str]) -> None:
         """Closes the samplers of all other paths."""

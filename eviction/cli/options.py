@@ -28,8 +28,8 @@ from eviction.configuration.strict_yaml import LARGEST_BYTES
 from eviction.exit_codes import EXIT_READING
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log, escaped, goes_to_journal
-from reclaim.execution.workers import in_time
 from reclaim.types import RuntimeUnavailable
+from reclaim.workers import in_time
 from signals.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
         with Progress("asking the runtime what its images hold"), suppress(RuntimeUnavailable):
             node.inventory.learn_layers(node.inventory.images(node.clock.monotonic()))
     with Progress("reading the filesystems"):
-        observations, decision = node.responder.synchronize()
+        observations, decision = node.look()
     return problem, observations, decision
 
 

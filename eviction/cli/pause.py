@@ -8,7 +8,6 @@ from eviction.cli.options import ASKED, Places, answer_lines, exit_with, mention
 from eviction.configuration.text_forms import read_duration, within
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
-from eviction.node.hold_off import Pause
 from signals.clock import SystemClock
 
 
@@ -42,10 +41,8 @@ def _forgotten(places: Places) -> str:
         return "; a pause that is stored for its next start stays, as it is not known where"
     from eviction.control.pause import PauseFile  # only where no daemon answers
 
-    clock = SystemClock()
-    pause, file = Pause(clock.monotonic, clock.wall), PauseFile(places.state_file, clock)
-    file.restore(pause)
-    if not pause.until():
+    file = PauseFile(places.state_file, SystemClock())
+    left_seconds, _ = file.saved()
+    if not left_seconds:
         return ""
-    pause.end()
-    return f"; {file.keep(pause) or f'{file.path} is removed, so its next start is without a pause'}"
+    return f"; {file.keep(0.0) or f'{file.path} is removed, so its next start is without a pause'}"

@@ -22,9 +22,9 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import ReclaimOptions, read_options, request_of
+from eviction.engine.world import Request
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 from eviction.node.node import Node
-from eviction.node.one_pass import Request
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
 from eviction.reporting.json_shapes import Seconds, VersionedJson
@@ -99,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         pods = Pods(node.pod_state_source, node.pods_problem, pod_directories(node.pods_doubt))
         with Progress("measuring what uses the space"):
             survey = node.disk_survey.survey(record.observations, record.removals + record.kept)
-    record, lead_seconds = replace(record, attributions=survey), node.responder.lead_seconds
+    record, lead_seconds = replace(record, attributions=survey), node.world.lead_seconds
     enough, width = is_enough(record, options.signal, request), columns()
     added = {"kind": "Plan", "pods": pods, "enough": enough, "lead_seconds": lead_seconds}
 
@@ -144,11 +144,11 @@ def planned(
     """
     with located(arguments, configuration) as (node, observations, decision):
         if options.signal is not None:
-            request = request_of(options, observations, decision, node.responder.state.config)
+            request = request_of(options, observations, decision, node.world.manager.config)
         else:
-            request = Request(node.responder.functions_here(observations), extent=Extent.ALL, every_function=True)
+            request = Request(node.world.functions_here(), extent=Extent.ALL, every_function=True)
         with Progress("listing containers and images, and planning"):
-            record = node.responder.reclaim(observations, decision, Trigger.REQUEST, request)
+            record = node.relieve(observations, decision, Trigger.REQUEST, request)
         if record.errors:
             exit_with(EXIT_RUNTIME, "; ".join(record.errors))
         yield node, request, record

@@ -26,9 +26,9 @@ from eviction.reporting.observations_json import timestamp
 from eviction.reporting.space import TimeLimit, Tree, count_trees
 from eviction.reporting.tables import table
 from reclaim.cri.status import CallError
-from reclaim.execution.workers import in_time
 from reclaim.leaks import LeakKind, Mounts, NotKnown, Unowned, unowned_in_store, unowned_pod_directories
 from reclaim.types import RuntimeUnavailable
+from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.mounts import read_mounts
 from signals.quantity import counted, format_bytes

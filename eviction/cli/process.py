@@ -31,8 +31,8 @@ from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, Con
 from eviction.exit_codes import EXIT_HELD, EXIT_USAGE
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
-from reclaim.execution.workers import in_time
 from reclaim.trust import own_directory_refusal
+from reclaim.workers import in_time
 
 LEAVE_SECONDS = 34.0  # longer than everything that the daemon waits for when it ends
 FOREVER = 1e9  # monotonic seconds: 31 years after boot

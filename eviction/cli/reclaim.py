@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--standalone", help="run the pass in this process; ask no daemon")
 
 
+LISTENERS_SECONDS = 1.0  # for removals that have ended at last
+
+
 class _Parked(Listener):
     """Collects the outcomes of parked removals, for the history."""
 
@@ -63,14 +66,15 @@ def run(arguments: argparse.Namespace) -> int:
     with closing(Node(configuration, dry_run=options.dry_run, stopping=stopping)) as node:
         node.listeners.add(_Parked(ended))
         if not (options.now or options.dry_run):
-            PauseFile(configuration.state_file, node.clock).restore(node.pause)
+            PauseFile(configuration.state_file, node.clock).restore(node)
         if node.endpoint.found:
             mention(node.endpoint.remark)
         problem, observations, decision = observe(node)
         with Progress("reclaiming", lambda: removing(node)):
             answer = respond(options, node, observations, decision, problem)
         with Progress("waiting for removals that were not answered", lambda: removing(node)):
-            node.removals.wait(DRAIN_SECONDS)  # leaving would cancel them
+            node.owner.drained(DRAIN_SECONDS)  # leaving would cancel them
+        node.listeners.told(LISTENERS_SECONDS)
         if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
     return print_answer(answer)
@@ -92,4 +96,4 @@ def write_history(configuration: Configuration, record: Pass, ended: Sequence[Ou
 
 def removing(node: Node) -> str:
     """The objects that are being removed now, as text."""
-    return ", ".join(f"{removal.verdict.kind} {removal.verdict.name}" for removal in node.removals.begun)
+    return ", ".join(f"{removal.verdict.kind} {removal.verdict.name}" for removal in node.world.removals.values())

@@ -15,7 +15,7 @@ from eviction.cli.options import exit_with
 from eviction.configuration.fingerprint import configuration_files, fingerprint_of
 from eviction.control.socket import ControlUnavailable, ask
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
-from reclaim.execution.workers import in_time
+from reclaim.workers import in_time
 
 ANSWER_SECONDS = 60.0  # systemd waits for 90 s
 

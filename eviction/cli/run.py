@@ -21,14 +21,14 @@ from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
 from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
+from eviction.daemon.daemon import Daemon
 from eviction.daemon.kept_files import BallastKeeper, ImageRecordsSaver
-from eviction.daemon.manager import Manager
-from eviction.daemon.periodic_gc import PeriodicGC
 from eviction.decision.headroom import near_their_marks
+from eviction.engine.effects import KubeletHealthy
 from eviction.exit_codes import EXIT_NO_RESOURCES, EXIT_OK
 from eviction.history_file.recorder import HistoryRecorder
 from eviction.listener import Listener
-from eviction.node.hold_off import HoldOff
+from eviction.node.hold_off import KubeletWatch
 from eviction.node.node import CannotPrepare, Node
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.json_shapes import to_json
@@ -39,9 +39,9 @@ from eviction.telemetry.announcements import log_event
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.execution.workers import NoThread, Workers
 from reclaim.programs import LAUNCHER
 from reclaim.types import GCEvent
+from reclaim.workers import NoThread, Workers
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
@@ -91,27 +91,25 @@ def run(arguments: argparse.Namespace) -> int:
         if node.endpoint.remark:
             log.info(node.endpoint.remark)
         saver, records_problem = ImageRecordsSaver(node.records, node.record_file, log), node.restore_image_records()
-        started, now = node.clock.monotonic(), node.clock.monotonic
-        kubelet_was_healthy = lambda: node.kubelet_watch.was_healthy  # noqa: E731 # evaluated at each call
-        hold_off = HoldOff(configuration.hold_off_seconds, started, now, kubelet_was_healthy)
-        held_off = lambda: node.pause.why() or hold_off.why()  # noqa: E731 # evaluated at each call
         pause_file = PauseFile(configuration.state_file, node.clock)
-        pause_file.restore(node.pause, log.info)
+        pause_file.restore(node, log.info)
         events, finish_events = start_events(configuration, log, node)
         history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
         counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
-        manager = Manager(node, log, may_act=held_off, events=events)
-        endpoints = DaemonEndpoints(node, held_off, log, notifier, manager.status, manager.why_not_alive, counts)
+        daemon = Daemon(node, log, events=events, hold_off_seconds=configuration.hold_off_seconds)
+        endpoints = DaemonEndpoints(node, node.held_off, log, notifier, daemon.status, daemon.why_not_alive, counts)
+        healthy = lambda: node.owner.post(KubeletHealthy())  # noqa: E731 # one expression
+        watch = KubeletWatch(configuration.kubelet_healthz, configuration.hold_off_seconds, healthy)
         node.prepare()
-        node.kubelet_watch.start()
-        manager.prepare()
+        watch.start()
+        daemon.prepare()
         ballast.prepare()
         if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
             LAUNCHER.prepare()
 
     def observe_now() -> None:
-        manager.observe_now()
+        daemon.observe_now()
         endpoints.on_watch_event()
 
     watcher = FsWatcher((), observe_now)
@@ -128,26 +126,25 @@ def run(arguments: argparse.Namespace) -> int:
     for sentence in filter(None, (*warnings_at_start(node), records_problem, problem)):
         log.warning(sentence)
     history.daemon("started")
-    control = start_control(configuration.control_socket, node, manager, pause_file, loaded, log)
+    control = start_control(configuration.control_socket, node, daemon, pause_file, loaded, log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, listening)
     at_end.callback(notifier.stopping)
-    at_end.callback(manager.stop)
+    at_end.callback(daemon.stop)
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
-        loaded.reload_when(asked_to_reload, manager)
-        if configuration.periodic_gc:
-            manager.beside = PeriodicGC(node, log, events, held_off).start()
-    manager.run()
+        loaded.reload_when(asked_to_reload, daemon)
+    daemon.run()
+    watch.close()
     ballast.close()
     history.daemon("stopped")
     history.finish()
     saver.finish()
-    pause_file.finish(node.pause)
+    pause_file.finish(node.world.pause.left_seconds(node.clock.monotonic()))
     finish_events()
     watcher.stop()
     endpoints.stop()
     control.stop()
-    if not node.removals.begun:
+    if not node.world.removals:
         node.close()
     log.info("stopped")
     log.finish()
@@ -183,21 +180,21 @@ class LoadedConfiguration:
         configuration, self.fingerprint = self.read()
         return configuration
 
-    def reload(self, manager: Manager) -> str:
+    def reload(self, daemon: Daemon) -> str:
         """Reads the configuration again and waits until it is in force. An invalid one, or a defect, is logged and
         changes nothing; returns that sentence, else an empty one. Any thread but the loop's may call."""
         with self._one_at_a_time:
-            self._reload(manager)
-            return manager.reloads.problem or ""
+            self._reload(daemon)
+            return daemon.reloads.problem or ""
 
-    def _reload(self, manager: Manager) -> None:
+    def _reload(self, daemon: Daemon) -> None:
         self._notifier.reloading()
         try:
             configuration, fingerprint = self.read()
             for sentence in configuration_warnings(configuration):
                 self._log.warning(sentence)
-            need_restart = manager.reconfigure(configuration)
-            manager.reloads.accepted()
+            need_restart = daemon.reconfigure(configuration)
+            daemon.reloads.accepted()
             if need_restart:
                 self._log.warning(
                     f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old values"
@@ -207,17 +204,17 @@ class LoadedConfiguration:
                 self._log.info("the configuration was reloaded")
         except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
             problem = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
-            self._log.error(manager.reloads.rejected(problem))
+            self._log.error(daemon.reloads.rejected(problem))
         finally:
             self._notifier.ready()
 
-    def reload_when(self, asked: threading.Event, manager: Manager) -> None:
+    def reload_when(self, asked: threading.Event, daemon: Daemon) -> None:
         """Reloads whenever it is asked to, on its own thread: reading may hang. Raises NoThread."""
 
         def wait() -> None:
             while asked.wait():
                 asked.clear()
-                self.reload(manager)
+                self.reload(daemon)
 
         Workers("reload", 1).run(wait)
 
@@ -226,7 +223,7 @@ def warnings_at_start(node: Node) -> Iterator[str]:
     """What an operator should know before the first pass."""
     if node.dry_run:
         yield NOTHING_IS_REMOVED
-    if (paused := node.pause.why()) is not None:
+    if (paused := node.paused()):
         yield f"still {paused}"
     yield from configuration_warnings(node.configuration)
     for name, why in node.function_problems():
@@ -262,22 +259,20 @@ def start_events(
 
 
 def start_control(
-    path: str, node: Node, manager: Manager, pause_file: PauseFile, loaded: LoadedConfiguration, log: Log
+    path: str, node: Node, daemon: Daemon, pause_file: PauseFile, loaded: LoadedConfiguration, log: Log
 ) -> ControlServer:
     """The control socket, started if it is switched on. Logs a warning if it cannot be created."""
 
     def status() -> Status:
-        return replace(manager.status().document, configuration=loaded.fingerprint)
+        return replace(daemon.status().document, configuration=loaded.fingerprint)
 
     commands: dict[str, Conversation] = {
-        "status": lambda _: iter([to_json(replace(status(), history=node.responder.history.dump()))]),
+        "status": lambda _: iter([to_json(replace(status(), history=node.history.dump()))]),
         "brief": lambda _: iter([to_json(status())]),
-        "reclaim": lambda request: manager.requests.converse(request, loaded.fingerprint),
+        "reclaim": lambda request: daemon.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
-        "reload": lambda _: iter([{"problem": loaded.reload(manager)}]),
-        "pause": lambda request: pause_for_client(
-            request, node.pause, pause_file, log, lambda: len(node.removals.sent_at)
-        ),
+        "reload": lambda _: iter([{"problem": loaded.reload(daemon)}]),
+        "pause": lambda request: pause_for_client(request, node, pause_file, log),
     }
     server = ControlServer(path, commands)
     try:
@@ -299,9 +294,9 @@ class _Watches(Listener):
         self._watched: frozenset[str] = frozenset()
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
-        responder, policy = self._node.responder, poll_policy(self._node.configuration)
-        marks = responder.state.config.marks_to_watch(observations.layout)
-        self._near = near_their_marks(marks, observations, responder.fill_rates, policy, self._near)
+        world, policy = self._node.world, poll_policy(self._node.configuration)
+        marks = world.manager.config.marks_to_watch(observations.layout)
+        self._near = near_their_marks(marks, observations, world.fill_rates, policy, self._near)
         identities = [identity for identity, _ in observations.filesystems.values()]
         paths = {identity.path for identity in identities if identity.device_id in self._near}
         wanted = frozenset(os.path.normpath(os.path.join(path, sign)) for path in paths for sign in EARLY_SIGNS)

@@ -55,7 +55,7 @@ from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RowEntry, Rows
 from eviction.decision.synchronize import EvictionConfig
 from eviction.types import API_VERSION, Threshold, ThresholdValue
-from reclaim.execution.workers import in_time
+from reclaim.workers import in_time
 from signals.types import AVAILABLE, Signal
 
 DEFAULT = "default"  # the origin of a value that no source has

@@ -69,8 +69,8 @@ from eviction.configuration.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import EvictionError
-from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.trust import trusts
+from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.quantity import QuantityError, parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"

@@ -41,9 +41,9 @@ from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, METRI
 from eviction.configuration.kubelet_versions import LISTS_ALL_SOURCES, NEWEST, KubeletVersion, version_in
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.configuration.threshold_config import FieldError
-from reclaim.execution.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.pods.pod_list import KubeletUnavailable
 from reclaim.trust import file_refusal
+from reclaim.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import Clock
 
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")

@@ -36,8 +36,8 @@ import yaml
 
 from eviction.configuration.models import ConfigDict, Model, PydanticCustomError, ValidationError, model_validator
 from eviction.types import EvictionError
-from reclaim.execution.workers import in_time
 from reclaim.trust import file_refusal
+from reclaim.workers import in_time
 
 Parse = Callable[[str, str], dict[str, Any]]
 """How the text of a file becomes a mapping, given the file's name for messages."""

@@ -11,7 +11,7 @@ file beside `stateFile`.
 * A disk that does not answer holds a client up for a second; whatever it does later, the file ends up with the latest
   pause.
 
-What a pause is, is in `node.hold_off`.
+What a pause is, is in `engine.world`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from typing import Any, Literal
 
 from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
 from eviction.control.answer import RequestRefused
-from eviction.node.hold_off import LONGEST_PAUSE_SECONDS, Pause
+from eviction.engine.world import LONGEST_PAUSE_SECONDS
+from eviction.node.node import Node
 from eviction.node.state_file import Moment, OwnFile, moments, reason_of
 from eviction.reporting.log import Log
-from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
+from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
 from signals.clock import Clock
 from signals.quantity import counted
 
@@ -81,28 +82,33 @@ class PauseFile:
         self._lock = threading.Lock()
         self._latest: bytes | None = None  # what the file should hold; None: there should be none
 
+    def saved(self) -> tuple[float, str]:
+        """How much longer the saved pause lasts, 0 without one; and why that is not known, as a clause: it may be that
+        none is in force, but until that is known, the longest one is."""
+        if not self.path:
+            return 0.0, ""
+        try:
+            return in_time(self._left_seconds, ANSWER_SECONDS), ""
+        except (OSError, ValueError) as error:
+            return LONGEST_PAUSE_SECONDS, f"{self.path} cannot be used: {reason_of(error)}"
+
     def restore(
-        self, pause: Pause, known: Callable[[str], None] = lambda _: None, again_seconds: float = AGAIN_SECONDS
+        self, node: Node, known: Callable[[str], None] = lambda _: None, again_seconds: float = AGAIN_SECONDS
     ) -> None:
         """Continues the saved pause if it is not over. If that cannot be read within a second, nothing may be removed
         until a thread, which looks every `again_seconds`, has read it; `known`: told then, in a sentence."""
-        if not self.path:
-            return
-        try:
-            left = in_time(self._left_seconds, ANSWER_SECONDS)
-        except (OSError, ValueError) as error:
-            pause.begin(LONGEST_PAUSE_SECONDS, unknown=f"{self.path} cannot be used: {reason_of(error)}")
-        else:
-            if left > 0:
-                pause.begin(left)
+        left, unknown = self.saved()
+        if left > 0:
+            node.pause(left, unknown)
+        if not unknown:
             return
 
         def look_again() -> None:
-            while pause.unknown:
+            while node.world.pause.unknown(node.clock.monotonic()):
                 time.sleep(again_seconds)
                 with suppress(OSError, ValueError):
-                    if pause.become_known(self._left_seconds()):
-                        known(f"{self.path} can be read again: {pause.why() or 'there is no pause'}")
+                    node.pause(self._left_seconds(), if_unknown=True)
+                    known(f"{self.path} can be read again: {node.paused() or 'there is no pause'}")
 
         with suppress(NoThread):  # then resume ends it, or time
             Workers("the pause", 1).run(look_again)
@@ -118,11 +124,10 @@ class PauseFile:
                 raise
             return 0.0
 
-    def keep(self, pause: Pause) -> str:
-        """Saves the pause as it is now, or removes the file if there is no pause. Returns why that failed and what
+    def keep(self, left: float) -> str:
+        """Saves a pause that lasts so many more seconds, or removes the file if there is none. Returns why that failed and what
         follows, in a sentence, else an empty string."""
         with self._lock:  # so that the latest pause is the one that is kept
-            left = pause.left_seconds
             self._latest = pause_json(left, self._now()) if left else None
             if not self.path:
                 return "a restart of the daemon ends the pause, as stateFile is empty" if left else ""
@@ -133,11 +138,11 @@ class PauseFile:
                 return f"a restart of the daemon {what[0]}: {self.path} cannot be {what[1]}: {reason_of(error)}"
             return ""
 
-    def finish(self, pause: Pause) -> None:
+    def finish(self, left: float) -> None:
         """Removes the file of a pause that is over, at the end of the daemon: if the time of day is set back, it could
         come back to life. Waits a second at most."""
-        if not pause.left_seconds:
-            self.keep(pause)
+        if not left:
+            self.keep(left)
 
     def _write(self) -> None:
         """Repeats until the file has the latest pause, which may change while the disk does not answer."""
@@ -152,28 +157,27 @@ class PauseFile:
 
 
 def pause_for_client(
-    request: Mapping[str, Any], pause: Pause, file: PauseFile, log: Log, sent: Callable[[], int]
+    request: Mapping[str, Any], node: Node, file: PauseFile, log: Log
 ) -> Iterator[dict[str, Any]]:
     """Begins a pause of `seconds`, or ends it if 0. One line of JSON: `paused_seconds`, `sentence`, `warning` (empty,
-    or why the pause will not be the same after a restart). Raises RequestRefused.
-
-    `sent`: how many removals were sent and are not answered; the sentence says so, as no pause cancels them.
-    """
+    or why the pause will not be the same after a restart). Raises RequestRefused. The sentence says how many removals
+    were sent and are not answered, as no pause cancels them."""
     seconds = request.get("seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_PAUSE_SECONDS:
         allowed = f"a number between 0 and {LONGEST_PAUSE_SECONDS:.0f}"
         raise RequestRefused(f"seconds must be {allowed}, but it was {seconds!r}")
-    until = pause.until()
+    clock = node.clock
+    until = node.world.pause.until_in_words(clock.monotonic(), clock.wall())
+    under_way = node.pause(seconds)
     if seconds:
-        pause.begin(seconds)
-        sentence = pause.why() or "not paused"
-        if under_way := sent():
+        sentence = node.paused() or "not paused"
+        if under_way:
             sentence += f"; {counted(under_way, 'removal')} sent before it will still end"
     else:
-        pause.end()
         sentence = f"the pause until {until} is ended" if until else "there was no pause to end"
     (log.warning if seconds else log.info)(sentence)
-    warning = file.keep(pause)
+    left = node.world.pause.left_seconds(clock.monotonic())
+    warning = file.keep(left)
     if warning:
         log.warning(warning)
-    yield {"paused_seconds": round(pause.left_seconds, 3), "sentence": sentence, "warning": warning}
+    yield {"paused_seconds": round(left, 3), "sentence": sentence, "warning": warning}

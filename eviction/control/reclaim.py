@@ -6,15 +6,14 @@ waits, at most 30 s; at most four wait. A dry run waits for other dry runs only.
 heartbeat of one line a second, and the result when the pass has ended. A client that disconnects before its turn is
 removed from the queue; a pass that has begun is finished.
 
-`daemon.manager` and `eviction.cli.reclaim` run the requests; the pass itself is in `node.one_pass`.
+The pass itself is in `engine.relief`.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eviction.configuration.fingerprint import Fingerprint
@@ -22,17 +21,19 @@ from eviction.configuration.threshold_config import read_value
 from eviction.control.answer import Answer, Output, RequestRefused, options_of_client, read_output
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import highest_mark, unreadable, usable
+from eviction.engine.effects import PassWanted, Withdrawn
+from eviction.engine.world import Request
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import held_off_since_boot
-from eviction.node.node import Node, Responder
-from eviction.node.one_pass import OnePass, Request
+from eviction.node.node import Node
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.json_shapes import LEFT_OUT, to_json
 from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import NothingToDo, Room, pass_json
 from eviction.reporting.tables import signals_table
-from eviction.types import Decision, Extent, Threshold
+from eviction.types import Decision, EvictionError, Extent, Threshold
+from reclaim.workers import NoThread, Workers
 from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, SignalObservations
 
 LEAST_BYTES = 1 << 20  # less was meant to have another unit
@@ -101,11 +102,10 @@ def respond(
     observations: SignalObservations,
     decision: Decision,
     problem: str | None = None,
-    responder: Responder | None = None,
-    begun: Callable[[OnePass], None] = lambda _: None,
+    wanted: Callable[[PassWanted], None] = lambda _: None,
 ) -> Answer:
     """Runs the request with these observations. `problem`: why the runtime cannot be reached, None if it can.
-    `responder`: for the pass, in place of the node's. `begun`: told of the pass before it runs."""
+    `wanted`: told of the pass that it waits for."""
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
@@ -114,7 +114,7 @@ def respond(
         return _nothing_to_do(options, node, observations, room)
     if options.room and room is None and problem is None:
         return Answer(EXIT_READING, unavailable or f"{options.signal} cannot be read")
-    request = request_of(options, observations, decision, node.responder.state.config)
+    request = request_of(options, observations, decision, node.world.manager.config)
     if problem is not None:
         return Answer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
     if request is None and decision.acted_on is None:
@@ -123,8 +123,11 @@ def respond(
         return _nothing_to_do(options, node, observations)
     if not (options.now or options.dry_run) and (held := _held_off(node)) is not None:
         return held
-    request = replace(request or Request(), now=options.now)
-    record = (responder or node.responder).reclaim(observations, decision, Trigger.REQUEST, request, begun)
+    request = replace(request or Request(), now=options.now, dry_run=options.dry_run)
+    asked = node.want(observations, decision, Trigger.REQUEST, request, options.signal)
+    wanted(asked)
+    node.owner.until(asked.record.done)
+    record = asked.record.result()
     record = node.disk_survey.with_attribution(record)
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     document, lines = pass_json(record), pass_lines(record, width=options.width)
@@ -159,23 +162,22 @@ def respond_to_client(
     node: Node,
     observations: SignalObservations,
     decision: Decision,
-    begun: Callable[[OnePass], None] = lambda _: None,
+    wanted: Callable[[PassWanted], None] = lambda _: None,
 ) -> Answer:
     """The same in the daemon, for a client; a dry run runs beside the passes.
 
     Raises RequestRefused while the daemon does not know where the images are (the command, with a new connection, may
-    find out), and FunctionUnusable.
+    find out).
     """
     if observations.layout is None and node.configuration.has_runtime:
         raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
-    responder = node.responder_of_dry_runs() if options.dry_run else None
-    return respond(options, node, observations, decision, responder=responder, begun=begun)
+    return respond(options, node, observations, decision, wanted=wanted)
 
 
 def request_of(
     options: ReclaimOptions, observations: SignalObservations, decision: Decision, config: EvictionConfig
 ) -> Request | None:
-    """The request for the responder; None: a pass as the signals and the configuration decide."""
+    """What the pass is asked for; None: a pass as the signals and the configuration decide."""
     extent = Extent.ALL if options.all else None
     if options.signal is None:
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
@@ -187,8 +189,6 @@ def request_of(
         extent = Extent.ENOUGH
     elif until is None and clear:
         extent = Extent.ALL  # there is no mark at which to stop
-    elif until is None and options.signal is Signal.IMAGESTORE_AVAILABLE:
-        until = tuple(one for one in decision.thresholds_met if one.signal is options.signal)
     return Request(config.row(options.signal, observations), until, extent)
 
 
@@ -204,7 +204,7 @@ def exit_code(record: Pass) -> int:
 
 def _held_off(node: Node) -> Answer | None:
     """Why nothing may be removed: a pause of the daemon, or a recent boot."""
-    code, why = EXIT_PAUSED, node.pause.why()
+    code, why = EXIT_PAUSED, node.paused() or None
     if why is None:
         seconds, healthz = node.configuration.hold_off_seconds, node.configuration.kubelet_healthz
         code, why = EXIT_NOT_RELIEVED, held_off_since_boot(seconds, healthz)
@@ -223,79 +223,77 @@ def _nothing_to_do(
     return Answer(EXIT_OK, document=to_json(nothing))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ticket:
-    """One request. `answer`: set when its pass has ended; RequestRefused in its place says why there is none."""
+class Requests:
+    """The requests of a daemon's clients. Any thread may call.
 
-    options: ReclaimOptions
-    answer: Future[Answer] = field(default_factory=Future)
-
-
-@dataclass(eq=False)
-class ReclaimQueue:
-    """The requests that wait for their turn. Any thread may call.
-
-    `wake`: called when a request is added. `doing`: what the daemon is doing now, in words; None if nothing. `signals`:
-    those that the node can have.
+    `doing`: what the daemon is doing now, in words; None if nothing. `signals`: those that the node can have. `workers`:
+    on which they wait for their passes.
     """
 
-    wake: Callable[[], None]
-    doing: Callable[[], str | None]
-    turn_seconds: float = TURN_SECONDS
-    signals: Sequence[Signal] = KUBELET_SIGNALS
-    _waiting: list[Ticket] = field(default_factory=list, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _closed: bool = field(default=False, init=False)
-
-    def ask(self, options: ReclaimOptions) -> Ticket:
-        """Adds a request. Raises RequestRefused if four are waiting already, and after `close`."""
-        ticket = Ticket(options)
-        with self._lock:
-            if self._closed:
-                raise RequestRefused("it is stopping")
-            if len(self._waiting) >= MOST_WAITING:
-                raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
-            self._waiting.append(ticket)
-        self.wake()
-        return ticket
+    def __init__(
+        self,
+        node: Node,
+        workers: Workers,
+        doing: Callable[[], str | None],
+        signals: Sequence[Signal] = KUBELET_SIGNALS,
+        turn_seconds: float = TURN_SECONDS,
+    ):
+        self._node = node
+        self._workers = workers
+        self._doing = doing
+        self._signals = signals
+        self._turn_seconds = turn_seconds
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
-
-    def take(self, wanted: Callable[[Ticket], bool] = lambda _: True) -> Ticket | None:
-        """Removes the first wanted request, which the caller must answer. None if there is none."""
-        with self._lock:
-            ticket = next(filter(wanted, self._waiting), None)
-            if ticket is not None:
-                self._waiting.remove(ticket)
-            return ticket
-
-    def close(self) -> None:
-        """Refuses all waiting requests and all later ones."""
-        self._closed = True
-        while (ticket := self.take()) is not None:
-            ticket.answer.set_exception(RequestRefused("it is stopping"))
+        """How many wait for a pass that has not begun."""
+        return len(self._node.world.wanted)
 
     def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the client's too. Raises
         RequestRefused."""
-        ticket = self.ask(read_options(options_of_client(request, loaded), self.signals))
-        waited = 0.0
-
-        def withdrawn() -> bool:
-            return self.take(lambda each: each is ticket) is not None
-
+        options = read_options(options_of_client(request, loaded), self._signals)
+        if self._node.stopping.is_set():
+            raise RequestRefused("it is stopping")
+        if self.waiting >= MOST_WAITING:
+            raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
+        answer: Future[Answer] = Future()
+        asked: list[PassWanted] = []
         try:
-            yield {"accepted": True, "busy": self.doing()}
-            while not wait([ticket.answer], HEARTBEAT_SECONDS).done:
+            self._workers.run(lambda: self._answer(options, asked, answer))
+        except NoThread:
+            raise RequestRefused("no thread is free for its pass") from None
+        waited = 0.0
+        try:
+            yield {"accepted": True, "busy": self._doing()}
+            while not wait([answer], HEARTBEAT_SECONDS).done:
                 waited += HEARTBEAT_SECONDS
-                busy = self.doing()
-                if waited >= self.turn_seconds and withdrawn():
+                busy = self._doing()
+                if waited >= self._turn_seconds and self._withdrawn(asked):
                     raise RequestRefused(
-                        f"its turn did not come within {self.turn_seconds:g} s: it is {busy or 'busy'}"
+                        f"its turn did not come within {self._turn_seconds:g} s: it is {busy or 'busy'}"
                     )
                 yield {"accepted": True, "busy": busy}
-            yield ticket.answer.result().line()
+            yield answer.result().line()
         finally:
-            withdrawn()
+            if not answer.done():
+                self._withdrawn(asked)
+
+    def _withdrawn(self, asked: Sequence[PassWanted]) -> bool:
+        """The client waits no longer. Whether that was before its pass began."""
+        for wanted in asked:
+            event = Withdrawn(wanted)
+            if self._node.owner.ask(event, event.done):
+                wanted.record.set_exception(RequestRefused("its client has gone"))
+                return True
+        return False
+
+    def _answer(self, options: ReclaimOptions, asked: list[PassWanted], answer: Future[Answer]) -> None:
+        try:
+            observations, decision = self._node.look()
+            answer.set_result(respond_to_client(options, self._node, observations, decision, asked.append))
+        except EvictionError as refusal:
+            answer.set_exception(refusal)
+        except BaseException:
+            answer.set_exception(RequestRefused("its pass ended in a defect"))
+            raise

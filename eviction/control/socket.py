@@ -24,8 +24,8 @@ from typing import Any
 
 from eviction.serving.clients import BACKLOG, Client, Clients
 from eviction.types import EvictionError
-from reclaim.execution.workers import NoThread, Workers
 from reclaim.trust import directory_refusal, socket_refusal
+from reclaim.workers import NoThread, Workers
 
 LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024

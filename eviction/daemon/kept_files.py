@@ -14,8 +14,8 @@ from eviction.node.state_file import RecordFile
 from eviction.reporting.log import Log
 from eviction.types import Decision
 from reclaim.ballast import BallastRefused, BallastSettings
-from reclaim.execution.workers import NoThread, Workers
 from reclaim.images.records import ImageRecords
+from reclaim.workers import NoThread, Workers
 from signals.quantity import format_bytes
 from signals.types import SignalObservations
 

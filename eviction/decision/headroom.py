@@ -8,8 +8,8 @@ frees is unknown until it is removed, and a single `tar` uses up a minute's wort
 Removals take time: on a disk that is written at full speed, containerd's fsync alone takes seconds. So a pass begins
 when the urgency is less than removals have taken lately (the *lead*), and at the latest at our own mark.
 
-The arithmetic of the interval is in `signals.interval`, the polls are in `signals.probe`, and what a pass does is in
-`eviction.node.one_pass`.
+The arithmetic of the interval is in `signals.interval`, the polls are in `signals.samplers`, and what a pass does is in
+`eviction.engine.relief`.
 """
 
 from __future__ import annotations

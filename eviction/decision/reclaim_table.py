@@ -4,7 +4,7 @@ When a signal is under pressure, the functions of its row are called in order (k
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):
 
 * Containers before images, because a dead container keeps its image in use. (When it is urgent, dead containers are
-  removed side by side with images that are already unused: `eviction.node.one_pass`.)
+  removed side by side with images that are already unused: `eviction.engine.relief`.)
 * One filesystem for everything: any removal relieves any disk signal.
 * A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds neither, so its row
   is empty.

@@ -39,7 +39,6 @@ from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
 from eviction.reporting.tables import against_its_mark
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
-from reclaim.execution.workers import LOOK_SECONDS, in_time
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.pull_records import NOT_READ, PullRecords, record_names
 from reclaim.images.references import ImageIndex, images_in_use
@@ -48,6 +47,7 @@ from reclaim.pods.evidence import stopped_pods
 from reclaim.pods.states import NO_TROUBLE
 from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.workers import LOOK_SECONDS, in_time
 from signals.mounts import filesystem_id, mounts_of
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, FsLayout, SignalObservations
@@ -400,7 +400,7 @@ def examine(node: Node) -> DoctorJson:
     """All findings about a node, and the facts about its filesystems."""
     runtime, runtime_problem, pulls = None, node.locate() or "", NOT_READ
     observations = node.summary.observe()
-    configuration, config = node.configuration, node.responder.state.config
+    configuration, config = node.configuration, node.world.manager.config
     kubelet, thresholds = configuration.kubelet, node.thresholds(observations.layout)
     imagefs, pods = node.summary.paths.imagefs, f"{configuration.root_directory}/pods"
     log_directories = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}

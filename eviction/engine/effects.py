@@ -1,30 +1,52 @@
-"""What the owner of the state has others do, and what comes back. Values only.
+"""What the owner of the state has others do, and what happens to it. Values only.
 
-An effect is started on a worker, or on the sampler of a filesystem, and answered by one event; a worker that hangs is an
-event that does not come. Everything else that happens to the node is an event, too.
+An effect is carried out by a worker, or by the sampler of a filesystem, and answered by one event; a worker that hangs
+is an event that does not come. Everything else that happens to the node is an event, too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from reclaim import types
 from reclaim.function import Ready
-from reclaim.removals import Checked, Claim, StageId
+from reclaim.removals import Checked, Claim, ClaimId, StageId
 from reclaim.types import Outcome
+from signals.filesystems import FilesystemPaths
+from signals.interval import WatchedLevels
 from signals.samplers import Sample
+
+if TYPE_CHECKING:
+    from eviction.configuration.effective import Configuration
+    from eviction.engine.world import Request
+    from eviction.record import Pass, Trigger
+    from eviction.types import Decision
+    from signals.types import Signal, SignalObservations
+
+
+# ---- what is handed out
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read these paths, each on its own sampler. Answered by a Sampled for each."""
+    """Read these paths, each on its own sampler. A `Sampled` answers for each."""
 
-    paths: frozenset[str]
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Poll a filesystem, and post a `Crossed` once an observation is due."""
+
+    path: str
+    levels: WatchedLevels
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Have a stage plan. Answered by Planned."""
+    """Have a stage plan. `Planned` answers."""
 
     pass_id: str
     stage: StageId
@@ -32,25 +54,59 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Check an object, and take the last look. Answered by CheckEnded."""
+    """Check an object, and take the last look. `CheckEnded` answers."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """The one call, and the question whether the object is gone. Answered by Ended. Only the gate makes one."""
+    """The one call, and the question whether the object is gone. `Ended` answers. Only the gate makes one."""
 
     claim: Claim
     ready: Ready
+    btrfs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Locate:
-    """Ask the runtime where its images are. Answered by Located."""
+    """Ask the runtime where its images are. `Located` answers."""
 
 
-Effect = Read | Plan | Check | Send | Locate
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """Ask the runtime who uses its images, for the image records. `Refreshed` answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveWay:
+    """The refresh that runs asks nothing more: a pass has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolve:
+    """Somebody waits for this answer: a pass, or that a command of his is in force."""
+
+    waiting: Future[Any]
+    answer: object
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A pass has ended: nothing of its stages is needed any more."""
+
+    pass_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the listeners: the name of their method, and what it takes."""
+
+    what: str
+    about: tuple[object, ...] = ()
+
+
+Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | GiveWay | Resolve | Forget | Tell
 
 
 # ---- what happens
@@ -64,31 +120,26 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
+class Crossed:
+    """A poll says that an observation is due."""
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
-    """A stage has planned, or failed to. `seconds`: how long that took."""
+    """A stage has planned, or failed to."""
 
     pass_id: str
     stage: StageId
-    plan: types.Plan | None
+    plan: types.Plan | None = None
+    """None: there is nothing to plan, or it has failed."""
     error: str = ""
     seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class CheckEnded:
-    """An object was checked; or could not be, which is its `outcome`."""
-
-    object_id: str
-    checked: Checked
-    outcome: Outcome | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A removal that was sent has ended."""
-
-    object_id: str
-    outcome: Outcome
+    """How long it took."""
+    fresh_seconds: float = 0.0
+    frees_late: bool = False
+    patience_seconds: float | None = None
+    last: bool = True
+    """Whether no stage of its function follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +151,126 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckEnded:
+    """An object was checked."""
+
+    claim: ClaimId
+    pass_id: str
+    checked: Checked
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A removal that was sent has ended."""
+
+    claim: ClaimId
+    pass_id: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The runtime has said where its images are; or why not, in a sentence."""
+
+    paths: FilesystemPaths | None
+    """None: as before."""
+    problem: str = ""
+    pods_problem: str | None = None
+    """Why the kubelet has not listed its pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refreshed:
+    """The image records were updated, or not."""
+
+    problem: str = ""
+    given_up: bool = False
+    """Something more urgent came, or it took too long."""
+    pods_problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookWanted:
+    """Somebody wants an observation before the next one is due: inotify, or a command."""
+
+    urgent: bool = False
+    """At once; otherwise not before the shortest interval has passed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PassWanted:
+    """A command asks for a pass. Answered with its record."""
+
+    observations: SignalObservations
+    decision: Decision
+    trigger: Trigger
+    request: Request
+    signal: Signal | None
+    """What it is about; None: what the decision acts on."""
+    asked_at: float
+    record: Future[Pass] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Withdrawn:
+    """Who asked for a pass has gone. Answered with whether that was before it began."""
+
+    wanted: PassWanted
+    done: Future[bool] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reconfigured:
+    """Another configuration is to be in force. Answered, once it is, with the fields that need a restart."""
+
+    configuration: Configuration
+    done: Future[tuple[str, ...]] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PauseSet:
+    """An operator pauses removals, or ends a pause. Answered, once that is in force, with the removals that were sent
+    and have not ended."""
+
+    seconds: float
+    """0: there is none any more."""
+    unknown: str = ""
+    """Why it is not known whether one is in force, as a clause."""
+    if_unknown: bool = False
+    """Only if that is not known at present."""
+    done: Future[int] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletHealthy:
+    """The kubelet answers on /healthz: it has started its pods again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Nothing new may begin."""
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
-    """A deadline in the world has passed."""
+    """A time that the world has named has come."""
 
 
-Event = Sampled | Planned | CheckEnded | Ended | Progressed | Tick
+Event = (
+    Sampled
+    | Crossed
+    | Planned
+    | Progressed
+    | CheckEnded
+    | Ended
+    | Located
+    | Refreshed
+    | LookWanted
+    | PassWanted
+    | Withdrawn
+    | Reconfigured
+    | PauseSet
+    | KubeletHealthy
+    | Stopping
+    | Tick
+)

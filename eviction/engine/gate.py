@@ -1,36 +1,31 @@
 """The one gate before every send. Pure.
 
-Nothing is sent past it, by whomever: pass, request, periodic loop, last resort. It reads the world as it is when the
+Nothing is sent past it, by whomever: pass, command, periodic loop, last resort. It reads the world as it is when the
 check has been answered, not as it was when the pass began or the object was claimed.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from eviction.engine.relief import RunningPass, moved, why_not
-from reclaim.removals import Checked, Claim, State, stuck, too_old
+from eviction.engine.relief import brake, disk_of, parallel_of
+from eviction.engine.world import RunningPass, World
+from reclaim.removals import LOOK_FRESH_SECONDS as FRESH_SECONDS
+from reclaim.removals import Checked, stuck
 from reclaim.types import Reason
 
-if TYPE_CHECKING:
-    from eviction.engine.world import World
 
-
-def may_send(the: RunningPass | None, claim: Claim, checked: Checked, world: World) -> Reason | None:
-    """Why a removal that was checked must not be sent now; None if it may. `the`: its pass; None: it has ended."""
-    if the is None or claim.state is not State.CHECKING:
+def may_send(the: RunningPass | None, world: World) -> Reason | None:
+    """Why nothing may be sent for this pass now; None if it may. `the`: None: it has ended."""
+    if the is None or the.ended:
         return Reason.STOPPING
-    if (reason := why_not(the, world)) is not None:
-        return reason
-    if world.keep.names(claim.verdict):
-        return Reason.KEEP_LIST
-    if moved(the.observations, world.observations):
-        return Reason.LAYOUT_CHANGED
-    if stuck(world.removals, world.parallel, world.now):
+    if (braked := brake(the, world)) is not None:
+        return braked
+    if the.at < len(the.row) and (stop := disk_of(the, the.row[the.at], world).stop) is not None:
+        return stop
+    if not the.dry_run and stuck(world.removals, parallel_of(the, world), world.now):
         return Reason.RUNTIME_STUCK
     return None
 
 
-def again(claim: Claim, checked: Checked, fresh_seconds: float, now: float) -> bool:
-    """Whether the object is checked once more, because the answer is too old by now."""
-    return too_old(checked, fresh_seconds, now)
+def too_old(checked: Checked, world: World) -> bool:
+    """Whether what a check has found says nothing about now any more, so that the object is checked again."""
+    return checked.answer is None or world.now - checked.looked_at > FRESH_SECONDS

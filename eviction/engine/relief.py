@@ -14,7 +14,7 @@ asked for, as an effect, and the answer is the next thing that happens.
 * What goes only as a last resort comes after the row, and only if everything else is gone or must stay: after an error,
   or while a removal is not answered, it is not known that nothing else is enough.
 * A pass by another configuration than the one in force, or in another layout, ends; the next one decides anew.
-* A pass that the lead began (`eviction.decision.headroom`) removes one object of each function while its mark is not
+* A pass that the lead began (`eviction.decision.headroom`) removes one object of each stage while its mark is not
   reached, and ends when it is no longer urgent.
 * A dry run takes the same path minus the one call: promised sizes of what would be removed count as free instead.
 
@@ -24,104 +24,83 @@ and `gate`), which removals have begun (`reclaim.removals`), how the record read
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 
-from eviction.decision.headroom import FillRates, faster, urgency
+from eviction.decision.headroom import faster, urgency
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.effects import Check, Effect, Plan, Read
-from eviction.record import Trigger
-from eviction.types import Decision, Extent, Threshold
+from eviction.engine.world import RunningPass, Settling, StageRun, World
+from eviction.types import Extent, Threshold
 from reclaim import types
-from reclaim.removals import Claim, StageId, limit_in_flight, stuck
-from reclaim.types import NEVER, Outcome, Reason, Result, Usage, Verdict
-from signals.types import SignalObservations
-
-if TYPE_CHECKING:
-    from eviction.engine.world import World
+from reclaim.function import NO_PRESSURE, PassFacts, Pressure
+from reclaim.removals import Claim, StageId, late, limit_in_flight, stuck
+from reclaim.types import BRAKES, NEVER, UNSETTLED, Outcome, Reason, Result
+from signals.types import FilesystemRole, SignalObservations
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 URGENT_PATIENCE_SECONDS = 5.0  # how long a removal is waited for if it is urgent
+LOOK_SECONDS = 0.25  # how often to measure while waiting for removals: it may have become urgent
+STILL_SECONDS = 0.25  # late space: after this long without a rise, nothing more is coming for now
+SETTLE_SECONDS = 5.0  # wait no longer than this: something else may keep freeing space
+SETTLE_READ_SECONDS = STILL_SECONDS / 8  # between two readings meanwhile
+VAIN_WAITS = 2  # in a row: then this pass assumes that the runtime frees before it answers
 TURNS = 8  # side by side, one removal in this many promises no size: 500 dead containers may hold nothing
+RUN_SECONDS = 1.0  # how long a program is assumed to run: what is written meanwhile has to be freed as well
+
+NO_PLAN = types.Plan()
+
+Advanced = tuple[RunningPass, tuple[Effect, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a command asks for in place of the configured behaviour; None: as configured."""
+def advance(the: RunningPass, world: World) -> Advanced:
+    """What follows for a pass now. Called after everything that happens; nothing is asked for twice."""
+    if the.settling is not None:
+        return settle(the, the.settling, world)
+    function = function_now(the)
+    if function is None:
+        return after_the_row(the, world)
+    in_flight = world.claims_of(the)
 
-    row: tuple[str, ...] | None = None
-    """Call these functions whatever the pressure."""
-    until: tuple[Threshold, ...] | None = None
-    """Thresholds to reach in place of the configured ones."""
-    extent: Extent | None = None
-    every_function: bool = False
-    """Include those that wait for a lower mark, to show what they would remove."""
-    now: bool = False
-    """A pause that was begun before does not count."""
-    dry_run: bool = False
+    # a stop, a pause, another configuration: nothing more is begun, and what is under way is waited for
+    braked = brake(the, world)
+    if braked is not None:
+        return (the, ()) if in_flight else stopped(the, braked, world)
+
+    # the disk as it is after the last removal
+    disk = disk_of(the, function, world)
+    if disk.unread:
+        return the, (Read(disk.unread),)
+    the = replace(the, crossed=disk.crossed, seconds_left=disk.seconds_left, pressure=pressure_of(the, world))
+    if waits_for_late_space(the, disk):
+        return begin_settling(the, world, at_end=False), ()
+    the = measured(the, in_flight)
+
+    # the next function, and its plans; side by side if it is urgent
+    if not the.current:
+        return begin(the, function, disk, world)
+    if any(stage.plan is None for stage in the.current):
+        return the, ()
+
+    # relieved, or nothing is known of the disk any more
+    if disk.stop is not None:
+        return (the, ()) if in_flight else stopped(the, disk.stop, world)
+
+    # the next candidates, as long as what is in flight is not enough
+    effects: list[Effect] = []
+    while (stage := stage_with_room(the, in_flight, disk, world)) is not None:
+        the, claim = claimed(the, stage, world)
+        if claim is not None:
+            in_flight = (*in_flight, claim)
+            effects.append(Check(claim))
+    if in_flight:
+        return the, (*effects, *look_meanwhile(the, function, world))
+    return next_stage(the, world)
 
 
-@dataclass(frozen=True, slots=True)
-class StageRun:
-    """One stage of a function in a pass."""
-
-    id: StageId
-    asked_at: float
-    """When its plan was asked for (monotonic seconds)."""
-    plan: types.Plan | None = None
-    """None: it is not there yet."""
-    plan_seconds: float = 0.0
-    begun: int = 0
-    """How many objects of the plan have been taken, in its order."""
-    outcomes: tuple[Outcome, ...] = ()
-    kept: tuple[Outcome, ...] = ()
-    error: str = ""
-    relieved: bool = False
-    ended_at: float | None = None
-
-    @property
-    def next(self) -> Verdict | None:
-        """The next object of its plan; None: there is none, or no plan yet."""
-        if self.plan is None or self.begun >= len(self.plan.remove):
-            return None
-        return self.plan.remove[self.begun]
-
-
-@dataclass(frozen=True, slots=True)
-class RunningPass:
-    """A pass that has begun. Times are monotonic seconds."""
-
-    id: str
-    trigger: Trigger
-    request: Request
-    observations: SignalObservations
-    """Those that caused it."""
-    decision: Decision
-    row: tuple[str, ...]
-    began_at: float
-    started_wall: float
-    begun_rates: FillRates = field(default_factory=dict)
-    pause_count: int | None = None
-    """A pause that was begun before does not stop it; None: every one does."""
-    current: tuple[StageRun, ...] = ()
-    """The stages that run now, side by side if there are several."""
-    done: tuple[StageRun, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
-    """Functions that were not called, and why."""
-    at: int = 0
-    """The function of the row that comes after the current stages."""
-    last_resort: bool = False
-    crossed: bool = True
-    """Whether its mark was reached: until then, a pass of the lead removes one object of each function."""
-    configuration: object = None  # TO DO: Configuration
-    parallel: int | None = None
-    """Removals side by side; None: as configured."""
-    assumed_bytes: int = 0
-    """What a dry run has planned to free."""
-    measure_after: float = float("-inf")
-    """Nothing is begun before a reading that began after this."""
-    ended: bool = False
+# ---- what each line of it means: the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +114,6 @@ class Goal:
     """Whether it may stop early at all."""
 
 
-def goal_of(the: RunningPass, function: str, world: World) -> Goal:
-    """The thresholds that the function can relieve; or what was asked for in their place."""
-    config, observations = world.manager.config, world.observations
-    waits = not the.request.every_function and config.waits(function, observations)
-    thresholds = config.goal(function, observations)
-    if the.request.until is not None and not waits:
-        thresholds = the.request.until
-    enough = (the.request.extent or world.configuration.extent) is Extent.ENOUGH
-    return Goal(thresholds, waits, waits or (enough and bool(thresholds)))
-
-
 @dataclass(frozen=True, slots=True)
 class Disk:
     """The filesystem of a goal as it is now."""
@@ -156,31 +124,43 @@ class Disk:
     """The urgency."""
     crossed: bool = True
     """Whether the mark that began the pass is reached."""
-    unread: frozenset[str] = frozenset()
+    unread: tuple[str, ...] = ()
     """Paths of which there is no reading yet that began after the last removal."""
+
+
+def function_now(the: RunningPass) -> str | None:
+    """The function whose stages run, or that comes next; None after the row."""
+    return the.row[the.at] if the.at < len(the.row) else None
+
+
+def goal_of(the: RunningPass, function: str, world: World) -> Goal:
+    """The thresholds that the function can relieve; or what was asked for in their place."""
+    config, observations = world.manager.config, world.observations
+    waits = not the.request.every_function and config.waits(function, observations)
+    thresholds = config.goal(function, observations)
+    if the.request.until is not None and not waits:
+        thresholds = the.request.until
+    return Goal(thresholds, waits, waits or (the.extent() is Extent.ENOUGH and bool(thresholds)))
 
 
 def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int = 0) -> Disk:
     """The disk, as if this many more bytes were available where the function frees space."""
-    goal, seen = goal_of(the, function, world), world.observations
-    of_goal = [seen.signals[one.signal] for one in goal.thresholds if one.signal in seen.signals]
-    unread = frozenset(
-        each.filesystem.path
-        for each in of_goal
-        if each.filesystem is not None and not each.stale and each.time <= the.measure_after
-    )
+    goal, seen, frees = goal_of(the, function, world), world.observations, world.functions[function].frees
+    unread = unread_paths(the, function, world)
     if unread:
         return Disk(unread=unread)
-    rates, kubelets = faster(the.begun_rates, world.fill_rates), world.manager.config.kubelets_in_layout(seen.layout)
-    seconds_left = urgency(goal.thresholds, seen, rates, kubelets)
-    if (the.request.extent or world.configuration.extent) is Extent.ALL:
-        seconds_left = NEVER  # then nothing is urgent
+    seconds_left = NEVER  # with `extent: all` nothing is urgent
+    if the.extent() is Extent.ENOUGH:
+        # by the present fill rate or the one at the beginning, whichever is faster, because freed bytes hide a fill
+        rates, kubelets = faster(the.begun_rates, world.fill_rates), world.manager.config.kubelets_in_layout(seen.layout)
+        seconds_left = urgency(goal.thresholds, seen, rates, kubelets)
     began_it = () if the.decision.acted_on is None else (the.decision.acted_on,)
     crossed = the.crossed or bool(thresholds_met(began_it, seen.signals, enforce_min_reclaim=False))
     relieved = seconds_left >= world.lead_seconds
     if crossed:
-        promised = with_promised(seen, world.functions[function].frees, promised_bytes)
+        promised = with_promised(seen, {**the.assumed, frees: the.assumed.get(frees, 0) + promised_bytes})
         relieved = not thresholds_met(goal.thresholds, promised.signals, enforce_min_reclaim=True)
+    of_goal = [seen.signals[one.signal] for one in goal.thresholds if one.signal in seen.signals]
     stop = None
     if moved(the.observations, seen):
         stop = Reason.LAYOUT_CHANGED
@@ -191,62 +171,126 @@ def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int =
     return Disk(stop, seconds_left, crossed)
 
 
-def advance(the: RunningPass, world: World) -> tuple[RunningPass, tuple[Effect, ...]]:
-    """What follows for a pass now. Called after everything that happens; nothing is asked for twice."""
-    function = function_now(the)
-    if function is None:
-        return after_the_row(the, world)
-    disk = disk_of(the, function, world)
-    if disk.unread:
-        return the, (Read(disk.unread),)
-    the = replace(the, crossed=disk.crossed)
-    in_flight = claims_of(the, world)
-
-    # what must stop it: nothing more is begun, and what is under way is waited for
-    why = why_not(the, world) or disk.stop
-    if why is not None:
-        return (the, ()) if in_flight else stopped(the, why, world)
-
-    # the next function, and its plans; side by side if it is urgent
-    if not the.current:
-        return begin(the, function, disk, world)
-    if any(stage.plan is None for stage in the.current):
-        return the, ()
-
-    # the next candidates, as long as what is in flight is not enough
-    effects: list[Effect] = []
-    while (stage := stage_with_room(the, in_flight, disk, world)) is not None:
-        the, claim = taken(the, stage, world)
-        in_flight = (*in_flight, claim)
-        effects.append(Check(claim))
-    return (the, tuple(effects)) if in_flight else next_stage(the, world)
+def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
+    """What is read for a function, and when it was read last: where its goal is, and where it frees space. What cannot
+    be read is left out."""
+    seen = world.observations
+    paths = {}
+    for threshold in goal_of(the, function, world).thresholds:
+        observation = seen.signals.get(threshold.signal)
+        if observation is not None and observation.filesystem is not None and not observation.stale:
+            paths[observation.filesystem.path] = observation.time
+    known = {identity.device_id for identity, _ in seen.filesystems.values() if identity.path in paths}
+    frees = seen.filesystems.get(world.functions[function].frees)
+    if frees is not None and frees[0].device_id not in known and not world.readings[frees[0].path].problem:
+        paths[frees[0].path] = frees[1].time
+    return paths
 
 
-# ---- what each line of it means
+def unread_paths(the: RunningPass, function: str, world: World) -> tuple[str, ...]:
+    """Those of which there is no reading yet that began after the last removal."""
+    return tuple(path for path, time in paths_of(the, function, world).items() if time <= the.measure_after)
 
 
-def function_now(the: RunningPass) -> str | None:
-    """The function whose stages run, or that comes next; None after the row."""
-    if the.current:
-        return the.current[0].id.function
-    return the.row[the.at] if the.at < len(the.row) else None
+def look_meanwhile(the: RunningPass, function: str, world: World) -> tuple[Effect, ...]:
+    """Another reading while removals are waited for, if the last one is too old by now."""
+    old = world.now - LOOK_SECONDS
+    paths = tuple(path for path, time in paths_of(the, function, world).items() if time <= old)
+    return (Read(paths),) if paths else ()
 
 
-def claims_of(the: RunningPass, world: World) -> tuple[Claim, ...]:
-    """The removals that the pass waits for: being checked, or sent and not answered."""
-    return tuple(claim for claim in world.removals.values() if claim.pass_id == the.id and claim.awaited)
+def moved(before: SignalObservations, now: SignalObservations) -> bool:
+    """Whether the layout, or the device of a filesystem, is another one. What cannot be read has not moved."""
+    if None not in (before.layout, now.layout) and before.layout is not now.layout:
+        return True
+    both = before.filesystems.keys() & now.filesystems.keys()
+    return any(before.filesystems[role][0].device_id != now.filesystems[role][0].device_id for role in both)
 
 
-def why_not(the: RunningPass, world: World) -> Reason | None:
-    """Why nothing more is begun, whatever the disk says; None if it may go on."""
+def with_promised(observations: SignalObservations, promised: Mapping[FilesystemRole, int]) -> SignalObservations:
+    """The observations as if so many more bytes were available on the filesystems of these roles."""
+    by_device = Counter[int]()
+    for role, promised_bytes in promised.items():
+        if role in observations.filesystems:
+            by_device[observations.filesystems[role][0].device_id] += promised_bytes
+    signals = dict(observations.signals)
+    for signal, seen in signals.items():
+        if seen.filesystem is not None and not signal.counts_inodes:
+            signals[signal] = replace(seen, available=seen.available + by_device[seen.filesystem.device_id])
+    return replace(observations, signals=signals)
+
+
+def pressure_of(the: RunningPass, world: World) -> Pressure:
+    """What the pass acts on, and how much is missing for it now, including the minimum reclaim and what is written
+    while a program runs."""
+    acted_on = the.decision.acted_on if the.request.row is None else None
+    if acted_on is None:
+        goals = (goal_of(the, function, world).thresholds for function in the.row)
+        acted_on = next((threshold for goal in goals for threshold in goal), None)
+    if acted_on is None:
+        return replace(NO_PRESSURE, pass_id=the.id)
+    observation = world.observations.signals.get(acted_on.signal)
+    if observation is None:
+        return Pressure(signal=str(acted_on.signal), pass_id=the.id)
+    missing = max(acted_on.mark_with_min_reclaim(observation.capacity) - observation.available, 0)
+    inodes, filesystem = acted_on.signal.counts_inodes, observation.filesystem
+    fill = None if filesystem is None else world.fill_rates.get((filesystem.device_id, inodes))
+    if missing and fill is not None:
+        missing += int(fill.steady_rate * RUN_SECONDS)
+    return Pressure(
+        signal=str(acted_on.signal),
+        filesystem="" if filesystem is None else filesystem.mount_point or filesystem.path,
+        available=observation.available,
+        mark=acted_on.mark(observation.capacity),
+        missing_bytes=0 if inodes else missing,
+        missing_inodes=missing if inodes else 0,
+        pass_id=the.id,
+    )
+
+
+# ---- what must stop it
+
+
+def brake(the: RunningPass, world: World) -> Reason | None:
+    """Why nothing more is begun, whatever the disk says; None if it may go on. A pause and another configuration do not
+    stop a dry run."""
     if world.stopping:
         return Reason.STOPPING
-    if the.request.dry_run or world.dry_run:
+    if the.dry_run:
         return None
     if the.configuration is not world.configuration:
         return Reason.RECONFIGURED
-    paused = world.pause.in_force(world.now) and world.pause.count != the.pause_count
+    paused = world.pause.left_seconds(world.now) > 0 and world.pause.count != the.pause_count
     return Reason.PAUSED if paused else None
+
+
+def stopped(the: RunningPass, why: Reason, world: World) -> Advanced:
+    """Nothing more is removed: what is left of the plans is kept for this reason. A function that waits for a lower
+    mark of its own is relieved there, while the thresholds may not be: then the row goes on."""
+    function = function_now(the)
+    current = tuple(replace(left_over(stage, why), relieved=True, ended_at=world.now) for stage in the.current)
+    alone = function is not None and len(the.current) == 1 and goal_of(the, function, world).waits
+    the = replace(the, current=(), done=(*the.done, *current), planned=planned_by(the, current))
+    if alone and why not in BRAKES:
+        return advance(replace(the, at=the.at + 1), world)
+    return finish(the, world)
+
+
+def left_over(stage: StageRun, why: Reason) -> StageRun:
+    """A stage whose objects that are left are kept for this reason."""
+    if stage.plan is None:
+        return stage
+    rest = tuple(Outcome(verdict.kept(why)) for verdict in stage.plan.remove[stage.taken :])
+    return replace(stage, kept=(*stage.kept, *rest), taken=len(stage.plan.remove))
+
+
+def planned_by(the: RunningPass, ended: Sequence[StageRun]) -> tuple[types.Verdict, ...]:
+    """What a dry run has planned to remove so far, with these stages."""
+    planned = [each.verdict for stage in ended for each in stage.outcomes if each.result is Result.PLANNED]
+    return (*the.planned, *planned)
+
+
+# ---- the next candidates
 
 
 def stage_with_room(
@@ -259,77 +303,274 @@ def stage_with_room(
     """
     limit = None if the.crossed else 1
     left = [stage for stage in the.current if stage.next is not None and (limit is None or stage.begun < limit)]
-    if not left or any(stage.error for stage in the.current):
+    if not left or any(stage.silent for stage in the.current) or enough_by_plan(the):
+        return None
+    if not the.dry_run and stuck(world.removals, parallel_of(the, world), world.now):
         return None
     if in_flight and not has_room(the, in_flight, disk, world):
         return None
     promising = [stage for stage in left if stage.next is not None and stage.next.size_bytes]
     others = [stage for stage in left if stage not in promising]
-    taken_so_far = sum(stage.begun for stage in the.current)
-    take_others = not promising or (others and taken_so_far % TURNS == 0)
+    begun_so_far = sum(stage.begun for stage in the.current)
+    take_others = not promising or (others and begun_so_far % TURNS == 0)
     return min(others if take_others else promising, key=lambda stage: stage.begun)
+
+
+def parallel_of(the: RunningPass, world: World) -> int:
+    """How many removals may run side by side if it is not urgent."""
+    return 1 if the.dry_run else max(the.parallel or world.configuration.parallel_removals, 1)
 
 
 def has_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, world: World) -> bool:
     """Whether another removal is worth it: what those in flight promise is not enough, and there are not too many of
     them. Late removals are still in flight and count."""
-    parallel = 1 if the.request.dry_run or world.dry_run else the.parallel or world.configuration.parallel_removals
+    parallel = parallel_of(the, world)
     bound = limit_in_flight(parallel) if disk.seconds_left < URGENT_SECONDS else parallel
-    late = sum(not claim.awaited for claim in world.removals.values())
-    promised = the.assumed_bytes + sum(claim.verdict.promised_bytes for claim in in_flight)
-    function = in_flight[0].stage.function
-    return len(in_flight) < bound - late and disk_of(the, function, world, promised).stop is None
+    bound -= 0 if the.dry_run else len(late(world.removals))
+    promised = sum(claim.verdict.promised_bytes for claim in in_flight)
+    return len(in_flight) < bound and disk_of(the, the.row[the.at], world, promised).stop is None
 
 
-def taken(the: RunningPass, stage: StageRun, world: World) -> tuple[RunningPass, Claim]:
-    """The next object of a stage is claimed."""
+def enough_by_plan(the: RunningPass) -> bool:
+    """Whether what was removed promises as much as a plan with a target of its own wants; with a target of 0, one
+    removal does."""
+    for stage in the.current:
+        wanted = None if stage.plan is None else stage.plan.target_bytes
+        ended = [each for each in stage.outcomes if each.result in (Result.REMOVED, Result.PLANNED, Result.ALREADY_GONE)]
+        if wanted is not None and ended and promised_bytes(stage.outcomes) >= wanted:
+            return True
+    return False
+
+
+def promised_bytes(outcomes: Sequence[Outcome]) -> int:
+    """What the removals among these promise."""
+    gone = (Result.REMOVED, Result.PLANNED)
+    return sum(each.verdict.promised_bytes for each in outcomes if each.result in gone)
+
+
+def claimed(the: RunningPass, stage: StageRun, world: World) -> tuple[RunningPass, Claim | None]:
+    """The next object of a stage is claimed; or left out, as it is being removed already."""
     verdict = stage.next
     assert verdict is not None
-    after = replace(stage, begun=stage.begun + 1)
-    current = tuple(after if each.id == stage.id else each for each in the.current)
-    return replace(the, current=current), Claim(the.id, stage.id, verdict, world.now)
+    if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):
+        kept = (*stage.kept, Outcome(verdict.kept(Reason.BEING_REMOVED)))
+        return with_stage(the, replace(stage, taken=stage.taken + 1, kept=kept)), None
+    after = replace(stage, taken=stage.taken + 1, begun=stage.begun + 1)
+    return with_stage(the, after), Claim(the.id, stage.id, verdict, world.now, the.dry_run)
 
 
-def begin(the: RunningPass, function: str, disk: Disk, world: World) -> tuple[RunningPass, tuple[Effect, ...]]:
+def with_stage(the: RunningPass, stage: StageRun) -> RunningPass:
+    """The pass with this stage in place of the one with its id."""
+    return replace(the, current=tuple(stage if each.id == stage.id else each for each in the.current))
+
+
+def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
+    """How long to wait for a removal that was sent, in seconds. A stage's own patience ends at once if something else
+    waits for this filesystem."""
+    if stage.patience_seconds is not None:
+        return 0.0 if world.lane(the.lane).another_waits else stage.patience_seconds
+    usual = world.configuration.removal_patience_seconds
+    return min(usual, URGENT_PATIENCE_SECONDS) if the.seconds_left < URGENT_SECONDS else usual
+
+
+# ---- the next stage, the next function
+
+
+def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced:
     """The next function of the row, or the first ones side by side, if it is urgent."""
     together = side_by_side(the, world) if disk.seconds_left < URGENT_SECONDS else ()
-    if not together:
-        skipped = why_not_called(the, function, world)
-        if skipped:
-            return advance(replace(the, at=the.at + 1, skipped={**the.skipped, function: skipped}), world)
-    stages = [StageId(name, 1, the.last_resort) for name in together or (function,)]
-    the = replace(the, current=tuple(StageRun(stage, world.now) for stage in stages), side_by_side=bool(together))
-    return the, tuple(Plan(the.id, stage) for stage in stages)
+    if together:
+        return ask_plans(the, tuple(StageId(name, 1) for name in together), world)
+    if the.last_resort and not held_something_back(the, function):
+        return advance(replace(the, at=the.at + 1), world)
+    why_not = "" if the.last_resort else why_not_called(the, function, world)
+    if why_not:
+        return advance(replace(the, at=the.at + 1, skipped={**the.skipped, function: why_not}), world)
+    return ask_plans(the, (StageId(function, 1, the.last_resort),), world)
+
+
+def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Advanced:
+    """Has these stages plan. A plan that is still awaited from an earlier pass, because it hangs, is not asked for
+    again."""
+    runs = []
+    for stage in stages:
+        run = StageRun(stage, world.now, world.now)
+        if stage in world.hanging:
+            what = f"{stage.function}, stage {stage.number}"
+            error = f"{what} cannot plan: an earlier reading has not been answered yet"
+            run = replace(run, plan=NO_PLAN, error=error)
+        runs.append(run)
+    the = replace(the, current=tuple(runs))
+    return the, tuple(Plan(the.id, run.id) for run in runs if run.plan is None)
 
 
 def side_by_side(the: RunningPass, world: World) -> tuple[str, ...]:
     """The functions at the start of the row whose objects do not depend on each other, provided that they have the same
     thresholds to clear; none if the pass has begun already, or if there is only one."""
-    if the.done or the.skipped or the.at > 0 or the.last_resort:
+    if the.done or the.skipped or the.at > 0 or the.last_resort or the.extent() is Extent.ALL:
         return ()
-    first = tuple(takewhile(lambda name: world.functions[name].side_by_side and not goal_of(the, name, world).waits, the.row))
-    goals = {goal_of(the, name, world).thresholds for name in first}
-    return first if len(first) > 1 and len(goals) == 1 else ()
+    goals = {name: goal_of(the, name, world) for name in the.row}
+    first = tuple(takewhile(lambda name: world.functions[name].side_by_side and not goals[name].waits, the.row))
+    same = len({goals[name].thresholds for name in first}) == 1
+    return first if len(first) > 1 and same else ()
 
 
-def next_stage(the: RunningPass, world: World) -> tuple[RunningPass, tuple[Effect, ...]]:
+def why_not_called(the: RunningPass, function: str, world: World) -> str:
+    """Why a function is not called; empty if it is."""
+    goal = goal_of(the, function, world)
+    if goal.waits and not thresholds_met(goal.thresholds, world.observations.signals, enforce_min_reclaim=True):
+        return ", ".join(f"{one.signal} is not below {one.value}" for one in goal.thresholds)
+    left = world.cooling_until.get(function, 0.0) - world.now
+    return f"its cooldown lasts another {left:.0f} s" if left > 0 and not the.dry_run else ""
+
+
+def next_stage(the: RunningPass, world: World) -> Advanced:
     """Nothing of the current stages is left or under way: the next stage of the function, or the next function."""
-    ended = tuple(replace(stage, ended_at=world.now) for stage in the.current)
-    last = ended[-1].id
-    the = replace(the, current=(), done=(*the.done, *ended), side_by_side=False)
+    ended = tuple(ended_stage(stage, the, world) for stage in the.current)
+    if late_space_of_stages(the, ended):
+        the = replace(the, current=tuple(replace(stage, frees_late=False) for stage in the.current))
+        return begin_settling(the, world, at_end=False), ()
+    the = replace(the, current=(), done=(*the.done, *ended), planned=planned_by(the, ended))
     if len(ended) > 1:  # the row follows from its beginning, all stages of each function
-        return advance(the, world)
-    failed = world.functions[last.function].stops_on_failure and any(stage_failed(stage) for stage in ended)
-    if ended[-1].last_of_function or failed:
+        return advance(the, world) if the.crossed else finish(the, world)
+    (last,) = ended
+    if last.last or (world.functions[last.id.function].stops_on_failure and failed(last)):
         return advance(replace(the, at=the.at + 1), world)
-    following = StageId(last.function, last.number + 1, the.last_resort)
-    return replace(the, current=(StageRun(following, world.now),)), (Plan(the.id, following),)
+    return ask_plans(the, (last.id._replace(number=last.id.number + 1),), world)
 
 
-def stopped(the: RunningPass, why: Reason, world: World) -> tuple[RunningPass, tuple[Effect, ...]]:
-    """Nothing more is removed: what is left of the plans is kept for this reason. A function that waits for a lower
-    mark of its own is relieved there, while the thresholds may not be: then the row goes on."""
-    current = tuple(stage_stopped(stage, why, world.now) for stage in the.current)
-    goes_on = why is Reason.RELIEVED and current and goal_of(the, current[0].id.function, world).waits
-    the = replace(the, current=(), done=(*the.done, *current))
-    return advance(replace(the, at=the.at + 1), world) if goes_on else settle(the, world)
+def ended_stage(stage: StageRun, the: RunningPass, world: World) -> StageRun:
+    """A stage of which nothing more is begun although the disk is not relieved: the runtime is silent or stuck, or it
+    has done what it was to do."""
+    is_stuck = "" if the.dry_run or stage.next is None else stuck(world.removals, parallel_of(the, world), world.now)
+    silent = any(each.silent for each in the.current)
+    why = Reason.RUNTIME_STUCK if is_stuck else Reason.INCOMPLETE_LISTING if silent else Reason.RELIEVED
+    return replace(left_over(stage, why), error=stage.error or is_stuck, ended_at=world.now)
+
+
+def failed(stage: StageRun) -> bool:
+    """Whether it could not do what it planned."""
+    return bool(stage.error) or any(each.result in (Result.FAILED, Result.PARKED) for each in stage.outcomes)
+
+
+# ---- after the row
+
+
+def after_the_row(the: RunningPass, world: World) -> Advanced:
+    """What goes only as a last resort, if nothing else is left that could still be enough; else the end."""
+    something = any(held_something_back(the, function) for function in the.row)
+    under_way = any(not claim.dry_run for claim in world.removals.values())  # by whomever
+    if something and the.crossed and not the.last_resort and not under_way and settled(the):
+        return advance(replace(the, at=0, last_resort=True), world)
+    return finish(the, world)
+
+
+def settled(the: RunningPass) -> bool:
+    """Whether every object is gone, planned or kept for a reason of its own, and no stage has failed."""
+    open_ends = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
+    return not any(
+        stage.error
+        or any(each.result in open_ends for each in stage.outcomes)
+        or any(each.verdict.reason in UNSETTLED for each in stage.kept)
+        for stage in the.done
+    )
+
+
+def held_something_back(the: RunningPass, function: str) -> bool:
+    """Whether a function that was called keeps something that may go as a last resort."""
+    stages = (stage for stage in the.done if stage.id.function == function and not stage.id.last_resort)
+    return any(each.verdict.reason == Reason.NOT_PULLED for stage in stages for each in stage.kept)
+
+
+def finish(the: RunningPass, world: World) -> Advanced:
+    """The end: after late space has arrived, if anything was removed."""
+    removed = any(each.result is Result.REMOVED for stage in the.done for each in stage.outcomes)
+    if not removed:
+        return replace(the, ended=True), ()
+    at_marks = [at for at, function in enumerate(the.row) if not goal_of(the, function, world).waits]
+    return begin_settling(replace(the, at=at_marks[-1] if at_marks else len(the.row) - 1), world, at_end=True), ()
+
+
+# ---- late space
+
+
+def measured(the: RunningPass, in_flight: Sequence[Claim]) -> RunningPass:
+    """What the removals that have ended since the last measurement have freed. If several were under way, nobody knows
+    what each has freed, and what the runtime promised for it stands."""
+    if not the.unmeasured:
+        return the
+    freed_bytes, freed_inodes = the.gained.gained_since(the.measured)
+    alone = len(the.unmeasured) == 1 and not in_flight
+    current = []
+    for stage in the.current:
+        outcomes = list(stage.outcomes)
+        for number, outcome in enumerate(outcomes):
+            if outcome in the.unmeasured:
+                freed = (freed_bytes, freed_inodes) if alone else (outcome.verdict.promised_bytes, 0)
+                outcomes[number] = replace(outcome, freed_bytes=max(freed[0], 0), freed_inodes=max(freed[1], 0))
+        current.append(replace(stage, outcomes=tuple(outcomes)))
+    return replace(the, current=tuple(current), measured=the.gained, unmeasured=())
+
+
+def waits_for_late_space(the: RunningPass, disk: Disk) -> bool:
+    """Whether the last removal has freed less than half of what it promised, so that more may come."""
+    if not the.unmeasured or disk.seconds_left < URGENT_SECONDS or disk.stop is not None:
+        return False
+    gained_bytes, _ = the.gained.gained_since(the.measured)
+    return gained_bytes * 2 < promised_bytes(the.unmeasured) and the.vain_waits < VAIN_WAITS
+
+
+def late_space_of_stages(the: RunningPass, ended: Sequence[StageRun]) -> bool:
+    """Whether space may still arrive from a stage whose objects free it some time after the answer."""
+    late_ones = (stage for stage in ended if stage.frees_late)
+    removed = any(each.result is Result.REMOVED for stage in late_ones for each in stage.outcomes)
+    return removed and the.seconds_left >= URGENT_SECONDS
+
+
+def begin_settling(the: RunningPass, world: World, *, at_end: bool) -> RunningPass:
+    """From now on nothing is begun until nothing more arrives."""
+    counts = bool(the.unmeasured)
+    settling = Settling(at_end, world.now, world.now, the.gained, the.gained, counts, world.now)
+    return replace(the, settling=settling)
+
+
+def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
+    """Watches the disk while late space still arrives: until nothing has risen for 0.25 s, the disk is relieved, or 5 s
+    have passed."""
+    function = the.row[the.at]
+    disk = disk_of(the, function, world)
+    if disk.unread:
+        return the, (Read(disk.unread),)
+    gained = the.gained.gained_since(settling.best)
+    if max(gained) > 0:
+        settling = replace(settling, best=the.gained, quiet_since=world.now)
+    over = min(settling.quiet_since + STILL_SECONDS, settling.began_at + SETTLE_SECONDS)
+    goal = goal_of(the, function, world).thresholds
+    clear = settling.at_end and not thresholds_met(goal, world.observations.signals, enforce_min_reclaim=True)
+    relieved = disk.stop is not None or clear
+    if not relieved and not world.stopping and world.now < over:
+        if world.now < settling.read_at:
+            return replace(the, settling=settling), ()
+        following = min(world.now + SETTLE_READ_SECONDS, over)
+        the = replace(the, settling=replace(settling, read_at=following), measure_after=world.now)
+        return the, (Read(unread_paths(the, function, world)),)
+    the = replace(the, settling=None)
+    if settling.in_vain_counts:
+        more = the.gained.gained_since(settling.at_once)[0] > 0
+        the = measured(replace(the, vain_waits=0 if more else the.vain_waits + 1), world.claims_of(the))
+    return (replace(the, ended=True), ()) if settling.at_end else advance(the, world)
+
+
+def facts_of(world: World, pass_id: str) -> PassFacts:
+    """What the stages of a pass may know of it now; nothing of one that has ended."""
+    the = world.passes.get(pass_id)
+    if the is None:
+        return PassFacts(dry_run=True)
+    return PassFacts(
+        dry_run=the.dry_run,
+        began_at=the.began_at,
+        removal_ended_at=world.removal_ended_at,
+        seconds_left=the.seconds_left,
+        planned=the.planned,
+        pressure=the.pressure,
+    )

@@ -1,45 +1,58 @@
-"""Everything that is known and under way on one node, as one frozen value, and what happens to it.
+"""Everything that is known and under way on one node, as one frozen value.
 
-Only the owner replaces it (`owner`); everybody else reads the last one. `fold` takes in one event and decides nothing;
-what follows is decided by `step`.
+Only the owner replaces it (`owner`); everybody else reads the last one. What happens is taken in by `fold`, what follows
+is decided by `step` and, for a pass, by `relief`. Times are monotonic seconds of the node's clock, unless a name says
+`wall`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.configuration.effective import Configuration
-from eviction.decision.headroom import FillRates, update_fill_rates
+from eviction.decision.headroom import FillRates
 from eviction.decision.synchronize import ManagerState
-from eviction.engine.relief import URGENT_PATIENCE_SECONDS, RunningPass
-from eviction.types import Decision, Extent
+from eviction.engine.effects import PassWanted, Resolve, Tell
+from eviction.record import Trigger
+from eviction.types import Decision, Extent, NodeCondition, Threshold
+from reclaim.function import NO_PRESSURE, Pressure
 from reclaim.functions import FunctionTable
-from reclaim.removals import Claims
-from reclaim.types import NEVER
+from reclaim.removals import Claim, Claims, StageId
+from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
 from signals.summary import PublishedReadings
-from signals.types import SignalObservations
+from signals.types import FilesystemRole, FsStats, SignalObservations
 
+URGENT_PATIENCE_SECONDS = 5.0  # how long a removal is waited for if it is urgent
 FIRST_SECONDS = 1.0  # assumed duration of a removal on a disk under full write load, until one is known
 REMEMBERED = 8  # removals whose durations count
 LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
+
+FOREVER_AGO = float("-inf")
+
+
+# ---- what holds removals back
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
     """Nothing is removed until a time that an operator has set, or while it is not known whether one was set."""
 
-    until: float = float("-inf")
-    """Monotonic seconds."""
-    unknown: str = ""
+    until: float = FOREVER_AGO
+    because_unknown: str = ""
     """Why it is not known whether one is in force, as a clause; empty if it is."""
     count: int = 0
     """How many were begun."""
 
-    def in_force(self, now: float) -> bool:
-        """Whether nothing may be removed now."""
-        return now < self.until
+    def left_seconds(self, now: float) -> float:
+        """How much longer it lasts; 0 without one."""
+        return max(self.until - now, 0.0)
+
+    def unknown(self, now: float) -> bool:
+        """Whether it lasts only because it is not known whether one is in force."""
+        return bool(self.because_unknown) and now < self.until
 
     def begun(self, now: float, seconds: float, unknown: str = "") -> Pause:
         """The pause that begins now; it replaces an earlier one."""
@@ -47,64 +60,286 @@ class Pause:
 
     def ended(self) -> Pause:
         """There is none any more."""
-        return replace(self, until=float("-inf"), unknown="")
+        return replace(self, until=FOREVER_AGO, because_unknown="")
+
+    def until_in_words(self, now: float, wall: float) -> str:
+        """When it ends, as a time of day; empty without one."""
+        left = self.left_seconds(now)
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall + left)) if left > 0 else ""
+
+    def why(self, now: float, wall: float) -> str:
+        """Why nothing may be removed, in a sentence; empty if it may."""
+        until = self.until_in_words(now, wall)
+        if not until:
+            return ""
+        because = f", as whether a pause is in force is not known: {self.because_unknown}"
+        return f"paused until {until}{because if self.because_unknown else ''} (reclaimd resume ends it)"
+
+
+# ---- a pass that runs
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a command asks for in place of the configured behaviour; None: as configured."""
+
+    row: tuple[str, ...] | None = None
+    """Call these functions whatever the pressure."""
+    until: tuple[Threshold, ...] | None = None
+    """Thresholds to reach in place of the configured ones."""
+    extent: Extent | None = None
+    every_function: bool = False
+    """Include those that wait for a lower mark, to show what they would remove."""
+    now: bool = False
+    """A pause that was begun before does not count."""
+    dry_run: bool = False
+    """It removes nothing, whatever is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageRun:
+    """One stage of a function in a pass."""
+
+    id: StageId
+    asked_at: float
+    """When its plan was asked for."""
+    progress_at: float
+    """When the runtime last answered a call of its plan."""
+    plan: Plan | None = None
+    """None: it is not there yet."""
+    plan_seconds: float = 0.0
+    planned_at: float = NEVER
+    fresh_seconds: float = 0.0
+    frees_late: bool = False
+    patience_seconds: float | None = None
+    last: bool = True
+    """Whether no stage of its function follows."""
+    taken: int = 0
+    """How many objects of the plan have been claimed or left out, in its order."""
+    begun: int = 0
+    """How many of them have been claimed."""
+    outcomes: tuple[Outcome, ...] = ()
+    kept: tuple[Outcome, ...] = ()
+    error: str = ""
+    relieved: bool = False
+    """Nothing more was to be removed, by it or what follows."""
+    silent: bool = False
+    """The runtime did not answer: no more of it, nor of what runs beside it, is begun."""
+    ended_at: float = NEVER
+
+    @property
+    def next(self) -> Verdict | None:
+        """The next object of its plan; None: there is none, or no plan yet."""
+        if self.plan is None or self.taken >= len(self.plan.remove):
+            return None
+        return self.plan.remove[self.taken]
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """A pass waits for space that the runtime frees after its answer."""
+
+    at_end: bool
+    """Whether the pass ends then; else it goes on."""
+    began_at: float
+    quiet_since: float
+    """When the filesystem last gained."""
+    best: Usage
+    """The most that it had gained by then."""
+    at_once: Usage = Usage()
+    """What it had gained when the wait began."""
+    in_vain_counts: bool = False
+    """Whether a wait in vain makes the next one less likely."""
+    read_at: float = FOREVER_AGO
+    """When it is read next."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPass:
+    """A pass that has begun and has not ended."""
+
+    id: str
+    trigger: Trigger
+    request: Request
+    observations: SignalObservations
+    """Those that caused it."""
+    decision: Decision
+    row: tuple[str, ...]
+    lane: int | str | None
+    """What it relieves: a device; or which dry run or periodic loop it is. One pass at a time has it."""
+    configuration: Configuration
+    """By which it removes: once another is in force, it ends."""
+    began_at: float
+    started_wall: float
+    begun_rates: FillRates = field(default_factory=dict)
+    pause_count: int | None = None
+    """A pause that was begun before does not stop it; None: every one does."""
+    dry_run: bool = False
+    parallel: int | None = None
+    """Removals side by side; None: as configured."""
+    wanted: PassWanted | None = None
+    """Who waits for its record."""
+    current: tuple[StageRun, ...] = ()
+    """The stages that run now; side by side if there are several."""
+    done: tuple[StageRun, ...] = ()
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Functions that were not called, and why."""
+    at: int = 0
+    """The place in its row of the function whose stages run, or come next."""
+    last_resort: bool = False
+    """Whether the row is called for what goes only as a last resort."""
+    crossed: bool = True
+    """Whether its mark was reached: until then, a pass of the lead removes one object of each stage."""
+    seconds_left: float = NEVER
+    """The urgency, as measured last."""
+    assumed: Mapping[FilesystemRole, int] = field(default_factory=dict)
+    """Bytes that a dry run has planned to free, by filesystem."""
+    planned: tuple[Verdict, ...] = ()
+    """What a dry run has planned to remove, in stages that have ended."""
+    pressure: Pressure = NO_PRESSURE
+    """What it acts on, as measured last."""
+    measure_after: float = FOREVER_AGO
+    """Nothing is begun before a reading that began after this."""
+    gained: Usage = Usage()
+    """What its filesystems have gained since it began, as far as that is booked to it."""
+    measured: Usage = Usage()
+    """The same when a removal of its was last measured."""
+    unmeasured: tuple[Outcome, ...] = ()
+    """Removals that have ended since."""
+    vain_waits: int = 0
+    """How often in a row it waited for late space that did not come."""
+    settling: Settling | None = None
+    progress_at: float = FOREVER_AGO
+    """When a call of its was last answered, or a removal of its ended."""
+    ended: bool = False
+
+    def extent(self) -> Extent:
+        """How far it goes."""
+        return self.request.extent or self.configuration.extent
+
+
+# ---- what is remembered between passes
 
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
     """The pause of one row of the reclaim table after a pass."""
 
-    until: float = float("-inf")
-    """When it ends (monotonic seconds)."""
+    until: float = FOREVER_AGO
     seconds: float = 0.0
     """How long it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """What is remembered of one filesystem between passes. One pass at a time relieves it."""
+    """What is remembered of one filesystem between its passes."""
 
     back_offs: Mapping[tuple[str, ...], BackOff] = field(default_factory=dict)
     """By row."""
     lead_used: bool = False
     """The lead has begun a pass since the mark was last reached; one is enough."""
     another_waits: bool = False
-    """Another row of this filesystem has become due while a pass runs."""
-    met_at: float = float("-inf")
+    """Another row of this filesystem, or a command, has become due while a pass runs."""
+    met_at: float = FOREVER_AGO
     """When one of its thresholds was last met."""
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """An observation that has begun. `awaited`: paths that have not answered."""
+
+    began_at: float
+    awaited: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicLoop:
+    """One of the kubelet's two loops."""
+
+    what: str
+    period_seconds: float
+    due: float
+    failed: bool = False
+    """Whether its last pass failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """When the runtime is asked where its images are, and who uses them."""
+
+    locate_due: float = FOREVER_AGO
+    locating_since: float | None = None
+    """Since when an answer is awaited."""
+    overdue_told: bool = False
+    refresh_due: float = FOREVER_AGO
+    refreshing_since: float | None = None
+    problem: str = ""
+    """Why the runtime did not answer last."""
+
+
+@dataclass(frozen=True, slots=True)
 class World:
-    """One node as it is known now. Times are monotonic seconds."""
+    """One node as it is known now."""
 
     now: float
+    wall: float
     configuration: Configuration
     functions: FunctionTable
     manager: ManagerState
     paths: FilesystemPaths
-    imagefs_problem: str
     observations: SignalObservations
     """Of the last readings."""
     decision: Decision
     """Of the last look."""
+    imagefs_problem: str = ""
+    """Why it is not known where images are."""
+    on_its_own: bool = False
+    """Whether it looks and relieves by itself, as the daemon does; else only what is asked for is done."""
+    dry_run: bool = False
+    """Whether the command line says that nothing is removed."""
+    stopping: bool = False
+    hold_off_until: float = FOREVER_AGO
+    """After a start nothing is removed until then, or until the kubelet is healthy."""
+    pause: Pause = Pause()
     readings: PublishedReadings = field(default_factory=dict)
     fill_rates: FillRates = field(default_factory=dict)
-    dry_run: bool = False
-    stopping: bool = False
-    pause: Pause = Pause()
     removals: Claims = field(default_factory=dict)
-    removal_ended_at: float = float("-inf")
+    removal_ended_at: float = FOREVER_AGO
     durations: tuple[float, ...] = ()
     """How long the last removals have taken, for objects whose size the runtime promises."""
     passes: Mapping[str, RunningPass] = field(default_factory=dict)
-    lanes: Mapping[int | None, Lane] = field(default_factory=dict)
-    """By device; None: of what cannot be read."""
+    booked_to: Mapping[int, str] = field(default_factory=dict)
+    """By device: the pass to which its gains are booked."""
+    wanted: tuple[PassWanted, ...] = ()
+    """Passes that commands wait for."""
+    lanes: Mapping[int | str | None, Lane] = field(default_factory=dict)
+    hanging: frozenset[StageId] = frozenset()
+    """Stages whose plan did not end in time; nothing asks for it again before it has ended."""
     cooling_until: Mapping[str, float] = field(default_factory=dict)
     """Until when a function is not called again."""
-    look_due: float = float("-inf")
-    awaited: frozenset[str] = frozenset()
-    """Paths of the present look that have not answered yet."""
+    look: Look | None = None
+    look_due: float = FOREVER_AGO
+    look_floor: float = FOREVER_AGO
+    """An earlier look that is wanted, but not urgent, does not begin before."""
+    looked_at: float = FOREVER_AGO
+    looks: int = 0
+    """How many have ended."""
+    look_is_wanted: bool = False
+    """Whether the next look was asked for, and not due by itself."""
+    asking: Asking = Asking()
+    periodic: tuple[PeriodicLoop, ...] = ()
+    news: tuple[Tell | Resolve, ...] = ()
+    """What nobody has been told yet."""
+    ids_begin: str = ""
+    """How the ids of its passes begin, in hexadecimal digits."""
+    passes_begun: int = 0
+    empty_row_due: float = FOREVER_AGO
+    """When it is told again that the row of a threshold has no function to call."""
+
+    @property
+    def removes_nothing(self) -> bool:
+        """Whether nothing is removed, only reported."""
+        return self.dry_run or self.configuration.dry_run
 
     @property
     def removal_seconds(self) -> float:
@@ -117,3 +352,57 @@ class World:
         nothing because the pass goes to the end of its row."""
         of_use = self.configuration.lead and self.configuration.extent is Extent.ENOUGH
         return self.removal_seconds if of_use else 0.0
+
+    @property
+    def under_pressure(self) -> bool:
+        """Whether ReclaimPressure is reported."""
+        return NodeCondition.RECLAIM_PRESSURE in self.decision.conditions
+
+    def held_off(self) -> str:
+        """Why no pass may begin by itself, in a sentence; empty if one may."""
+        if paused := self.pause.why(self.now, self.wall):
+            return paused
+        left = self.hold_off_until - self.now
+        if left <= 0:
+            return ""
+        return held_off_sentence(left)
+
+    def lane(self, name: int | str | None) -> Lane:
+        """What is remembered of a filesystem."""
+        return self.lanes.get(name, Lane())
+
+    def with_lane(self, name: int | str | None, lane: Lane) -> World:
+        """The same with this lane."""
+        return replace(self, lanes={**self.lanes, name: lane})
+
+    def with_pass(self, the: RunningPass) -> World:
+        """The same with this pass."""
+        return replace(self, passes={**self.passes, the.id: the})
+
+    def telling(self, what: str, *about: object) -> World:
+        """The same with one more piece of news."""
+        return replace(self, news=(*self.news, Tell(what, about)))
+
+    def claims_of(self, the: RunningPass) -> tuple[Claim, ...]:
+        """The removals that a pass waits for: being checked, or sent and not answered."""
+        return tuple(claim for claim in self.removals.values() if claim.pass_id == the.id and claim.awaited)
+
+    def removing(self) -> Iterator[RunningPass]:
+        """The passes that may remove something."""
+        return (the for the in self.passes.values() if not the.dry_run)
+
+    def functions_here(self) -> tuple[str, ...]:
+        """All functions that rows name and that free space on a filesystem of this node."""
+        roles, named = self.observations.filesystems, self.manager.config.functions
+        return tuple(name for name, one in self.functions.items() if name in named and one.frees in roles)
+
+
+def stats_of_role(observations: SignalObservations, role: FilesystemRole) -> FsStats | None:
+    """The numbers of the filesystem in this role; None if it was not read."""
+    found = observations.filesystems.get(role)
+    return None if found is None else found[1]
+
+
+def held_off_sentence(left_seconds: float) -> str:
+    """Why nothing is removed yet after a start."""
+    return f"the kubelet does not answer on /healthz; nothing is removed for another {left_seconds:.0f} s after the start"

@@ -1,13 +1,8 @@
-"""When nothing may be removed: after a start until the kubelet is healthy or a configured time has passed, and while an
-operator has paused removals.
+"""When nothing may be removed after a start: until the kubelet is healthy, or a configured time has passed.
 
 After a reboot every sandbox is NOTREADY and every container EXITED, although all of them belong to live pods. Once the
 kubelet's `/healthz` answers, it has started its pods again; the time limit is for nodes where nothing answers there.
 `reclaimd reclaim --now` skips the hold-off.
-
-`KubeletWatch` asks over one connection that is kept open. A kubelet that restarts loses the connection, so it cannot
-restart unnoticed between two requests. The connection also counts as lost if an answer is late, is not 200, or closes
-the connection.
 
 The few lines of HTTP are written by hand, because importing an HTTP client (with email and ssl) takes 15 ms.
 """
@@ -20,138 +15,57 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
-from reclaim.execution.workers import NoThread
+from eviction.engine.world import held_off_sentence
+from reclaim.workers import NoThread
 
-LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
 ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
 PATIENCE_SECONDS = 2.0  # for the watch, which keeps nobody waiting
 ASK_SECONDS = 1.0  # between two requests
-FRESH_SECONDS = 6.0  # an older answer no longer counts
 LONGEST_ANSWER_BYTES = 16 * 1024
 
 _REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _OK = re.compile(rb"HTTP/1\.[0-9]+ 200\s")
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,5})[ \t]*\r\n", re.IGNORECASE)
-_CLOSE = re.compile(rb"HTTP/1\.0|\r\nconnection:[ \t]*close[ \t]*\r\n", re.IGNORECASE)
 
 Where = tuple[str, int] | str
 """Host and port, or the path of a unix socket that is forwarded there."""
 
 
-class HoldOff:
-    """Holds off until `seconds` after `since`, or until `healthy` returns true. Times are in seconds of one clock."""
-
-    def __init__(self, seconds: float, since: float, now: Callable[[], float], healthy: Callable[[], bool]):
-        self._over_at = since + seconds
-        self._now = now
-        self._healthy = healthy
-
-    def why(self) -> str | None:
-        """Why nothing may be removed yet, in a sentence; None if it may. Once None, always None."""
-        left = self._over_at - self._now()
-        if left <= 0:
-            return None
-        if self._healthy():
-            self._over_at = float("-inf")
-            return None
-        return f"the kubelet does not answer on /healthz; nothing is removed for another {left:.0f} s after the start"
-
-
-class Pause:
-    """Nothing is removed until a time that an operator has set, or while it is not known whether one was set. Any
-    thread may call. Times are in seconds of one clock.
-
-    `wall`: the time of day, for people.
-    """
-
-    def __init__(self, now: Callable[[], float], wall: Callable[[], float]):
-        self._now = now
-        self._wall = wall
-        self._lock = threading.Lock()
-        self._until = float("-inf")
-        self._unknown = ""  # why it is not known whether a pause is in force; empty: it is
-        self.count = 0
-        """How many were begun."""
-
-    def begin(self, seconds: float, *, unknown: str = "") -> None:
-        """Pauses for this long from now, at most `LONGEST_PAUSE_SECONDS`; replaces an earlier pause. `unknown`: why it
-        is not known whether one is in force, as a clause: then it lasts until `become_known`."""
-        with self._lock:
-            self._until, self._unknown = self._now() + min(seconds, LONGEST_PAUSE_SECONDS), unknown
-            self.count += 1
-
-    def end(self) -> None:
-        with self._lock:
-            self._until, self._unknown = float("-inf"), ""
-
-    def become_known(self, seconds: float) -> bool:
-        """The pause lasts so much longer, 0 if there is none. Returns False, without effect, if somebody has begun or
-        ended one since it was unknown."""
-        with self._lock:
-            was_unknown = self.unknown
-            if was_unknown:
-                self._until, self._unknown = self._now() + seconds if seconds else float("-inf"), ""
-            return was_unknown
-
-    @property
-    def unknown(self) -> bool:
-        """Whether it lasts only because it is not known whether a pause is in force."""
-        return bool(self._unknown) and self.left_seconds > 0
-
-    @property
-    def left_seconds(self) -> float:
-        """How much longer the pause lasts; 0 without one."""
-        return max(self._until - self._now(), 0.0)
-
-    def until(self) -> str:
-        """When the pause ends, as a time of day; empty without one."""
-        left = self.left_seconds
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._wall() + left)) if left > 0 else ""
-
-    def why(self) -> str | None:
-        """Why nothing may be removed, in a sentence; None if it may."""
-        until, unknown = self.until(), self._unknown
-        because = f", as whether a pause is in force is not known: {unknown}" if unknown else ""
-        return f"paused until {until}{because} (reclaimd resume ends it)" if until else None
-
-
 def kubelet_is_healthy(where: Where | None) -> bool:
     """Whether the kubelet's `/healthz` answers 200 within half a second. For None, false without asking."""
-    if where is None:
-        return False
-    with suppress(OSError), _connected(where, ANSWER_SECONDS) as kubelet:
-        return _asked(kubelet, ANSWER_SECONDS)[0]
+    return where is not None and is_healthy(where, ANSWER_SECONDS)
+
+
+def is_healthy(where: Where, within_seconds: float) -> bool:
+    """Whether `/healthz` answers 200 in time."""
+    with suppress(OSError), _connected(where, within_seconds) as kubelet:
+        return _asked(kubelet, within_seconds)
     return False
 
 
 def held_off_since_boot(seconds: float, healthz: Where | None) -> str | None:
     """Why a command may not remove anything yet, in a sentence; None if it may. `seconds`: the hold-off, which begins
     with the boot and ends early once the kubelet is healthy. `healthz`: where to ask it."""
-    since_boot = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
-    return HoldOff(seconds, 0.0, since_boot, partial(kubelet_is_healthy, healthz)).why()
+    left = seconds - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return None if left <= 0 or kubelet_is_healthy(healthz) else held_off_sentence(left)
 
 
 class KubeletWatch:
-    """Asks `/healthz` again and again on a thread of its own, for this many `seconds` after its start.
+    """Asks `/healthz` again and again on a thread of its own, until it answers 200 or the time is over.
 
-    `where`: None: nobody is asked. `was_healthy`: whether it has ever answered 200.
+    `where`: None: nobody is asked. `healthy`: called once, when it has answered.
     """
 
-    def __init__(self, where: Where | None, seconds: float):
-        self.was_healthy = False
+    def __init__(self, where: Where | None, seconds: float, healthy: Callable[[], None]):
         self._where = where
         self._seconds = seconds
-        self._since: float | None = None
-        self._last = float("-inf")
+        self._healthy = healthy
         self._over = threading.Event()
 
     def start(self) -> None:
         """Starts the thread if there is anything to ask. Raises NoThread."""
         if self._where is not None and self._seconds > 0:
-            until = time.monotonic() + self._seconds
-            thread = threading.Thread(target=self._run, args=(self._where, until), name="kubelet watch", daemon=True)
+            thread = threading.Thread(target=self._run, args=(self._where,), name="kubelet watch", daemon=True)
             try:
                 thread.start()
             except RuntimeError:
@@ -161,27 +75,13 @@ class KubeletWatch:
         """The thread ends before its next request."""
         self._over.set()
 
-    def healthy_since(self) -> float | None:
-        """Since when (monotonic seconds) the kubelet has been healthy over one connection; None if it is not."""
-        since = self._since
-        return None if since is None or time.monotonic() - self._last > FRESH_SECONDS else since
-
-    def _run(self, where: Where, until: float) -> None:
+    def _run(self, where: Where) -> None:
+        until = time.monotonic() + self._seconds
         while time.monotonic() < until and not self._over.is_set():
-            with suppress(OSError), _connected(where, PATIENCE_SECONDS) as kubelet:
-                while self._stays_healthy(kubelet) and time.monotonic() < until:
-                    self._last = time.monotonic()
-                    self._since = self._last if self._since is None else self._since
-                    if self._over.wait(ASK_SECONDS):
-                        return
-            self._since = None
+            if is_healthy(where, PATIENCE_SECONDS):
+                return self._healthy()
             self._over.wait(ASK_SECONDS)
-
-    def _stays_healthy(self, kubelet: socket.socket) -> bool:
-        """Whether another request is answered with 200 and the connection stays usable. Raises OSError."""
-        healthy, usable = _asked(kubelet, PATIENCE_SECONDS)
-        self.was_healthy = self.was_healthy or healthy
-        return healthy and usable
+        return None
 
 
 def _connected(where: Where, seconds: float) -> socket.socket:
@@ -196,21 +96,15 @@ def _connected(where: Where, seconds: float) -> socket.socket:
     return kubelet
 
 
-def _asked(kubelet: socket.socket, seconds: float) -> tuple[bool, bool]:
-    """Whether a request is answered with 200, and whether the whole answer has arrived and another request can follow.
-
-    Raises OSError if there is no answer within `seconds`.
-    """
+def _asked(kubelet: socket.socket, seconds: float) -> bool:
+    """Whether a request is answered with 200. Raises OSError if there is no answer within `seconds`."""
     ends = time.monotonic() + seconds
     kubelet.sendall(_REQUEST)
     answer = b""
-    while len(answer) <= LONGEST_ANSWER_BYTES:
+    while b"\r\n" not in answer and len(answer) <= LONGEST_ANSWER_BYTES:
         kubelet.settimeout(max(ends - time.monotonic(), 0.001))
         part = kubelet.recv(4096)
         answer += part
-        head, ended, body = answer.partition(b"\r\n\r\n")
-        length = _LENGTH.search(head + b"\r\n")
-        if not part or (ended and (length is None or len(body) >= int(length[1]))):
-            usable = ended and length is not None and len(body) == int(length[1]) and not _CLOSE.search(head + b"\r\n")
-            return _OK.match(head) is not None, bool(usable)
-    return False, False
+        if not part:
+            break
+    return _OK.match(answer) is not None

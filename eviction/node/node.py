@@ -1,60 +1,74 @@
 """One node: everything that observes it, decides for it and reclaims on it, put together.
 
 The daemon, `reclaimd reclaim`, dry runs, the drill and the tests all use `Node`, so all of them run the same code. Its
-`Responder` keeps the state between observations; what one pass does is in `one_pass`.
+state is in `engine.world`, and `engine.owner` alone changes that; here is what may block, which workers call.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import assert_never
 
-from eviction.configuration.effective import (
-    USUAL_ENDPOINTS,
-    Configuration,
-    eviction_config,
-    needing_restart,
-    until_restart,
-)
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, eviction_config
 from eviction.configuration.file import FunctionEntry, FunctionKind
 from eviction.configuration.kubelet_versions import RECORDS_PULLS, RECORDS_PULLS_GATE
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
-from eviction.decision.headroom import FillRates, update_fill_rates
-from eviction.decision.synchronize import ManagerState, synchronize
+from eviction.decision.synchronize import ManagerState
+from eviction.engine.effects import (
+    Check,
+    CheckEnded,
+    Ended,
+    Event,
+    Locate,
+    Located,
+    LookWanted,
+    PassWanted,
+    PauseSet,
+    Plan,
+    Planned,
+    Progressed,
+    Reconfigured,
+    Refresh,
+    Refreshed,
+    Send,
+)
+from eviction.engine.owner import Job, Owner
+from eviction.engine.periodic import loops
+from eviction.engine.relief import facts_of
+from eviction.engine.world import FOREVER_AGO, Request, World
 from eviction.listener import Listeners
-from eviction.node.hold_off import KubeletWatch, Pause
-from eviction.node.one_pass import OnePass, PassScope, Request
 from eviction.node.state_file import RecordFile
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
-from eviction.reporting.replay import History, HistoryEntry
+from eviction.reporting.replay import History
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent, FunctionUnusable
 from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
-from reclaim.execution.executor import Executor, Experience
-from reclaim.execution.removals import Removals, most_in_flight
-from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered, in_time
-from reclaim.function import Policies, ReclaimContext, ReclaimFunction
-from reclaim.functions import FUNCTIONS, FunctionTable, table_of
+from reclaim.function import PassFacts, Policies, ReclaimContext, ReclaimFunction, Stage
+from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS, FunctionTable, table_of
 from reclaim.images.pull_records import PullRecords, pull_records
 from reclaim.images.records import ImageRecords
 from reclaim.images.references import images_in_use
 from reclaim.images.storage import store_of, stored_at, stored_layers
 from reclaim.inventory import GivenUp, Inventory
+from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import NEVER, Container, Reason, ReclaimError, RuntimeUnavailable
+from reclaim.removals import StageId, check, limit_in_flight, send
+from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
+from reclaim.workers import NoThread, ReadingsInTime, Workers, in_time
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader
-from signals.types import KUBELET_ROLES, SignalObservations
+from signals.types import Signal, SignalObservations
 
 # Imported where they are used, so that commands without them start faster; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json")
@@ -62,6 +76,9 @@ IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 DIRECTORY_SECONDS = 2.0  # the longest wait for one look at the kubelet's directories, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
 BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
+READERS = 6  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
+LONGEST_REFRESH_SECONDS = 30.0  # the next one does not ask again about containers already answered for
+PROGRESS_SECONDS = 1.0  # between two pieces of news that a plan goes on
 PLUGIN_SECONDS = 30.0  # to import and construct one plugin
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
@@ -70,64 +87,9 @@ class CannotPrepare(EvictionError):
     """Something that a pass needs cannot be made. The message is one sentence."""
 
 
-@dataclass(slots=True)
-class Responder:
-    """Observes the node and decides; what all its passes have in common. `synchronize` is for one thread at a time;
-    passes on different filesystems may run side by side.
-
-    `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
-    `context`: makes what the stages of one pass may use. `removal_seconds`: how long removals have taken lately.
-    `extent`, `lead`: as configured. `cooling_until`: until when a function is not called again (monotonic seconds).
-    `fill_rates`: only `synchronize` writes them; a pass, which reads more often, continues from them on its own.
-    """
-
-    observe: Callable[[], SignalObservations]
-    count: Callable[[], str | None]
-    functions: FunctionTable
-    clock: Clock
-    context: Callable[[PassScope], ReclaimContext]
-    removal_seconds: Callable[[], float]
-    state: ManagerState
-    extent: Extent = Extent.ENOUGH
-    lead: bool = True
-    cooling_until: dict[str, float] = field(default_factory=dict)
-    fill_rates: FillRates = field(default_factory=dict)
-    history: History = field(default_factory=History)
-
-    def functions_here(self, observations: SignalObservations) -> tuple[str, ...]:
-        """All functions that rows name and that free space on a filesystem of this node."""
-        roles, named = observations.filesystems, self.state.config.functions
-        return tuple(name for name, one in self.functions.items() if name in named and one.frees in roles)
-
-    @property
-    def lead_seconds(self) -> float:
-        """How long before the kubelet's mark a pass begins at the latest: as long as removals have taken lately. 0 if
-        the lead is switched off, or if it gains nothing because the pass goes to the end of its row."""
-        return self.removal_seconds() if self.lead and self.extent is Extent.ENOUGH else 0.0
-
-    def synchronize(self) -> tuple[SignalObservations, Decision]:
-        """Observes the node and decides; records both in the history."""
-        observations = self.observe()
-        before = self.state
-        self.state, decision = synchronize(before, observations, observations.time)
-        self.fill_rates = update_fill_rates(self.fill_rates, observations)
-        observations = replace(observations, polls={})  # the fill rates include them
-        self.history.add(HistoryEntry(before, observations, decision))
-        return observations, decision
-
-    def reclaim(
-        self,
-        observations: SignalObservations,
-        decision: Decision,
-        trigger: Trigger,
-        request: Request | None = None,
-        begun: Callable[[OnePass], None] = lambda _: None,
-    ) -> Pass:
-        """Makes the pass that follows, tells `begun`, and runs it. Never raises because of the runtime or a single
-        object."""
-        running = OnePass(self, observations, decision, trigger, request)
-        begun(running)
-        return running.run()
+def most_at_work(parallel: int) -> int:
+    """How many workers there are at most: for urgent removals, late ones, and those that read."""
+    return limit_in_flight(parallel) + parallel + 1 + READERS
 
 
 class Node(NodeView):
@@ -158,27 +120,20 @@ class Node(NodeView):
         )
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
-        self._given_functions = functions
-        self.functions = self._made_functions()
-        self._dry_run_asked = dry_run
-        self.next_configuration: Configuration | None = None
-        """One that was loaded and is not in force yet. Until it is, nothing more is sent."""
-        self.pause = Pause(self.clock.monotonic, self.clock.wall)
+        self.history = History()
+        self.functions = functions or self._made_functions()
         self.client.on_call = self._called
-        self.removals = Removals(self.clock, self.stopping, configuration.parallel_removals, self.listeners)
         earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of whichever runtime answers then
+        returned = partial(self.listeners.tell, "returned")
         self.records = records or ImageRecords(
-            self._pulled_at, earlier=earlier, on_return=self.listeners.returned, pulls=self.pull_records
+            self._pulled_at, earlier=earlier, on_return=returned, pulls=self.pull_records
         )
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         self._directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
-        watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
-        self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
         ask = asking_for_pods(configuration.kubelet_access, self.clock, configuration.kubelet_version)
-        seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
-        self.pods = KubeletPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
+        self.pods = KubeletPods(directories, self.clock, ask)
         held = HeldLayers(self.client)
         self.inventory = Inventory(
             self.client,
@@ -187,7 +142,6 @@ class Node(NodeView):
             self.clock,
             lambda left: held.read(left) or stored_layers(self.summary.paths.imagefs or ""),
         )
-        self.experience = Experience()
         self.part_ages = PartAges(self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.disk_survey = DiskSurvey(
@@ -197,54 +151,225 @@ class Node(NodeView):
             self._survey_client,
             self.clock,
         )
-        self.responder = Responder(
-            self.summary.observe,
-            self.locate,
-            self.functions,
+        self._stages: dict[tuple[str, str, bool], tuple[Stage, ...]] = {}
+        self._calling: dict[int, Plan] = {}  # by thread: whose calls of the runtime are progress
+        self._told_at: dict[int, float] = {}  # by thread: when that was last told
+        self._gives_way = threading.Event()
+        self.shadow: Callable[[], None] = lambda: None
+        """Called after each refresh."""
+        self.owner = Owner(
+            self._first_world(dry_run=dry_run),
+            self,
+            self.samplers,
+            self.listeners,
+            Workers("work", most_at_work(configuration.parallel_removals)),
             self.clock,
-            self.context,
-            lambda: self.experience.seconds,
-            ManagerState(eviction_config(configuration)),
-            configuration.extent,
-            configuration.lead,
+            self.stopping,
         )
+
+    def _first_world(self, *, dry_run: bool) -> World:
+        now, configuration = self.clock.monotonic(), self.first_configuration
+        observations = SignalObservations({}, None, now, self.clock.wall())
+        started_at = now
+        periodic = PeriodicImages(started_at, self.image_fs_space, lambda: self.configuration.extent is Extent.ALL)
+        both = {function.name: function for function in (PERIODIC_CONTAINERS, periodic.function())}
+        return World(
+            now=now,
+            wall=self.clock.wall(),
+            configuration=configuration,
+            functions={**self.functions, **both},
+            manager=ManagerState(eviction_config(configuration)),
+            paths=self.summary.paths,
+            observations=observations,
+            decision=Decision(frozenset(), (), None, (), None),
+            imagefs_problem=self.summary.imagefs_problem,
+            dry_run=dry_run,
+            look_due=NEVER,
+            ids_begin=os.urandom(3).hex(),
+        )
+
+    @property
+    def world(self) -> World:
+        """Everything that is known and under way now."""
+        return self.owner.world
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force."""
+        return self.owner.world.configuration
 
     def _made_functions(self) -> FunctionTable:
         """The built-in functions and those of the configuration. Raises FunctionUnusable."""
-        if self._given_functions is not None:
-            return self._given_functions
-        if not self.configuration.functions:
+        if not self.first_configuration.functions:
             return FUNCTIONS
-        return table_of(*FUNCTIONS.values(), *_own_functions(self.configuration, self.listeners.program_line))
+        return table_of(*FUNCTIONS.values(), *_own_functions(self.first_configuration, partial(self.listeners.tell, "program_line")))
 
-    def responder_of_dry_runs(self) -> Responder:
-        """For a dry run beside the passes: it has its own functions, because a plugin plans on one thread at a time,
-        and its passes cannot remove anything. Raises FunctionUnusable."""
-        context = lambda scope: self.context(replace(scope, dry_run=True))  # noqa: E731 # one expression
-        return replace(self.responder, functions=self._made_functions(), context=context)
+    # ---- what is asked of it
 
-    def context(self, scope: PassScope) -> ReclaimContext:
-        """What the stages of one pass may use, with an executor of its own."""
-        configuration, config = self.configuration, scope.config or self.responder.state.config
-        ignored = self.pause.count if scope.while_paused else None
-
-        def brake() -> Reason | None:
-            if self.next_configuration is not None or config is not self.responder.state.config:  # each load makes one
-                return Reason.RECONFIGURED
-            return None if self.pause.why() is None or self.pause.count == ignored else Reason.PAUSED
-
-        executor = Executor(
-            self.removals,
-            parallel=scope.parallel or configuration.parallel_removals,
-            dry_run=scope.dry_run or self.dry_run,
-            patience_seconds=configuration.removal_patience_seconds,
-            btrfs=scope.btrfs,
-            most=scope.most,
-            gives_way=scope.gives_way,
-            brake=brake,
-            moved=scope.moved,
-            experience=self.experience,
+    def begin_on_its_own(self, *, hold_off_seconds: float = 0.0) -> None:
+        """From now on it looks and relieves by itself, for whoever lets its owner run. Before it does."""
+        now, configuration = self.clock.monotonic(), self.configuration
+        periodic = loops(now, images=self.policies().images.has_periodic_work) if configuration.periodic_gc else ()
+        self.owner.world = replace(
+            self.world,
+            now=now,
+            on_its_own=True,
+            look_due=now,
+            hold_off_until=now + hold_off_seconds,
+            periodic=periodic,
         )
+
+    def locate(self) -> str | None:
+        """Asks the runtime where its images are; returns None, or the reason in a sentence if that is unknown."""
+        problem = super().locate()
+        self.owner.post(Located(self.summary.paths, problem or "", self.pods_problem))
+        return problem
+
+    def look(self) -> tuple[SignalObservations, Decision]:
+        """Observes the node and decides."""
+        before = self.world.looks
+        self.owner.post(LookWanted(urgent=True))
+        self.owner.until(lambda: self.world.looks > before)
+        return self.world.observations, self.world.decision
+
+    def want(
+        self,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+        request: Request | None = None,
+        signal: Signal | None = None,
+    ) -> PassWanted:
+        """Asks for a pass, whose record will be in `record`. `signal`: what it is about; None: what the decision acts
+        on."""
+        request = request or Request()
+        wanted = PassWanted(observations, decision, trigger, request, signal, self.clock.monotonic())
+        self.owner.post(wanted)
+        return wanted
+
+    def relieve(
+        self,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+        request: Request | None = None,
+    ) -> Pass:
+        """Runs the pass that follows. Never raises because of the runtime or a single object."""
+        wanted = self.want(observations, decision, trigger, request)
+        self.owner.until(wanted.record.done)
+        return wanted.record.result()
+
+    def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
+        """Has another configuration come into force, except for the fields that need a restart; returns those that
+        differ. From then on, passes that were made before send nothing more."""
+        event = Reconfigured(configuration)
+        changed: tuple[str, ...] = self.owner.ask(event, event.done)
+        return changed
+
+    def paused(self) -> str:
+        """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
+        return self.world.pause.why(self.clock.monotonic(), self.clock.wall())
+
+    def held_off(self) -> str | None:
+        """Why no pass may begin by itself, in a sentence; None if one may."""
+        now = replace(self.world, now=self.clock.monotonic(), wall=self.clock.wall())
+        return now.held_off() or None
+
+    def pause(self, seconds: float, unknown: str = "", *, if_unknown: bool = False) -> int:
+        """Nothing is removed for so long, 0: removals go on. Once it returns, that is in force: nothing is sent any
+        more but what it returns the number of, the removals that were sent before and have not ended."""
+        event = PauseSet(seconds, unknown, if_unknown)
+        under_way: int = self.owner.ask(event, event.done)
+        return under_way
+
+    # ---- what is carried out for its owner
+
+    def perform(self, job: Job) -> Event:
+        """Carries out one effect, on a worker."""
+        match job:
+            case Plan():
+                return self._planned(job)
+            case Check(claim):
+                stage = self._stage(claim.pass_id, claim.stage)
+                return CheckEnded(claim.id, claim.pass_id, check(claim.verdict, stage, self.clock))
+            case Send(claim, _, btrfs):
+                stage = self._stage(claim.pass_id, claim.stage)
+                outcome = send(claim.verdict, stage, self.clock, claim.sent_at or claim.claimed_at, btrfs)
+                return Ended(claim.id, claim.pass_id, outcome)
+            case Locate():
+                problem = super().locate()
+                return Located(self.summary.paths, problem or "", self.pods_problem)
+            case Refresh():
+                return self._refreshed()
+
+    def forget(self, pass_id: str) -> None:
+        """A pass has ended: its stages are not needed any more, but by calls that are still awaited, which have them."""
+        for key in [key for key in self._stages if key[0] == pass_id]:
+            del self._stages[key]
+
+    def give_way(self) -> None:
+        """The refresh that runs asks nothing more."""
+        self._gives_way.set()
+
+    def _stage(self, pass_id: str, stage: StageId) -> Stage:
+        """A stage of a pass; those of one call of a function are made together."""
+        key = pass_id, stage.function, stage.last_resort
+        return self._stages[key][stage.number - 1]
+
+    def _planned(self, job: Plan) -> Planned:
+        began, stage = self.clock.monotonic(), job.stage
+        key = job.pass_id, stage.function, stage.last_resort
+        if stage.number == 1 and (key not in self._stages or stage.last_resort):
+            function = self.world.functions[stage.function]
+            make = function.last_resort if stage.last_resort else function.stages
+            self._stages[key] = make(self.context(lambda: facts_of(self.world, job.pass_id)))
+        stages = self._stages[key]
+        planner = stages[stage.number - 1]
+        thread = threading.get_ident()
+        self._calling[thread] = job
+        plan, error = None, ""
+        try:
+            plan = planner.plan()
+        except ReclaimError as failure:
+            error = str(failure)
+        finally:
+            del self._calling[thread]
+        return Planned(
+            job.pass_id,
+            stage,
+            plan,
+            error,
+            seconds=self.clock.monotonic() - began,
+            fresh_seconds=planner.fresh_seconds,
+            frees_late=planner.frees_late,
+            patience_seconds=planner.patience_seconds,
+            last=stage.number == len(stages),
+        )
+
+    def _refreshed(self) -> Refreshed:
+        """Asks who uses the images, until something more urgent comes, for half a minute at most. Who uses them takes a
+        call for each container on some runtimes, minutes for thousands of them, and a pass asks for itself."""
+        began = self.clock.monotonic()
+        self._gives_way.clear()
+
+        def goes_on() -> bool:
+            in_time = self.clock.monotonic() - began < LONGEST_REFRESH_SECONDS
+            return in_time and not self._gives_way.is_set() and not self.stopping.is_set()
+
+        problem, given_up = "", False
+        try:
+            self.compare_pods()
+            self.detect_images(goes_on)
+        except GivenUp:
+            given_up = True
+        except RuntimeUnavailable as error:
+            problem = str(error)
+        if not problem:
+            self.shadow()
+        return Refreshed(problem, given_up, self.pods_problem)
+
+    def context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
+        """What the stages of one pass may use."""
         return ReclaimContext(
             self.client,
             self.client,
@@ -255,8 +380,8 @@ class Node(NodeView):
             self.clock,
             self.policies(),
             self.log_paths,
-            executor,
-            scope.pressure,
+            self.stopping,
+            facts,
         )
 
     def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
@@ -307,10 +432,10 @@ class Node(NodeView):
         for name in IMPORTED_LATER:
             import_module(name)
         try:
-            self.removals.prepare()
-            self.probe_threads.prepare(len(KUBELET_ROLES) + len(self.configuration.filesystems))
+            self.owner.workers.prepare(self.owner.workers.most)
+            self.samplers.prepare(self.world.paths.distinct())
             self.directory_threads.prepare(self.configuration.parallel_removals + 1)
-            self.client.prepare(most_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
+            self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
         except OSError as error:
@@ -319,17 +444,21 @@ class Node(NodeView):
     @property
     def dry_run(self) -> bool:
         """Whether nothing is removed, only reported."""
-        return self._dry_run_asked or self.configuration.dry_run
+        return self.world.removes_nothing
 
     @property
     def threads_not_started(self) -> int:
         """How many times a thread could not be started."""
-        pools = (self.removals.workers, self.probe_threads, self.directory_threads)
+        pools = (self.owner.workers, self.sampler_threads, self.directory_threads)
         return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
 
     def _called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
-        call_was_answered()
-        self.listeners.called(call, seconds, failed)
+        thread, now = threading.get_ident(), self.clock.monotonic()
+        job = self._calling.get(thread)
+        if job is not None and now - self._told_at.get(thread, FOREVER_AGO) >= PROGRESS_SECONDS:
+            self._told_at[thread] = now
+            self.owner.post(Progressed(job.pass_id, job.stage))
+        self.listeners.tell("called", call, seconds, failed)
 
     def policies(self) -> Policies:
         """The garbage collection policies as configured now."""
@@ -340,7 +469,7 @@ class Node(NodeView):
 
         Asks the runtime for its path and reads the filesystem on the caller's thread. Raises ReclaimError or OSError.
         """
-        problem = self.locate()
+        problem = super().locate()
         path = self.summary.paths.imagefs
         if problem is not None or path is None:
             raise RuntimeUnavailable(problem or "the image filesystem is not known")
@@ -376,28 +505,15 @@ class Node(NodeView):
         """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""
         return self.inventory.pods_and_containers(self.clock.monotonic())[0].doubt
 
-    def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
-        """Applies another configuration, except for the fields that need a restart; returns those that differ.
-
-        Passes that were made before send nothing more. For the thread of `Responder.synchronize`.
-        """
-        changed = needing_restart(self.configuration, configuration)
-        self.configuration = until_restart(self.configuration, configuration)
-        self.removals.set_parallel(configuration.parallel_removals)
-        responder, config = self.responder, eviction_config(self.configuration)
-        responder.state = replace(responder.state, config=config)  # thresholds that stay keep their state
-        responder.extent, responder.lead = configuration.extent, configuration.lead
-        return changed
-
     def close(self) -> None:
         """Waits for removals that were sent, at most 30 s, and then ends threads and connections.
 
         While a removal is unanswered they are kept: closing its connection would cancel it.
         """
         self.directory_threads.close()
-        self.kubelet_watch.close()
-        if self.removals.wait(DRAIN_SECONDS):
-            self.removals.workers.close()
+        self.stopping.set()
+        if self.owner.drained(DRAIN_SECONDS):
+            self.owner.workers.close()
             super().close()
 
     def _pulled_at(self) -> Mapping[str, float]:

@@ -44,9 +44,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from eviction.configuration.models import Model, ValidationError
-from reclaim.execution.workers import in_time
 from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord
+from reclaim.workers import in_time
 from signals.clock import Clock
 
 LARGEST_BYTES = 16 * 1024**2  # about 50 000 images, more than a runtime can list

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 from eviction.reporting.observations_json import timestamp
-from reclaim.execution.workers import Workers
+from reclaim.workers import Workers
 from signals.clock import Clock
 
 MOST_BYTES = 4 << 20

@@ -60,11 +60,11 @@ from typing import Any, NamedTuple
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
 from eviction.reporting.json_shapes import Count, RoleName, to_json
-from reclaim.execution.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from reclaim.images.storage import IMAGES
 from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable, Worded
+from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import Clock
 from signals.mounts import MOUNTS, Mount, filesystem_id, filesystem_of, mount_holding, read_mounts
 from signals.quantity import counted, format_bytes

@@ -12,8 +12,8 @@ from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, S
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.reporting.pass_record import AmountsJson, BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
-from reclaim.execution.removals import Removal
 from reclaim.pods.states import Doubt, Why
+from reclaim.removals import Claim
 from signals.interval import FillRate
 from signals.types import FsLayout, SignalObservations
 
@@ -195,9 +195,9 @@ def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_sec
     return None
 
 
-def parked_removal(removal: Removal, now: float) -> Parked:
+def parked_removal(claim: Claim, now: float) -> Parked:
     """A parked removal; `seconds`: since it was sent, or since its check began."""
-    verdict, since = removal.verdict, removal.started if removal.sent is None else removal.sent
+    verdict, since = claim.verdict, claim.claimed_at if claim.sent_at is None else claim.sent_at
     return Parked(verdict.kind, verdict.id, verdict.name, round(now - since, 3))
 
 

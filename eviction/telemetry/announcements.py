@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eviction.decision.thresholds import thresholds_met, usable
+from eviction.engine.periodic import CONTAINER
+from eviction.engine.world import PeriodicLoop
 from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
@@ -18,12 +20,10 @@ from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.space import explained
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.pods.states import NO_TROUBLE
-from reclaim.types import EventReason, GCEvent, Outcome, Result
-from signals.quantity import format_duration
+from reclaim.removals import sent_claims
+from reclaim.types import EventReason, GCEvent, Outcome, ReclaimResult, Result
+from signals.quantity import counted, format_bytes, format_duration
 from signals.types import SignalObservations
-
-SLOW_SECONDS = 10.0  # what makes no progress for longer is announced
-KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
 def log_event(log: Log, event: GCEvent) -> None:
@@ -43,21 +43,15 @@ class Announcements(Listener):
         self.conditions: frozenset[NodeCondition] = frozenset()
         self._unsuccessful: set[str] = set()  # keys of the warnings about passes during this pressure
         self._reclaiming: set[str] = set()  # what was announced to be reclaimed during this pressure
-        self._empty_row_due = float("-inf")
         self._explained = self._configuration_examined = False
         self._observations: SignalObservations | None = None  # the last ones
         self._pods_problem: str | None = None
-
-    @property
-    def under_pressure(self) -> bool:
-        """Whether ReclaimPressure is reported."""
-        return NodeCondition.RECLAIM_PRESSURE in self.conditions
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Announces unreadable filesystems, and each condition when it changes."""
         self._observations = observations
         for unavailable in observations.unavailable:
-            if unavailable.reason == self._node.summary.imagefs_problem:
+            if unavailable.reason == self._node.world.imagefs_problem:
                 continue  # `runtime_asked` announces it
             self._throttled_log.warn(f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role))
         self._warn_of_the_configuration(observations)
@@ -76,7 +70,7 @@ class Announcements(Listener):
         if reported and ours:
             self.log.warning(tables.ours_crossed(decision.thresholds_met, observations), **fields)
         elif reported:
-            kubelets = self._node.responder.state.config.kubelets_in_layout(observations.layout)
+            kubelets = self._node.world.manager.config.kubelets_in_layout(observations.layout)
             crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
             self.log.warning(tables.kubelets_crossed(crossed, observations), **fields)
         else:
@@ -106,10 +100,9 @@ class Announcements(Listener):
             self.log.warning(sentence)
 
     def takes_long(self, what: str, seconds: float) -> None:
-        """What runs in a lane has made no progress for this long."""
-        if seconds > SLOW_SECONDS:
-            sentence = f"{what}: no call was answered and nothing has ended for {format_duration(seconds)}"
-            self._throttled_log.warn(sentence, key=f"slow {what}")
+        """A pass has made no progress for this long."""
+        sentence = f"{what}: no call was answered and nothing has ended for {format_duration(seconds)}"
+        self._throttled_log.warn(sentence, key=f"slow {what}")
 
     def reconfigured(self) -> None:
         """Another configuration has come into force."""
@@ -118,10 +111,10 @@ class Announcements(Listener):
         self._configuration_examined = False
 
     def defect(self, error: Exception) -> None:
-        """An exception was raised in a turn of the loop."""
+        """An exception was raised while the node was observed, or something was decided."""
         self._throttled_log.warn(f"observing the node: {type(error).__name__}: {error}", key="defect while observing")
 
-    def held_off(self, why: str) -> None:
+    def not_begun(self, why: str) -> None:
         """Instead of a pass."""
         self._throttled_log.warn(f"held off: {why}", key="held off", reason="held_off")
 
@@ -140,13 +133,6 @@ class Announcements(Listener):
     def program_line(self, function: str, line: str) -> None:
         """A line that a configured program has printed. May be called from any thread."""
         self.log.info(f"{function}: {line}", function=function)
-
-    def row_is_empty(self, threshold: Threshold, now: float) -> None:
-        """Instead of a pass, if the row has no function to call: the kubelet's event all the same, as in each of its
-        own passes, which are 10 s apart."""
-        if now >= self._empty_row_due:
-            self._empty_row_due = now + KUBELET_INTERVAL_SECONDS
-            self.reclaiming(threshold)
 
     def passed(self, record: Pass) -> None:
         """One line per pass. One that removed nothing and did not succeed is a repeating warning."""
@@ -180,8 +166,8 @@ class Announcements(Listener):
 
     def left_unanswered(self) -> None:
         """At exit: the removals that were sent and are still unanswered after the longest wait."""
-        for removal in self._node.removals.begun:
-            self.log.warning(f"leaving while {removal.verdict.kind} {removal.verdict.name} is being removed")
+        for claim in sent_claims(self._node.world.removals):
+            self.log.warning(f"leaving while {claim.verdict.kind} {claim.verdict.name} is being removed")
 
     def _pods_compared(self) -> None:
         """The kubelet's directories were compared with what the runtime holds."""
@@ -198,6 +184,32 @@ class Announcements(Listener):
             self._explained = True
             for why, fields in explained(record):
                 self.log.warning(why, **fields)
+
+    def collection_ended(self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None) -> None:
+        """How a periodic pass is reported depends on whether the previous one failed."""
+        collection = f"{loop.what} garbage collection"
+        if event is not None:
+            self._event(event)
+        self._removals_of(collection, result)
+        if not result.error:
+            level = Level.INFO if loop.failed else Level.DEBUG
+            self.log.event(level, f"{collection} succeeded{' again' if loop.failed else ''}")
+        elif loop.what == CONTAINER:
+            self._event(GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {result.error}"))
+        elif loop.failed:
+            self._event(GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {result.error}"))
+        else:
+            self.log.error(f"{collection} failed once; statistics may not be there yet: {result.error}")
+
+    def _removals_of(self, collection: str, result: ReclaimResult) -> None:
+        removed = [outcome for outcome in result.outcomes if outcome.result is Result.REMOVED]
+        for outcome in result.outcomes:
+            if outcome.result is Result.FAILED:
+                self.log.error(f"{outcome.verdict.kind} {outcome.verdict.name} could not be removed: {outcome.error}")
+        if removed:
+            size = f" of nominally {format_bytes(result.nominal_bytes)}" if result.nominal_bytes else ""
+            names = explain.names_of_removed(removed)
+            self.log.info(f"{collection}: removed {counted(len(removed), 'object')}{size}: {names}")
 
     def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
         """After a refresh. `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not."""

@@ -5,7 +5,7 @@ reload was accepted.
 
 `Shadow` logs when something else, such as the kubelet, has removed objects that a dry run would have removed. It shows
 an operator what reclaimd would have done, and how much earlier, before it is allowed to do anything. It does so only
-during a dry run: otherwise the daemon may have removed them itself. `daemon.manager` decides how often it looks.
+during a dry run: otherwise the daemon may have removed them itself. It looks after each refresh.
 """
 
 from __future__ import annotations

@@ -183,7 +183,7 @@ class DaemonEndpoints(Listener):
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Reports the conditions to systemd, and feeds its watchdog unless a pass is stuck. The service is ready after
         the first observation."""
-        known = self.node.responder.state.config.kubelets is not None
+        known = self.node.world.manager.config.kubelets is not None
         below = thresholds_met(decision.thresholds_met, observations.signals, enforce_min_reclaim=False)
         first = not self._conditions
         self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))

@@ -35,9 +35,9 @@ from urllib.parse import quote
 from eviction.reporting.log import Log, ThrottledLog
 from eviction.reporting.observations_json import timestamp
 from eviction.types import EvictionError
-from reclaim.execution.workers import Workers
 from reclaim.trust import file_refusal
 from reclaim.types import EventReason, GCEvent
+from reclaim.workers import Workers
 from signals.clock import Clock
 
 BURST = 25

@@ -46,7 +46,7 @@ That text matches the kubelet's word for word, because alerts and log searches m
 readable units, bytes freed; before, the bytes attempted and those found eligible. All of them are fields of our event.
 
 Covers: verdicts and their order, what a periodic pass has to free, its events and their texts. Does not cover: the
-check right before a removal (`unused_images`), stopping (`execution.executor`, `periodic_image_gc`).
+check right before a removal (`unused_images`), stopping (`eviction.engine`).
 """
 
 from __future__ import annotations

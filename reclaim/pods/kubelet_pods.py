@@ -46,7 +46,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from reclaim.execution.workers import ReadingsInTime
 from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
 from reclaim.pods.states import (
@@ -62,6 +61,7 @@ from reclaim.pods.states import (
     not_compared,
 )
 from reclaim.types import NEVER, Listing, ReclaimError
+from reclaim.workers import ReadingsInTime
 from signals.clock import Clock
 
 PAUSE_SECONDS = 10.0

@@ -23,7 +23,7 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.node.node import Node
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
@@ -347,8 +347,8 @@ class SmallNode:
 def relieve(node: Node, request: Request | None = None) -> Pass:
     """One pass of the product: observe, decide, reclaim, observe again."""
     node.locate()
-    observations, decision = node.responder.synchronize()
-    return node.responder.reclaim(observations, decision, Trigger.INTERVAL, request)
+    observations, decision = node.look()
+    return node.relieve(observations, decision, Trigger.INTERVAL, request)
 
 
 def outcome_of(record: Pass, object_id: str) -> Outcome:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from eviction.configuration.effective import Configuration
-from eviction.daemon.manager import Manager
+from eviction.daemon.daemon import Daemon
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.drill.measurement.measurements import (
     Available,
@@ -286,11 +286,11 @@ class Observation:
         self._progress = progress
 
     @contextmanager
-    def beside(self, managers: Mapping[Node, Manager]) -> Iterator[None]:
+    def beside(self, daemons: Mapping[Node, Daemon]) -> Iterator[None]:
         """Runs the loops of daemons while the block lasts. It begins once each has observed its node, or after 10 s."""
-        collectors = [_Collector(self, number) for number in range(1, len(managers) + 1)]
-        loops = [threading.Thread(target=each.run, name="manager", daemon=True) for each in managers.values()]
-        for node, collector in zip(managers, collectors, strict=True):
+        collectors = [_Collector(self, number) for number in range(1, len(daemons) + 1)]
+        loops = [threading.Thread(target=each.run, name="daemon", daemon=True) for each in daemons.values()]
+        for node, collector in zip(daemons, collectors, strict=True):
             node.listeners.add(collector)
         try:
             for loop in loops:
@@ -298,14 +298,14 @@ class Observation:
             came_true(
                 lambda: (
                     all(each.has_observed for each in collectors)
-                    and all(node.summary.paths.imagefs is not None for node in managers)
+                    and all(node.summary.paths.imagefs is not None for node in daemons)
                 ),
                 START_SECONDS,
             )
             yield
         finally:
-            for manager in managers.values():
-                manager.stop()
+            for daemon in daemons.values():
+                daemon.stop()
             for loop in loops:
                 if loop.is_alive():
                     loop.join()

@@ -11,12 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import fields, replace
-from functools import partial
 from typing import Any
 
 from eviction.configuration.effective import Configuration, load
-from eviction.daemon.manager import Manager
-from eviction.daemon.periodic_gc import PeriodicGC
+from eviction.daemon.daemon import Daemon
 from eviction.drill.judgement.judge import DrillResult, judge, would_start
 from eviction.drill.measurement.measurements import MeasuredRemoval
 from eviction.drill.measurement.observer import LOG, Inventory, Limits, Observation, take_inventory
@@ -26,11 +24,9 @@ from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Growe
 from eviction.drill.runtime import faults
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
-from eviction.node.hold_off import HoldOff
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
 from eviction.reporting.log import Log
-from eviction.telemetry.announcements import log_event
 from reclaim.images.records import ImageRecords
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_duration
@@ -270,11 +266,7 @@ class Drill(Observation):
         ]
         super().__init__(nodes[0], progress, show)
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
-        hold_off = HoldOff(configuration.hold_off_seconds, time.monotonic(), time.monotonic, lambda: False)
-        self._managers = {node: Manager(node, log, may_act=hold_off.why) for node in nodes}
-        self._periodic = [
-            PeriodicGC(node, log, partial(log_event, log), hold_off.why) for node in nodes if configuration.periodic_gc
-        ]
+        self._daemons = {node: Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds) for node in nodes}
         self._growers = EmbeddedGrowers(embedded)
         self._pressures = PressureSchedule(scenario.pressures, self._growers)
         self._faults = FaultSchedule(scenario.faults, embedded.server)
@@ -283,21 +275,19 @@ class Drill(Observation):
         """Applies the pressures and faults, observes until nothing changes any more, and judges the run."""
         scenario, embedded = self._scenario, self._embedded
         quiet = max(QUIET_SECONDS, scenario.expect.quiet_seconds or 0.0)
-        with self.beside(self._managers):
+        with self.beside(self._daemons):
             before, starts_before = self._inventory(), starts(embedded)
             self._paths_before = self._paths()
             self.begin()
             self._pressures.start(self.began)
             self._faults.start(self.began)
-            for periodic in self._periodic:
-                periodic.start()
             try:
                 self.watch(Limits(quiet, LONGEST_SECONDS), self._give_up)
             finally:
                 self._pressures.stop()
                 self._faults.stop()
-        for node in self._managers:
-            node.removals.wait(DRAIN_SECONDS)
+        for node in self._daemons:
+            node.owner.drained(DRAIN_SECONDS)
         after = self._inventory()
         names = {object_id: name for (_, object_id), name in {**after.objects, **before.objects}.items()}
         measured = self.measured
@@ -310,9 +300,9 @@ class Drill(Observation):
         if scenario.expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
         checks = judge(scenario.expect, measured, len(scenario.faults))
-        history = {} if all(check.held for check in checks) else self.node.responder.history.dump()
+        history = {} if all(check.held for check in checks) else self.node.history.dump()
         self._growers.free()
-        for node in self._managers:
+        for node in self._daemons:
             node.close()
         name, why, layout = scenario.name, scenario.why, scenario.node.layout
         return DrillResult(name, why, layout, embedded.describe(), embedded.simulated, measured, checks, history)

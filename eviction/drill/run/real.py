@@ -12,7 +12,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterable
 
-from eviction.daemon.manager import Manager
+from eviction.daemon.daemon import Daemon
 from eviction.drill.judgement.judge import Check, DrillResult, Response, judge_real
 from eviction.drill.measurement.observer import Limits, NodeObservation
 from eviction.drill.pressure.fill_program import PREFIX, Order
@@ -65,14 +65,14 @@ def run_in_directory(
         return fills.start(Order(directory, grows, rate, amount, reserve, pressure.file_bytes))
 
     pressures = PressureSchedule(plan.pressures, grow)
-    managers = {node: Manager(node, log)} if response is Response.OURS else {}
+    daemons = {node: Daemon(node, log)} if response is Response.OURS else {}
     observation.show, observation.fills = show, lambda: pressures.running
     patience = SHORTEST_WAIT_SECONDS if response is Response.OURS else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
     try:
         _prefill(plan, directory, fills, stopping)
         if not stopping.is_set():
-            with observation.beside(managers):
+            with observation.beside(daemons):
                 observation.begin()
                 pressures.start(observation.began)
                 try:
@@ -132,7 +132,7 @@ def result_of(
     measured, apart = observation.measured, observation.inventory.longest_gap_seconds
     layout = None if measured.observations is None else measured.observations.layout
     failed = response is Response.OURS and any(check.held is False for check in checks)
-    history = observation.node.responder.history.dump() if failed else {}
+    history = observation.node.history.dump() if failed else {}
     return DrillResult(name, why, layout, filesystem, False, measured, checks, history, response, apart)
 
 

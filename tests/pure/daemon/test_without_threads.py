@@ -13,7 +13,7 @@ from eviction.daemon.kept_files import ImageRecordsSaver
 from eviction.daemon.manager import Lane
 from eviction.node.state_file import RecordFile
 from eviction.reporting.log import Log
-from reclaim.execution.workers import Workers
+from reclaim.workers import Workers
 from reclaim.images.records import ImageRecords
 from reclaim.types import Image, ImageRecord
 from signals.clock import SystemClock

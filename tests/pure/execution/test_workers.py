@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from reclaim.execution.executor import never_relieved
-from reclaim.execution.workers import (
+from reclaim.workers import (
     NoThread,
     Progress,
     ReadingHangs,

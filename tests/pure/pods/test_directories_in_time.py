@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from reclaim.execution.workers import Progress, ReadingsInTime, Workers
+from reclaim.workers import Progress, ReadingsInTime, Workers
 from reclaim.pods.kubelet_pods import KubeletDirectories
 from tests.reclaimd_process import came_true
 

@@ -17,7 +17,7 @@ from eviction.decision.thresholds import highest_mark
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from eviction.types import Decision, NodeCondition
-from reclaim.execution.workers import NoThread, Task, Workers
+from reclaim.workers import NoThread, Task, Workers
 from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode
 

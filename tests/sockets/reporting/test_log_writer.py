@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eviction.reporting.log import Log, LogWriter
-from reclaim.execution.workers import NoThread
+from reclaim.workers import NoThread
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
 from tests.thread_limit import no_thread_starts

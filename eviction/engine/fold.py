@@ -1,0 +1,256 @@
+"""What has happened is taken into the world. Pure, and decides nothing: what follows is decided by `step`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, assert_never
+
+from eviction.configuration.effective import eviction_config, needing_restart, until_restart
+from eviction.decision.headroom import update_fill_rates
+from eviction.engine.effects import (
+    CheckEnded,
+    Crossed,
+    Ended,
+    Event,
+    KubeletHealthy,
+    Located,
+    LookWanted,
+    PassWanted,
+    PauseSet,
+    Planned,
+    Progressed,
+    Reconfigured,
+    Refreshed,
+    Resolve,
+    Sampled,
+    Stopping,
+    Tick,
+    Withdrawn,
+)
+from eviction.engine.world import FOREVER_AGO, REMEMBERED, RunningPass, StageRun, World
+from reclaim import types
+from reclaim.removals import Claim, StageId, sent_claims
+from reclaim.types import Outcome, Result, Usage
+from signals.samplers import Sample
+from signals.summary import answered, kept, observations_of
+from signals.types import SignalObservations
+
+RETRY_SECONDS = 1.0  # while the runtime does not answer
+REFRESH_SECONDS = 60.0  # between two questions to it
+ANSWER_SECONDS = 2.0  # the longest wait for its answer
+
+
+def fold(world: World, event: Event) -> World:
+    """The world after this event."""
+    match event:
+        case Sampled(sample):
+            return sampled(world, sample)
+        case Crossed():
+            return replace(world, look_due=world.now)
+        case Planned():
+            return planned(world, event)
+        case Progressed(pass_id, stage):
+            return with_stage(world, pass_id, stage, lambda run: replace(run, progress_at=world.now))
+        case CheckEnded(claim_id, _, checked):
+            claim = world.removals.get(claim_id)
+            if claim is None:
+                return world
+            world = replace(world, removals={**world.removals, claim_id: replace(claim, checked=checked)})
+            return progressed(world, claim.pass_id)
+        case Ended(claim_id, _, outcome):
+            claim = world.removals.get(claim_id)
+            return world if claim is None else removal_ended(world, claim, outcome)
+        case Located(paths, problem, pods_problem):
+            world = located(world, problem, pods_problem)
+            if paths is not None and paths != world.paths:
+                readings = kept(world.readings, paths.distinct())
+                world = observed(replace(world, paths=paths, readings=readings, look_due=world.now))
+            return world
+        case Refreshed():
+            return refreshed(world, event)
+        case LookWanted(urgent):
+            due = world.now if urgent else max(world.look_floor, world.now)
+            return replace(world, look_due=min(world.look_due, due), look_is_wanted=world.look_is_wanted or not urgent)
+        case PassWanted():
+            return replace(world, wanted=(*world.wanted, event))
+        case Withdrawn(wanted):
+            there = wanted in world.wanted
+            rest = tuple(each for each in world.wanted if each is not wanted)
+            return resolved(replace(world, wanted=rest), event.done, there)
+        case Reconfigured(configuration):
+            changed = needing_restart(world.configuration, configuration)
+            configuration = until_restart(world.configuration, configuration)
+            manager = replace(world.manager, config=eviction_config(configuration))  # thresholds that stay keep their state
+            world = replace(world, configuration=configuration, manager=manager, look_due=world.now)
+            return resolved(world.telling("reconfigured"), event.done, changed)
+        case PauseSet(seconds, unknown, if_unknown):
+            if not if_unknown or world.pause.unknown(world.now):
+                pause = world.pause.begun(world.now, seconds, unknown) if seconds else world.pause.ended()
+                world = replace(world, pause=pause, look_due=world.now)
+            return resolved(world, event.done, len(sent_claims(world.removals)))
+        case KubeletHealthy():
+            return replace(world, hold_off_until=FOREVER_AGO, look_due=world.now)
+        case Stopping():
+            return replace(world, stopping=True)
+        case Tick():
+            return world
+        case _:
+            assert_never(event)
+
+
+def resolved(world: World, waiting: Future[Any], answer: object) -> World:
+    """The same with an answer for somebody who waits for it."""
+    return replace(world, news=(*world.news, Resolve(waiting, answer)))
+
+
+# ---- readings
+
+
+def observed(world: World) -> World:
+    """The same with the observations that follow from its readings now."""
+    observations = observations_of(world.paths, world.readings, world.now, world.wall, world.imagefs_problem)
+    return replace(world, observations=observations)
+
+
+def sampled(world: World, sample: Sample) -> World:
+    """A filesystem was read, or could not be. What it has gained is booked, once, to the pass that removes there."""
+    if sample.path not in world.paths.distinct():
+        return world
+    before = world.observations
+    world = observed(replace(world, readings=answered(world.readings, sample)))
+    rates = update_fill_rates(world.fill_rates, world.observations)
+    world = replace(world, fill_rates=rates)
+    if world.look is not None:
+        world = replace(world, look=replace(world.look, awaited=world.look.awaited - {sample.path}))
+    elif world.on_its_own and sample.begun_at < world.looked_at:
+        world = replace(world, look_due=world.now)  # it came after its look was over, and may change what was decided
+    return booked(world, before)
+
+
+def booked(world: World, before: SignalObservations) -> World:
+    """The same, with what each device has gained since these observations booked to its pass."""
+    known = {identity.device_id: stats for identity, stats in before.filesystems.values()}
+    passes = dict(world.passes)
+    for identity, stats in dict(world.observations.filesystems.values()).items():
+        then = known.get(identity.device_id)
+        the = passes.get(world.booked_to.get(identity.device_id, ""))
+        if then is None or the is None or stats.time <= then.time:
+            continue
+        del known[identity.device_id]  # another role of the same filesystem
+        gained = Usage(
+            the.gained.available_bytes + stats.available_bytes - then.available_bytes,
+            the.gained.free_bytes + stats.free_bytes - then.free_bytes,
+            the.gained.inodes_free + stats.inodes_free - then.inodes_free,
+        )
+        passes[the.id] = replace(the, gained=gained)
+    return replace(world, passes=passes)
+
+
+# ---- plans and removals
+
+
+def with_stage(world: World, pass_id: str, stage: StageId, change: Callable[[StageRun], StageRun]) -> World:
+    """The same after a change of a stage that runs; unchanged if there is none such any more."""
+    the = world.passes.get(pass_id)
+    if the is None:
+        return world
+    current = tuple(change(run) if run.id == stage else run for run in the.current)
+    return world.with_pass(replace(the, current=current))
+
+
+def progressed(world: World, pass_id: str) -> World:
+    """The same; its pass, if it still runs, has made progress."""
+    the = world.passes.get(pass_id)
+    return world if the is None else world.with_pass(replace(the, progress_at=world.now))
+
+
+def planned(world: World, event: Planned) -> World:
+    """A stage has planned, or failed to. What there is nothing to plan for has an empty plan."""
+
+    def change(run: StageRun) -> StageRun:
+        plan = event.plan or types.Plan()
+        return replace(
+            run,
+            plan=plan,
+            kept=tuple(map(Outcome, plan.keep)),
+            error=event.error,
+            plan_seconds=event.seconds,
+            planned_at=world.now,
+            fresh_seconds=event.fresh_seconds,
+            frees_late=event.frees_late,
+            patience_seconds=event.patience_seconds,
+            last=event.last,
+        )
+
+    world = replace(world, hanging=world.hanging - {event.stage})
+    return progressed(with_stage(world, event.pass_id, event.stage, change), event.pass_id)
+
+
+def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
+    """A removal has ended, in whatever way: its object may be claimed again."""
+    removals = {key: each for key, each in world.removals.items() if key != claim.id}
+    world = replace(world, removals=removals)
+    if not claim.dry_run and claim.sent_at is not None:
+        world = replace(world, removal_ended_at=world.now)
+        if outcome.result is Result.REMOVED and outcome.verdict.size_bytes:
+            world = replace(world, durations=(*world.durations, outcome.duration_seconds)[-REMEMBERED:])
+    the = world.passes.get(claim.pass_id)
+    if not claim.awaited:
+        return world.telling("parked_ended", outcome)
+    if the is None:
+        return world
+    return world.with_pass(with_outcome(replace(the, progress_at=world.now), claim.stage, outcome, world))
+
+
+def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: World) -> RunningPass:
+    """The pass after an object of one of its stages has ended this way."""
+    run = next((run for run in the.current if run.id == stage), None)
+    if run is None:
+        return the
+    if outcome.result in (None, Result.IN_USE):
+        run = replace(run, kept=(*run.kept, outcome))
+    else:
+        run = replace(run, outcomes=(*run.outcomes, outcome))
+    if outcome.result is Result.UNANSWERED:
+        run = replace(run, silent=True, error=run.error or outcome.error)
+    if outcome.result is Result.PLANNED:
+        role = world.functions[stage.function].frees
+        promised = the.assumed.get(role, 0) + outcome.verdict.promised_bytes
+        the = replace(the, assumed={**the.assumed, role: promised})
+    if outcome.result is Result.REMOVED:
+        the = replace(the, unmeasured=(*the.unmeasured, outcome))
+    if outcome.result not in (None, Result.IN_USE, Result.PLANNED):
+        the = replace(the, measure_after=world.now)
+    return replace(the, current=tuple(run if each.id == stage else each for each in the.current))
+
+
+# ---- what the runtime is asked from time to time
+
+
+def located(world: World, problem: str, pods_problem: str | None) -> World:
+    """The runtime has said where its images are, or not. Under pressure it is asked every second, because nothing can
+    be relieved in the wrong place; after waiting for an answer in vain, a minute later; while nothing is known yet,
+    every second."""
+    asking, known = world.asking, world.paths.imagefs is not None
+    waited = world.now - (world.now if asking.locating_since is None else asking.locating_since)
+    in_vain = known and waited >= ANSWER_SECONDS
+    soon = not in_vain and (problem or world.under_pressure)
+    due = world.now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
+    asking = replace(asking, locating_since=None, overdue_told=False, problem=problem, locate_due=due)
+    world = replace(world, asking=asking, imagefs_problem=problem or world.imagefs_problem)
+    return world.telling("runtime_asked", problem or None, pods_problem)
+
+
+def refreshed(world: World, event: Refreshed) -> World:
+    """The image records were updated, or not."""
+    waited = world.now - (world.asking.refreshing_since or world.now)
+    soon = event.given_up or (event.problem and waited < ANSWER_SECONDS)
+    due = world.now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
+    world = replace(world, asking=replace(world.asking, refreshing_since=None, refresh_due=due))
+    if not event.given_up:
+        world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
+    if not event.given_up and not event.problem and not world.under_pressure:
+        world = world.telling("detected")
+    return world

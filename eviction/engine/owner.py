@@ -1,0 +1,276 @@
+"""The owner of the state: takes what has happened from one queue, folds it into the world, hands out what follows.
+
+It waits for nothing else: what may block runs on workers, each filesystem is read by its sampler, listeners have a
+thread of their own. Everybody may read the last world; only the owner replaces it. In the daemon `run` is its thread; a
+command lets it run on its own thread until its pass has ended (`until`).
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from eviction.engine.effects import (
+    Check,
+    CheckEnded,
+    Crossed,
+    Effect,
+    Ended,
+    Event,
+    Forget,
+    GiveWay,
+    Locate,
+    Located,
+    Plan,
+    Planned,
+    Read,
+    Refresh,
+    Refreshed,
+    Resolve,
+    Sampled,
+    Send,
+    Stopping,
+    Tell,
+    Tick,
+    Watch,
+)
+from eviction.engine.fold import fold
+from eviction.engine.step import next_deadline, step
+from eviction.engine.world import FOREVER_AGO, World
+from eviction.listener import Listeners
+from eviction.types import EvictionError
+from reclaim.function import Refused
+from reclaim.removals import Checked, sent_claims
+from reclaim.types import NEVER, Outcome, Result
+from reclaim.workers import NoThread, Workers
+from signals.clock import Clock
+from signals.samplers import Sample, Samplers
+
+MOST_EVENTS = 4096  # that wait: whoever posts another one waits for room
+RETRY_SECONDS = 1.0  # after a defect
+LONGEST_WAIT_SECONDS = 60.0
+STOP_SECONDS = 0.25  # a stop of a command is noticed so soon
+
+Job = Plan | Check | Send | Locate | Refresh
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker has found: it is free again."""
+
+    event: Event
+
+
+class Performer(Protocol):
+    """What carries out effects on workers: it may block, and only answers."""
+
+    def perform(self, job: Job) -> Event:
+        """Carries out one effect. Never raises because of what the runtime or a filesystem does."""
+
+    def forget(self, pass_id: str) -> None:
+        """A pass has ended: its stages are not needed any more."""
+
+    def give_way(self) -> None:
+        """The refresh that runs asks nothing more."""
+
+
+class Owner:
+    """Any thread may call, but for `turn`, `run`, and `until` in a process where nothing else runs it.
+
+    `stopping`: set when nothing new may begin.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        performer: Performer,
+        samplers: Samplers,
+        listeners: Listeners,
+        workers: Workers,
+        clock: Clock,
+        stopping: threading.Event,
+    ):
+        self.world = world
+        """As it is now."""
+        self.workers = workers
+        self._performer = performer
+        self._samplers = samplers
+        self._listeners = listeners
+        self._clock = clock
+        self._stopping = stopping
+        self._events: queue.Queue[Event | Answer] = queue.Queue(MOST_EVENTS)
+        self._waiting: deque[Job] = deque()  # for a worker
+        self._at_work = 0
+        self._failed: list[Event] = []  # of what could not be begun
+        self._turned = threading.Condition()  # for those who wait while another thread is the owner
+        self._thread: threading.Thread | None = None
+        self._crossed = lambda: self.post(Crossed())  # one object, by which a sampler knows equal levels
+        self.began_at = self.due_at = clock.monotonic()
+        """When its next turn is due at the latest (monotonic seconds)."""
+
+    def post(self, event: Event) -> None:
+        """Something has happened."""
+        self._events.put(event)
+
+    def stop(self) -> None:
+        """Nothing new begins from now on."""
+        self._stopping.set()
+        self.post(Stopping())
+
+    def ask(self, event: Event, answer: Future[Any]) -> Any:
+        """Posts an event and waits for its answer. Raises what the answer raises."""
+        self.post(event)
+        self.until(answer.done)
+        return answer.result()
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Waits until something holds: turns meanwhile, unless another thread is the owner."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            with self._turned:
+                self._turned.wait_for(holds)
+            return
+        while not holds():
+            self.turn()
+
+    def drained(self, seconds: float) -> bool:
+        """Waits up to `seconds` until every removal that was sent has ended; returns whether that is so."""
+        ends = self._clock.monotonic() + seconds
+        while sent_claims(self.world.removals) and self._clock.monotonic() < ends:
+            self.turn(ends)
+        return not sent_claims(self.world.removals)
+
+    def run(self) -> None:
+        """Is the owner until `stop`. No exception ends it: a defect is told, and a second later it goes on."""
+        self._thread = threading.current_thread()
+        while not self._stopping.is_set():
+            self.turn()
+
+    def refuse_the_rest(self) -> None:
+        """At the end: whoever still waits is told that nothing will come."""
+        while not self._events.empty():
+            self.turn(FOREVER_AGO)
+        for wanted in self.world.wanted:
+            wanted.record.set_exception(EvictionError("it is stopping"))
+        self.world = replace(self.world, wanted=())
+        self._thread = None
+
+    def turn(self, until: float = NEVER) -> None:
+        """Waits for what happens next, at most until this time, takes it in, and hands out what follows."""
+        events = self._next_events(until)
+        world = replace(
+            self.world,
+            now=self._clock.monotonic(),
+            wall=self._clock.wall(),
+            stopping=self.world.stopping or self._stopping.is_set(),
+        )
+        effects: tuple[Effect, ...] = ()
+        defect: Exception | None = None
+        for event in events:
+            try:
+                world = fold(world, event)
+            except Exception as error:  # noqa: BLE001 # a defect in one turn must not end the daemon
+                defect = error
+        try:
+            world, effects = step(world)
+        except Exception as error:  # noqa: BLE001 # nor must one here
+            defect = error
+        if defect is not None:
+            self._listeners.tell("defect", defect)
+            self._stopping.wait(RETRY_SECONDS)
+        self.world = world
+        for effect in effects:
+            self._hand_out(effect)
+        self._begin_waiting()
+        with self._turned:
+            self._turned.notify_all()
+
+    def _next_events(self, until: float) -> Iterable[Event]:
+        """What has happened, as soon as anything has; a tick if the world has named a time that has come."""
+        if self._failed:
+            failed, self._failed = self._failed, []
+            return failed
+        due = min(next_deadline(self.world), until)
+        now = self._clock.monotonic()
+        seconds = min(due - now, LONGEST_WAIT_SECONDS)
+        if self.world.passes and not self.world.stopping:
+            seconds = min(seconds, STOP_SECONDS)
+        self.due_at = now + max(seconds, 0.0)
+        try:
+            taken = [self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()]
+        except queue.Empty:
+            return (Tick(),)
+        with suppress(queue.Empty):
+            while True:
+                taken.append(self._events.get_nowait())
+        self._at_work -= sum(isinstance(each, Answer) for each in taken)
+        return [each.event if isinstance(each, Answer) else each for each in taken]
+
+    def _sampled(self, sample: Sample) -> None:
+        self.post(Sampled(sample))
+
+    # ---- what follows is handed out
+
+    def _hand_out(self, effect: Effect) -> None:
+        match effect:
+            case Read(paths):
+                self._samplers.ask(paths, self._sampled)
+            case Watch(path, levels):
+                self._samplers.watch(path, levels, self._crossed)
+            case Tell(what, about):
+                self._listeners.tell(what, *about)
+            case Resolve(waiting, answer):
+                if waiting.set_running_or_notify_cancel():
+                    waiting.set_result(answer)
+            case Forget(pass_id):
+                self._performer.forget(pass_id)
+            case GiveWay():
+                self._performer.give_way()
+            case _:
+                self._waiting.append(effect)
+
+    def _begin_waiting(self) -> None:
+        """Begins what waits for a worker. What finds none waits until one is free; if none is at work either, it has
+        failed."""
+        while self._waiting:
+            job = self._waiting[0]
+            try:
+                self._begin(job)
+            except NoThread as error:
+                if self._at_work:
+                    return
+                self._failed.append(not_begun(job, str(error)))
+            self._waiting.popleft()
+
+    def _begin(self, job: Job) -> None:
+        """Raises NoThread, and then nothing has begun."""
+        answers: list[Event] = []
+
+        def work() -> None:
+            try:
+                answers.append(self._performer.perform(job))
+            except BaseException as defect:  # noqa: BLE001 # whatever is raised, who waits gets an answer
+                answers.append(not_begun(job, f"{type(defect).__name__}: {defect}"))
+
+        self.workers.run(work, lambda: self._events.put(Answer(answers[0])))
+        self._at_work += 1
+
+
+def not_begun(job: Job, problem: str) -> Event:
+    """What has happened if an effect could not be carried out, with the reason in a sentence."""
+    match job:
+        case Plan(pass_id, stage):
+            return Planned(pass_id, stage, error=problem)
+        case Check(claim):
+            return CheckEnded(claim.id, claim.pass_id, Checked(Refused(result=Result.FAILED, error=problem)))
+        case Send(claim):
+            return Ended(claim.id, claim.pass_id, Outcome(claim.verdict, Result.FAILED, problem))
+        case Locate():
+            return Located(None, problem)
+        case Refresh():
+            return Refreshed(problem)

@@ -1,0 +1,572 @@
+"""What follows from the world as it is now: the decisions of the daemon between its passes. Pure.
+
+* A pass begins when its threshold is met, or earlier if removals have lately taken longer than the time that is left
+  (`decision.headroom.begins_by_lead`). One pass at a time relieves a filesystem; what is slow on one delays no other.
+* Nothing that may have to wait delays a pass: a command's pass gives way to it, dry runs have a lane of their own, and
+  the question who uses what is given up when a pass begins.
+* The next look is due when a filesystem could have reached its mark (`signals.interval`); a poll, inotify or a command
+  may ask for an earlier one. A filesystem that does not answer delays no look at the others.
+* After a pass that freed nothing, the next one of the same row waits longer, up to a minute, or until the next object
+  is old enough; other rows are served meanwhile. A runtime that does not answer is asked every second.
+* Another configuration is in force with the next step, whatever runs: passes that were made before send nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from eviction.configuration.effective import poll_policy
+from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval
+from eviction.decision.synchronize import synchronize
+from eviction.engine.effects import (
+    Check,
+    Effect,
+    Forget,
+    GiveWay,
+    Locate,
+    PassWanted,
+    Read,
+    Refresh,
+    Resolve,
+    Send,
+    Watch,
+)
+from eviction.engine.fold import ANSWER_SECONDS, RETRY_SECONDS, observed, removal_ended, with_outcome
+from eviction.engine.gate import may_send, too_old
+from eviction.engine.periodic import begin_periodic, periodic_ended
+from eviction.engine.records import record_of
+from eviction.engine.relief import advance, patience_of
+from eviction.engine.world import BackOff, Look, Request, RunningPass, StageRun, World
+from eviction.record import Pass, PassResult, Trigger
+from eviction.types import Decision, Threshold
+from reclaim import types
+from reclaim.function import Ready, Refused, Wait
+from reclaim.removals import (
+    CHECK_ATTEMPTS,
+    Claim,
+    StageId,
+    State,
+    checked_again,
+    kept,
+    left,
+    never_fresh,
+    refused,
+    sent,
+    waiting,
+)
+from reclaim.types import NEVER, Outcome, Reason, Result
+from signals.summary import LATE_SECONDS, asked
+from signals.types import Signal
+
+LOOK_PATIENCE_SECONDS = 0.05  # a filesystem that answers later is decided about when it has
+TICK_SECONDS = 0.25  # the longest interval while a pass runs, or a threshold is in its grace period
+STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
+LONGEST_BACK_OFF_SECONDS = 60.0
+FORGET_SECONDS = 10.0  # a back-off is forgotten once nothing has been met for so long: pressure that flaps is no new one
+HANGS_SECONDS = 60.0  # a plan without any answer for so long hangs: more than the deadline of any call with all retries
+SLOW_SECONDS = 10.0  # what makes no progress for longer is announced
+KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
+
+
+def step(world: World) -> tuple[World, tuple[Effect, ...]]:
+    """The next world, and what is to be done. Called after everything that has happened."""
+    out: list[Effect] = []
+    world = readings_in_time(world)
+    world = removals_in_time(world, out)
+    world = plans_in_time(world)
+    world = judged(world, out)
+    for the in list(world.passes.values()):
+        world = advanced(world, the, out)
+    if not world.stopping:
+        world = looked(world, out)
+        world = wanted_begun(world, out)
+        world = periodic_begun(world, out)
+        world = runtime_asked(world, out)
+    news, world = world.news, replace(world, news=())
+    return world, (*out, *news)
+
+
+def next_deadline(world: World) -> float:
+    """When something is due although nothing happens (monotonic seconds)."""
+    due = [NEVER if world.stopping else world.look_due if world.look is None else world.look.began_at + LOOK_PATIENCE_SECONDS]
+    due += [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
+    for claim in world.removals.values():
+        if claim.state is State.WAITING:
+            due.append(claim.again_at)
+        if claim.awaited:
+            due.append(claim.overdue_at(patience_for(claim, world)))
+    for the in world.passes.values():
+        due += [run.progress_at + HANGS_SECONDS for run in the.current if run.plan is None]
+        if the.settling is not None:
+            due.append(the.settling.read_at)
+        elif world.claims_of(the):
+            due.append(world.now + TICK_SECONDS)
+    if world.on_its_own and not world.stopping:
+        due += [loop.due for loop in world.periodic]
+        asking = world.asking
+        if asking.locating_since is None:
+            due.append(asking.locate_due)
+        elif not asking.overdue_told:
+            due.append(asking.locating_since + ANSWER_SECONDS)
+    return min(due)
+
+
+# ---- what takes too long
+
+
+def readings_in_time(world: World) -> World:
+    """A filesystem that does not answer in time cannot be read at present."""
+    return observed(world) if any(one.late(world.now) for one in world.readings.values()) else world
+
+
+def patience_for(claim: Claim, world: World) -> float:
+    """How long its pass waits for a removal that was sent, in seconds."""
+    the = world.passes.get(claim.pass_id)
+    run = None if the is None else run_of(the, claim)
+    return NEVER if the is None or run is None else patience_of(the, run, world)
+
+
+def run_of(the: RunningPass, claim: Claim) -> StageRun | None:
+    """The stage that a removal is of."""
+    return next((run for run in the.current if run.id == claim.stage), None)
+
+
+def removals_in_time(world: World, out: list[Effect]) -> World:
+    """A removal that is overdue is waited for by nobody any more; one whose wait is over is checked again."""
+    for claim in list(world.removals.values()):
+        the = world.passes.get(claim.pass_id)
+        if the is None or not claim.awaited:
+            continue
+        if world.now >= claim.overdue_at(patience_for(claim, world)):
+            claim, outcome = left(claim, world.now)
+            world = replace(world, removals={**world.removals, claim.id: claim})
+            world = world.with_pass(with_outcome(replace(the, progress_at=world.now), claim.stage, outcome, world))
+            world = world.telling("parked", outcome)
+        elif claim.state is State.WAITING:
+            if (reason := may_send(the, world)) is not None:
+                world = removal_ended(world, claim, kept(claim, reason, world.now))
+            elif world.now >= claim.again_at:
+                world = check_again(world, claim, out)
+    return world
+
+
+def plans_in_time(world: World) -> World:
+    """A plan that hangs is given up by its pass, and not asked for again before it has ended."""
+    for the in world.passes.values():
+        for run in the.current:
+            if run.plan is None and world.now >= run.progress_at + HANGS_SECONDS:
+                what = f"{run.id.function}, stage {run.id.number}"
+                error = f"{what} cannot plan: it did not answer within {HANGS_SECONDS:g} s"
+                given_up = replace(run, plan=types.Plan(), error=error, planned_at=world.now)
+                current = tuple(given_up if each.id == run.id else each for each in the.current)
+                the = replace(the, current=current)  # noqa: PLW2901 # the same pass, changed
+                world = replace(world.with_pass(the), hanging=world.hanging | {run.id})
+    return world
+
+
+# ---- what was checked
+
+
+def judged(world: World, out: list[Effect]) -> World:
+    """Every removal whose check has ended goes on: it is sent if the gate lets it pass."""
+    for claim in list(world.removals.values()):
+        if claim.checked is not None:
+            world = judged_claim(world, claim, out)
+    return world
+
+
+def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
+    """What becomes of a removal after its check."""
+    checked = claim.checked
+    assert checked is not None
+    the, answer = world.passes.get(claim.pass_id), checked.answer
+    if not claim.awaited:  # nothing was sent, and nothing is
+        return removal_ended(world, claim, kept(claim, Reason.STOPPING, world.now))
+    if isinstance(answer, Refused):
+        return removal_ended(world, claim, refused(claim, answer, world.now))
+    if (reason := may_send(the, world)) is not None:
+        return removal_ended(world, claim, kept(claim, reason, world.now))
+    if isinstance(answer, Wait):
+        claim = waiting(claim, world.now + answer.seconds)
+        return replace(world, removals={**world.removals, claim.id: claim})
+    if too_old(checked, world):
+        return check_again(world, claim, out)
+    assert isinstance(answer, Ready)
+    if claim.dry_run:
+        planned = Outcome(claim.verdict, Result.PLANNED, "", world.now - claim.claimed_at)
+        return removal_ended(world, claim, planned)
+    return send(world, claim, answer, out)
+
+
+def check_again(world: World, claim: Claim, out: list[Effect]) -> World:
+    """The object is checked once more, or given up if that never leads to anything."""
+    again = checked_again(claim)
+    if again.attempts >= CHECK_ATTEMPTS:
+        the = world.passes[claim.pass_id]
+        run = run_of(the, claim)
+        fresh_seconds = 0.0 if run is None else run.fresh_seconds
+        return removal_ended(world, claim, never_fresh(claim, fresh_seconds, world.now))
+    out.append(Check(again))
+    return replace(world, removals={**world.removals, again.id: again})
+
+
+def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
+    """The call goes out. What its filesystem gains from now on is booked to its pass."""
+    claim = sent(claim, world.now)
+    seen, role = world.observations.filesystems, world.functions[claim.stage.function].frees
+    identities = [identity for identity, _ in seen.values()]
+    btrfs = {each.device_id: each.path for each in identities if each.type == "btrfs"}
+    out.append(Send(claim, ready, tuple(btrfs.values())))
+    booked_to = dict(world.booked_to)
+    if role in seen:
+        booked_to[seen[role][0].device_id] = claim.pass_id
+    return replace(world, removals={**world.removals, claim.id: claim}, booked_to=booked_to)
+
+
+# ---- passes
+
+
+def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
+    """The pass goes on; if it has ended, its record is made."""
+    the = world.passes[the.id]
+    effects: tuple[Effect, ...] = ()
+    try:
+        the, effects = advance(the, world)
+    except Exception as defect:  # noqa: BLE001 # a defect in one pass ends that pass, and not all relief
+        stage = StageId(the.row[min(the.at, len(the.row) - 1)] if the.row else "", 1)
+        error = f"{type(defect).__name__}: {defect}"
+        failed = StageRun(stage, world.now, world.now, types.Plan(), error=error, ended_at=world.now)
+        the = replace(the, current=(), done=(*the.done, failed), ended=True)
+    world = world.with_pass(the)
+    for effect in effects:
+        if isinstance(effect, Read):
+            world = reads(world, effect.paths, out)
+            continue
+        if isinstance(effect, Check):
+            world = replace(world, removals={**world.removals, effect.claim.id: effect.claim})
+        out.append(effect)
+    return ended(world, the, out) if the.ended else world
+
+
+def reads(world: World, paths: tuple[str, ...], out: list[Effect]) -> World:
+    """These paths are read, unless an answer is awaited already."""
+    unasked = tuple(path for path in paths if path not in world.readings or world.readings[path].asked_at is None)
+    if not unasked:
+        return world
+    out.append(Read(unasked))
+    return replace(world, readings=asked(world.readings, unasked, world.now))
+
+
+def begun(world: World, the: RunningPass, out: list[Effect]) -> World:
+    """The pass begins: another row of its filesystem may wait for it from now on."""
+    if world.asking.refreshing_since is not None and not the.dry_run:
+        out.append(GiveWay())
+    lane = world.lane(the.lane)
+    world = world.with_lane(the.lane, replace(lane, another_waits=False))
+    if isinstance(the.lane, int) and not the.dry_run:
+        world = replace(world, booked_to={the.lane: the.id, **world.booked_to})
+    return advanced(world.with_pass(the), the, out)
+
+
+def new_pass(world: World, trigger: Trigger, request: Request, decision: Decision) -> tuple[World, RunningPass]:
+    """A pass that begins now, and the world that has counted it."""
+    number = world.passes_begun + 1
+    row = decision.row if request.row is None else request.row
+    the = RunningPass(
+        id=f"{world.ids_begin}{number:06x}",
+        trigger=trigger,
+        request=request,
+        observations=world.observations,
+        decision=decision,
+        row=row,
+        lane=None,
+        configuration=world.configuration,
+        began_at=world.now,
+        started_wall=world.wall,
+        begun_rates=world.fill_rates,
+        pause_count=world.pause.count if request.now else None,
+        dry_run=request.dry_run or world.removes_nothing,
+        crossed=trigger is not Trigger.LEAD,
+        progress_at=world.now,
+    )
+    return replace(world, passes_begun=number), the
+
+
+def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
+    """Its record is made, and told; its filesystem is free."""
+    record = record_of(the, world)
+    passes = {each: other for each, other in world.passes.items() if each != the.id}
+    booked_to = {device: each for device, each in world.booked_to.items() if each != the.id}
+    world = replace(world, passes=passes, booked_to=booked_to, look_due=min(world.look_due, world.now))
+    out.append(Forget(the.id))
+    if not the.dry_run:
+        called = [each.operation for each in record.functions if each.outcomes]
+        until = {name: world.now + world.functions[name].cooldown_seconds for name in called}
+        world = replace(world, cooling_until={**world.cooling_until, **until})
+    if the.trigger is Trigger.PERIODIC:
+        return periodic_ended(world, the, record)
+    if the.wanted is None:
+        world = backed_off(world, the, record)
+    else:
+        out.append(Resolve(the.wanted.record, record))
+    return world if the.request.dry_run else world.telling("passed", record)
+
+
+def backed_off(world: World, the: RunningPass, record: Pass) -> World:
+    """The pause of its row after a pass of the daemon's own: none after success, 1 s after a failure or any gain, else
+    twice the last one, up to 60 s; never longer than until the next object is old enough. A pass that the lead began
+    has nothing to reach before its mark is met."""
+    lane = world.lane(the.lane)
+    seconds = lane.back_offs.get(the.row, BackOff()).seconds
+    if the.trigger is Trigger.LEAD:
+        after = BackOff(seconds=seconds)
+    else:
+        if record.result is PassResult.SATISFIED:
+            seconds = 0.0
+        elif record.result is PassResult.FAILED or record.count(Result.REMOVED):
+            seconds = RETRY_SECONDS
+        else:
+            seconds = min(max(seconds * 2, RETRY_SECONDS), LONGEST_BACK_OFF_SECONDS)
+        waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
+        after = BackOff(world.now + min([seconds, *waits]), seconds)
+    return world.with_lane(the.lane, replace(lane, back_offs={**lane.back_offs, the.row: after}))
+
+
+# ---- looks
+
+
+def looked(world: World, out: list[Effect]) -> World:
+    """A look begins when it is due, and ends when all filesystems have answered, or soon after."""
+    if world.look is None:
+        if world.now < world.look_due:
+            return world
+        paths = tuple(sorted(world.paths.distinct()))
+        late = {path for path in paths if path in world.readings and world.readings[path].asked_at is not None}
+        world = reads(world, paths, out)
+        world = replace(world, look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
+    assert world.look is not None
+    if world.look.awaited and world.now < world.look.began_at + LOOK_PATIENCE_SECONDS:
+        return world
+    return decided(world, out)
+
+
+def decided(world: World, out: list[Effect]) -> World:
+    """What the look shows is decided about, and passes begin where they are due."""
+    trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
+    world = observed(world)
+    before, observations = world.manager, replace(world.observations, polls={})
+    manager, decision = synchronize(before, observations, world.now)
+    again_at = world.look_due  # wanted meanwhile
+    world = replace(
+        world,
+        manager=manager,
+        decision=decision,
+        look=None,
+        look_due=NEVER,
+        look_is_wanted=False,
+        looked_at=world.now,
+        looks=world.looks + 1,
+    )
+    world = world.telling("decided", before, observations, decision).telling("observed", observations, decision)
+    if not world.on_its_own:
+        return replace(world, look_due=again_at)
+    world = lanes_after(world, decision)
+    for the in world.passes.values():
+        stalled = stalled_seconds(the, world, world.now)
+        if stalled > SLOW_SECONDS:
+            world = world.telling("takes_long", what_of(the), stalled)
+    world = row_is_empty(world, decision)
+    others = (acting_on(threshold, world) for threshold in decision.others)
+    for each in (decision, *others):
+        world = begin_where_due(world, each, trigger, out)
+    for each in by_lead(world):
+        world = begin_where_due(world, each, Trigger.LEAD, out)
+    world, seconds = next_look(world, out)
+    floor = world.now + world.configuration.poll_floor_seconds
+    return replace(world, look_due=min(again_at, world.now + seconds), look_floor=floor)
+
+
+def lane_of(signal: Signal | None, world: World) -> int | None:
+    """The lane of the filesystem that this signal is about now; what cannot be read has one of its own."""
+    observation = None if signal is None else world.observations.signals.get(signal)
+    filesystem = None if observation is None else observation.filesystem
+    return None if filesystem is None else filesystem.device_id
+
+
+def running_in(lane: int | str | None, world: World) -> RunningPass | None:
+    """The pass that has this lane."""
+    return next((the for the in world.passes.values() if the.lane == lane), None)
+
+
+def lanes_after(world: World, decision: Decision) -> World:
+    """A lane with a threshold that is met may use the lead again next time. Once none of a lane has been met for a
+    while, its pauses are forgotten, because whatever comes next is new pressure."""
+    pressed = {lane_of(threshold.signal, world) for threshold in decision.thresholds_met}
+    for name in pressed | world.lanes.keys():
+        lane = world.lane(name)
+        if name in pressed:
+            lane = replace(lane, lead_used=False, met_at=world.now)
+        elif world.now - lane.met_at >= FORGET_SECONDS and lane.back_offs:
+            lane = replace(lane, back_offs={})
+        world = world.with_lane(name, lane)
+    return world
+
+
+def row_is_empty(world: World, decision: Decision) -> World:
+    """Instead of a pass, if the row has no function to call: the kubelet's event all the same, as in each of its own
+    passes, which are 10 s apart."""
+    if decision.acted_on is None or decision.row or world.now < world.empty_row_due:
+        return world
+    world = replace(world, empty_row_due=world.now + KUBELET_INTERVAL_SECONDS)
+    return world.telling("reclaiming", decision.acted_on)
+
+
+def acting_on(threshold: Threshold, world: World) -> Decision:
+    """The decision of the last look, for another threshold."""
+    row = world.manager.config.row(threshold.signal, world.observations)
+    return replace(world.decision, acted_on=threshold, row=row)
+
+
+def by_lead(world: World) -> Iterator[Decision]:
+    """Decisions for thresholds that are not met yet, but whose passes begin now."""
+    config, observations = world.manager.config, world.observations
+    soon = begins_by_lead(
+        config.in_layout(observations.layout),
+        observations,
+        world.fill_rates,
+        config.kubelets_in_layout(observations.layout),
+        world.lead_seconds,
+    )
+    for threshold in soon:
+        lane = lane_of(threshold.signal, world)
+        if running_in(lane, world) is None and not world.lane(lane).lead_used:
+            yield acting_on(threshold, world)
+
+
+def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: list[Effect]) -> World:
+    """Begins the pass, unless there is nothing to act on, its row is empty or paused, or its filesystem has one."""
+    acted_on, row = decision.acted_on, decision.row
+    if acted_on is None or not row:
+        return world
+    name = lane_of(acted_on.signal, world)
+    lane = world.lane(name)
+    back_off = lane.back_offs.get(row, BackOff())
+    if world.now < back_off.until:
+        return world
+    running = running_in(name, world)
+    if running is not None:
+        waits = running.wanted is not None or row != running.row
+        return world.with_lane(name, replace(lane, another_waits=lane.another_waits or waits))
+    due_again = replace(back_off, until=world.now + RETRY_SECONDS)  # in case it is held off
+    lane = replace(lane, back_offs={**lane.back_offs, row: due_again})
+    held_off = world.held_off()
+    if held_off:
+        return world.with_lane(name, lane).telling("not_begun", held_off)
+    world = world.with_lane(name, replace(lane, lead_used=lane.lead_used or trigger is Trigger.LEAD))
+    world = world.telling("reclaiming", acted_on)
+    world, the = new_pass(world, trigger, Request(), decision)
+    return begun(world, replace(the, lane=name), out)
+
+
+def next_look(world: World, out: list[Effect]) -> tuple[World, float]:
+    """In how many seconds to look again. Close to a mark the samplers poll in between."""
+    policy, observations = poll_policy(world.configuration), world.observations
+    thresholds = world.manager.config.marks_to_watch(observations.layout)
+    interval = observation_interval(thresholds, observations, world.fill_rates, policy)
+    if any(the.trigger is not Trigger.PERIODIC for the in world.removing()):
+        return world, min(interval, TICK_SECONDS)
+    longest, decision = policy.ceiling_seconds, world.decision
+    # under pressure, but the row is empty or paused: the other thresholds are still watched
+    if decision.acted_on is not None:
+        lane = world.lane(lane_of(decision.acted_on.signal, world))
+        pause = lane.back_offs.get(decision.row, BackOff()).until - world.now if decision.row else RETRY_SECONDS
+        if pause <= 0:
+            return world, policy.floor_seconds
+        longest = min(pause, RETRY_SECONDS)
+    seldom = STILL_SECONDS if nothing_fills(world.fill_rates, policy) else TICK_SECONDS
+    if interval < seldom:
+        levels = levels_to_watch(thresholds, observations, world.fill_rates, policy)
+        out += [Watch(path, level) for path, level in levels.items()]
+        interval = seldom
+    if decision.acted_on is None and decision.thresholds_met:  # in its grace period, or the layout is not known yet
+        interval = min(interval, TICK_SECONDS)
+    return world, min(interval, longest)
+
+
+# ---- what others want
+
+
+def wanted_begun(world: World, out: list[Effect]) -> World:
+    """The pass of a command begins once its filesystem has none. A dry run waits for other dry runs only."""
+    for wanted in world.wanted:
+        name = lane_for(wanted, world)
+        if running_in(name, world) is None:
+            rest = tuple(each for each in world.wanted if each is not wanted)
+            world, the = new_pass(replace(world, wanted=rest), wanted.trigger, wanted.request, wanted.decision)
+            the = replace(the, lane=name, wanted=wanted, observations=wanted.observations)
+            world = begun(world, the, out)
+    return world
+
+
+def lane_for(wanted: PassWanted, world: World) -> int | str | None:
+    """The lane in which the pass of a command runs."""
+    if wanted.request.dry_run:
+        return "dry run"
+    acted_on = wanted.decision.acted_on
+    return lane_of(wanted.signal or (None if acted_on is None else acted_on.signal), world)
+
+
+def periodic_begun(world: World, out: list[Effect]) -> World:
+    """The passes of the kubelet's periodic loops, where they are due."""
+    for loop in world.periodic:
+        if world.now >= loop.due:
+            world, request, decision = begin_periodic(world, loop)
+            if request is not None:
+                world, the = new_pass(world, Trigger.PERIODIC, request, decision)
+                world = begun(world, replace(the, lane=loop.what, parallel=1), out)
+    return world
+
+
+def runtime_asked(world: World, out: list[Effect]) -> World:
+    """The runtime is asked where its images are, whatever runs; and who uses them, while nothing does."""
+    if not world.on_its_own or not world.configuration.has_runtime:
+        return world
+    asking = world.asking
+    if asking.locating_since is None:
+        if world.now >= asking.locate_due:
+            out.append(Locate())
+            asking = replace(asking, locating_since=world.now)
+        elif world.now >= asking.refresh_due and asking.refreshing_since is None and not asking.problem:
+            if not world.under_pressure and not any(world.removing()):
+                out.append(Refresh())
+                asking = replace(asking, refreshing_since=world.now)
+    elif world.now >= asking.locating_since + ANSWER_SECONDS and not asking.overdue_told:
+        problem = f"where its images are: it did not answer within {ANSWER_SECONDS:g} s"
+        asking = replace(asking, overdue_told=True, problem=problem)
+        world = world.telling("runtime_asked", problem, None)
+    return replace(world, asking=asking)
+
+
+# ---- what is told of it
+
+
+def what_of(the: RunningPass) -> str:
+    """What a pass is doing, in words."""
+    if the.trigger is Trigger.PERIODIC:
+        return f"the periodic {the.lane} garbage collection"
+    acted_on = the.decision.acted_on
+    if the.wanted is not None or acted_on is None:
+        return "relieving on request"
+    return f"relieving {acted_on.signal}"
+
+
+def stalled_seconds(the: RunningPass, world: World, now: float) -> float:
+    """How long a pass has made no progress: no call was answered, no removal ended or was left, and no program is
+    within its time."""
+    claims = world.claims_of(the)
+    runs = [run for claim in claims if claim.sent_at is not None and (run := run_of(the, claim)) is not None]
+    if any(run.patience_seconds is not None for run in runs):
+        return 0.0
+    progress = max([the.progress_at, *(run.progress_at for run in the.current if run.plan is None)])
+    return max(now - progress, 0.0)

@@ -1,1 +1,0 @@
-"""Carries out a plan: measures, removes, stops when the disk is relieved."""
