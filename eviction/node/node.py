@@ -22,8 +22,6 @@ from eviction.configuration.policies import policies_of
 from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
-    CheckEnded,
-    Ended,
     Event,
     Locate,
     Located,
@@ -31,8 +29,6 @@ from eviction.engine.effects import (
     PassWanted,
     PauseSet,
     Plan,
-    Planned,
-    Progressed,
     Reconfigured,
     Refresh,
     Refreshed,
@@ -40,8 +36,8 @@ from eviction.engine.effects import (
 )
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
-from eviction.engine.relief import facts_of
-from eviction.engine.world import FOREVER_AGO, Request, World
+from eviction.engine.stages import Stages
+from eviction.engine.world import Request, World
 from eviction.listener import Listeners
 from eviction.node.state_file import RecordFile
 from eviction.node.view import NodeView
@@ -51,7 +47,7 @@ from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent, FunctionUnusable
 from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
-from reclaim.function import PassFacts, Policies, ReclaimContext, ReclaimFunction, Stage
+from reclaim.function import PassFacts, Policies, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS, FunctionTable, table_of
 from reclaim.images.pull_records import PullRecords, pull_records
 from reclaim.images.records import ImageRecords
@@ -63,7 +59,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.removals import StageId, check, limit_in_flight, send
+from reclaim.removals import limit_in_flight
 from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
 from reclaim.workers import NoThread, ReadingsInTime, Workers, in_time
 from signals.clock import Clock
@@ -78,7 +74,6 @@ MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by si
 BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
 READERS = 6  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
 LONGEST_REFRESH_SECONDS = 30.0  # the next one does not ask again about containers already answered for
-PROGRESS_SECONDS = 1.0  # between two pieces of news that a plan goes on
 PLUGIN_SECONDS = 30.0  # to import and construct one plugin
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
@@ -151,9 +146,7 @@ class Node(NodeView):
             self._survey_client,
             self.clock,
         )
-        self._stages: dict[tuple[str, str, bool], tuple[Stage, ...]] = {}
-        self._calling: dict[int, Plan] = {}  # by thread: whose calls of the runtime are progress
-        self._told_at: dict[int, float] = {}  # by thread: when that was last told
+        self._stages = Stages(lambda: self.world, self.context, self.clock)
         self._gives_way = threading.Event()
         self.shadow: Callable[[], None] = lambda: None
         """Called after each refresh."""
@@ -288,14 +281,11 @@ class Node(NodeView):
         """Carries out one effect, on a worker."""
         match job:
             case Plan():
-                return self._planned(job)
-            case Check(claim):
-                stage = self._stage(claim.pass_id, claim.stage)
-                return CheckEnded(claim.id, claim.pass_id, check(claim.verdict, stage, self.clock))
-            case Send(claim, _, btrfs):
-                stage = self._stage(claim.pass_id, claim.stage)
-                outcome = send(claim.verdict, stage, self.clock, claim.sent_at or claim.claimed_at, btrfs)
-                return Ended(claim.id, claim.pass_id, outcome)
+                return self._stages.plan(job)
+            case Check():
+                return self._stages.check(job)
+            case Send():
+                return self._stages.send(job)
             case Locate():
                 problem = super().locate()
                 return Located(self.summary.paths, problem or "", self.pods_problem)
@@ -303,48 +293,12 @@ class Node(NodeView):
                 return self._refreshed()
 
     def forget(self, pass_id: str) -> None:
-        """A pass has ended: its stages are not needed any more, but by calls that are still awaited, which have them."""
-        for key in [key for key in self._stages if key[0] == pass_id]:
-            del self._stages[key]
+        """A pass has ended."""
+        self._stages.forget(pass_id)
 
     def give_way(self) -> None:
         """The refresh that runs asks nothing more."""
         self._gives_way.set()
-
-    def _stage(self, pass_id: str, stage: StageId) -> Stage:
-        """A stage of a pass; those of one call of a function are made together."""
-        key = pass_id, stage.function, stage.last_resort
-        return self._stages[key][stage.number - 1]
-
-    def _planned(self, job: Plan) -> Planned:
-        began, stage = self.clock.monotonic(), job.stage
-        key = job.pass_id, stage.function, stage.last_resort
-        if stage.number == 1 and (key not in self._stages or stage.last_resort):
-            function = self.world.functions[stage.function]
-            make = function.last_resort if stage.last_resort else function.stages
-            self._stages[key] = make(self.context(lambda: facts_of(self.world, job.pass_id)))
-        stages = self._stages[key]
-        planner = stages[stage.number - 1]
-        thread = threading.get_ident()
-        self._calling[thread] = job
-        plan, error = None, ""
-        try:
-            plan = planner.plan()
-        except ReclaimError as failure:
-            error = str(failure)
-        finally:
-            del self._calling[thread]
-        return Planned(
-            job.pass_id,
-            stage,
-            plan,
-            error,
-            seconds=self.clock.monotonic() - began,
-            fresh_seconds=planner.fresh_seconds,
-            frees_late=planner.frees_late,
-            patience_seconds=planner.patience_seconds,
-            last=stage.number == len(stages),
-        )
 
     def _refreshed(self) -> Refreshed:
         """Asks who uses the images, until something more urgent comes, for half a minute at most. Who uses them takes a
@@ -453,11 +407,9 @@ class Node(NodeView):
         return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
 
     def _called(self, call: str, seconds: float, failed: bool) -> None:  # the form of a CallObserver
-        thread, now = threading.get_ident(), self.clock.monotonic()
-        job = self._calling.get(thread)
-        if job is not None and now - self._told_at.get(thread, FOREVER_AGO) >= PROGRESS_SECONDS:
-            self._told_at[thread] = now
-            self.owner.post(Progressed(job.pass_id, job.stage))
+        progress = self._stages.progress()
+        if progress is not None:
+            self.owner.post(progress)
         self.listeners.tell("called", call, seconds, failed)
 
     def policies(self) -> Policies:

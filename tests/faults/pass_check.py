@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import pass_json

@@ -9,7 +9,7 @@ import pytest
 from eviction.control.answer import RequestRefused
 from eviction.control.reclaim import read_options, request_of
 from eviction.decision.synchronize import EvictionConfig
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from eviction.reporting.pass_record import Room
 from eviction.types import Decision, Extent
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal

@@ -9,7 +9,7 @@ import pytest
 from eviction.control.reclaim import ReclaimOptions, request_of
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.node.node import Responder
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Extent, Threshold
 from reclaim.execution.executor import Executor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from eviction.types import Extent
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, reason_of, relieve

@@ -8,7 +8,7 @@ import pytest
 from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Hang
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS
 from signals.types import Signal

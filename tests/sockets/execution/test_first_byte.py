@@ -13,7 +13,7 @@ import pytest
 from eviction.drill.runtime.faults import Fail, Hang
 from eviction.listener import Listener
 from eviction.node.node import Node
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from eviction.record import Pass, Trigger
 from reclaim.execution.executor import TURNS
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Result
@@ -53,9 +53,9 @@ def asked_by(node: Node) -> list[str]:
 def passed(node: Node, rate: int, request: Request | None = None) -> Pass:
     """One pass over a disk that fills at this rate."""
     node.locate()
-    observations, decision = node.responder.synchronize()
+    observations, decision = node.look()
     fills(node, rate)
-    return node.responder.reclaim(observations, decision, Trigger.INTERVAL, request)
+    return node.relieve(observations, decision, Trigger.INTERVAL, request)
 
 
 def dead_copies(small: SmallNode, name: str, writes: int = 0) -> list[str]:

@@ -32,8 +32,8 @@ def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_rea
     grace = dict.fromkeys(soft, "1h")
     node = small_node.node(Signal.NODEFS_AVAILABLE, -MIB, evictionSoft=soft, evictionSoftGracePeriod=grace)
     node.locate()
-    node.responder.synchronize()
-    observations, decision = node.responder.synchronize()
+    node.look()
+    observations, decision = node.look()
     assert decision.acted_on is None, "the mark is not reached"
     rates = node.responder.fill_rates
     node.responder.fill_rates = {key: replace(rate, fastest=FILL, steady_rate=FILL) for key, rate in rates.items()}
@@ -42,7 +42,7 @@ def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_rea
         one for one in config.in_layout(observations.layout) if one.hard and one.signal is Signal.NODEFS_AVAILABLE
     )
     led = replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
-    record = node.responder.reclaim(observations, led, Trigger.LEAD)
+    record = node.relieve(observations, led, Trigger.LEAD)
     assert small_node.removed() == images[:1], record.reason
 
 

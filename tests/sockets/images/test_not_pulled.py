@@ -10,7 +10,7 @@ import pytest
 
 from eviction.drill.runtime.faults import Fail, Hang
 from eviction.node.node import Node
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from eviction.types import Extent
 from reclaim.images.records import ImageRecords
 from reclaim.types import ImageRecord

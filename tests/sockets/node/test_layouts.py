@@ -93,11 +93,11 @@ def test_pressure_on_imagefs_is_relieved_though_nodefs_is_full_for_ever(make_sma
     node = small.node(Signal.IMAGEFS_AVAILABLE, above=MIB, evictionHard={"nodefs.available": str(60 * MIB)})
     small.fill(8 * MIB)
     assert node.locate() is None
-    _, decision = node.responder.synchronize()
+    _, decision = node.look()
     met = {str(t.signal) for t in decision.thresholds_met}
     assert met == {"nodefs.available", "imagefs.available", "containerfs.available"}, "containerfs follows imagefs here"
     before = small.available(small.image_disk)
-    record = node.responder.reclaim(*node.responder.synchronize(), Trigger.INTERVAL)
+    record = node.relieve(*node.look(), Trigger.INTERVAL)
     assert small.removed("image") == images[:1]
     assert small.available(small.image_disk) - before >= 4 * MIB
     assert record.decision.acted_on is not None
@@ -137,17 +137,17 @@ def test_a_filesystem_mounted_over_the_images_while_running_changes_the_layout(
     crowd(small)
     node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
     assert node.locate() is None
-    assert node.responder.synchronize()[1].layout is SINGLE
+    assert node.look()[1].layout is SINGLE
     mount_tmpfs(str(small.images_root), 16 * MIB, 1000)
     try:
-        observations, decision = node.responder.synchronize()
+        observations, decision = node.look()
         assert decision.layout is DEDICATED
         assert decision.row == ()
         assert observations.signals[Signal.IMAGEFS_AVAILABLE].capacity == 16 * MIB
         assert observations.signals[Signal.NODEFS_AVAILABLE].capacity == 64 * MIB
     finally:
         unmount(str(small.images_root))
-    decision = node.responder.synchronize()[1]
+    decision = node.look()[1]
     assert (decision.layout, decision.row) == (SINGLE, (CONTAINERS, IMAGES))
 
 
@@ -157,11 +157,11 @@ def test_until_the_runtime_has_reported_where_its_images_are_no_function_is_call
     small_node.server.stop()
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB)
     assert "ImageFsInfo" in (node.locate() or "")
-    observations, decision = node.responder.synchronize()
+    observations, decision = node.look()
     assert [str(t.signal) for t in decision.thresholds_met] == ["nodefs.available"]
     assert "ReclaimPressure" in decision.conditions
     assert (decision.layout, decision.acted_on, decision.row) == (None, None, ())
     assert {str(each.role) for each in observations.unavailable} == {"imagefs", "containerfs"}
     small_node.server.start()
     assert came_true(lambda: node.locate() is None)
-    assert node.responder.synchronize()[1].layout is SINGLE
+    assert node.look()[1].layout is SINGLE

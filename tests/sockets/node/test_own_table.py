@@ -12,7 +12,7 @@ import pytest
 
 from eviction.configuration.effective import load
 from eviction.node.node import Node
-from eviction.node.one_pass import Request
+from eviction.engine.world import Request
 from eviction.record import PassResult
 from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.pass_record import pass_json

@@ -47,7 +47,7 @@ def test_a_filesystem_like_btrfs_is_never_under_pressure_of_inodes(small_node: S
 
     node = small_node.node(Signal.NODEFS_INODES_FREE, above=100, reader=without_inodes)
     node.locate()
-    observations, decision = node.responder.synchronize()
+    observations, decision = node.look()
     assert Signal.NODEFS_INODES_FREE not in observations.signals
     assert Signal.NODEFS_AVAILABLE in observations.signals
     assert (decision.conditions, decision.acted_on) == (frozenset(), None)
@@ -74,22 +74,22 @@ def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: 
     reader = StuckReader(small_node.root_directory)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB, reader=reader)
     node.locate()
-    assert node.responder.synchronize()[1].acted_on is not None
+    assert node.look()[1].acted_on is not None
     reader.stuck = True
     try:
-        observations, decision = node.responder.synchronize()
+        observations, decision = node.look()
         stale = {str(signal) for signal, each in observations.signals.items() if each.stale}
         assert stale == {str(signal) for signal in KUBELET_SIGNALS}, "all are on that filesystem"
         assert decision.acted_on is None, "a late reading starts no pressure"
         assert decision.conditions, "and ends none: the condition stays"
         before = threading.active_count()
-        observations, _ = node.responder.synchronize()
+        observations, _ = node.look()
         assert threading.active_count() == before
         assert any("has not answered an earlier statvfs" in each.reason for each in observations.unavailable)
     finally:
         reader.stuck = False
         reader.release.set()
-    assert came_true(lambda: node.responder.synchronize()[1].acted_on is not None), (
+    assert came_true(lambda: node.look()[1].acted_on is not None), (
         "and the threshold is acted on again"
     )
 
@@ -154,10 +154,10 @@ def test_a_larger_filesystem_in_place_of_the_old_one_is_read_anew(small_node: Sm
     """Capacity is read for each observation, so a percentage follows the disk when it grows."""
     node = small_node.node(evictionHard={"nodefs.available": "50%"})
     node.locate()
-    assert node.responder.synchronize()[0].signals[Signal.NODEFS_AVAILABLE].capacity == 64 * MIB
+    assert node.look()[0].signals[Signal.NODEFS_AVAILABLE].capacity == 64 * MIB
     mount_tmpfs(str(small_node.root_directory), 128 * MIB, 1000)
     try:
-        assert node.responder.synchronize()[0].signals[Signal.NODEFS_AVAILABLE].capacity == 128 * MIB
+        assert node.look()[0].signals[Signal.NODEFS_AVAILABLE].capacity == 128 * MIB
     finally:
         unmount(str(small_node.root_directory))
 
@@ -174,5 +174,5 @@ def test_one_reading_serves_all_roles_of_a_filesystem(small_node: SmallNode, sha
     node = small_node.node(reader=counting)
     node.locate()
     for _ in range(share):
-        node.responder.synchronize()
+        node.look()
     assert sorted(read) == sorted([str(small_node.root_directory), str(small_node.images_root)] * share)

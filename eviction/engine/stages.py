@@ -1,0 +1,97 @@
+"""The stages of the passes that run, and the calls to them, which may block: on workers, which only answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from eviction.engine.effects import Check, CheckEnded, Ended, Plan, Planned, Progressed, Send
+from eviction.engine.relief import facts_of
+from eviction.engine.world import FOREVER_AGO, World
+from reclaim.function import PassFacts, ReclaimContext, Stage
+from reclaim.removals import StageId, check, send
+from reclaim.types import ReclaimError
+from signals.clock import Clock
+
+PROGRESS_SECONDS = 1.0  # between two pieces of news that a plan goes on
+
+
+class Stages:
+    """Makes the stages of a pass when its function first plans, and forgets them when it has ended.
+
+    `world`: as it is now. `context`: what the stages of one pass may use, given what they may know of it.
+    """
+
+    def __init__(
+        self, world: Callable[[], World], context: Callable[[Callable[[], PassFacts]], ReclaimContext], clock: Clock
+    ):
+        self._world = world
+        self._context = context
+        self._clock = clock
+        self._stages: dict[tuple[str, str, bool], tuple[Stage, ...]] = {}
+        self._planning: dict[int, Plan] = {}  # by thread
+        self._told_at: dict[int, float] = {}  # by thread: when it was last told that a plan goes on
+
+    def plan(self, job: Plan) -> Planned:
+        """Has a stage plan. Never raises ReclaimError."""
+        began, stage = self._clock.monotonic(), job.stage
+        stages = self._made(job.pass_id, stage)
+        planner, thread = stages[stage.number - 1], threading.get_ident()
+        self._planning[thread] = job
+        plan, error = None, ""
+        try:
+            plan = planner.plan()
+        except ReclaimError as failure:
+            error = str(failure)
+        finally:
+            del self._planning[thread]
+        return Planned(
+            job.pass_id,
+            stage,
+            plan,
+            error,
+            seconds=self._clock.monotonic() - began,
+            fresh_seconds=planner.fresh_seconds,
+            frees_late=planner.frees_late,
+            patience_seconds=planner.patience_seconds,
+            last=stage.number == len(stages),
+        )
+
+    def check(self, job: Check) -> CheckEnded:
+        """Checks an object, and takes the last look."""
+        claim = job.claim
+        checked = check(claim.verdict, self._of(claim.pass_id, claim.stage), self._clock)
+        return CheckEnded(claim.id, claim.pass_id, checked)
+
+    def send(self, job: Send) -> Ended:
+        """The one call, and the question whether the object is gone."""
+        claim = job.claim
+        stage, sent_at = self._of(claim.pass_id, claim.stage), claim.sent_at or claim.claimed_at
+        return Ended(claim.id, claim.pass_id, send(claim.verdict, stage, self._clock, sent_at, job.btrfs))
+
+    def forget(self, pass_id: str) -> None:
+        """A pass has ended: its stages are not needed any more, but by calls that are still awaited, which have them."""
+        for key in [key for key in self._stages if key[0] == pass_id]:
+            del self._stages[key]
+
+    def progress(self) -> Progressed | None:
+        """A call of the runtime was answered on this thread: the plan that made it goes on. None if there is none, or
+        if that was told within the last second."""
+        thread, now = threading.get_ident(), self._clock.monotonic()
+        job = self._planning.get(thread)
+        if job is None or now - self._told_at.get(thread, FOREVER_AGO) < PROGRESS_SECONDS:
+            return None
+        self._told_at[thread] = now
+        return Progressed(job.pass_id, job.stage)
+
+    def _made(self, pass_id: str, stage: StageId) -> tuple[Stage, ...]:
+        """Those of a function: made once for a pass, and once more for the last resort."""
+        key = pass_id, stage.function, stage.last_resort
+        if key not in self._stages:
+            function = self._world().functions[stage.function]
+            make = function.last_resort if stage.last_resort else function.stages
+            self._stages[key] = make(self._context(lambda: facts_of(self._world(), pass_id)))
+        return self._stages[key]
+
+    def _of(self, pass_id: str, stage: StageId) -> Stage:
+        return self._stages[pass_id, stage.function, stage.last_resort][stage.number - 1]
