@@ -5,10 +5,6 @@ After a reboot every sandbox is NOTREADY and every container EXITED, although al
 kubelet's `/healthz` answers, it has started its pods again; the time limit is for nodes where nothing answers there.
 `reclaimd reclaim --now` skips the hold-off.
 
-`KubeletWatch` asks over one connection that is kept open. A kubelet that restarts loses the connection, so it cannot
-restart unnoticed between two requests. The connection also counts as lost if an answer is late, is not 200, or closes
-the connection.
-
 The few lines of HTTP are written by hand, because importing an HTTP client (with email and ssl) takes 15 ms.
 """
 
@@ -28,13 +24,10 @@ LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
 ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
 PATIENCE_SECONDS = 2.0  # for the watch, which keeps nobody waiting
 ASK_SECONDS = 1.0  # between two requests
-FRESH_SECONDS = 6.0  # an older answer no longer counts
 LONGEST_ANSWER_BYTES = 16 * 1024
 
-_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 _OK = re.compile(rb"HTTP/1\.[0-9]+ 200\s")
-_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,5})[ \t]*\r\n", re.IGNORECASE)
-_CLOSE = re.compile(rb"HTTP/1\.0|\r\nconnection:[ \t]*close[ \t]*\r\n", re.IGNORECASE)
 
 Where = tuple[str, int] | str
 """Host and port, or the path of a unix socket that is forwarded there."""
@@ -117,12 +110,12 @@ class Pause:
         return f"paused until {until}{because} (reclaimd resume ends it)" if until else None
 
 
-def kubelet_is_healthy(where: Where | None) -> bool:
-    """Whether the kubelet's `/healthz` answers 200 within half a second. For None, false without asking."""
+def kubelet_is_healthy(where: Where | None, seconds: float = ANSWER_SECONDS) -> bool:
+    """Whether the kubelet's `/healthz` answers 200 within so many seconds. For None, false without asking."""
     if where is None:
         return False
-    with suppress(OSError), _connected(where, ANSWER_SECONDS) as kubelet:
-        return _asked(kubelet, ANSWER_SECONDS)[0]
+    with suppress(OSError), _connected(where, seconds) as kubelet:
+        return _answers_200(kubelet, seconds)
     return False
 
 
@@ -134,17 +127,15 @@ def held_off_since_boot(seconds: float, healthz: Where | None) -> str | None:
 
 
 class KubeletWatch:
-    """Asks `/healthz` again and again on a thread of its own, for this many `seconds` after its start.
+    """Asks `/healthz` on a thread of its own until it answers 200, for this many `seconds` after its start.
 
-    `where`: None: nobody is asked. `was_healthy`: whether it has ever answered 200.
+    `where`: None: nobody is asked. `was_healthy`: whether it has answered 200.
     """
 
     def __init__(self, where: Where | None, seconds: float):
         self.was_healthy = False
         self._where = where
         self._seconds = seconds
-        self._since: float | None = None
-        self._last = float("-inf")
         self._over = threading.Event()
 
     def start(self) -> None:
@@ -161,27 +152,10 @@ class KubeletWatch:
         """The thread ends before its next request."""
         self._over.set()
 
-    def healthy_since(self) -> float | None:
-        """Since when (monotonic seconds) the kubelet has been healthy over one connection; None if it is not."""
-        since = self._since
-        return None if since is None or time.monotonic() - self._last > FRESH_SECONDS else since
-
     def _run(self, where: Where, until: float) -> None:
-        while time.monotonic() < until and not self._over.is_set():
-            with suppress(OSError), _connected(where, PATIENCE_SECONDS) as kubelet:
-                while self._stays_healthy(kubelet) and time.monotonic() < until:
-                    self._last = time.monotonic()
-                    self._since = self._last if self._since is None else self._since
-                    if self._over.wait(ASK_SECONDS):
-                        return
-            self._since = None
+        while not self.was_healthy and time.monotonic() < until and not self._over.is_set():
+            self.was_healthy = kubelet_is_healthy(where, PATIENCE_SECONDS)
             self._over.wait(ASK_SECONDS)
-
-    def _stays_healthy(self, kubelet: socket.socket) -> bool:
-        """Whether another request is answered with 200 and the connection stays usable. Raises OSError."""
-        healthy, usable = _asked(kubelet, PATIENCE_SECONDS)
-        self.was_healthy = self.was_healthy or healthy
-        return healthy and usable
 
 
 def _connected(where: Where, seconds: float) -> socket.socket:
@@ -196,21 +170,15 @@ def _connected(where: Where, seconds: float) -> socket.socket:
     return kubelet
 
 
-def _asked(kubelet: socket.socket, seconds: float) -> tuple[bool, bool]:
-    """Whether a request is answered with 200, and whether the whole answer has arrived and another request can follow.
-
-    Raises OSError if there is no answer within `seconds`.
-    """
+def _answers_200(kubelet: socket.socket, seconds: float) -> bool:
+    """Whether a request is answered with 200. Raises OSError if there is no answer within `seconds`."""
     ends = time.monotonic() + seconds
     kubelet.sendall(_REQUEST)
     answer = b""
-    while len(answer) <= LONGEST_ANSWER_BYTES:
+    while b"\r\n" not in answer and len(answer) <= LONGEST_ANSWER_BYTES:
         kubelet.settimeout(max(ends - time.monotonic(), 0.001))
         part = kubelet.recv(4096)
+        if not part:
+            break
         answer += part
-        head, ended, body = answer.partition(b"\r\n\r\n")
-        length = _LENGTH.search(head + b"\r\n")
-        if not part or (ended and (length is None or len(body) >= int(length[1]))):
-            usable = ended and length is not None and len(body) == int(length[1]) and not _CLOSE.search(head + b"\r\n")
-            return _OK.match(head) is not None, bool(usable)
-    return False, False
+    return _OK.match(answer) is not None

@@ -51,7 +51,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
 from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
-from reclaim.types import NEVER, Container, Reason, ReclaimError, RuntimeUnavailable
+from reclaim.types import Container, Reason, ReclaimError, RuntimeUnavailable
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader
 from signals.types import KUBELET_ROLES, SignalObservations
@@ -174,11 +174,9 @@ class Node(NodeView):
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
         self._directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
-        watched_seconds = NEVER if configuration.terminated_by_evidence else configuration.hold_off_seconds
-        self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, watched_seconds)
+        self.kubelet_watch = KubeletWatch(configuration.kubelet_healthz, configuration.hold_off_seconds)
         ask = asking_for_pods(configuration.kubelet_access, self.clock, configuration.kubelet_version)
-        seen = self.kubelet_watch.healthy_since if configuration.terminated_by_evidence else None
-        self.pods = KubeletPods(directories, self.clock, ask, seen, configuration.terminated_pod_age_seconds)
+        self.pods = KubeletPods(directories, self.clock, ask)
         held = HeldLayers(self.client)
         self.inventory = Inventory(
             self.client,
