@@ -125,7 +125,7 @@ def why_removable(pods: PodStates, uid: str) -> Reason:
     """The reason for removing what is left of a pod: the pod's state."""
     state = pods.listed(uid)
     if state is None:
-        return Reason.TERMINATED_BY_EVIDENCE if pods.shown_terminated(uid) else Reason.POD_GONE
+        return Reason.POD_GONE
     return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
 
 

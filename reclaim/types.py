@@ -108,7 +108,6 @@ class Reason(Worded):
     OVER_LIMIT = "over_limit", "beyond the number of dead copies to keep"
     POD_GONE = "pod_gone", "its pod is gone"
     POD_TERMINATED = "pod_terminated", "its pod has terminated for good"
-    TERMINATED_BY_EVIDENCE = "terminated_by_evidence", "its pod was seen to have terminated for good"
     POD_EVICTED = "pod_evicted", "its pod was evicted"
     OLDER_SANDBOX = "older_sandbox", "a newer sandbox of its pod is kept"
     UNUSED = "unused", "no container uses it"
@@ -214,8 +213,6 @@ class PodSandbox(NamedTuple):
     """A pod sandbox as the runtime lists it.
 
     `pod_uid`: from its metadata. `labelled`: whether it also carries the kubelet's label `io.kubernetes.pod.uid`.
-    `config_source`: where the kubelet got the pod from, according to its annotation: `api`, `file` or `http`; empty if
-    there is no annotation.
     """
 
     id: str
@@ -226,7 +223,6 @@ class PodSandbox(NamedTuple):
     pod_namespace: str = ""
     attempt: int = 0
     labelled: bool = True
-    config_source: str = ""
 
     @property
     def identity(self) -> Identity:

@@ -111,13 +111,11 @@ class _Stage(Stage):
 
 def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
     """Why an object of a vanished pod must stay: the pod exists after all, or the kubelet's directories are no longer
-    trusted. Or why an object of a pod that was observed to have terminated must stay: the observation no longer holds.
+    trusted.
 
     Something that cannot be a UID belongs to no pod. If the kubelet says that a pod has terminated or was evicted, that
     is final and not asked again.
     """
-    if verdict.reason is Reason.TERMINATED_BY_EVIDENCE:
-        return None if pods.shown_terminated(verdict.pod_uid) else Refused(Reason.POD_ALIVE)
     if verdict.reason is not Reason.POD_GONE or not is_pod_uid(verdict.pod_uid) or pods.gone(verdict.pod_uid):
         return None
     return Refused(Reason.POD_ALIVE if pods.doubt is None else Reason.POD_UNKNOWN)

@@ -65,7 +65,7 @@ RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/images/pull_record
 NODE, STATE_FILE = "eviction/node/node.py", "eviction/node/state_file.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
-STATES, EVIDENCE = "reclaim/pods/states.py", "reclaim/pods/evidence.py"
+STATES = "reclaim/pods/states.py"
 PODS_API = "reclaim/cri/pods_api.py"
 KUBELET_PODS, STARTS, INVENTORY = "reclaim/pods/kubelet_pods.py", "reclaim/pods/starts.py", "reclaim/inventory.py"
 REMOVALS, EXECUTOR = "reclaim/execution/removals.py", "reclaim/execution/executor.py"
@@ -271,13 +271,6 @@ BREAKS = (
         "return uid not in self.kubelet and uid not in (self.present or ())",
         "return uid not in (self.present or ())",
     ),
-    Break(
-        "a pod that stands still has terminated",
-        EVIDENCE,
-        "if (self.made or uid in self.ran) and self.at - still.since >= age_seconds",
-        "if True",
-    ),
-    Break("a gap proves nothing, and counts", EVIDENCE, "or not 0 <= passed <= LONGEST_GAP_SECONDS", "or False"),
     Break(
         "a check believes directories for ever",
         KUBELET_PODS,

@@ -16,7 +16,7 @@ TEXTS = (
     "7.5%", "5%%", "-5%", "%", "1e1%", "10Gi", "500Mi", "1.5Gi", "1e9", "1E", "1E3", "10GiB", "-1Gi", "+1Gi", "fast",
     "full", "never", "/", "/x", "/x/y", "x/y", "unix:///x", "none", "auto", "127.0.0.1:1", "nodefs", "nodefs.available",
     "imagefs.inodesFree", "memory.available", "buildcache", "buildcache.available", "Nodefs", "a" * 70, "9" * 65,
-    "all", "enough", "evidence", "running", "gone", "bytes", "inodes", "tmpfs", "single", "DeleteUnusedImages", "true",
+    "all", "enough", "running", "gone", "bytes", "inodes", "tmpfs", "single", "DeleteUnusedImages", "true",
 )  # fmt: skip
 SCALARS = (*TEXTS, None, True, False, 0, 1, -1, 2, 64, 65, 100, 101, 10_000, 2**40)
 VALUES = st.one_of(

@@ -26,6 +26,7 @@ from eviction.configuration.file import (
     AUTO,
     BUILT_IN,
     FIELDS,
+    GONE_FIELDS,
     KIND,
     NO_RUNTIME,
     ConfigurationFile,
@@ -261,6 +262,9 @@ def _check_types(source: Source) -> None:
     later source may replace it; so is that nothing is missing, as a null takes a field away."""
     for name, problem in (*unfit_texts(source.document), *bare_numbers(source.document)):
         raise ConfigurationError(f"{source.name}: {name}: {problem}")
+    for name, instead in GONE_FIELDS.items():
+        if name in source.document:
+            raise ConfigurationError(f"{source.name}: {name}: is gone; remove it and use {instead}")
     try:
         ConfigurationFile.model_validate(source.document)
     except ValidationError as error:
@@ -339,8 +343,6 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     if not written.has_runtime and not written.filesystems:
         problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
         raise FieldError("containerRuntimeEndpoint", problem)
-    if written.terminated_by_evidence and written.kubelet_healthz is None:
-        raise FieldError("terminatedPods", "must be kubelet while kubeletHealthzEndpoint is empty")
 
 
 def _check_functions(written: ConfigurationFile) -> None:

@@ -12,7 +12,7 @@ import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from eviction.configuration import text_forms as texts
 from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag, model_validator, read_as, setting
@@ -278,11 +278,6 @@ class ConfigurationFile(StrictModel):
     """The name in the kubelet's certificate, if it is not the address."""
     kubelet_insecure_skip_verify: bool = setting("kubeletInsecureSkipVerify", False)
     """True: trust whatever listens at that address, and send it the token."""
-    terminated_pods: NeedsRestart[Literal["kubelet", "evidence"]] = setting("terminatedPods", "kubelet")
-    """What shows that a pod which still exists has terminated. kubelet: only what the kubelet says. evidence: also what
-    was observed for terminatedPodAge."""
-    terminated_pod_age_seconds: NeedsRestart[texts.TerminatedPodAge] = setting("terminatedPodAge", "10m")
-    """How long that must have been observed; at least 10s."""
     margin: texts.Margin = setting("margin", "5%")
     """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a unit (5Gi), which
     raise only the marks of the available signals."""
@@ -386,11 +381,6 @@ class ConfigurationFile(StrictModel):
         return self.runtime_endpoint != NO_RUNTIME
 
     @property
-    def terminated_by_evidence(self) -> bool:
-        """Whether evidence is enough for a pod to count as terminated."""
-        return self.terminated_pods == "evidence"
-
-    @property
     def roles(self) -> tuple[FilesystemRole, ...]:
         """The filesystems of the node, the kubelet's first."""
         return (*(KUBELET_ROLES if self.has_runtime else ()), *self.filesystems)
@@ -410,3 +400,12 @@ class ConfigurationFile(StrictModel):
 
 FIELDS = {field.alias or name: field for name, field in ConfigurationFile.model_fields.items()}
 """The fields by their names in a file."""
+
+_ASK_THE_KUBELET = (
+    "kubeletEndpoint: auto with the kubelet's pods socket (from Kubernetes 1.37), or an address with kubeletTokenFile"
+)
+GONE_FIELDS: Mapping[str, str] = {
+    "terminatedPods": _ASK_THE_KUBELET,
+    "terminatedPodAge": _ASK_THE_KUBELET,
+}
+"""Field of an earlier version -> what to use instead."""

@@ -170,8 +170,6 @@ def read_whether(value: Any) -> bool | Literal["auto"]:
 
 Seconds = Annotated[float, read_as(Duration, read_duration)]
 PodStart = Annotated[float, read_as(Duration, within(read_duration, most="10s"))]
-# Pods are observed once a minute, so only tests use less than a few minutes.
-TerminatedPodAge = Annotated[float, read_as(Duration, within(read_duration, "10s"))]
 # Large images take longer than this even on a healthy node; only tests of a stuck runtime use so little.
 Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
 HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]

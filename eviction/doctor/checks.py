@@ -43,10 +43,9 @@ from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.pull_records import NOT_READ, PullRecords, record_names
 from reclaim.images.references import ImageIndex, images_in_use
 from reclaim.images.storage import IMAGES
-from reclaim.pods.evidence import stopped_pods
-from reclaim.pods.states import NO_TROUBLE
+from reclaim.pods.states import NO_TROUBLE, is_pod_uid
 from reclaim.services import RuntimeVersion
-from reclaim.types import ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.workers import LOOK_SECONDS, in_time
 from signals.mounts import filesystem_id, mounts_of
 from signals.quantity import format_bytes
@@ -420,7 +419,7 @@ def examine(node: Node) -> DoctorJson:
             runtime, runtime_problem = None, str(error)
     doubted = [sentence for why, sentence in doubts if why not in (None, *NO_TROUBLE)]
     held = ""
-    if runtime is not None and node.pod_state_source != "kubelet" and not configuration.terminated_by_evidence:
+    if runtime is not None and node.pod_state_source != "kubelet":
         held = held_by_stopped_pods(runtime.listing, pods)
     found = [
         *check_pressure(thresholds, kubelet, observations),
@@ -517,15 +516,19 @@ def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
 def held_by_stopped_pods(listing: Listing, pods: str) -> str:
     """The images that only containers of stopped pods keep in use, in words; empty if they take nothing.
 
-    Pods with volumes do not count as stopped, because they will run again; nor does any pod while no sandbox is ready,
-    as after a reboot. `pods`: the kubelet's pod directory.
+    In a stopped pod all containers have EXITED and all sandboxes are NOTREADY. Pods with volumes do not count, because
+    they will run again; nor does any pod while no sandbox is ready, as after a reboot. `pods`: the kubelet's pod
+    directory.
     """
     if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
         return ""
+    sandboxes = {sandbox.pod_uid for sandbox in listing.sandboxes}
+    live = {each.pod_uid for each in listing.containers if each.state is not ContainerState.EXITED}
+    live |= {s.pod_uid for s in listing.sandboxes if s.state is not PodSandboxState.NOTREADY or not s.labelled}
     stopped = {
         uid
-        for uid, pod in stopped_pods(listing).items()
-        if pod.containers and not _has_volumes(f"{pods}/{uid}/volumes")
+        for uid in {container.pod_uid for container in listing.containers} & sandboxes - live
+        if is_pod_uid(uid) and not _has_volumes(f"{pods}/{uid}/volumes")
     }
     others = tuple(container for container in listing.containers if container.pod_uid not in stopped)
     without = images_in_use(replace(listing, containers=others))

@@ -25,7 +25,6 @@ Listed = TypeVar("Listed", Container, PodSandbox)
 UID_LABEL = "io.kubernetes.pod.uid"
 POD_NAME_LABEL = "io.kubernetes.pod.name"
 POD_NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
-CONFIG_SOURCE_ANNOTATION = "kubernetes.io/config.source"
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 GRACE_ANNOTATIONS = ("io.kubernetes.pod.deletionGracePeriod", "io.kubernetes.pod.terminationGracePeriod")
 SMALLEST_GRACE_SECONDS = 2
@@ -180,7 +179,6 @@ def sandbox_of(item: pb.PodSandbox) -> PodSandbox:
         pod_namespace=item.metadata.namespace,
         attempt=item.metadata.attempt,
         labelled=bool(item.labels.get(UID_LABEL)),
-        config_source=intern(item.annotations.get(CONFIG_SOURCE_ANNOTATION, "")),
     )
 
 

@@ -33,20 +33,18 @@ relief by the whole deadline.
 The list also names the images of pods whose containers are not made yet. That only ever keeps an image, so while no
 list is available, the images in the last complete list still count, for each pod as long as it has a directory.
 
-Covers: reading, remembering, and the checks right before a removal. Does not cover: the decisions (`states`,
-`evidence`).
+Covers: reading, remembering, and the checks right before a removal. Does not cover: the decisions (`states`).
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from reclaim.pods.evidence import Observation, Watched, stopped_pods, watched
 from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
 from reclaim.pods.states import (
     Doubt,
@@ -57,28 +55,23 @@ from reclaim.pods.states import (
     doubt,
     doubt_about,
     exchanged,
-    is_pod_uid,
     not_compared,
 )
-from reclaim.types import NEVER, Listing, ReclaimError
+from reclaim.types import Listing, ReclaimError
 from reclaim.workers import ReadingsInTime
 from signals.clock import Clock
 
 PAUSE_SECONDS = 10.0
 NAMED_SECONDS = 1.0  # how old the list that names images may be, or four times what reading took
 
-HealthySince = Callable[[], float | None]
-"""Since when (monotonic) the same kubelet has answered healthy; None if it does not now. Does not wait."""
-
 
 @dataclass(eq=False)
 class KubeletPods:
     """A PodStateProvider. Thread-safe.
 
-    `ask`: returns the body of `GET /pods` or raises KubeletUnavailable; None: the kubelet is not asked.
-    `healthy_since`: if given, pods observed as terminated for `terminated_age_seconds` count as terminated
-    (`evidence`); None: nothing is observed. `list_problem`: why the list was unavailable when it was last read, in a
-    sentence with the remedy; None if it was available or is not requested.
+    `ask`: returns the body of `GET /pods` or raises KubeletUnavailable; None: the kubelet is not asked. `list_problem`:
+    why the list was unavailable when it was last read, in a sentence with the remedy; None if it was available or is
+    not requested.
 
     All callers share the last comparison: a doubt found by one keeps what another was about to remove.
     """
@@ -86,8 +79,6 @@ class KubeletPods:
     directories: KubeletDirectories
     clock: Clock
     ask: Callable[[], bytes] | None = None
-    healthy_since: HealthySince | None = None
-    terminated_age_seconds: float = NEVER
     list_problem: str | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +88,6 @@ class KubeletPods:
         self._cost_seconds = 0.0
         self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
         self._listed = frozenset[str]()  # in the list that was read last
-        self._watched: Watched | None = None
         self._looking = threading.Lock()  # guards the next two
         self._looked: Mapping[str, PodDirectory] | None = None
         self._looked_at = float("-inf")
@@ -139,19 +129,7 @@ class KubeletPods:
             if listing is not None:
                 self._doubt = found
                 self._trusted = self._trusted if found else states.identity
-        shown = frozenset[str]() if listing is None else self._seen(listing, None if found else states.identity)
-        return replace(states, doubt=found, by_evidence=shown)
-
-    def shown_terminated(self, uid: str) -> bool:
-        """Whether observations still show that the pod has terminated, in the trusted directories: the kubelet mounts a
-        pod's volumes before it makes anything of it in the runtime."""
-        with self._lock:
-            known, trusted = self._watched, self._trusted
-            if self._doubt is not None or trusted is None or known is None or self.healthy_since is None:
-                return False
-            if uid not in known.terminated(self.terminated_age_seconds) or self.healthy_since() != known.kubelet_since:
-                return False
-        return uid in self.directories.torn_down((uid,), trusted)
+        return replace(states, doubt=found)
 
     def gone(self, uid: str) -> bool:
         """Whether the pod is known not to exist, in the trusted directories. If they have changed, that becomes a
@@ -210,19 +188,6 @@ class KubeletPods:
         self._images, self.list_problem = pods.images, None
         return pods
 
-    def _seen(self, listing: Listing, on: RootIdentity | None) -> frozenset[str]:
-        """The pods that have terminated, with these complete lists as one more observation. `on`: the directories of
-        pods; None if they are not trusted, which restarts the count."""
-        if self.healthy_since is None:
-            return frozenset()
-        stopped = stopped_pods(listing)
-        torn_down = frozenset[str]() if on is None else self.directories.torn_down(stopped.keys(), on)
-        with self._lock:
-            since = None if on is None else self.healthy_since()
-            now, wall = self.clock.monotonic(), self.clock.wall()
-            self._watched = watched(self._watched, Observation(now, wall, since, listing, stopped, torn_down))
-            return frozenset() if self._watched is None else self._watched.terminated(self.terminated_age_seconds)
-
     def _other(self, identity: RootIdentity | None) -> Doubt | None:
         """The doubt about directories that are not the trusted ones."""
         if identity is None:
@@ -258,18 +223,9 @@ class KubeletDirectories:
     def pod_directories(self) -> Mapping[str, PodDirectory] | None:
         """When each pod's directory itself last changed, and those of its containers. None if `pods` is missing or
         anything in it cannot be read."""
-        return self._read(self._pod_directories, None)
-
-    def torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
-        """Those of these pods whose volumes the kubelet has torn down: `volumes` contains a directory for each plugin
-        of a volume that the pod had, and all of them are empty. A pod that never had a volume has none there and does
-        not count; none does if the directories are not `on`."""
-        return self._read(lambda: self._torn_down(uids, on), frozenset())
-
-    def _read(self, read: Callable[[], Answer], unknown: Answer) -> Answer:
         with suppress(OSError, ReclaimError):
-            return self._timed(read)
-        return unknown
+            return self._timed(self._pod_directories)
+        return None
 
     def _timed(self, read: Callable[[], Answer]) -> Answer:
         return read() if self._in_time is None else self._in_time(read)
@@ -289,11 +245,6 @@ class KubeletDirectories:
                         changed, _container_directories(pods, entry.name) if is_pod else {}
                     )
         return found
-
-    def _torn_down(self, uids: Collection[str], on: RootIdentity) -> frozenset[str]:
-        with self._opened() as (descriptor, identity):
-            known = uids if identity == on else ()
-            return frozenset(uid for uid in known if is_pod_uid(uid) and _has_torn_down(descriptor, uid))
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
@@ -319,21 +270,6 @@ def _container_directories(pods: int, uid: str) -> Mapping[str, float]:
                 if entry.is_dir(follow_symlinks=False):
                     found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
     return found
-
-
-def _has_torn_down(pods: int, uid: str) -> bool:
-    """Whether a pod's directory has volume plugins but no volume. Whatever cannot be read counts as a volume."""
-    try:
-        with _directory(uid, os.O_NOFOLLOW, pods) as pod, _directory("volumes", os.O_NOFOLLOW, pod) as volumes:
-            plugins = os.listdir(volumes)
-            return bool(plugins) and not any(_listed(plugin, volumes) for plugin in plugins)
-    except OSError:
-        return False
-
-
-def _listed(name: str, above: int) -> list[str]:
-    with _directory(name, os.O_NOFOLLOW, above) as descriptor:
-        return os.listdir(descriptor)
 
 
 @contextmanager

@@ -104,9 +104,8 @@ class PodStates:
 
     `present`: the UIDs that have a kubelet directory; None if unknown. `kubelet`: the pods in the kubelet's list by
     UID; None if it was not requested or not complete. `sources_ready`: whether every source of pods has delivered at
-    least once. `by_evidence`: the pods observed to have terminated (`evidence`); if the kubelet's list is known, that
-    counts instead. `identity`: of the directories that `present` was read from. `doubt`: why they are not trusted; None
-    if they are.
+    least once. `identity`: of the directories that `present` was read from. `doubt`: why they are not trusted; None if
+    they are.
 
     With a doubt, no pod is gone. What the list says about a pod it contains still holds, as it does not depend on the
     directories.
@@ -118,7 +117,6 @@ class PodStates:
     present: frozenset[str] | None = None
     kubelet: Mapping[str, PodState] | None = None
     sources_ready: bool = True
-    by_evidence: frozenset[str] = frozenset()
     identity: RootIdentity | None = field(default=None, compare=False)
     doubt: Doubt | None = field(default=None, compare=False)
 
@@ -153,11 +151,7 @@ class PodStates:
     def runtime_should_be_removed(self, uid: str) -> bool:
         """Whether its containers and sandboxes may be removed under pressure: terminated, or gone."""
         state = self.listed(uid)
-        return self.gone(uid) or self.shown_terminated(uid) if state is None else state.terminated
-
-    def shown_terminated(self, uid: str) -> bool:
-        """Whether the pod exists and was observed to have terminated, without confirmation from the kubelet."""
-        return self.kubelet is None and self.doubt is None and uid in self.by_evidence and uid in (self.present or ())
+        return self.gone(uid) if state is None else state.terminated
 
     def only_runtime_remembers(self, uid: str) -> bool:
         """Whether only its dead containers would tell a restarting kubelet that the pod has run: a static pod comes
@@ -178,7 +172,7 @@ class PodStates:
             found = doubt(Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read")
         kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
         ready = self.sources_ready and other.sources_ready
-        return PodStates(present, kubelet, ready, self.by_evidence & other.by_evidence, other.identity, found)
+        return PodStates(present, kubelet, ready, other.identity, found)
 
 
 class PodStateProvider(Protocol):
@@ -200,9 +194,6 @@ class PodStateProvider(Protocol):
 
     def gone(self, uid: str) -> bool:
         """Whether this pod is known not to exist; checked right before a removal."""
-
-    def shown_terminated(self, uid: str) -> bool:
-        """Whether observations still show that this pod has terminated; checked right before a removal."""
 
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
         """The directories of all pods by UID; None if they are unknown. As they are now, or at `since` (monotonic) or

@@ -164,10 +164,6 @@ class MemoryPods:
         """Whether this one does not."""
         return self.pod_states().gone(uid)
 
-    def shown_terminated(self, uid: str) -> bool:
-        """Whether what was seen shows that this one has terminated."""
-        return self.pod_states().shown_terminated(uid)
-
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory]:
         """Those of pods and of containers of which it is known when they began."""
         return {

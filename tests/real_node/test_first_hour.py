@@ -38,6 +38,7 @@ pytestmark = pytest.mark.house("config/examples/first-hour.md")
 UPDATE = os.environ.get("UPDATE_PAGES") == "1"
 ENDED = "the command has ended with"
 DRY_RUN, RELIEVED = "dry run (dryRun)", "ReclaimPressure (was below our mark)"
+WATCHING = "; watching; layout single"
 RELOADED = "the configuration was reloaded"
 PASS = re.compile(r"(?:would remove|: removed) .*; took ")
 RELOAD = "systemctl reload reclaimd"
@@ -101,6 +102,18 @@ class Operator:
         before = self._told().count(RELOADED)
         printed = self.types(command)
         assert came_true(lambda: self._told().count(RELOADED) > before), "the configuration was not read again"
+        return printed
+
+    def looks(self, command: str) -> list[str]:
+        """Types a command that shows the status, and again until it is that of a daemon at rest, which knows where the
+        images are."""
+        printed: list[str] = []
+
+        def at_rest() -> bool:
+            printed[:] = self.types(command)
+            return WATCHING in printed[0]
+
+        assert came_true(at_rest), "\n".join(printed)
         return printed
 
     def makes_room(self, command: str) -> list[str]:
@@ -167,6 +180,8 @@ def waits_of(operator: Operator, command: str) -> Callable[[str], list[str]]:
         return operator.makes_room
     if command == RELOAD:
         return operator.reloads
+    if command == "reclaimd status":
+        return operator.looks
     return operator.types
 
 

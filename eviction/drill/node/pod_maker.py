@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.client import RUNTIME_SERVICE, CriClient
-from reclaim.cri.convert import CONFIG_SOURCE_ANNOTATION, POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
+from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.cri.status import CallError, parsed
 
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
@@ -31,13 +31,12 @@ class PodMaker(CriClient):
         self._root_directory = root_directory
 
     def run_pod(self, name: str, uid: str, log_directory: str, attempt: int = 0) -> str:
-        """Calls RunPodSandbox on the host's network, as for a pod from the API server. Returns the sandbox's id."""
+        """Calls RunPodSandbox on the host's network. Returns the sandbox's id."""
         config = pb.PodSandboxConfig(
             metadata=pb.PodSandboxMetadata(name=name, uid=uid, namespace="default", attempt=attempt),
             hostname=name,
             log_directory=log_directory,
             labels=_labels(name, uid),
-            annotations={CONFIG_SOURCE_ANNOTATION: "api"},
             linux=pb.LinuxPodSandboxConfig(
                 security_context=pb.LinuxSandboxSecurityContext(
                     namespace_options=pb.NamespaceOption(network=pb.NODE, pid=pb.CONTAINER)

@@ -134,12 +134,6 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("margin: 1e308\n", "c.yaml: margin: must be less than 1Ei, but it was '1e308'"),
         ("margin: 1Ei\n", "c.yaml: margin: must be less than 1Ei, but it was '1Ei'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
-        ("terminatedPodAge: 9s\n", "c.yaml: terminatedPodAge: must be at least 10s, but it was '9s'"),
-        (
-            'terminatedPods: evidence\nkubeletHealthzEndpoint: ""\n',
-            "c.yaml: terminatedPods: must be kubelet while kubeletHealthzEndpoint is empty",
-        ),
-        ("terminatedPods: both\n", "c.yaml: terminatedPods: "),
         ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is auto"),
         ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),
         ("kubeletEndpoint: https://127.0.0.1\n", "c.yaml: kubeletCAFile: is needed to verify the kubelet"),
@@ -227,6 +221,15 @@ def test_an_unknown_field_is_refused_with_a_null_too(tmp_path: Path) -> None:
     """A null takes a value away, and there is none of this name."""
     assert "c.yaml: unknown field 'keepImage'; did you mean keepImages or " in refusal(
         written(tmp_path, "keepImage: null\n")
+    )
+
+
+@pytest.mark.parametrize("line", ["terminatedPods: evidence\n", "terminatedPods: null\n", "terminatedPodAge: 10m\n"])
+def test_a_field_that_is_gone_is_refused_with_what_to_use(tmp_path: Path, line: str) -> None:
+    """Whatever its value: an operator who relied on it must know."""
+    assert refusal(written(tmp_path, line)).endswith(
+        f"c.yaml: {line.partition(':')[0]}: is gone; remove it and use kubeletEndpoint: auto with the kubelet's pods "
+        "socket (from Kubernetes 1.37), or an address with kubeletTokenFile"
     )
 
 

@@ -106,8 +106,8 @@ def test_what_the_program_accepts_the_schema_accepts(directory: Path, document: 
     [
         {"apiVersion": "v1"}, {"apiVersion": None}, {"kind": "Pod"}, {"colour": "red"}, {"keepImage": None},
         {"margin": 5}, {"margin": "5 %"}, {"margin": "5%x"}, {"extent": "some"}, {"extent": True},
-        {"terminatedPods": "both"},
-        {"terminatedPodAge": "1d"}, {"pollFloor": "fast"}, {"pollFloor": 1}, {"assumedFillRate": "500MiB"},
+        {"terminatedPods": "kubelet"},
+        {"pollFloor": "fast"}, {"pollFloor": 1}, {"assumedFillRate": "500MiB"},
         {"historySize": 16}, {"historyFile": "history"}, {"rootDirectory": "var"}, {"rootDirectory": ""},
         {"podLogsDir": "logs"}, {"dryRun": "true"}, {"dryRun": 1}, {"parallelRemovals": 0}, {"parallelRemovals": 65},
         {"parallelRemovals": "2"}, {"imageGCHighThresholdPercent": 101}, {"imageGCLowThresholdPercent": -1},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.pods.states import PodState, PodStates
-from reclaim.types import ContainerState, Listing, PodSandboxState, Reason, Rule
+from reclaim.types import ContainerState, Listing, PodSandboxState, Rule
 from tests.pure.kubelet_gc import kubelet_removes_containers, kubelet_removes_sandboxes
 from tests.pure.values import NOW_NS, container, sandbox
 
@@ -119,22 +119,3 @@ def test_the_order_of_the_listing_changes_nothing(
         assert make(other, pods, policy, NOW_NS) == make(listing, pods, policy, NOW_NS)
     running = {one.id for one in listing.containers if one.state is ContainerState.RUNNING}
     assert not running & {verdict.id for verdict in plan_container_gc(listing, pods, policy, NOW_NS).remove}
-
-
-@given(listings(), policies, st.booleans())
-def test_a_pod_seen_to_have_terminated_gives_up_what_one_does_that_the_kubelet_calls_so(
-    listing: Listing, policy: ContainerGCPolicy, evict_non_deleted_pods: bool
-) -> None:
-    """Under pressure, and nothing more periodically; the reason says by what it is known."""
-    present = frozenset({"uid-1", "uid-2"})
-    told = PodStates(present, {"uid-1": PodState(terminated=True), "uid-2": PodState()})
-    seen = PodStates(present, by_evidence=frozenset({"uid-1", "uid-gone"}))
-    cautious = replace(policy, cautious=True)
-    for planner in (plan_container_gc, plan_sandbox_gc):
-        by_word = planner(listing, told, replace(cautious, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
-        by_evidence = planner(listing, seen, replace(cautious, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
-        assert [verdict.id for verdict in by_evidence.remove] == [verdict.id for verdict in by_word.remove]
-        for verdict, other in zip(by_evidence.remove, by_word.remove, strict=True):
-            told_so = other.reason is Reason.POD_TERMINATED
-            assert verdict.reason is (Reason.TERMINATED_BY_EVIDENCE if told_so else other.reason)
-            assert verdict.pod_uid == "uid-1" or not told_so

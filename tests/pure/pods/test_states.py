@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.states import Doubt, PodDirectory, PodState, PodStates, RootIdentity, Why
+from reclaim.pods.states import PodDirectory, PodStates, RootIdentity
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
 
@@ -189,30 +189,3 @@ def test_readings_of_two_directories_are_no_reading() -> None:
     assert merged.present is None
     assert merged.doubt is not None
     assert not merged.gone("b")
-
-
-@pytest.mark.parametrize(
-    ("states", "shown"),
-    [
-        (PodStates(frozenset({UID}), by_evidence=frozenset({UID})), True),
-        (PodStates(frozenset({UID})), False),
-        (PodStates(frozenset(), by_evidence=frozenset({UID})), False),
-        (PodStates(None, by_evidence=frozenset({UID})), False),
-        (PodStates(frozenset({UID}), {UID: PodState()}, by_evidence=frozenset({UID})), False),
-        (PodStates(frozenset({UID}), {}, by_evidence=frozenset({UID})), False),
-        (PodStates(frozenset({UID}), by_evidence=frozenset({UID}), doubt=Doubt(Why.EXCHANGED, "exchanged")), False),
-    ],
-    ids=["seen", "not seen", "gone", "unknown", "the kubelet says it is alive", "unlisted", "directories in doubt"],
-)
-def test_what_was_seen_counts_only_where_the_kubelet_says_nothing(states: PodStates, shown: bool) -> None:
-    """Of a pod that exists, in directories that are believed; its content, the logs, stays in any case."""
-    assert states.shown_terminated(UID) is shown
-    assert states.runtime_should_be_removed(UID) is (shown or states.gone(UID))
-    assert states.content_should_be_removed(UID) is states.gone(UID)
-
-
-def test_a_pod_must_be_seen_so_in_both_of_two_observations() -> None:
-    """The more careful of the two counts."""
-    one = PodStates(frozenset({"a", "b"}), by_evidence=frozenset({"a", "b"}))
-    other = PodStates(frozenset({"a", "b"}), by_evidence=frozenset({"b"}))
-    assert one.merge(other).by_evidence == {"b"}

@@ -132,7 +132,8 @@ def test_a_daemon_that_cannot_be_asked_is_sent_the_signal(tmp_path: Path) -> Non
     """What came of it is not known, so that the reload fails; by hand there is nobody to send it to."""
     file = tmp_path / "reclaimd.yaml"
     file.write_text(f"controlSocket: {tmp_path}/control.sock\n")
-    with subprocess.Popen(["sleep", "600"]) as process:
+    ended_by_it = ["env", "--default-signal=HUP", "sleep", "600"]  # which a suite under nohup would ignore
+    with subprocess.Popen(ended_by_it) as process:
         ended = exec_reload(str(file), str(process.pid))
         assert process.wait(60.0) == -signal.SIGHUP
     assert ended.returncode == 3

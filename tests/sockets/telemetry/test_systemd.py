@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from eviction.node.hold_off import kubelet_is_healthy
+from eviction.node.hold_off import KubeletWatch, kubelet_is_healthy
 from eviction.telemetry.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
@@ -348,6 +349,30 @@ def test_without_an_answer_the_kubelet_is_not_healthy(tmp_path: Path) -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         assert not kubelet_is_healthy(silent.getsockname())
+
+
+def test_the_watch_asks_until_the_kubelet_was_healthy() -> None:
+    """First 503; then 200, which 0.7 s later is not too late for it. Its thread ends."""
+    asked: list[str] = []
+
+    class Starting(Healthz):
+        """It is not healthy yet when it is asked first."""
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.status = 503 if len(asked) == 1 else 200
+            time.sleep(0.7 if self.status == 200 else 0.0)
+            super().do_GET()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        watch = KubeletWatch(("127.0.0.1", server.server_address[1]), 600.0)
+        assert not watch.was_healthy
+        watch.start()
+        assert came_true(lambda: watch.was_healthy)
+        assert came_true(lambda: all(thread.name != "kubelet watch" for thread in threading.enumerate()))
+        assert len(asked) > 1
+        server.shutdown()
 
 
 @pytest.mark.parametrize(
