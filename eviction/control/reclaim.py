@@ -164,7 +164,7 @@ def respond_to_client(
     """The same in the daemon, for a client; a dry run runs beside the passes.
 
     Raises RequestRefused while the daemon does not know where the images are (the command, with a new connection, may
-    find out), and FunctionUnusable.
+    find out).
     """
     if observations.layout is None and node.configuration.has_runtime:
         raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")

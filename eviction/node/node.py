@@ -34,12 +34,12 @@ from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
 from eviction.reporting.replay import History, HistoryEntry
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
-from eviction.types import Decision, EvictionError, Extent, FunctionUnusable
+from eviction.types import Decision, EvictionError, Extent
 from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.execution.executor import Executor, Experience
 from reclaim.execution.removals import Removals, most_in_flight
-from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered, in_time
+from reclaim.execution.workers import NoThread, ReadingsInTime, Workers, call_was_answered
 from reclaim.function import Policies, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.images.pull_records import PullRecords, pull_records
@@ -62,7 +62,6 @@ IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 DIRECTORY_SECONDS = 2.0  # the longest wait for one look at the kubelet's directories, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
 BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
-PLUGIN_SECONDS = 30.0  # to import and construct one plugin
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
 
@@ -131,9 +130,9 @@ class Responder:
 
 
 class Node(NodeView):
-    """One node. The constructor does no I/O, except that it imports the plugins of the configuration.
+    """One node. The constructor does no I/O.
 
-    `functions`: those of the node; None: as configured. Raises FunctionUnusable for a plugin that cannot be loaded.
+    `functions`: those of the node; None: as configured.
     """
 
     def __init__(
@@ -210,7 +209,7 @@ class Node(NodeView):
         )
 
     def _made_functions(self) -> FunctionTable:
-        """The built-in functions and those of the configuration. Raises FunctionUnusable."""
+        """The built-in functions and those of the configuration."""
         if self._given_functions is not None:
             return self._given_functions
         if not self.configuration.functions:
@@ -218,8 +217,7 @@ class Node(NodeView):
         return table_of(*FUNCTIONS.values(), *_own_functions(self.configuration, self.listeners.program_line))
 
     def responder_of_dry_runs(self) -> Responder:
-        """For a dry run beside the passes: it has its own functions, because a plugin plans on one thread at a time,
-        and its passes cannot remove anything. Raises FunctionUnusable."""
+        """For a dry run beside the passes: it has its own functions, and its passes cannot remove anything."""
         context = lambda scope: self.context(replace(scope, dry_run=True))  # noqa: E731 # one expression
         return replace(self.responder, functions=self._made_functions(), context=context)
 
@@ -411,13 +409,9 @@ class Node(NodeView):
 
 
 def _own_functions(configuration: Configuration, log: Callable[[str, str], None]) -> Iterator[ReclaimFunction]:
-    """The reclaim functions of the configuration. Plugins are imported and constructed here.
-
-    `log`: takes each line that a program prints. Raises FunctionUnusable.
-    """
+    """The reclaim functions of the configuration. `log`: takes each line that a program prints."""
     from reclaim.ballast import BallastSettings, release_ballast_function  # most nodes have none of these functions
     from reclaim.containerd import collect_garbage_function
-    from reclaim.plugins import PluginFailed, load, plugin_function
     from reclaim.programs import Program, ProgramUser, program_function
     from reclaim.rotated_logs import delete_rotated_logs_function
 
@@ -428,14 +422,6 @@ def _own_functions(configuration: Configuration, log: Callable[[str, str], None]
                 user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
                 own_log, asks = partial(log, name), function.asks_plan
                 return program_function(Program(name, function.argv, timeout_seconds, own_log, user, asks), frees)
-            case FunctionKind.PLUGIN:
-                try:
-                    options = dict(function.options)
-                    plugin = in_time(lambda: load(function.entry_point, function.distribution, options), PLUGIN_SECONDS)
-                    return plugin_function(name, plugin, frees)
-                except (OSError, PluginFailed) as error:
-                    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-                    raise FunctionUnusable(f"reclaimFunctions: {name}: {why}") from None
             case FunctionKind.BALLAST:
                 return release_ballast_function(name, BallastSettings(function.path, function.size_bytes), frees)
             case FunctionKind.ROTATED_LOGS:
