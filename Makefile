@@ -103,7 +103,7 @@ check: development
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy config/examples/plugin/reclaimd_prune_build_cache.py config/install/sbom.py
+	$(BIN)/mypy config/install/sbom.py
 	$(BIN)/lint-imports
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=$(VENV) --pyi_out=$(VENV) $(PROTOS)
 	@for made in $(PROTOS:.proto=_pb2.py) $(PROTOS:.proto=_pb2.pyi); do diff $(VENV)/$$made $$made || exit 1; done

@@ -19,10 +19,6 @@ class EvictionError(Exception):
     """The base class of this package's errors."""
 
 
-class FunctionUnusable(EvictionError):
-    """A configured function cannot be created. The message is one sentence that names it."""
-
-
 class NodeCondition(StrEnum):
     """A condition of the node.
 

@@ -213,7 +213,9 @@ def stuck(claims: Claims, parallel: int, now: float) -> str:
 
 def sent_claims(claims: Claims) -> tuple[Claim, ...]:
     """Those whose call went out, the oldest first."""
-    return tuple(sorted((each for each in claims.values() if each.sent_at is not None), key=lambda each: each.claimed_at))
+    return tuple(
+        sorted((each for each in claims.values() if each.sent_at is not None), key=lambda each: each.claimed_at)
+    )
 
 
 def oldest_seconds(claims: Iterable[Claim], now: float) -> float:

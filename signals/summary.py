@@ -159,9 +159,7 @@ class NodeSummary:
                 break
             readings = answered(readings, sample)
         self._readings = {path: replace(one, asked_at=None) for path, one in readings.items()}
-        return observations_of(
-            paths, readings, self._clock.monotonic(), self._clock.wall(), self.imagefs_problem
-        )
+        return observations_of(paths, readings, self._clock.monotonic(), self._clock.wall(), self.imagefs_problem)
 
 
 def _one_per_filesystem(samples: Mapping[str, Sample]) -> dict[str, tuple[FilesystemIdentity, Reading]]:

@@ -45,3 +45,13 @@ def environment_of(wheel: Path, place: Path) -> Path:
     program.write_text(f"#!{place}/bin/python -I\nimport sys\nfrom eviction.__main__ import main\nsys.exit(main())\n")
     program.chmod(0o755)
     return program
+
+
+def write_distribution(site: Path, name: str, module: str) -> None:
+    """A distribution of one empty module, as it looks when pip has installed it."""
+    (site / f"{module}.py").write_text("")
+    metadata = site / f"{name.replace('-', '_')}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    files = (f"{module}.py", f"{metadata.name}/METADATA", f"{metadata.name}/RECORD")
+    (metadata / "RECORD").write_text("".join(f"{file},,\n" for file in files))

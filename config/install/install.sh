@@ -126,7 +126,7 @@ program() {
 # Without the user's settings, which may name another target or an index.
 pip() { PIP_CONFIG_FILE=/dev/null "$new/bin/python" -I -m pip --isolated --quiet --disable-pip-version-check "$@"; }
 
-# An existing environment of the same Python is copied, as plugins may have been installed into it. If it is of another
+# An existing environment of the same Python is copied, as more may have been installed into it. If it is of another
 # Python, or a symlink in it leads to a directory elsewhere, which pip would follow in the copy, only what is not the
 # environment's own is copied.
 begin_environment() {
@@ -141,9 +141,6 @@ begin_environment() {
         *) cp -a "$path" "$new" ;;
       esac
     done
-    if grep -qs '^\[reclaimd\.' "$place"/lib/python*/site-packages/*.dist-info/entry_points.txt; then
-      tell "the environment was made anew: install reclaimd's plugins again"
-    fi
   fi
 }
 

@@ -156,10 +156,9 @@ def run_command(arguments: Sequence[str]) -> int:
     from eviction.configuration.effective import ConfigurationError
     from eviction.configuration.strict_yaml import unknown
     from eviction.control.answer import RequestRefused
-    from eviction.types import FunctionUnusable
 
     if others:
         options = [spelling for group in parser.groups().values() for each in group for spelling in each.option_strings]
         parser.error(unknown("argument", others[0].partition("=")[0], options, ""))
-    with exit_on(EXIT_USAGE, (ConfigurationError, FunctionUnusable, RequestRefused)):
+    with exit_on(EXIT_USAGE, (ConfigurationError, RequestRefused)):
         return int(module.run(parsed))

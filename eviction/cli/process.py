@@ -2,7 +2,7 @@
 
 A Python signal handler runs between two instructions of the main thread; if it sets an Event whose lock that thread
 holds, it waits forever. So the signals are blocked in every thread, and one thread waits for them, doing nothing that
-could hang or fail. A plugin's thread may unblock the signals; one that arrives there is sent again, for the waiting
+could hang or fail. A library's thread may unblock the signals; one that arrives there is sent again, for the waiting
 thread.
 
 The lock is the kernel's (flock(2)), on the directory itself: no file is created, and the lock ends with the process. If

@@ -223,7 +223,7 @@ def warnings_at_start(node: Node) -> Iterator[str]:
     """What an operator should know before the first pass."""
     if node.dry_run:
         yield NOTHING_IS_REMOVED
-    if (paused := node.paused()):
+    if paused := node.paused():
         yield f"still {paused}"
     yield from configuration_warnings(node.configuration)
     for name, why in node.function_problems():

@@ -1,7 +1,7 @@
 """The configuration file: its fields, their types, their defaults, and which of them need a restart.
 
 Other modules use the attributes of the models; the aliases are the names in the file. Does not cover: checks of one
-field against another (`effective`), whether a program, a plugin or a filesystem exists (`doctor`), and what the
+field against another (`effective`), whether a program or a filesystem exists (`doctor`), and what the
 functions do (`reclaim`).
 """
 
@@ -73,7 +73,6 @@ class FunctionKind(StrEnum):
     ROTATED_LOGS = "DeleteRotatedLogs"
     CONTAINERD_GARBAGE = "CollectContainerdGarbage"
     PROGRAM = "exec"
-    PLUGIN = "plugin"
 
 
 class _Kind(NamedTuple):
@@ -90,7 +89,6 @@ KINDS: Mapping[FunctionKind, _Kind] = {
     FunctionKind.ROTATED_LOGS: _Kind((), ("keep",), FilesystemRole.NODEFS),
     FunctionKind.CONTAINERD_GARBAGE: _Kind((), ("timeout",), FilesystemRole.IMAGEFS, "60s"),
     FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan")),
-    FunctionKind.PLUGIN: _Kind(("plugin", "frees"), ("entryPoint", "options")),
 }
 
 
@@ -135,7 +133,7 @@ class FunctionEntry(StrictModel):
 
     name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
     """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name of your own together
-    with exec or plugin."""
+    with exec."""
     argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting("exec", ())
     """A program: its absolute path and its arguments, run without a shell. Needs frees."""
     user: Annotated[User | None, read_as(str, _read_user)] = setting("user")
@@ -144,12 +142,6 @@ class FunctionEntry(StrictModel):
     """False: a dry run does not start the program; for one that ignores the argument `plan`."""
     timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = setting("timeout", 0.0)
     """How long a call may take, 1s to 10m. Then the program gets TERM, and its whole process group KILL."""
-    distribution: str = setting("plugin", "")
-    """A Python distribution that provides the function as an entry point. Needs frees."""
-    entry_point: str = setting("entryPoint", "")
-    """The name of that entry point. Default: the name of the function."""
-    options: dict[str, Any] = setting("options", dict)
-    """The plugin's options."""
     path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("file", "")
     """The path of the ballast file."""
     size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting("size", 0)
@@ -163,7 +155,7 @@ class FunctionEntry(StrictModel):
 
     @property
     def kind(self) -> FunctionKind:
-        return _kind_of(self.name, program=bool(self.argv))
+        return _kind_of(self.name)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -172,25 +164,28 @@ class FunctionEntry(StrictModel):
         allow."""
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
-        kind = KINDS[_kind_of(entry["name"], program="exec" in entry)]
+        if "plugin" in entry:
+            raise ValueError(
+                "plugin: plugins are gone; use a program (exec) that answers `plan` with names and sizes instead"
+            )
+        kind = KINDS[_kind_of(entry["name"])]
         frees = {"frees": kind.frees} if kind.frees else {}
-        function = validated({**frees, "timeout": kind.timeout, "entryPoint": entry["name"], **entry})
+        function = validated({**frees, "timeout": kind.timeout, **entry})
         _check_fields(function, entry)
         return function
 
 
-def _kind_of(name: str, *, program: bool) -> FunctionKind:
-    by_name = next((kind for kind in FunctionKind if kind == name), None)
-    return by_name or (FunctionKind.PROGRAM if program else FunctionKind.PLUGIN)
+def _kind_of(name: str) -> FunctionKind:
+    return next((kind for kind in FunctionKind if kind == name), FunctionKind.PROGRAM)
 
 
 def _check_fields(function: FunctionEntry, given: Mapping[str, Any]) -> None:
     """Raises ValueError where the fields that are given are not those of the kind."""
     if function.name in BUILT_IN:
         raise ValueError("is built in; it needs no entry")
-    if function.kind != function.name and ("exec" in given) == ("plugin" in given):
+    if function.kind is FunctionKind.PROGRAM and "exec" not in given:
         without = f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and {FunctionKind.CONTAINERD_GARBAGE}"
-        raise ValueError(f"must have either exec or plugin; only {without} have neither")
+        raise ValueError(f"must have exec; only {without} have none")
     kind = KINDS[function.kind]
     allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
     for field in given:

@@ -156,9 +156,7 @@ class PauseFile:
                 return
 
 
-def pause_for_client(
-    request: Mapping[str, Any], node: Node, file: PauseFile, log: Log
-) -> Iterator[dict[str, Any]]:
+def pause_for_client(request: Mapping[str, Any], node: Node, file: PauseFile, log: Log) -> Iterator[dict[str, Any]]:
     """Begins a pause of `seconds`, or ends it if 0. One line of JSON: `paused_seconds`, `sentence`, `warning` (empty,
     or why the pause will not be the same after a restart). Raises RequestRefused. The sentence says how many removals
     were sent and are not answered, as no pause cancels them."""

@@ -82,7 +82,9 @@ def fold(world: World, event: Event) -> World:
         case Reconfigured(configuration):
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
-            manager = replace(world.manager, config=eviction_config(configuration))  # thresholds that stay keep their state
+            manager = replace(
+                world.manager, config=eviction_config(configuration)
+            )  # thresholds that stay keep their state
             world = replace(world, configuration=configuration, manager=manager, look_due=world.now)
             return resolved(world.telling("reconfigured"), event.done, changed)
         case PauseSet(seconds, unknown, if_unknown):

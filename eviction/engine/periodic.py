@@ -78,7 +78,9 @@ def outcome_of(the: RunningPass, record: Pass) -> tuple[ReclaimResult, GCEvent |
     if failed := failures(second.outcomes):
         error = f"wanted to free {target} bytes of images and freed {freed}, with {failed}"
         return replace(result, error=error), None
-    event = None if braked(second) or second.plan is None or second.plan.event_of is None else second.plan.event_of(freed)
+    event = (
+        None if braked(second) or second.plan is None or second.plan.event_of is None else second.plan.event_of(freed)
+    )
     return (result, None) if event is None else (replace(result, error=event.message), event)
 
 

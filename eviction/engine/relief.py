@@ -152,7 +152,10 @@ def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int =
     seconds_left = NEVER  # with `extent: all` nothing is urgent
     if the.extent() is Extent.ENOUGH:
         # by the present fill rate or the one at the beginning, whichever is faster, because freed bytes hide a fill
-        rates, kubelets = faster(the.begun_rates, world.fill_rates), world.manager.config.kubelets_in_layout(seen.layout)
+        rates, kubelets = (
+            faster(the.begun_rates, world.fill_rates),
+            world.manager.config.kubelets_in_layout(seen.layout),
+        )
         seconds_left = urgency(goal.thresholds, seen, rates, kubelets)
     began_it = () if the.decision.acted_on is None else (the.decision.acted_on,)
     crossed = the.crossed or bool(thresholds_met(began_it, seen.signals, enforce_min_reclaim=False))
@@ -293,9 +296,7 @@ def planned_by(the: RunningPass, ended: Sequence[StageRun]) -> tuple[types.Verdi
 # ---- the next candidates
 
 
-def stage_with_room(
-    the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, world: World
-) -> StageRun | None:
+def stage_with_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, world: World) -> StageRun | None:
     """The stage whose next object is claimed now; None: none, or none before something has ended.
 
     Among several, those whose objects promise a size get most of the turns: an object that promises nothing may free
@@ -336,7 +337,9 @@ def enough_by_plan(the: RunningPass) -> bool:
     removal does."""
     for stage in the.current:
         wanted = None if stage.plan is None else stage.plan.target_bytes
-        ended = [each for each in stage.outcomes if each.result in (Result.REMOVED, Result.PLANNED, Result.ALREADY_GONE)]
+        ended = [
+            each for each in stage.outcomes if each.result in (Result.REMOVED, Result.PLANNED, Result.ALREADY_GONE)
+        ]
         if wanted is not None and ended and promised_bytes(stage.outcomes) >= wanted:
             return True
     return False

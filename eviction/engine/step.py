@@ -63,7 +63,9 @@ LOOK_PATIENCE_SECONDS = 0.05  # a filesystem that answers later is decided about
 TICK_SECONDS = 0.25  # the longest interval while a pass runs, or a threshold is in its grace period
 STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
 LONGEST_BACK_OFF_SECONDS = 60.0
-FORGET_SECONDS = 10.0  # a back-off is forgotten once nothing has been met for so long: pressure that flaps is no new one
+FORGET_SECONDS = (
+    10.0  # a back-off is forgotten once nothing has been met for so long: pressure that flaps is no new one
+)
 HANGS_SECONDS = 60.0  # a plan without any answer for so long hangs: more than the deadline of any call with all retries
 SLOW_SECONDS = 10.0  # what makes no progress for longer is announced
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
@@ -89,7 +91,13 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
 
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
-    due = [NEVER if world.stopping else world.look_due if world.look is None else world.look.began_at + LOOK_PATIENCE_SECONDS]
+    due = [
+        NEVER
+        if world.stopping
+        else world.look_due
+        if world.look is None
+        else world.look.began_at + LOOK_PATIENCE_SECONDS
+    ]
     due += [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
     for claim in world.removals.values():
         if claim.state is State.WAITING:

@@ -405,4 +405,6 @@ def stats_of_role(observations: SignalObservations, role: FilesystemRole) -> FsS
 
 def held_off_sentence(left_seconds: float) -> str:
     """Why nothing is removed yet after a start."""
-    return f"the kubelet does not answer on /healthz; nothing is removed for another {left_seconds:.0f} s after the start"
+    return (
+        f"the kubelet does not answer on /healthz; nothing is removed for another {left_seconds:.0f} s after the start"
+    )

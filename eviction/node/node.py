@@ -44,7 +44,7 @@ from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
 from eviction.reporting.replay import History
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
-from eviction.types import Decision, EvictionError, Extent, FunctionUnusable
+from eviction.types import Decision, EvictionError, Extent
 from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.function import PassFacts, Policies, ReclaimContext, ReclaimFunction
@@ -61,7 +61,7 @@ from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.pods.states import Doubt
 from reclaim.removals import limit_in_flight
 from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
-from reclaim.workers import NoThread, ReadingsInTime, Workers, in_time
+from reclaim.workers import NoThread, ReadingsInTime, Workers
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader
 from signals.types import Signal, SignalObservations
@@ -74,7 +74,6 @@ MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by si
 BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
 READERS = 6  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
 LONGEST_REFRESH_SECONDS = 30.0  # the next one does not ask again about containers already answered for
-PLUGIN_SECONDS = 30.0  # to import and construct one plugin
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
 
@@ -88,9 +87,9 @@ def most_at_work(parallel: int) -> int:
 
 
 class Node(NodeView):
-    """One node. The constructor does no I/O, except that it imports the plugins of the configuration.
+    """One node. The constructor does no I/O.
 
-    `functions`: those of the node; None: as configured. Raises FunctionUnusable for a plugin that cannot be loaded.
+    `functions`: those of the node; None: as configured.
     """
 
     def __init__(
@@ -192,10 +191,12 @@ class Node(NodeView):
         return self.owner.world.configuration
 
     def _made_functions(self) -> FunctionTable:
-        """The built-in functions and those of the configuration. Raises FunctionUnusable."""
+        """The built-in functions and those of the configuration."""
         if not self.first_configuration.functions:
             return FUNCTIONS
-        return table_of(*FUNCTIONS.values(), *_own_functions(self.first_configuration, partial(self.listeners.tell, "program_line")))
+        return table_of(
+            *FUNCTIONS.values(), *_own_functions(self.first_configuration, partial(self.listeners.tell, "program_line"))
+        )
 
     # ---- what is asked of it
 
@@ -479,13 +480,9 @@ class Node(NodeView):
 
 
 def _own_functions(configuration: Configuration, log: Callable[[str, str], None]) -> Iterator[ReclaimFunction]:
-    """The reclaim functions of the configuration. Plugins are imported and constructed here.
-
-    `log`: takes each line that a program prints. Raises FunctionUnusable.
-    """
+    """The reclaim functions of the configuration. `log`: takes each line that a program prints."""
     from reclaim.ballast import BallastSettings, release_ballast_function  # most nodes have none of these functions
     from reclaim.containerd import collect_garbage_function
-    from reclaim.plugins import PluginFailed, load, plugin_function
     from reclaim.programs import Program, ProgramUser, program_function
     from reclaim.rotated_logs import delete_rotated_logs_function
 
@@ -496,14 +493,6 @@ def _own_functions(configuration: Configuration, log: Callable[[str, str], None]
                 user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
                 own_log, asks = partial(log, name), function.asks_plan
                 return program_function(Program(name, function.argv, timeout_seconds, own_log, user, asks), frees)
-            case FunctionKind.PLUGIN:
-                try:
-                    options = dict(function.options)
-                    plugin = in_time(lambda: load(function.entry_point, function.distribution, options), PLUGIN_SECONDS)
-                    return plugin_function(name, plugin, frees)
-                except (OSError, PluginFailed) as error:
-                    why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-                    raise FunctionUnusable(f"reclaimFunctions: {name}: {why}") from None
             case FunctionKind.BALLAST:
                 return release_ballast_function(name, BallastSettings(function.path, function.size_bytes), frees)
             case FunctionKind.ROTATED_LOGS:

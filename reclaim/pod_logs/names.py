@@ -70,11 +70,6 @@ def printable(name: bytes) -> str:
     return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
 
-def printable_text(text: str) -> str:
-    """The same for a name that was decoded."""
-    return printable(_bytes(text))
-
-
 def uid_of_kubelets_log_directory(name: bytes) -> str | None:
     """The UID if the name has exactly the form the kubelet uses, with a valid UID; else None."""
     match = _POD_DIRECTORY.fullmatch(_text(name))

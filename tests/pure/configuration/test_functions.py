@@ -15,9 +15,7 @@ from signals.types import KUBELET_SIGNALS, ROLE_NAMES_ALLOWED, FilesystemRole, S
 
 CACHE = {"name": "buildcache", "path": "/var/lib/buildkit"}
 PRUNE = {"name": "prune", "exec": ["/usr/local/bin/prune", "--all"], "frees": "buildcache"}
-EITHER = (
-    "must have either exec or plugin; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have neither"
-)
+NO_PROGRAM = "must have exec; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have none"
 BYTES, INODES = Signal("buildcache.available"), Signal("buildcache.inodesFree")
 
 
@@ -98,24 +96,20 @@ def test_each_kind_of_function_is_read() -> None:
         filesystems=[CACHE],
         reclaimFunctions=[
             {**PRUNE, "timeout": "1m", "cooldown": "5m", "user": "root", "plan": False},
-            {"name": "PruneCache", "plugin": "reclaimd-cache", "frees": "buildcache", "options": {"olderThan": "1h"}},
             {"name": "ReleaseBallast", "file": "/var/lib/kubelet/reclaimd.ballast", "size": "1Gi"},
             {"name": "DeleteRotatedLogs", "keep": 2},
             {"name": "CollectContainerdGarbage"},
         ],
     )
-    program, plugin, ballast, logs, garbage = found.functions
+    program, ballast, logs, garbage = found.functions
     assert [each.kind for each in found.functions] == [
         FunctionKind.PROGRAM,
-        FunctionKind.PLUGIN,
         FunctionKind.BALLAST,
         FunctionKind.ROTATED_LOGS,
         FunctionKind.CONTAINERD_GARBAGE,
     ]
     assert (program.argv, program.user, program.frees) == (("/usr/local/bin/prune", "--all"), User(0, 0), "buildcache")
     assert (program.timeout_seconds, program.cooldown_seconds, program.asks_plan) == (60.0, 300.0, False)
-    assert (plugin.distribution, plugin.entry_point) == ("reclaimd-cache", "PruneCache")
-    assert plugin.options == {"olderThan": "1h"}
     assert (ballast.path, ballast.size_bytes, ballast.frees) == ("/var/lib/kubelet/reclaimd.ballast", 1 << 30, "nodefs")
     assert (logs.keep, logs.frees) == (2, "nodefs")
     assert (garbage.timeout_seconds, garbage.frees) == (60.0, "imagefs")
@@ -126,11 +120,11 @@ def test_each_kind_of_function_is_read() -> None:
     [
         (
             {"name": "prune", "frees": "nodefs"},
-            f"prune: {EITHER}",
+            f"prune: {NO_PROGRAM}",
         ),
         (
-            {"name": "prune", "exec": ["/a"], "plugin": "b", "frees": "nodefs"},
-            f"prune: {EITHER}",
+            {"name": "Prune", "plugin": "a", "frees": "nodefs", "options": {"olderThan": "1h"}},
+            "Prune: plugin: plugins are gone; use a program (exec) that answers `plan` with names and sizes instead",
         ),
         ({"name": "prune", "exec": ["/a"]}, "prune: frees is missing"),
         (

@@ -33,7 +33,6 @@ TABLES = {
     "reclaimFunctions": [
         {"name": "prune", "exec": ["/bin/prune", "x"], "frees": "buildcache", "user": "root", "plan": True,
          "timeout": "30s", "cooldown": "5m"},
-        {"name": "Prune", "plugin": "build-cache", "frees": "buildcache", "entryPoint": "x", "options": {"a": [1]}},
         {"name": "ReleaseBallast", "file": "/var/lib/ballast", "size": "1Gi"},
         {"name": "DeleteRotatedLogs", "keep": 1},
         {"name": "CollectContainerdGarbage"},

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.execution.executor import Executor, Experience, Work, result_of
-from reclaim.execution.removals import Refused
+from reclaim.execution.removals import Refused, Removals
+from reclaim.execution.workers import ReadingHangs
 from reclaim.types import Action, DiskState, Kind, Plan, Reason, Result, Verdict
-from tests.pure.store import Disk, Site, plan_of, reasons, results
+from tests.pure.execution.test_parked import RunningClock
+from tests.pure.store import Disk, Site, Store, plan_of, reasons, results
 from tests.pure.values import MIB
 
 
@@ -49,6 +51,39 @@ def test_what_the_plan_keeps_is_passed_on() -> None:
     keep = Verdict(Kind.IMAGE, "k", "k", Action.KEEP, Reason.PINNED)
     executed = site.execute(Plan(keep=(keep,)))
     assert reasons(executed) == {"k": Reason.PINNED}
+
+
+class Hanging(Store):
+    """A stage whose plan hangs until it is let go."""
+
+    begun = 0
+
+    def __init__(self, site: Site):
+        super().__init__(site.disk, site.clock, site.sizes)
+        self.let_go = threading.Event()
+
+    def plan(self) -> Plan:
+        """It names nothing."""
+        self.begun += 1
+        assert self.let_go.wait(60.0)
+        return Plan()
+
+
+def test_a_plan_that_hangs_is_left_behind_and_the_next_stage_plans() -> None:
+    """No later pass begins it again before it has ended."""
+    site = Site(1, wanted_mib=10)
+    removals = Removals(RunningClock(), threading.Event(), 1)
+    removals.hangs_seconds = 0.05
+    executor, hanging, other = Executor(removals), Hanging(site), Hanging(site)
+    for why in ("it did not answer within 0.05 s", "an earlier reading has not been answered yet"):
+        with pytest.raises(ReadingHangs, match=f"^Hangs, stage 1 cannot plan: {why}$"):
+            executor.plan("Hangs, stage 1", hanging)
+    assert hanging.begun == 1
+    removals.hangs_seconds = 60.0
+    other.let_go.set()
+    assert executor.plan("Another, stage 1", other) is not None
+    hanging.let_go.set()
+    removals.workers.close()
 
 
 def test_a_defect_in_one_removal_is_an_outcome() -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.bundles import Bundle, made_bundle
+from tests.distributions import write_distribution
 from tests.nodes.own_root import OwnRoot
-from tests.plugin_distributions import write_distribution
 from tests.sockets.config.test_installed_files import files_in
 
 pytestmark = pytest.mark.house(
@@ -116,9 +116,9 @@ def test_its_drill_holds(root: OwnRoot) -> None:
 
 
 def test_once_more_is_an_upgrade_and_starts_the_service_after_doctor_has_spoken(root: OwnRoot) -> None:
-    """Configuration and plugins stay. What changed is told: here another version of a package is there before."""
+    """Configuration and added packages stay. What changed is told: here another version of one is there before."""
     site = next((root.path / "opt/reclaimd/lib").glob("python3*/site-packages"))
-    write_distribution(site, "a-plugin", "a_plugin", "class P: pass\n", {"P": "a_plugin:P"})
+    write_distribution(site, "a-package", "a_package")
     (old,) = site.glob("tenacity-*.dist-info")
     newer = old.name
     metadata = (old / "METADATA").read_text()
@@ -132,10 +132,10 @@ def test_once_more_is_an_upgrade_and_starts_the_service_after_doctor_has_spoken(
     printed = done(root.run("reclaimd/install.sh", EXTRAS="[drill]"))
     assert "  - tenacity-8.3.0\n" in printed
     assert f"  + {newer.removesuffix('.dist-info')}\n" in printed
-    assert "a_plugin" not in printed
+    assert "a_package" not in printed
     assert "\nkept     /etc/reclaimd/reclaimd.yaml" in printed
     assert configuration.read_text() == mine
-    assert next((root.path / "opt/reclaimd/lib").glob("python3*/site-packages/a_plugin.py")).exists()
+    assert next((root.path / "opt/reclaimd/lib").glob("python3*/site-packages/a_package.py")).exists()
     assert [path.name for path in (root.path / "opt").iterdir()] == ["reclaimd"]
     doctor, _, after = printed.partition("reclaimd doctor:\n")[2].rpartition("reclaimd runs: ")
     assert "  do:   " in doctor
@@ -199,8 +199,8 @@ def opt_of(root: OwnRoot) -> dict[str, bytes]:
 def test_an_upgrade_that_is_killed_while_it_changes_environments_is_mended_by_the_next_run(
     root: OwnRoot, words: str, there: list[str], step: str
 ) -> None:
-    """By SIGKILL before, between and after the two renames. Whatever the next run is to do, the program with the
-    operator's plugins is in its place then, and nothing is beside it."""
+    """By SIGKILL before, between and after the two renames. Whatever the next run is to do, the program with
+    what the operator has added is in its place then, and nothing is beside it."""
     tools = root.path / ".local" / "sbin"
     tools.mkdir(exist_ok=True)
     for name in ("mv", "rm"):

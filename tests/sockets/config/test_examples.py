@@ -9,6 +9,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,10 @@ import yaml
 from eviction.configuration.effective import load
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, came_true, reclaimd_here
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, came_true, reclaimd, reclaimd_here, write_configuration
 from tests.repository import ROOT
 from tests.sockets.alertmanager import Alertmanager, Inetd
+from tests.sockets.mounts import mounted_tmpfs, unmount
 from tests.tool import tool
 
 EXAMPLES = ROOT / "config" / "examples"
@@ -294,6 +297,101 @@ def test_what_k3s_brings_along_is_kept(small_node: SmallNode) -> None:
     assert other not in small_node.images()
 
 
+# ---- a program of one's own
+
+PRUNE = EXAMPLES / "program" / "prune-build-cache.sh"
+
+
+def make_old(path: Path, hours: float) -> None:
+    """The file was last written and read so many hours ago."""
+    then = time.time() - hours * 3600.0
+    os.utime(path, (then, then))
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Path]:
+    """A filesystem of 64 MiB with a cache of ten files of 5 MiB, the first one used 21 hours ago and the last one 3."""
+    disk = tmp_path / "disk"
+    mounted_tmpfs(str(disk), 64 * MIB, 1000)
+    directory = disk / "cache"
+    directory.mkdir(mode=0o700)
+    for number in range(10):
+        path = directory / f"{number % 2}" / f"file {number}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(os.urandom(5 * MIB))
+        make_old(path, 21 - 2 * number)
+    yield directory
+    unmount(str(disk))
+
+
+def files_left(cache: Path) -> list[int]:
+    """The numbers of the files that are left."""
+    return sorted(int(path.name.split()[1]) for path in cache.rglob("file *"))
+
+
+def pruning(tmp_path: Path, cache: Path) -> str:
+    """The drop-in of the example with the places of this test, for a disk that needs 20 MiB more than it has."""
+    installed = tmp_path / PRUNE.name
+    shutil.copy(PRUNE, installed)
+    text = (EXAMPLES / "program" / "reclaimd.yaml").read_text()
+    fields = yaml.safe_load(
+        text.replace("/usr/local/bin/prune-build-cache.sh", str(installed)).replace("/var/cache/build", str(cache))
+    )
+    marks = {"evictionHard": {"buildcache.available": "33Mi"}, "evictionMinimumReclaim": {"buildcache.available": "0"}}
+    return str(write_configuration(tmp_path / "c.yaml", **{**fields, "containerRuntimeEndpoint": "none", **marks}))
+
+
+def test_a_build_cache_is_pruned_until_what_is_missing_is_free(tmp_path: Path, cache: Path) -> None:
+    """A plan names each file that was not used for 12 hours, with its size; a pass removes as many as are needed, the
+    least recently used first."""
+    file = pruning(tmp_path, cache)
+    plan = answer(reclaimd("plan", "--config", file, "-o", "json"))
+    assert [(each["name"], each["size"]) for each in plan["removals"]] == [
+        (f"{number % 2}/file {number} (not used lately)", 5 * MIB) for number in range(5)
+    ]
+    assert files_left(cache) == list(range(10))
+    done = reclaimd("reclaim", "--standalone", "--config", file, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert files_left(cache) == [4, 5, 6, 7, 8, 9]
+    (function,) = answer(done)["functions"]
+    assert (function["name"], function["measured"]["bytes"]) == ("prune-build-cache", 20 * MIB)
+
+
+def test_what_is_no_plain_file_of_the_cache_alone_stays(tmp_path: Path) -> None:
+    """A symlink and what it leads to, a file with two names, a name that JSON would escape, and a young file: only the
+    plain old one is planned, and goes."""
+    cache, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
+    cache.mkdir()
+    elsewhere.mkdir()
+    kept = [elsewhere / "old", cache / "twice", cache / 'quo"ted', cache / "back\\slash", cache / "line\nfeed"]
+    young = cache / "young"
+    for path in (*kept, cache / "old", young):
+        path.write_text("x")
+        make_old(path, 13)
+    make_old(young, 11)
+    os.link(cache / "twice", elsewhere / "twice")
+    (cache / "link").symlink_to(elsewhere / "old")
+    (cache / "directory").symlink_to(elsewhere)
+    missing = {"RECLAIMD_MISSING_BYTES": str(1 << 40), "RECLAIMD_MISSING_INODES": "0"}
+    _, *planned = run(PRUNE, str(cache), "12", "plan", **missing).stdout.splitlines()
+    assert [json.loads(line)["name"] for line in planned] == ["old"]
+    assert run(PRUNE, str(cache), "12", **missing).returncode == 0
+    assert not (cache / "old").exists()
+    assert all(path.exists() for path in (*kept, young))
+    assert (cache / "link").is_symlink()
+
+
+@pytest.mark.parametrize(("inodes", "left"), [("0", 3), ("2", 1)])
+def test_a_build_cache_is_pruned_of_as_many_files_as_are_missing(tmp_path: Path, inodes: str, left: int) -> None:
+    """As for bytes; if nothing is missing, nothing goes."""
+    for number in range(3):
+        (tmp_path / f"{number}").write_text("x")
+        make_old(tmp_path / f"{number}", 20 - number)
+    done = run(PRUNE, str(tmp_path), "12", RECLAIMD_MISSING_BYTES="0", RECLAIMD_MISSING_INODES=inodes)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"][3 - left :]
+
+
 # ---- an Alertmanager
 
 
@@ -420,7 +518,7 @@ def test_the_alertmanager_tries_again_where_that_may_help(tmp_path: Path, code: 
 def test_every_script_can_be_run() -> None:
     """The files are executable, and the shell finds no error."""
     scripts = sorted(EXAMPLES.rglob("*.sh"))
-    assert len(scripts) == 5
+    assert len(scripts) == 6
     for script in scripts:
         assert os.access(script, os.X_OK)
         subprocess.run(["sh", "-n", str(script)], check=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin_distributions import write_distribution
+from tests.distributions import write_distribution
 from tests.repository import ROOT
 from tests.sockets.config.test_installed_files import files_in
 
@@ -175,7 +175,7 @@ def live_environment(place: Path) -> dict[str, bytes]:
     """An environment of /usr/bin/python3 with a `reclaimd` that pip knows; its files."""
     subprocess.run([PYTHON, "-I", "-m", "venv", str(place)], check=True)
     (packages,) = place.glob("lib/python3*/site-packages")
-    write_distribution(packages, "reclaimd", "eviction", "", {})
+    write_distribution(packages, "reclaimd", "eviction")
     return files_in(place)
 
 

@@ -8,12 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from eviction.ballast import create_ballast
 from eviction.node.one_pass import OnePass, Request
 from eviction.record import PassResult, Trigger
-from eviction.types import FunctionUnusable, Threshold
+from eviction.types import Threshold
 from reclaim.ballast import BallastSettings
 from signals.interval import FillRate
 from signals.types import Signal
@@ -152,11 +150,3 @@ def test_what_cannot_be_called_is_told(small_node: SmallNode, tmp_path: Path) ->
     assert "No such file" in found["gone"]
     assert "ballast" in found["ReleaseBallast"]
     assert set(found) <= {"prune", "gone", "ReleaseBallast", "DeleteRotatedLogs"}
-
-
-def test_a_plugin_that_is_not_installed_makes_no_node(small_node: SmallNode) -> None:
-    """One sentence with its name, as with any other part of the configuration that cannot be."""
-    entry = {"name": "PruneBuildCache", "plugin": "reclaimd-is-not-here", "frees": "nodefs"}
-    with pytest.raises(FunctionUnusable, match="reclaimFunctions: PruneBuildCache: the distribution") as error:
-        small_node.node(reclaimFunctions=[entry])
-    assert "is not installed" in str(error.value)

@@ -1,1 +1,0 @@
-"""Reclaim functions of other distributions, installed for real and called on real small filesystems."""
