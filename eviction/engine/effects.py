@@ -79,11 +79,6 @@ class Refresh:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveWay:
-    """The refresh that runs asks nothing more: a pass has begun."""
-
-
-@dataclass(frozen=True, slots=True)
 class Resolve:
     """Somebody waits for this answer: a pass, or that a command of his is in force."""
 
@@ -106,7 +101,7 @@ class Tell:
     about: tuple[object, ...] = ()
 
 
-Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | GiveWay | Resolve | Forget | Tell
+Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | Resolve | Forget | Tell
 
 
 # ---- what happens

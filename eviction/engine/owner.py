@@ -24,7 +24,6 @@ from eviction.engine.effects import (
     Ended,
     Event,
     Forget,
-    GiveWay,
     Locate,
     Located,
     Plan,
@@ -75,9 +74,6 @@ class Performer(Protocol):
 
     def forget(self, pass_id: str) -> None:
         """A pass has ended: its stages are not needed any more."""
-
-    def give_way(self) -> None:
-        """The refresh that runs asks nothing more."""
 
 
 class Owner:
@@ -229,8 +225,6 @@ class Owner:
                     waiting.set_result(answer)
             case Forget(pass_id):
                 self._performer.forget(pass_id)
-            case GiveWay():
-                self._performer.give_way()
             case _:
                 self._waiting.append(effect)
 

@@ -23,7 +23,6 @@ from eviction.engine.effects import (
     Check,
     Effect,
     Forget,
-    GiveWay,
     Locate,
     PassWanted,
     Read,
@@ -80,9 +79,9 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
     world = judged(world, out)
     for the in list(world.passes.values()):
         world = advanced(world, the, out)
-    if not world.stopping:
-        world = looked(world, out)
-        world = wanted_begun(world, out)
+    world = looked(world, out)
+    world = wanted_begun(world, out)
+    if world.on_its_own and not world.stopping:
         world = periodic_begun(world, out)
         world = runtime_asked(world, out)
     news, world = world.news, replace(world, news=())
@@ -91,14 +90,9 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
 
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
-    due = [
-        NEVER
-        if world.stopping
-        else world.look_due
-        if world.look is None
-        else world.look.began_at + LOOK_PATIENCE_SECONDS
-    ]
-    due += [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
+    due = [world.look_due if world.look is None else world.look.began_at + LOOK_PATIENCE_SECONDS]
+    late_at = [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
+    due += [at for at in late_at if at > world.now]  # what is late already is noticed when it answers
     for claim in world.removals.values():
         if claim.state is State.WAITING:
             due.append(claim.again_at)
@@ -106,18 +100,23 @@ def next_deadline(world: World) -> float:
             due.append(claim.overdue_at(patience_for(claim, world)))
     for the in world.passes.values():
         due += [run.progress_at + HANGS_SECONDS for run in the.current if run.plan is None]
-        if the.settling is not None:
+        if the.settling is not None and the.settling.read_at > world.now:
             due.append(the.settling.read_at)
         elif world.claims_of(the):
             due.append(world.now + TICK_SECONDS)
     if world.on_its_own and not world.stopping:
         due += [loop.due for loop in world.periodic]
-        asking = world.asking
-        if asking.locating_since is None:
-            due.append(asking.locate_due)
-        elif not asking.overdue_told:
-            due.append(asking.locating_since + ANSWER_SECONDS)
+        due += asking_due(world)
     return min(due)
+
+
+def asking_due(world: World) -> list[float]:
+    """When the runtime is asked again, or was waited for in vain."""
+    asking = world.asking
+    if not world.configuration.has_runtime or asking.overdue_told:
+        return []
+    since = asking.locating_since
+    return [asking.locate_due if since is None else since + ANSWER_SECONDS]
 
 
 # ---- what takes too long
@@ -268,8 +267,6 @@ def reads(world: World, paths: tuple[str, ...], out: list[Effect]) -> World:
 
 def begun(world: World, the: RunningPass, out: list[Effect]) -> World:
     """The pass begins: another row of its filesystem may wait for it from now on."""
-    if world.asking.refreshing_since is not None and not the.dry_run:
-        out.append(GiveWay())
     lane = world.lane(the.lane)
     world = world.with_lane(the.lane, replace(lane, another_waits=False))
     if isinstance(the.lane, int) and not the.dry_run:
@@ -306,7 +303,9 @@ def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
     record = record_of(the, world)
     passes = {each: other for each, other in world.passes.items() if each != the.id}
     booked_to = {device: each for device, each in world.booked_to.items() if each != the.id}
-    world = replace(world, passes=passes, booked_to=booked_to, look_due=min(world.look_due, world.now))
+    world = replace(world, passes=passes, booked_to=booked_to)
+    if world.on_its_own:
+        world = replace(world, look_due=min(world.look_due, world.now))
     out.append(Forget(the.id))
     if not the.dry_run:
         called = [each.operation for each in record.functions if each.outcomes]
@@ -377,6 +376,8 @@ def decided(world: World, out: list[Effect]) -> World:
         looks=world.looks + 1,
     )
     world = world.telling("decided", before, observations, decision).telling("observed", observations, decision)
+    if world.stopping:
+        return world
     if not world.on_its_own:
         return replace(world, look_due=again_at)
     world = lanes_after(world, decision)
@@ -538,7 +539,7 @@ def periodic_begun(world: World, out: list[Effect]) -> World:
 
 def runtime_asked(world: World, out: list[Effect]) -> World:
     """The runtime is asked where its images are, whatever runs; and who uses them, while nothing does."""
-    if not world.on_its_own or not world.configuration.has_runtime:
+    if not world.configuration.has_runtime:
         return world
     asking = world.asking
     if asking.locating_since is None:

@@ -146,7 +146,6 @@ class Node(NodeView):
             self.clock,
         )
         self._stages = Stages(lambda: self.world, self.context, self.clock)
-        self._gives_way = threading.Event()
         self.shadow: Callable[[], None] = lambda: None
         """Called after each refresh."""
         self.owner = Owner(
@@ -297,19 +296,14 @@ class Node(NodeView):
         """A pass has ended."""
         self._stages.forget(pass_id)
 
-    def give_way(self) -> None:
-        """The refresh that runs asks nothing more."""
-        self._gives_way.set()
-
     def _refreshed(self) -> Refreshed:
         """Asks who uses the images, until something more urgent comes, for half a minute at most. Who uses them takes a
         call for each container on some runtimes, minutes for thousands of them, and a pass asks for itself."""
         began = self.clock.monotonic()
-        self._gives_way.clear()
 
         def goes_on() -> bool:
             in_time = self.clock.monotonic() - began < LONGEST_REFRESH_SECONDS
-            return in_time and not self._gives_way.is_set() and not self.stopping.is_set()
+            return in_time and not any(self.world.removing()) and not self.stopping.is_set()
 
         problem, given_up = "", False
         try:
