@@ -141,6 +141,12 @@ class Evidence:
     begun_at: float
     answered_at: float
 
+    @property
+    def as_of(self) -> float:
+        """When it counts from: its beginning; but its answer, if the list was slow, as it would never be fresh enough.
+        What has begun meanwhile is seen by the last look."""
+        return self.answered_at if self.answered_at - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
+
 
 @dataclass(frozen=True, slots=True)
 class _RuntimeFacts:
@@ -206,10 +212,10 @@ class Inventory:
         pods, listing = self._of_pods.read(not_older_than).answer
         return self._pods.compared(pods.merge(self._pods.read()), listing), listing
 
-    def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = lambda: True) -> Listing:
-        """Images, then containers and sandboxes, and which image is used by what. `goes_on` is called before the lists
-        are read and before each container is asked about; if it returns False, GivenUp is raised. Raises
-        RuntimeUnavailable."""
+    def snapshot(self, not_older_than: float, goes_on: Callable[[], bool] = lambda: True) -> Evidence:
+        """Images, then containers and sandboxes, and which image is used by what: it is evidence for them, too.
+        `goes_on` is called before the lists are read and before each container is asked about; if it returns False,
+        GivenUp is raised. Raises RuntimeUnavailable."""
         with suppress(RuntimeReplaced):  # this may have started from facts about the runtime's predecessor
             return self._everything(not_older_than, goes_on)
         return self._everything(not_older_than, goes_on)
@@ -249,17 +255,19 @@ class Inventory:
         pods, now = self._pods.read(), self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
-    def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Listing:
+    def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
         facts = retried(self._current_facts)
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
         images, named, after = of_images.answer, self._named(None), max(not_older_than, of_images.answered_at)
-        containers, sandboxes = self.containers(after), self.sandboxes(after)
+        reading, sandboxes = self._containers.read(after), self.sandboxes(after)
+        directories, containers = reading.answer
         sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
         volumes = self._image_volumes(containers, facts, goes_on)
         listing = Listing(images, containers, sandboxes, sandbox_images, volumes, {}, str(facts), named)
-        return self._of_one_runtime(self._resolved(listing, self.index_of(images)))
+        listing = self._of_one_runtime(self._resolved(listing, self.index_of(images)))
+        return Evidence(listing, directories, reading.begun_at, reading.answered_at)
 
     def _named(self, since: float | None) -> frozenset[str]:
         return frozenset().union(*self._pods.named_images(since).values())

@@ -59,6 +59,7 @@ class UnusedImages(Stage):
         )
         self._lock = threading.Lock()  # guards the evidence, which concurrent checks share
         self._evidence: Evidence | None = None
+        self._of_plan: Evidence | None = None  # serves the first checks, as long as the last look holds
         self._listed_after = float("-inf")  # when the containers that sandboxes are compared with were listed
         self._in_vain: Evidence | None = None  # what the last look found too old, as far as it has cost patience
         self._stopped: set[str] = set()  # images that the last look has stopped
@@ -76,7 +77,8 @@ class UnusedImages(Stage):
     def read(self) -> ListedImages:
         """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
         began, wall, context = self._clock.monotonic(), self._clock.wall(), self._context
-        found = self._inventory.snapshot(context.not_older_than())
+        evidence = self._inventory.snapshot(context.not_older_than())
+        found = evidence.listing
         listing = found.without(context.facts().planned)
         listed_at = self._clock.monotonic()
         usage = images_in_use(listing, self._inventory.index_of(listing.images))
@@ -84,6 +86,8 @@ class UnusedImages(Stage):
         context.records.update(found.images, in_use, began, wall, found.containers)
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
+        with self._lock:
+            self._evidence, self._of_plan = None, replace(evidence, listing=listing)
         self._references = {each: removal_references(known) for each, known in entries_by_id(listing.images).items()}
         self._newest = NewestOfRepositories(listing.images, records, count, began)
         return ListedImages(listing, usage, began, listed_at - began)
@@ -98,7 +102,7 @@ class UnusedImages(Stage):
                 self._listed_after = evidence.begun_at
                 seconds = self._starts.wait_seconds(evidence.listing.containers, verdict.id)
                 if seconds > 0:
-                    self._evidence = None  # after a wait, everything is read anew
+                    self._evidence = self._of_plan = None  # after a wait, everything is read anew
                     return Wait(seconds)
             if evidence is not self._evidence:
                 self._usage = images_in_use(evidence.listing, self._inventory.index_of(evidence.listing.images))
@@ -107,9 +111,7 @@ class UnusedImages(Stage):
         refused = self._refusal(verdict, usage, evidence)
         if refused is not None:
             return refused
-        # counted from when it began, a slow list would never be fresh enough
-        slow = evidence.answered_at - evidence.begun_at >= FRESH_SECONDS / 2
-        at, directories = evidence.answered_at if slow else evidence.begun_at, evidence.directories
+        at, directories = evidence.as_of, evidence.directories
         if directories is None or not self._waits:
             return Ready(at)
         return Ready(at, lambda: self._holds(verdict.id, evidence, directories, alone=evidence.begun_at >= asked_at))
@@ -135,7 +137,7 @@ class UnusedImages(Stage):
     def _usable_evidence(self, asked_at: float) -> Evidence:
         """The current evidence; or new evidence if something has begun since, or if it is too old for someone who asked
         at this time. Raises RuntimeUnavailable."""
-        known = self._evidence
+        known = self._evidence or self._of_plan
         directories = None if known is None else known.directories
         unchanged = (
             known is not None
@@ -146,7 +148,7 @@ class UnusedImages(Stage):
         )
         alone = known is None or (self._waits and (not unchanged or self._starts.under_way))
         oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS
-        if known is not None and known.begun_at > oldest:
+        if known is not None and known.as_of > oldest:
             return known
         # the kubelet may not have listed a new pod yet
         named_since = asked_at if alone and known is not None else None

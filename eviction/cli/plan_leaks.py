@@ -146,7 +146,7 @@ def _read(node: Node) -> tuple[Reading, dict[Source, str]]:
 
 def _in_store(node: Node, mounts: Mounts) -> Iterator[Unowned]:
     stores, clock = node.places().stores or ("",), node.clock
-    listed = lambda: node.inventory.snapshot(clock.monotonic())  # noqa: E731 # asked twice
+    listed = lambda: node.inventory.snapshot(clock.monotonic()).listing  # noqa: E731 # asked twice
     return unowned_in_store(stores, mounts, listed, node.client.call_service, clock.wall())
 
 

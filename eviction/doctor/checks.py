@@ -475,7 +475,7 @@ def marks_of(kubelet: KubeletConfiguration | None) -> Marks:
 
 def _ask_runtime(node: Node) -> Runtime:
     """Raises RuntimeUnavailable."""
-    version, listing = node.client.version(), node.inventory.snapshot(node.clock.monotonic())
+    version, listing = node.client.version(), node.inventory.snapshot(node.clock.monotonic()).listing
     ready = [one.id for one in listing.sandboxes if one.state is PodSandboxState.READY][:MANY_SANDBOXES]
     used = filter(None, map(node.client.image_of_sandbox, ready))
     return Runtime(version, listing, node.client.sandbox_image() or next(used, None))

@@ -337,7 +337,7 @@ class Node(NodeView):
         """Lists images and who uses them, for the image records only, alongside everything else. `goes_on`: checked
         from time to time; once it is false, GivenUp is raised. Raises RuntimeUnavailable."""
         detected_at, wall = self.clock.monotonic(), self.clock.wall()
-        listing = self.inventory.snapshot(detected_at, goes_on)
+        listing = self.inventory.snapshot(detected_at, goes_on).listing
         if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
             raise GivenUp("something more urgent has begun")
         usage = images_in_use(listing, self.inventory.index_of(listing.images))
