@@ -8,9 +8,6 @@ Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
   signals of one filesystem differ, so its latest reading counts for all of them. (The kubelet's numbers come from two
   providers.) Different sizes on one device stay different: a filesystem that the configuration adds is read at its
   path, where under a project quota `statvfs` answers for the directory.
-* `imagestore.available` is the limit of the image store less what the runtime says that its images take. Nobody asks
-  here: the last count is used (`NodeView.locate`), which is stale once it is three minutes old, and none if it is more
-  than the filesystem has.
 * If a reading is late or fails, the last numbers are kept and marked as stale; they count neither as pressure nor as
   its end. Without earlier numbers the signal is left out. Either way the reason is recorded.
 """
@@ -34,12 +31,9 @@ from signals.types import (
     Signal,
     SignalObservation,
     SignalObservations,
-    StoreCount,
     Unavailable,
     signals_about,
 )
-
-OLDEST_COUNT_SECONDS = 180.0  # it is asked for at least once a minute, and containerd counts every ten seconds
 
 
 class NodeSummary:
@@ -47,8 +41,7 @@ class NodeSummary:
 
     `locate` replaces the paths once the runtime says where its images are; an observation that has begun still reads
     the old paths. The device and type of a filesystem are looked up once, so an observation costs one reading per
-    distinct path. `store`: the last count of the image store, or why there is none (empty: nobody has asked); None
-    if it has no limit.
+    distinct path.
     """
 
     def __init__(self, paths: FilesystemPaths, probes: Probes, clock: Clock):
@@ -59,7 +52,6 @@ class NodeSummary:
         self._last: Mapping[str, Reading] = {}
         self._described: dict[tuple[str, int], FilesystemIdentity] = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
-        self.store: StoreCount | str | None = None
 
     @property
     def paths(self) -> FilesystemPaths:
@@ -104,17 +96,6 @@ class NodeSummary:
             if known.in_directory is not None:
                 limits[role] = known.in_directory
             signals.update(signals_of(role, identity, known.stats, stale=where not in fresh))
-        images = filesystems.get(FilesystemRole.IMAGEFS)
-        match store := self.store:
-            case StoreCount() if images is not None and store.used_bytes > images[1].capacity_bytes:
-                store = "the runtime counts more than the filesystem of its images has"
-            case StoreCount():
-                signal, available = Signal.IMAGESTORE_AVAILABLE, store.limit_bytes - store.used_bytes
-                stale = self._clock.monotonic() - store.time > OLDEST_COUNT_SECONDS
-                signals[signal] = SignalObservation(signal, available, store.limit_bytes, store.time, stale)
-                store = "the runtime has not counted it for minutes" if stale else None
-        if store is not None:
-            unavailable.append(Unavailable(FilesystemRole.IMAGESTORE, store or self.imagefs_problem))
         devices = [filesystems[role][0].device_id for role in KUBELET_ROLES if role in filesystems]
         return SignalObservations(
             signals=signals,

@@ -187,8 +187,6 @@ def request_of(
         extent = Extent.ENOUGH
     elif until is None and clear:
         extent = Extent.ALL  # there is no mark at which to stop
-    elif until is None and options.signal is Signal.IMAGESTORE_AVAILABLE:
-        until = tuple(one for one in decision.thresholds_met if one.signal is options.signal)
     return Request(config.row(options.signal, observations), until, extent)
 
 

@@ -178,14 +178,13 @@ class Lanes:
 
     def __init__(self, make: Callable[[], Lane]):
         self._make = make
-        self._lanes: dict[int | Signal | None, Lane] = {}
+        self._lanes: dict[int | None, Lane] = {}
 
     def of(self, signal: Signal | None, observations: SignalObservations) -> Lane:
-        """The lane of the filesystem that this signal is about now. The image store has its own, as its passes wait for
-        the runtime's count; so has what cannot be read."""
+        """The lane of the filesystem that this signal is about now. What cannot be read has its own."""
         observation = None if signal is None else observations.signals.get(signal)
         where = None if observation is None else observation.filesystem
-        about = where.device_id if where is not None else signal if signal is Signal.IMAGESTORE_AVAILABLE else None
+        about = None if where is None else where.device_id
         if about not in self._lanes:
             self._lanes = {**self._lanes, about: self._make()}  # replaced as a whole, because other threads read it
         return self._lanes[about]
@@ -224,9 +223,6 @@ class Refresh:
     It updates the image records, and compares what the runtime holds with the kubelet's directories. It gives way as
     soon as a pass begins: it asks nothing more, and what it has read is not used.
 
-    Where the images have a limit, it asks how much they take as often as any other signal is read at least
-    (`pollCeiling`), and for the lists no more often than otherwise.
-
     `run` asks, on one thread at a time. `due`: when to ask next (monotonic seconds), for any thread. `threads`: it
     takes one of them at most. `passes`: how many passes have begun so far.
     """
@@ -239,7 +235,6 @@ class Refresh:
         self._shadow = Shadow(node, announcements.log)
         node.listeners.add(self._shadow)
         self.due = float("-inf") if node.configuration.has_runtime else NEVER
-        self._lists_due = float("-inf")
 
     def run(self) -> None:
         """Asks where the images are and who uses them.
@@ -252,7 +247,7 @@ class Refresh:
         node, announcements = self._node, self._announcements
         began, passes = node.clock.monotonic(), self._passes()
         problem, pressed, given_up = self._locate(), announcements.under_pressure, False
-        lists = problem is None and not pressed and began >= self._lists_due
+        lists = problem is None and not pressed
 
         def goes_on() -> bool:
             in_time = node.clock.monotonic() - began < LONGEST_SECONDS
@@ -276,11 +271,7 @@ class Refresh:
         now, known = node.clock.monotonic(), node.summary.paths.imagefs is not None
         silent = known and now - began >= PLACES_SECONDS
         soon = given_up or (not silent and (problem is not None or pressed))
-        if lists and not soon:
-            self._lists_due = now + REFRESH_SECONDS
-        counts = node.configuration.image_store_limit and problem is None
-        seldom = min(node.configuration.poll_ceiling_seconds, REFRESH_SECONDS) if counts else REFRESH_SECONDS
-        self.due = now + (RETRY_SECONDS if soon else seldom)
+        self.due = now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
 
     def _locate(self) -> str | None:
         """Asks where the images are, for at most 2 s. Returns None, or the reason in a sentence if that is unknown."""
@@ -316,8 +307,7 @@ class Manager:
         self.reloads = ReloadState(node.clock)
         for listener in (self._announcements, self._done):
             node.listeners.add(listener)
-        lanes = len(KUBELET_ROLES) + len(node.configuration.filesystems) + bool(node.configuration.image_store_limit)
-        self._threads = Workers("lanes", lanes + BESIDE_FILESYSTEMS)
+        self._threads = Workers("lanes", len(KUBELET_ROLES) + len(node.configuration.filesystems) + BESIDE_FILESYSTEMS)
 
         def lane() -> Lane:
             return Lane(self._threads, node.clock, log, self._wake.set)
@@ -503,8 +493,7 @@ class Manager:
             for path, levels in levels_to_watch(thresholds, observations, fill_rates, policy).items():
                 self._node.probes.watch(path, levels, self._observe_at_once)
             interval = seldom
-        waiting = [one for one in decision.thresholds_met if one.signal is not Signal.IMAGESTORE_AVAILABLE]
-        in_grace = decision.acted_on is None and waiting  # or the layout is not known yet
+        in_grace = decision.acted_on is None and decision.thresholds_met  # or the layout is not known yet
         if in_grace:
             interval = min(interval, TICK_SECONDS)
         if self._refresher.free:

@@ -75,14 +75,12 @@ class Responder:
     """Observes the node and decides; what all its passes have in common. `synchronize` is for one thread at a time;
     passes on different filesystems may run side by side.
 
-    `count`: asks the runtime how much its images take, for the next observation, and returns why it did not answer.
     `context`: makes what the stages of one pass may use. `removal_seconds`: how long removals have taken lately.
     `extent`, `lead`: as configured. `cooling_until`: until when a function is not called again (monotonic seconds).
     `fill_rates`: only `synchronize` writes them; a pass, which reads more often, continues from them on its own.
     """
 
     observe: Callable[[], SignalObservations]
-    count: Callable[[], str | None]
     functions: FunctionTable
     clock: Clock
     context: Callable[[PassScope], ReclaimContext]
@@ -199,7 +197,6 @@ class Node(NodeView):
         )
         self.responder = Responder(
             self.summary.observe,
-            self.locate,
             self.functions,
             self.clock,
             self.context,

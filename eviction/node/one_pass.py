@@ -11,10 +11,6 @@ loop over candidates is in `reclaim.execution.executor`; how a pass ended is in 
 A pass removes by one configuration and in one layout: once another is loaded, or a filesystem is no longer where it was
 when the pass began, it ends, and the next one decides anew. So it does if removals are paused.
 
-A pass about the image store measures the runtime's count of it, and every other pass the disks alone, as a count may be
-seconds older than the last removal. It removes one object at a time, and goes on once the runtime has counted anew, or
-while what the disk has gained since cannot be enough. If no count comes, it ends.
-
 A pass that the lead began (`eviction.decision.headroom`) removes one object of each function while its mark is not
 reached, and ends when it is no longer urgent. Once the mark of the threshold that began it is reached, it is a pass
 like any other; another threshold may be met all the while, in its grace period.
@@ -37,14 +33,11 @@ from reclaim.execution.executor import URGENT_SECONDS
 from reclaim.function import NO_PRESSURE, Pressure
 from reclaim.functions import Call
 from reclaim.types import NEVER, DiskState, MeasureDisk, Reason, ReclaimResult, Result, Usage
-from signals.types import FilesystemRole, Signal, SignalObservations
+from signals.types import FilesystemRole, SignalObservations
 
 if TYPE_CHECKING:
     from eviction.node.node import Responder
 
-COUNT_SECONDS = 30.0  # the longest wait for a count that is newer than the last removal; containerd counts every 10 s
-COUNT_LOOK_SECONDS = 0.25  # between two questions
-COUNTING_SECONDS = 0.5  # a count that began before a removal ended may have a time up to this much later
 RUN_SECONDS = 1.0  # how long a program is assumed to run: what is written meanwhile has to be freed as well
 
 
@@ -122,9 +115,6 @@ class OnePass:
         self._observations = observations
         self._decision = decision
         self._trigger = trigger
-        about = request.until or () if request.row is not None else (decision.acted_on,)
-        self._of_store = any(one is not None and one.signal is Signal.IMAGESTORE_AVAILABLE for one in about)
-        self._at_count: Usage | None = None  # the disks when the image store was last counted
         self._kubelets = self._config.kubelets_in_layout(observations.layout)
         self.row = decision.row if request.row is None else request.row
         self._entries = tuple(map(self._entry, self.row))
@@ -138,7 +128,6 @@ class OnePass:
             most=lambda: None if self._crossed else 1,
             moved=self._moved,
             btrfs=btrfs,
-            parallel=1 if self._of_store else None,
             while_paused=request.now,
         )
         self._context = responder.context(scope)
@@ -206,9 +195,8 @@ class OnePass:
         return tuple(results.values())
 
     def _last_resort_allowed(self, results: Iterable[ReclaimResult]) -> bool:
-        """Whether nothing else is left that could still be enough. A limit for images is worth no image that does not
-        come back."""
-        if self._of_store or not self._crossed or self._executor.removals.begun:
+        """Whether nothing else is left that could still be enough."""
+        if not self._crossed or self._executor.removals.begun:
             return False
         return all(result.settled for result in results)
 
@@ -232,7 +220,7 @@ class OnePass:
 
     def _entry(self, name: str) -> Entry:
         waits = not self._request.every_function and self._config.waits(name, self._observations)
-        goal = self._mine(self._config.goal(name, self._observations))
+        goal = self._config.goal(name, self._observations)
         if self._request.until is not None and not waits:
             goal = self._request.until
         return Entry(name, goal, waits, waits or (self._extent is Extent.ENOUGH and bool(goal)))
@@ -251,7 +239,7 @@ class OnePass:
         role = self._responder.functions[entry.name].frees
 
         def measure(promised_bytes: int) -> DiskState:
-            observations = self._counted(entry, role) if self._of_store else self._responder.observe()
+            observations = self._responder.observe()
             self._rates = update_fill_rates(self._rates, observations)
             seen = _with_promised(observations, role, promised_bytes)
             unmet = thresholds_met(entry.goal, seen.signals, enforce_min_reclaim=True)
@@ -275,36 +263,6 @@ class OnePass:
     def _moved(self) -> bool:
         """Whether a filesystem is no longer where it was when the pass began."""
         return _moved(self._observations, self._responder.observe())
-
-    def _counted(self, entry: Entry, role: FilesystemRole) -> SignalObservations:
-        """The observations, once the runtime has counted its images after the last removal on the node, or before that
-        while what the disks have gained since its last count cannot be enough. 30 s after it the count is stale.
-
-        Where a removed image shows no gain, only the next count says more."""
-        executor, signal = self._executor, Signal.IMAGESTORE_AVAILABLE
-        ask = self._at_count is None
-        while True:
-            if ask and self._responder.count() is None:
-                executor.progress.mark()
-            ask, observations = True, self._responder.observe()
-            seen = observations.signals.get(signal)
-            if seen is None or seen.stale:
-                return observations
-            ended_at, usage = executor.removals.ended_at, usage_of(observations)
-            if seen.time > ended_at + COUNTING_SECONDS:
-                self._at_count = usage
-                return observations
-            gained = 0 if self._at_count is None else usage.gained_since(self._at_count)[0]
-            known = self._at_count is not None and (gained > 0 or role is not FilesystemRole.IMAGEFS)
-            estimate = replace(seen, available=seen.available + gained)
-            if known and thresholds_met(entry.goal, {signal: estimate}, enforce_min_reclaim=True):
-                return observations
-            if self._clock.monotonic() >= ended_at + COUNT_SECONDS or executor.stopping.wait(COUNT_LOOK_SECONDS):
-                return replace(observations, signals={**observations.signals, signal: replace(seen, stale=True)})
-
-    def _mine(self, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
-        """Those of the image store in a pass about it, all others in any other pass."""
-        return tuple(one for one in thresholds if (one.signal is Signal.IMAGESTORE_AVAILABLE) is self._of_store)
 
     def _urgency(self, entry: Entry, observations: SignalObservations) -> float:
         """By the present fill rate or the one at the beginning of the pass, whichever is faster, because freed bytes
@@ -349,7 +307,7 @@ class OnePass:
 
     def _still_met(self, after: SignalObservations) -> tuple[Threshold, ...]:
         until = self._request.until
-        goal = self._mine(self._config.in_layout(after.layout)) if until is None else until
+        goal = self._config.in_layout(after.layout) if until is None else until
         return thresholds_met(goal, after.signals, enforce_min_reclaim=True)
 
 
@@ -378,14 +336,12 @@ def _has_stale_reading(thresholds: tuple[Threshold, ...], observations: SignalOb
 
 
 def _with_promised(observations: SignalObservations, role: FilesystemRole, promised_bytes: int) -> SignalObservations:
-    """The observations as if this many more bytes were available on the filesystem of this role, and to the image
-    store."""
+    """The observations as if this many more bytes were available on the filesystem of this role."""
     if not promised_bytes or role not in observations.filesystems:
         return observations
     device = observations.filesystems[role][0].device_id
     signals = dict(observations.signals)
     for signal, seen in signals.items():
-        here = seen.filesystem is not None and seen.filesystem.device_id == device and not signal.counts_inodes
-        if here or signal is Signal.IMAGESTORE_AVAILABLE:
+        if seen.filesystem is not None and seen.filesystem.device_id == device and not signal.counts_inodes:
             signals[signal] = replace(seen, available=seen.available + promised_bytes)
     return replace(observations, signals=signals)

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, choose_endpoint, eviction_config
 from eviction.types import Threshold
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
-from reclaim.execution.workers import Workers, in_time
-from reclaim.services import ImageFsInfo
+from reclaim.execution.workers import Workers
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock, SystemClock
 from signals.filesystems import FilesystemPaths, FilesystemReader, KubeletsReader, paths_of_node
 from signals.probe import Probes
 from signals.summary import NodeSummary
-from signals.types import FsLayout, StoreCount
+from signals.types import FsLayout
 
 MOST_PROBE_THREADS = 32  # one for each filesystem, and those stuck in filesystems that were there before
 
@@ -47,19 +46,16 @@ class NodeView:
         root_directory = configuration.root_directory if configuration.has_runtime else None
         paths = FilesystemPaths(root_directory, own=configuration.filesystems)
         self.summary = NodeSummary(paths, self.probes, self.clock)
-        if configuration.image_store_limit:
-            self.summary.store = ""
 
     def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force in a layout."""
         return eviction_config(self.configuration).in_layout(layout)
 
     def locate(self) -> str | None:
-        """Asks the runtime where images and writable layers are, and how much the images take if that has a limit.
-        Returns None, or the reason in a sentence if the places are unknown.
+        """Asks the runtime where images and writable layers are. Returns None, or the reason in a sentence if that is
+        unknown.
 
-        After a failure the paths of an earlier answer stay in use, because the filesystem is there without the runtime,
-        and so does an earlier count, which ages.
+        After a failure the paths of an earlier answer stay in use, because the filesystem is there without the runtime.
         If no endpoint is configured and no runtime has ever answered, the socket is chosen anew, as it may have
         appeared since. If there is no runtime, nobody is asked.
         """
@@ -84,26 +80,7 @@ class NodeView:
             self.summary.imagefs_problem = "the container runtime reports no image filesystem"
             return self.summary.imagefs_problem
         self.summary.locate(paths)
-        if self.configuration.image_store_limit:
-            counted, before = self._count(info, paths.imagefs), self.summary.store
-            self.summary.store = before if isinstance(before, StoreCount) and isinstance(counted, str) else counted
         return None
-
-    def _count(self, info: ImageFsInfo, imagefs: str) -> StoreCount | str:
-        """What the images take, and when that was counted; or why it is not known. A wall clock that was set makes a
-        count look older, or as new as can be."""
-        from reclaim.images.storage import bytes_of_layers  # only here
-
-        limit_bytes, now = self.configuration.image_store_limit, self.clock.monotonic()
-        age_seconds = max(self.clock.wall() - info.counted_at_ns / 1e9, 0.0)
-        try:
-            if (layers := in_time(lambda: bytes_of_layers(imagefs))) is not None:
-                return StoreCount(layers, limit_bytes, now)
-        except (OSError, ValueError) as error:
-            return f"what its layers take cannot be read: {error}"
-        if info.image_used_bytes is None:
-            return "the runtime does not say how much its images take"
-        return StoreCount(info.image_used_bytes, limit_bytes, now - age_seconds)
 
     def close(self) -> None:
         """Ends probes and connections. Wait for removals in flight first."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.configuration.file import KIND
+from eviction.configuration.file import FIELDS, GONE_FIELDS, KIND
 from eviction.configuration.kubelet import parse_pairs
 from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.configuration.threshold_config import read_minimum_reclaim, read_value
@@ -230,6 +230,21 @@ def test_an_unknown_field_is_refused_with_a_null_too(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("value", ["200Gi", '"0"', "null"])
+def test_a_field_that_is_gone_is_refused_with_what_to_use_instead(tmp_path: Path, value: str) -> None:
+    """Whatever its value: who wrote it relies on what is no longer done."""
+    assert refusal(written(tmp_path, f"imageStoreLimit: {value}\n")).endswith(
+        "c.yaml: the field 'imageStoreLimit' is gone; use a filesystem of its own for images with imagefs.available "
+        "marks, or imageMaximumGCAge"
+    )
+
+
+@pytest.mark.parametrize("field", GONE_FIELDS)
+def test_a_field_that_is_gone_is_none_of_the_fields(field: str) -> None:
+    """Or it would never be refused."""
+    assert field not in FIELDS
+
+
 @pytest.mark.parametrize(
     ("head", "problem"),
     [
@@ -378,7 +393,6 @@ def test_events_are_only_logged_unless_switched_on() -> None:
         ("evictionSoft", "nodefs.available", "+7."),
         ("evictionMinimumReclaim", "nodefs.available", ".2"),
         ("evictionHard", "cache.available", 3),
-        ("imageStoreLimit", "", 200),
     ],
 )
 def test_a_number_without_a_unit_is_no_amount_of_a_disk(
