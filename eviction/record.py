@@ -159,12 +159,11 @@ def _still_met(threshold: Threshold, record: Pass) -> str:
 
 
 def _unreadable(record: Pass) -> list[Signal]:
-    """Signals without a usable reading at the end: stale, or missing although they were under pressure. The image store
-    is not read but counted."""
+    """Signals without a usable reading at the end: stale, or missing although they were under pressure."""
     after = record.after.signals if record.after is not None else {}
     pressed = {threshold.signal for threshold in record.decision.thresholds_met}
     gone, stale = pressed - after.keys(), {signal for signal, one in after.items() if one.stale}
-    return list(in_order((gone | stale) - {Signal.IMAGESTORE_AVAILABLE}))
+    return list(in_order(gone | stale))
 
 
 def _why_not_more(record: Pass) -> str:

@@ -72,15 +72,12 @@ class ImageFsInfo:
     """Where images and writable layers are stored: paths that the runtime calls mount points, in its order.
 
     `image_used_bytes`: what its images take on the first of them, by the runtime's own count (containerd includes
-    writable layers, but not compressed content); None if not reported. `counted_at_ns`: when it counted that; 0 if not
-    reported. containerd counts every 10 s, and reports the oldest time of what it has counted (`stats_collect_period`,
-    `internal/cri/server/images/imagefs_info.go`).
+    writable layers, but not compressed content); None if not reported.
     """
 
     image_filesystems: tuple[str, ...] = ()
     container_filesystems: tuple[str, ...] = ()
     image_used_bytes: int | None = None
-    counted_at_ns: int = 0
 
 
 class RuntimeService(Protocol):

@@ -36,7 +36,6 @@ class FilesystemRole(str):
     NODEFS: ClassVar[FilesystemRole]
     IMAGEFS: ClassVar[FilesystemRole]
     CONTAINERFS: ClassVar[FilesystemRole]
-    IMAGESTORE: ClassVar[FilesystemRole]
 
     def __new__(cls, name: str) -> FilesystemRole:  # noqa: PYI034 # one object per name, whatever the class
         """Raises ValueError for what cannot be a name."""
@@ -53,8 +52,6 @@ class FilesystemRole(str):
 FilesystemRole.NODEFS = FilesystemRole("nodefs")
 FilesystemRole.IMAGEFS = FilesystemRole("imagefs")
 FilesystemRole.CONTAINERFS = FilesystemRole("containerfs")
-# no filesystem, but what the runtime's images may take (`StoreCount`)
-FilesystemRole.IMAGESTORE = FilesystemRole("imagestore")
 KUBELET_ROLES: Final = (FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS)
 
 AVAILABLE: Final = "available"
@@ -76,7 +73,6 @@ class Signal(str):
     IMAGEFS_INODES_FREE: ClassVar[Signal]
     CONTAINERFS_AVAILABLE: ClassVar[Signal]
     CONTAINERFS_INODES_FREE: ClassVar[Signal]
-    IMAGESTORE_AVAILABLE: ClassVar[Signal]
     filesystem: FilesystemRole
     counts_inodes: bool
 
@@ -101,7 +97,6 @@ def signals_about(role: FilesystemRole) -> tuple[Signal, Signal]:
 Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE = signals_about(FilesystemRole.NODEFS)
 Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE = signals_about(FilesystemRole.IMAGEFS)
 Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE = signals_about(FilesystemRole.CONTAINERFS)
-Signal.IMAGESTORE_AVAILABLE = Signal(f"{FilesystemRole.IMAGESTORE}.{AVAILABLE}")
 KUBELET_SIGNALS: Final = tuple(signal for role in KUBELET_ROLES for signal in signals_about(role))
 
 
@@ -145,16 +140,6 @@ class FsStats:
     time: float
 
 
-@dataclass(frozen=True, slots=True)
-class StoreCount:
-    """What the images of a runtime take by its own count, and at most should, in bytes. `time`: when it counted
-    (monotonic seconds)."""
-
-    used_bytes: int
-    limit_bytes: int
-    time: float
-
-
 class Poll(NamedTuple):
     """What one poll of a filesystem read at `time` (monotonic seconds)."""
 
@@ -177,8 +162,7 @@ class FilesystemIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SignalObservation:
-    """The value of one signal in bytes or inodes; `time` in monotonic seconds. That of the image store is below 0 if it
-    is above its limit, and has no filesystem.
+    """The value of one signal in bytes or inodes; `time` in monotonic seconds.
 
     `stale`: the filesystem could not be read. The numbers are then the last known ones, and no threshold counts as met
     or as clear because of them.

@@ -433,21 +433,6 @@ BREAKS = (
     Break(
         "a function that waits for a lower mark is called", ONE_PASS, "        if entry.waits:\n", "        if False:\n"
     ),
-    Break(
-        "a count older than the last removal is believed",
-        ONE_PASS,
-        "if seen.time > ended_at + COUNTING_SECONDS:",
-        "if True:",
-    ),
-    Break(
-        "a pass about a disk looks at the image store", ONE_PASS, " is self._of_store)\n\n", " in (True, False))\n\n"
-    ),
-    Break(
-        "where no gain shows nothing is waited for",
-        ONE_PASS,
-        "(gained > 0 or role is not FilesystemRole.IMAGEFS)",
-        "True",
-    ),
     Break("the room is passed by", "eviction/control/reclaim.py", "extent = Extent.ENOUGH", "extent = Extent.ALL"),
     Break("a cooldown is over at once", ONE_PASS, "self._clock.monotonic() + cooldown_seconds", "0.0"),
     Break(

@@ -18,7 +18,6 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 from functools import reduce
 from typing import Annotated, Any
 
@@ -51,7 +50,7 @@ from eviction.configuration.models import ConfigDict, ValidationError, not_read
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import end_of_sentence, quoted, read_document_of, sentence_about, unfit_texts
 from eviction.configuration.text_forms import bare_numbers
-from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_minimum_reclaim, read_value
+from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_value
 from eviction.decision.headroom import PollPolicy
 from eviction.decision.reclaim_table import RowEntry, Rows
 from eviction.decision.synchronize import EvictionConfig
@@ -262,16 +261,13 @@ def _check_types(source: Source) -> None:
     later source may replace it; so is that nothing is missing, as a null takes a field away."""
     for name, problem in (*unfit_texts(source.document), *bare_numbers(source.document)):
         raise ConfigurationError(f"{source.name}: {name}: {problem}")
-    for name, instead in GONE_FIELDS.items():
-        if name in source.document:
-            raise ConfigurationError(f"{source.name}: {name}: is gone; remove it and use {instead}")
     try:
         ConfigurationFile.model_validate(source.document)
     except ValidationError as error:
         for found in error.errors(include_url=False):
             is_null_field = found["input"] is None and isinstance(found["loc"][-1], str)
             if found["type"] != "value_error" and not is_null_field:
-                raise ConfigurationError(sentence_about(found, source.name)) from None
+                raise ConfigurationError(sentence_about(found, source.name, GONE_FIELDS)) from None
 
 
 def _configuration(
@@ -291,7 +287,6 @@ def _configuration(
         _check_functions(written)
         parsed = parse_threshold_config(*(getattr(written, each) for each in EVICTION_MAPS), signals=written.signals)
         thresholds = tuple(_with_margin(each, origins, inherited.name, written.margin) for each in parsed.thresholds)
-        thresholds += _limit(written, thresholds, origins["imageStoreLimit"])
         access, rows = _kubelet_access(written, inherited, origins["kubeletEndpoint"] == DEFAULT), _rows(written)
     except FieldError as error:
         source = _origin(sources, error.field, error.key)
@@ -338,8 +333,6 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
         raise FieldError("pollFloor", f"must be at least 1ms and not above pollCeiling ({poll_ceiling})")
     if not written.has_runtime and written.periodic_gc:
         raise FieldError("periodicGC", f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}")
-    if not written.has_runtime and written.image_store_limit:
-        raise FieldError("imageStoreLimit", f"must be 0 while containerRuntimeEndpoint is {NO_RUNTIME}")
     if not written.has_runtime and not written.filesystems:
         problem = f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
         raise FieldError("containerRuntimeEndpoint", problem)
@@ -420,17 +413,6 @@ def _with_margin(threshold: Threshold, origins: Mapping[str, str], kubelet: str,
             raise FieldError("margin", f"{problem}, but it was {margin}")
         return replace(threshold, origin=f"{origin} plus margin {margin}", margin=margin)
     return replace(threshold, origin=origin, margin=None)
-
-
-def _limit(written: ConfigurationFile, given: Sequence[Threshold], origin: str) -> tuple[Threshold, ...]:
-    """The threshold of the image store, which is met once its images take more than their limit: none without a limit,
-    or if one is configured."""
-    signal = Signal.IMAGESTORE_AVAILABLE
-    if not written.image_store_limit or any(one.signal is signal for one in given):
-        return ()
-    reclaim = written.eviction_minimum_reclaim.get(signal)
-    minimum = None if reclaim is None else read_minimum_reclaim(reclaim)
-    return (Threshold(signal, ThresholdValue(Fraction()), min_reclaim=minimum, origin=origin),)
 
 
 def _origin_of_each(sources: Sequence[Source], effective: Mapping[str, Any]) -> dict[str, str]:

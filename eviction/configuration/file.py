@@ -40,6 +40,17 @@ BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
 
+_ASK_THE_KUBELET = (
+    "use kubeletEndpoint: auto with the kubelet's pods socket (from Kubernetes 1.37), or an address with "
+    "kubeletTokenFile"
+)
+GONE_FIELDS: Mapping[str, str] = {
+    "terminatedPods": _ASK_THE_KUBELET,
+    "terminatedPodAge": _ASK_THE_KUBELET,
+    "imageStoreLimit": "use a filesystem of its own for images with imagefs.available marks, or imageMaximumGCAge",
+}
+"""A field that an earlier version had, at any depth -> what to use instead, as a clause."""
+
 Value = TypeVar("Value")
 
 
@@ -58,7 +69,7 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
     """The paths of the filesystems, by role. Raises ValueError."""
     found: dict[FilesystemRole, str] = {}
     for entry in entries:
-        if entry.name in (*KUBELET_ROLES, FilesystemRole.IMAGESTORE) or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
+        if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
             raise ValueError(f"{entry.name}: has a meaning of its own; choose another name")
         if entry.name in found:
             raise ValueError(f"{entry.name}: occurs twice")
@@ -311,9 +322,6 @@ class ConfigurationFile(StrictModel):
     """Images that are never removed: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""
-    image_store_limit: NeedsRestart[texts.StoreLimit] = setting("imageStoreLimit", "0")
-    """How much the runtime's images may take by its own count; above it, the row of imagestore.available runs. 0: no
-    limit."""
     keep_images_not_pulled: texts.WhetherOrAuto = setting(
         "keepImagesNotPulled", "auto", json_schema_extra=texts.WHETHER
     )
@@ -384,8 +392,7 @@ class ConfigurationFile(StrictModel):
     def signals(self) -> tuple[Signal, ...]:
         """All signals that the node can have, the kubelet's first."""
         own = [signal for role in self.filesystems for signal in signals_about(role)]
-        store = (Signal.IMAGESTORE_AVAILABLE,) if self.image_store_limit else ()
-        return (*(KUBELET_SIGNALS if self.has_runtime else ()), *store, *own)
+        return (*(KUBELET_SIGNALS if self.has_runtime else ()), *own)
 
     @property
     def ballast(self) -> FunctionEntry | None:
@@ -395,12 +402,3 @@ class ConfigurationFile(StrictModel):
 
 FIELDS = {field.alias or name: field for name, field in ConfigurationFile.model_fields.items()}
 """The fields by their names in a file."""
-
-_ASK_THE_KUBELET = (
-    "kubeletEndpoint: auto with the kubelet's pods socket (from Kubernetes 1.37), or an address with kubeletTokenFile"
-)
-GONE_FIELDS: Mapping[str, str] = {
-    "terminatedPods": _ASK_THE_KUBELET,
-    "terminatedPodAge": _ASK_THE_KUBELET,
-}
-"""Field of an earlier version -> what to use instead."""

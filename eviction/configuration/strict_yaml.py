@@ -30,6 +30,7 @@ import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -351,11 +352,13 @@ def first_problem(error: ValidationError, name: str) -> str:
     return sentence_about(error.errors(include_url=False)[0], name)
 
 
-def sentence_about(problem: Any, name: str) -> str:
-    """A problem that pydantic found, as such a sentence."""
+def sentence_about(problem: Any, name: str, gone: Mapping[str, str] = MappingProxyType({})) -> str:
+    """A problem that pydantic found, as such a sentence. `gone`: fields that there were -> what to use instead."""
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
     if problem["type"] == "unknown_field":
         field, fields = ".".join([*parts, problem["ctx"]["field"]]), problem["ctx"]["fields"]
+        if (instead := gone.get(problem["ctx"]["field"])) is not None:
+            return f"{name}: the field {quoted(field)} is gone; {instead}"
         every = EVERY_FIELD if len(fields) > MANY else f"allowed are {', '.join(fields)}"
         return f"{name}: {unknown('field', field, fields, every)}"
     return f"{name}: {'.'.join(parts) or 'the document'}: {end_of_sentence(problem)}"

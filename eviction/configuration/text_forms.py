@@ -173,9 +173,6 @@ PodStart = Annotated[float, read_as(Duration, within(read_duration, most="10s"))
 # Large images take longer than this even on a healthy node; only tests of a stuck runtime use so little.
 Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
 HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
-StoreLimit = Annotated[
-    int, read_as(Annotated[str, text_form(AMOUNT_PATTERN, examples=("200Gi",))], within(read_size, "0"))
-]
 Rate = Annotated[int, read_as(Quantity, within(read_size, "1"))]
 Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
 Lead = Annotated[bool, read_as(Literal["auto", "0s"], lambda text: text == "auto")]
@@ -200,8 +197,7 @@ def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
     """The amounts in a document: field, place in it, signal, value."""
-    for field in ("margin", "imageStoreLimit"):
-        yield field, "", AVAILABLE, document.get(field)
+    yield "margin", "", AVAILABLE, document.get("margin")
     for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
         for signal, value in _entries(document.get(field)):
             yield field, f"{signal}: ", signal, value

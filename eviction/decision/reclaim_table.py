@@ -12,8 +12,6 @@ When a signal is under pressure, the functions of its row are called in order (k
   kubelet assumes that its own data is with the writable layers. So does this table, even if the data is with the images
   or on a filesystem of its own.
 
-* The image store, which the kubelet does not know, has the rows of imagefs.
-
 A configuration can replace rows, and adds rows for filesystems of its own (`Rows`).
 
 `imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is called because of its signal.
@@ -42,9 +40,6 @@ RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]] 
     (FilesystemRole.CONTAINERFS, FsLayout.SINGLE): (_C, _I),
     (FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
     (FilesystemRole.CONTAINERFS, FsLayout.SPLIT): (_C,),
-    (FilesystemRole.IMAGESTORE, FsLayout.SINGLE): (_C, _I),
-    (FilesystemRole.IMAGESTORE, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
-    (FilesystemRole.IMAGESTORE, FsLayout.SPLIT): (_I,),
 }
 """The names of functions by filesystem and layout. `reclaim.functions` has the functions."""
 

@@ -26,12 +26,12 @@ class ObservationJson(TypedDict):
 
     signal: SignalName
     """Its name."""
-    available: int
-    """In bytes, or in inodes for an inode signal. Below 0 for imagestore.available: how far it is above its limit."""
+    available: Count
+    """In bytes, or in inodes for an inode signal."""
     capacity: Count
-    """Of the whole filesystem, in the same unit; for imagestore.available imageStoreLimit."""
+    """Of the whole filesystem, in the same unit."""
     time: Time | None
-    """When the filesystem was read, or the image store counted; null if it never was."""
+    """When the filesystem was read; null if it never was."""
     stale: bool
     """The filesystem did not answer in time, so this is an earlier reading."""
     filesystem: FilesystemJson | None

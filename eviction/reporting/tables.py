@@ -165,9 +165,6 @@ def signals_table(
     unknown = [unavailable.role for unavailable in observations.unavailable]
     lines.append(f"layout: {layout_in_words(observations.layout, (*observations.filesystems, *unknown))}")
     lines += [f"{role}: {escaped(identity.path)}" for role, (identity, _) in observations.filesystems.items()]
-    if (store := observations.signals.get(Signal.IMAGESTORE_AVAILABLE)) is not None:
-        taken = format_bytes(store.capacity - store.available)
-        lines.append(f"imagestore: its images take {taken} of {format_bytes(store.capacity)}, as the runtime counts")
     return [*lines, *not_readable(observations)]
 
 

@@ -246,7 +246,6 @@ class CriClient:
             tuple(usage.fs_id.mountpoint for usage in answer.image_filesystems),
             tuple(usage.fs_id.mountpoint for usage in answer.container_filesystems),
             None if counted is None else counted.used_bytes.value,
-            0 if counted is None else counted.timestamp,
         )
 
     # ---- how a call is made

@@ -42,13 +42,6 @@ def store_of(reported: str) -> str:
     return os.path.dirname(path) if path.endswith((IMAGES, CONTAINERS)) else path
 
 
-def bytes_of_layers(imagefs: str) -> int | None:
-    """What the layers of all images take, each counted once, as of now: CRI-O's ImageFsInfo counts the directory that
-    it names, and that has no layers. None if this path that the runtime reports is none of CRI-O's. Raises OSError, and
-    ValueError for a file that does not have this form."""
-    return sum(size for _, size in _layers(imagefs).values()) if imagefs.endswith(IMAGES) else None
-
-
 def stored_at(imagefs: str) -> Mapping[str, float]:
     """When each image was last pulled: wall seconds by image id. Empty if this path that the runtime reports is none of
     CRI-O's, or cannot be read."""
@@ -64,23 +57,15 @@ def stored_layers(imagefs: str) -> Layers | None:
     if not imagefs.endswith(IMAGES):
         return None
     try:
-        layers, images = _layers(imagefs), listed_in(f"{imagefs}/images.json")
+        listed = listed_in(f"{imagefs.removesuffix(IMAGES)}{LAYERS}/layers.json")
+        layers = {each["id"]: (each.get("parent", ""), max(int(each.get("diff-size", 0)), 0)) for each in listed}
+        images = listed_in(f"{imagefs}/images.json")
         below = {layer: [parent] for layer, (parent, _) in layers.items()}
         tops = {each["id"]: [each.get("layer", ""), *each.get("mapped-layers", ())] for each in images}
         held = {image: reached(each, below) & layers.keys() for image, each in tops.items()}
     except (AttributeError, LookupError, OSError, TypeError, ValueError):
         return None
     return Layers({image: {layer: layers[layer][1] for layer in each} for image, each in held.items()})
-
-
-def _layers(imagefs: str) -> dict[str, tuple[str, int]]:
-    """The parent of each layer, and what it takes in bytes. Raises OSError, and ValueError for a file that does not
-    have this form."""
-    path = f"{imagefs.removesuffix(IMAGES)}{LAYERS}/layers.json"
-    try:
-        return {each["id"]: (each.get("parent", ""), max(int(each.get("diff-size", 0)), 0)) for each in listed_in(path)}
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def stamps(directory: str) -> dict[str, os.stat_result]:

@@ -43,7 +43,7 @@ from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.cri.client import CriClient
 from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Kind, PodSandboxState, RuntimeUnavailable
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
+from signals.types import FilesystemRole, FsLayout, SignalObservations
 
 PRESSURE_INTERVAL_SECONDS = 0.002
 CALM_INTERVAL_SECONDS = 0.02
@@ -91,7 +91,7 @@ class Observer(Measurements):
         Both count: on a busy machine one may miss a crossing that the other sees. Ignores observations in which a
         filesystem could not be read (a stale number proves no relief), and those older than the last sample.
         """
-        unread = observations.layout is None or any(each.stale for each in _of_filesystems(observations).values())
+        unread = observations.layout is None or any(each.stale for each in observations.signals.values())
         with self._lock:
             if not unread and (not self.samples or seconds >= self.samples[-1].seconds):
                 self._sample(observations, seconds)
@@ -108,7 +108,7 @@ class Observer(Measurements):
         self.samples.append(Sample(seconds, available))
         if len(self.samples) > LARGEST_SAMPLES:  # a run of hours
             self.samples = downsample(self.samples, FEWER_SAMPLES)
-        seen = usable(_of_filesystems(observations))
+        seen = usable(observations.signals)
         met = thresholds_met(thresholds, seen, enforce_min_reclaim=self.under_pressure)
         if met and not self.under_pressure:
             self.episodes.append(Episode(seconds))
@@ -140,12 +140,6 @@ class Observer(Measurements):
                 self.condition_periods[index] = replace(period, to_seconds=seconds)
         lasting = {period.condition for period in self.condition_periods if period.to_seconds is None}
         self.condition_periods += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
-
-
-def _of_filesystems(observations: SignalObservations) -> dict[Signal, SignalObservation]:
-    """The signals that every observation reads anew; the image store is counted only where it is asked for."""
-    store = Signal.IMAGESTORE_AVAILABLE
-    return {signal: each for signal, each in observations.signals.items() if signal is not store}
 
 
 def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:

@@ -43,7 +43,6 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "high-threshold-100": ({"nothing_goes": True}, "nothing"),
     "hostile-answers": ({"faults": 4}, "faults"),
     "hung-removal": ({"first_removal_within_seconds": 0.0}, "first removal"),
-    "image-store-limit": ({"stays": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
     "imagefs-bytes": ({"lowest": None}, "lowest imagefs.available"),
     "imagefs-inodes": ({"goes": ("image registry.example/model-*",)}, "image registry.example/model-*"),
     "keep-list": ({"goes": ("image registry.example/model-01:1",)}, "image registry.example/model-01:1"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.configuration.file import KIND
+from eviction.configuration.file import FIELDS, GONE_FIELDS, KIND
 from eviction.configuration.kubelet import parse_pairs
 from eviction.configuration.kubelet_ways import KubeletPlace
 from eviction.configuration.threshold_config import read_minimum_reclaim, read_value
@@ -224,13 +224,18 @@ def test_an_unknown_field_is_refused_with_a_null_too(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["terminatedPods: evidence\n", "terminatedPods: null\n", "terminatedPodAge: 10m\n"])
-def test_a_field_that_is_gone_is_refused_with_what_to_use(tmp_path: Path, line: str) -> None:
-    """Whatever its value: an operator who relied on it must know."""
-    assert refusal(written(tmp_path, line)).endswith(
-        f"c.yaml: {line.partition(':')[0]}: is gone; remove it and use kubeletEndpoint: auto with the kubelet's pods "
-        "socket (from Kubernetes 1.37), or an address with kubeletTokenFile"
-    )
+@pytest.mark.parametrize("field", GONE_FIELDS)
+@pytest.mark.parametrize("value", ["200Gi", '"0"', "null"])
+def test_a_field_that_is_gone_is_refused_with_what_to_use_instead(tmp_path: Path, field: str, value: str) -> None:
+    """Whatever its value: who wrote it relies on what is no longer done."""
+    refused = refusal(written(tmp_path, f"{field}: {value}\n"))
+    assert refused.endswith(f"c.yaml: the field '{field}' is gone; {GONE_FIELDS[field]}")
+
+
+@pytest.mark.parametrize("field", GONE_FIELDS)
+def test_a_field_that_is_gone_is_none_of_the_fields(field: str) -> None:
+    """Or it would never be refused."""
+    assert field not in FIELDS
 
 
 @pytest.mark.parametrize(
@@ -381,7 +386,6 @@ def test_events_are_only_logged_unless_switched_on() -> None:
         ("evictionSoft", "nodefs.available", "+7."),
         ("evictionMinimumReclaim", "nodefs.available", ".2"),
         ("evictionHard", "cache.available", 3),
-        ("imageStoreLimit", "", 200),
     ],
 )
 def test_a_number_without_a_unit_is_no_amount_of_a_disk(

@@ -64,7 +64,6 @@ def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -
     [
         ([{"name": "nodefs", "path": "/a"}], "nodefs: has a meaning of its own; choose another name"),
         ([{"name": "memory", "path": "/a"}], "memory: has a meaning of its own; choose another name"),
-        ([{"name": "imagestore", "path": "/a"}], "imagestore: has a meaning of its own; choose another name"),
         (
             [{"name": "Cache", "path": "/a"}],
             f"0: name: 'Cache' is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}",

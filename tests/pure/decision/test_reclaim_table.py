@@ -19,7 +19,7 @@ from eviction.decision.reclaim_table import (
 from eviction.types import Threshold
 from reclaim.functions import FUNCTIONS
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FsLayout, Signal
 from tests.pure.values import threshold
 
 # The kubelet's table, written out once more: C = DeleteAllUnusedContainers, I = DeleteUnusedImages.
@@ -53,7 +53,7 @@ def cells() -> list[tuple[Signal, FsLayout, tuple[str, ...]]]:
 def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
     """6 signals in 3 layouts are 18 cells, none twice, none missing, on both sides."""
     assert [(signal, layout) for signal, layout, _ in cells()] == list(itertools.product(KUBELET_SIGNALS, FsLayout))
-    assert set(RECLAIM_TABLE) == set(itertools.product((*KUBELET_ROLES, FilesystemRole.IMAGESTORE), FsLayout))
+    assert set(RECLAIM_TABLE) == set(itertools.product(KUBELET_ROLES, FsLayout))
 
 
 @pytest.mark.parametrize(("signal", "layout", "functions"), cells())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.images.storage import bytes_of_layers, store_of, stored_at, stored_layers
+from reclaim.images.storage import store_of, stored_at, stored_layers
 from reclaim.types import Layers
 
 IMAGE, ARTIFACT = "a" * 64, "b" * 64
@@ -89,39 +89,6 @@ def test_the_content_is_beside_what_cri_o_reports(reported: str, store: str) -> 
     assert store_of(reported) == store
 
 
-# ---- what the layers take
-
-
-def layers(directory: Path, text: str) -> str:
-    """The list of layers with this text; the path that the runtime reports beside it."""
-    (directory / "overlay-layers").mkdir()
-    (directory / "overlay-layers" / "layers.json").write_text(text)
-    return str(directory / "overlay-images")
-
-
-def test_every_layer_counts_once_and_a_writable_one_not_at_all(tmp_path: Path) -> None:
-    """What is unpacked of each; -1 where it is not known, and nothing for the layer of a container."""
-    listed = [{"id": "a", "diff-size": 100}, {"id": "b", "diff-size": 20}, {"id": "w"}, {"id": "t", "diff-size": -1}]
-    assert bytes_of_layers(layers(tmp_path, json.dumps(listed))) == 120
-
-
-def test_only_a_store_of_cri_o_has_such_a_list(tmp_path: Path) -> None:
-    """containerd counts by itself."""
-    assert bytes_of_layers("/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs") is None
-    with pytest.raises(FileNotFoundError):
-        bytes_of_layers(str(tmp_path / "overlay-images"))
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "[1]", '["a"]', '[{"diff-size": null}]', '[{"diff-size": "x"}]', "1", "null"]
-)
-def test_a_list_of_another_form_is_named(tmp_path: Path, text: str) -> None:
-    """Unknown is not nothing."""
-    reported = layers(tmp_path, text)
-    with pytest.raises(ValueError, match=r"overlay-layers/layers\.json: "):
-        bytes_of_layers(reported)
-
-
 # ---- what images hold
 
 IMAGES = [
@@ -160,7 +127,17 @@ def test_an_image_holds_its_layers_down_to_the_base(storage: Storage) -> None:
 
 @pytest.mark.parametrize(
     ("images", "layers"),
-    [({}, "no list"), ([{"layer": "top"}], LAYERS), (IMAGES, [{"parent": "base"}]), (IMAGES, [["base"]]), (1, LAYERS)],
+    [
+        ({}, "no list"),
+        ([{"layer": "top"}], LAYERS),
+        (IMAGES, [{"parent": "base"}]),
+        (IMAGES, [{"id": "base", "diff-size": None}]),
+        (IMAGES, [{"id": "base", "diff-size": "x"}]),
+        (IMAGES, [["base"]]),
+        (IMAGES, ["base"]),
+        (IMAGES, None),
+        (1, LAYERS),
+    ],
 )
 def test_files_that_are_none_of_a_storage_tell_nothing(storage: Storage, images: object, layers: object) -> None:
     """Nor do files that are not there."""
@@ -171,6 +148,10 @@ def test_files_that_are_none_of_a_storage_tell_nothing(storage: Storage, images:
 
 def test_a_circle_of_layers_has_an_end(storage: Storage) -> None:
     """A file that was damaged."""
-    layers = held(storage, [{"id": IMAGE, "layer": "a"}], [{"id": "a", "parent": "b"}, {"id": "b", "parent": "a"}])
+    layers = held(
+        storage,
+        [{"id": IMAGE, "layer": "a"}],
+        [{"id": "a", "parent": "b", "diff-size": -1}, {"id": "b", "parent": "a"}],
+    )
     assert layers is not None
     assert layers.of_images == {IMAGE: {"a": 0, "b": 0}}

@@ -19,8 +19,6 @@ from signals.types import (
     FsStats,
     Poll,
     Signal,
-    StoreCount,
-    Unavailable,
 )
 from tests.pure.values import GIB, SteppedClock, on_new_thread
 
@@ -270,42 +268,3 @@ def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> 
     for _ in ("a check", "the loop"):
         assert summary.observe().polls == dict.fromkeys(KUBELET_ROLES, (Poll(50.0, 4 * GIB, 400),))
     probes.close()
-
-
-def test_the_image_store_is_as_the_runtime_last_counted_it() -> None:
-    """Its limit less what the images take, below 0 above the limit; old after three minutes; with the count's time."""
-    clock = SteppedClock(at=50.0)
-    summary = node(Disks({NODE: DISK_A, IMAGES: DISK_A}), clock)
-    assert Signal.IMAGESTORE_AVAILABLE not in summary.observe().signals
-    summary.store = StoreCount(9 * GIB, 4 * GIB, 49.0)
-    seen = summary.observe()
-    found = seen.signals[Signal.IMAGESTORE_AVAILABLE]
-    assert (found.available, found.capacity, found.time, found.stale) == (-5 * GIB, 4 * GIB, 49.0, False)
-    assert (found.filesystem, FilesystemRole.IMAGESTORE in seen.filesystems, seen.unavailable) == (None, False, ())
-    assert seen.layout is FsLayout.SINGLE
-    clock.step(180.0)
-    old = summary.observe()
-    assert old.signals[Signal.IMAGESTORE_AVAILABLE].stale
-    assert [each.role for each in old.unavailable] == [FilesystemRole.IMAGESTORE]
-
-
-def test_a_store_that_was_never_counted_is_no_signal_but_a_reason() -> None:
-    """The runtime does not answer, or says nothing."""
-    summary = node(Disks({NODE: DISK_A, IMAGES: DISK_A}), SteppedClock())
-    summary.store = "the runtime does not say"
-    seen = summary.observe()
-    assert Signal.IMAGESTORE_AVAILABLE not in seen.signals
-    assert seen.unavailable == (Unavailable(FilesystemRole.IMAGESTORE, "the runtime does not say"),)
-
-
-def test_a_count_beyond_the_filesystem_is_contradictory_and_none() -> None:
-    """Images cannot take more than the disk that they are on has."""
-    summary = node(Disks({NODE: DISK_A, IMAGES: DISK_A}), SteppedClock(at=50.0))
-    summary.store = StoreCount(11 * GIB, 5 * GIB, 49.0)
-    seen = summary.observe()
-    assert Signal.IMAGESTORE_AVAILABLE not in seen.signals
-    assert [each.reason for each in seen.unavailable] == [
-        "the runtime counts more than the filesystem of its images has"
-    ]
-    summary.store = StoreCount(10 * GIB, 5 * GIB, 49.0)
-    assert summary.observe().signals[Signal.IMAGESTORE_AVAILABLE].available == -5 * GIB
