@@ -192,7 +192,7 @@ def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
 
 def unread_paths(the: RunningPass, function: str, world: World) -> tuple[str, ...]:
     """Those of which there is no reading yet that began after the last removal."""
-    return tuple(path for path, time in paths_of(the, function, world).items() if time <= the.measure_after)
+    return tuple(path for path, time in paths_of(the, function, world).items() if time < the.measure_after)
 
 
 def look_meanwhile(the: RunningPass, function: str, world: World) -> tuple[Effect, ...]:
