@@ -13,7 +13,7 @@ from eviction.cli.parser import command_of
 from tests.repository import ROOT
 
 ROWS, COLUMNS = 24, 80  # of the smallest terminal that is usual
-WITHIN = [("ballast", "create"), ("drill", "compare"), ("plan", "--leaks"), ("drill", "--observe")]
+WITHIN = [("ballast", "create"), ("plan", "--leaks"), ("drill", "--observe")]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -150,6 +150,10 @@ def test_without_a_command_it_says_what_to_do_first(capsys: pytest.CaptureFixtur
                 "reclaimd plan: unknown argument '--pods'; its own options are --output, --leaks, --signal, --until, "
                 "--all (see reclaimd plan --help)\n"
             ),
+        ),
+        (
+            ("drill", "compare", "a.json", "b.json"),
+            ("reclaimd: unknown scenario 'compare'; `reclaimd drill --list` shows all; paths of files are allowed\n"),
         ),
         (
             ("doctor", "x"),
