@@ -96,8 +96,8 @@ def timeline(report: Report) -> list[tuple[str, str]]:
         name = f"{what} on {', '.join(filesystem.roles)} (of {total})"
         series = [Series(name, report.series(filesystem.name, inodes=inodes))]
         marks = _marks_of(report, filesystem, inodes=inodes)
-        drawings.append((name, chart_svg(name, 0.0, ended, series, marks, inodes=inodes)))
-    events = lanes_svg("what happened", 0.0, ended, _lanes(report), "seconds since the first pressure began")
+        drawings.append((name, chart_svg(name, ended, series, marks, inodes=inodes)))
+    events = lanes_svg("what happened", ended, _lanes(report), "seconds since the first pressure began")
     return [*drawings, ("what happened", events)]
 
 
@@ -206,21 +206,20 @@ class Lane(NamedTuple):
 
 def chart_svg(
     name: str,
-    began: float,
     ended: float,
     series: Sequence[Series],
     marks: Sequence[MarkLine] = (),
     *,
     inodes: bool = False,
 ) -> str:
-    """Amounts over time, from `began` to `ended` (seconds), as an `<svg>` element as wide as its container. Of several
+    """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element as wide as its container. Of several
     lines, each has its name beside the plot."""
     most = max([amount for one in series for _, amount in one.points] + [mark.amount for mark in marks], default=1.0)
     least = max(most / TICKS, 1.0)  # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
     step = _rounded_up(least) if inodes else 2.0 ** math.ceil(math.log2(least))
     top = step * max(math.ceil(most / step), 1)
     floor = HEIGHT - BOTTOM
-    x = _scale(began, ended)
+    x = _scale(ended)
 
     def y(amount: float) -> float:
         return floor - (floor - TOP) * min(max(amount, 0.0), top) / top
@@ -230,7 +229,7 @@ def chart_svg(
         height = y(number * step)
         parts.append(_line(LEFT, height, LEFT + PLOT, height, "grid"))
         parts.append(_text(LEFT - GAP, height + 4, _amount(round(number * step), inodes=inodes), "soft end"))
-    parts += _time_axis(began, ended, floor)
+    parts += _time_axis(ended, floor)
     parts += _marks(marks, y)
     parts += [_path(one, x, y) for one in series if one.points]
     if len(series) > 1:
@@ -238,9 +237,9 @@ def chart_svg(
     return _svg(name, HEIGHT, parts)
 
 
-def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane], axis: str = "") -> str:
+def lanes_svg(name: str, ended: float, lanes: Sequence[Lane], axis: str = "") -> str:
     """Events over time, in lanes, with the same time axis as the charts. `axis`: the name of the time axis."""
-    x = _scale(began, ended)
+    x = _scale(ended)
     top = TOP
     parts: list[str] = []
     for lane in lanes:
@@ -249,7 +248,7 @@ def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane], axis
         parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events), "soft"))
         parts += [_event(event, x, top + 4, top + LANE - 4) for event in lane.events]
         top += LANE
-    parts += _time_axis(began, ended, top)
+    parts += _time_axis(ended, top)
     parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, "soft middle"))
     return _svg(name, top + BOTTOM + LINE, parts)
 
@@ -280,9 +279,9 @@ def _svg(name: str, height: float, parts: Iterable[str]) -> str:
     return "\n".join([head, *parts, "</svg>"])
 
 
-def _scale(began: float, ended: float) -> Callable[[float], float]:
-    span = max(ended - began, 1e-6)
-    return lambda seconds: LEFT + PLOT * min(max((seconds - began) / span, 0.0), 1.0)
+def _scale(ended: float) -> Callable[[float], float]:
+    span = max(ended, 1e-6)
+    return lambda seconds: LEFT + PLOT * min(max(seconds / span, 0.0), 1.0)
 
 
 def _rounded_up(least: float) -> float:
@@ -291,12 +290,12 @@ def _rounded_up(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
 
-def _time_axis(began: float, ended: float, floor: float) -> list[str]:
-    x = _scale(began, ended)
-    step = _rounded_up(max(ended - began, 1e-6) / 8)
+def _time_axis(ended: float, floor: float) -> list[str]:
+    x = _scale(ended)
+    step = _rounded_up(max(ended, 1e-6) / 8)
     digits = max(-math.floor(math.log10(step)), 0)
     parts: list[str] = []
-    for number in range(math.ceil(began / step), math.floor(ended / step) + 1):
+    for number in range(math.floor(ended / step) + 1):
         place = x(number * step)
         parts.append(_line(place, floor, place, floor + 5, "grid"))
         parts.append(_text(place, floor + 19, f"{number * step:.{digits}f} s", "soft middle"))
