@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Final
 
 from eviction.engine.relief import promised_bytes
-from eviction.engine.world import PeriodicLoop, Request, RunningPass, StageRun, World
-from eviction.record import Pass
+from eviction.engine.world import Request, RunningPass, StageRun, World
+from eviction.record import Pass, PeriodicLoop
 from eviction.types import Decision, Extent
 from reclaim.functions import CONTAINER_GC
 from reclaim.periodic_image_gc import IMAGE_GC
