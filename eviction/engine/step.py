@@ -90,7 +90,8 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
     due = [NEVER if world.stopping else world.look_due if world.look is None else world.look.began_at + LOOK_PATIENCE_SECONDS]
-    due += [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
+    unanswered = (one for one in world.readings.values() if not one.late(world.now))  # nothing follows from those any more
+    due += [one.asked_at + LATE_SECONDS for one in unanswered if one.asked_at is not None]
     for claim in world.removals.values():
         if claim.state is State.WAITING:
             due.append(claim.again_at)
