@@ -14,7 +14,6 @@ from eviction.cli.config import EffectiveConfiguration
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
 from eviction.cli.plan_leaks import Leaks
-from eviction.cli.plan_pods import PodEvictions
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
 from eviction.doctor.checks import DoctorJson
@@ -39,7 +38,6 @@ PRINTED: dict[str, Any] = {
     "nothing-to-do": NothingToDo,
     "pass": PassJson,
     "plan": PlanJson,
-    "pod-evictions": PodEvictions,
     "regret": RegretJson,
     "status": Status,
     "why": WhyJson,

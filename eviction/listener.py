@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eviction.decision.synchronize import ManagerState
-from eviction.engine.world import PeriodicLoop
-from eviction.record import Pass
+from eviction.record import Pass, PeriodicLoop
 from eviction.types import Decision, Threshold
 from reclaim.services import Listener as ReclaimListener
 from reclaim.types import GCEvent, ReclaimResult

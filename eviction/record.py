@@ -32,6 +32,18 @@ class Trigger(StrEnum):
     PERIODIC = "periodic"
 
 
+@dataclass(frozen=True, slots=True)
+class PeriodicLoop:
+    """One of the kubelet's two loops."""
+
+    what: str
+    period_seconds: float
+    due: float
+    """When its next pass begins (monotonic seconds)."""
+    failed: bool = False
+    """Whether its last pass failed."""
+
+
 class PassResult(StrEnum):
     """How a pass ended."""
 

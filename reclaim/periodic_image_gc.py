@@ -96,7 +96,7 @@ class ImagesForSpace(UnusedImages):
         layers = NO_LAYERS if self._periodic.exact() else context.inventory.layers
         try:
             capacity, available = self._periodic.stats()
-        except Exception as error:  # noqa: BLE001 # whatever it raises ends this pass, not the loop
+        except Exception as error:  # whatever it raises ends this pass, not the loop
             raise FilesystemUnreadable(f"the image filesystem cannot be read: {error}") from error
         nothing = Plan(list_seconds=found.list_seconds)
         if capacity is None or capacity <= 0:

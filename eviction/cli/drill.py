@@ -1,7 +1,7 @@
 """`reclaimd drill`: tests eviction paths.
 
-Covers the options, the drill on the embedded node, `compare`, and the output of every drill. Observing and filling a
-real node is in `drill_real`.
+Covers the options, the drill on the embedded node, and the output of every drill. Observing and filling a real node is
+in `drill_real`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from eviction.cli.progress import StatusLine
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.pressure.schedule import describe_pressure
-from eviction.drill.report.document import Report, read_report, report_of, result_json
-from eviction.drill.report.lines import before_rows, checks_table, comparison_table, row_lines, story_rows
-from eviction.drill.report.page import comparison_page, comparison_picture, junit_xml, page, picture
+from eviction.drill.report.document import Report, report_of, result_json
+from eviction.drill.report.lines import before_rows, checks_table, row_lines, story_rows
+from eviction.drill.report.page import junit_xml, page, picture
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
 from eviction.drill.scenario import (
     ON_LOOP_DEVICES,
@@ -56,7 +56,6 @@ from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations
 
 DEFAULT = "pressured-node"
-COMPARE = "compare"
 BAR = 40
 EMBEDDED_OPTIONS = ("all", "list", "check", "filesystem-type")
 REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
@@ -64,8 +63,7 @@ REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-ma
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
-    what = f"names or files ({DEFAULT}); or {COMPARE} A B"
-    option("scenario", metavar="SCENARIO", nargs="*", default=[], help=what)
+    option("scenario", metavar="SCENARIO", nargs="*", default=[], help=f"names or files ({DEFAULT})")
     flag("--all", help="run every built-in scenario")
     flag("--list", help="list the built-in scenarios with their reasons")
     option("--check", metavar="FILE", help="check a scenario file without running it")
@@ -95,8 +93,6 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd drill rollout-pull --filesystem-type xfs -v 1
     """
     names: list[str] = arguments.scenario
-    if names[:1] == [COMPARE]:
-        return compare(names[1:], arguments)
     if arguments.fill is not None:
         _refuse(arguments, [*EMBEDDED_OPTIONS, "name"], "with --fill; nothing was changed")
     elif arguments.observe:
@@ -153,16 +149,6 @@ def _refuse(arguments: argparse.Namespace, options: Iterable[str], where: str) -
         exit_with(EXIT_USAGE, f"{', '.join(given)}: not allowed {where}")
 
 
-def compare(paths: Sequence[str], arguments: argparse.Namespace) -> int:
-    """Compares two reports: a table, a page and a picture. Exit 2 if a file is not one, or these cannot be written."""
-    if len(paths) != 2:
-        exit_with(EXIT_USAGE, f"{COMPARE} takes two reports, A.json and B.json, but was given {len(paths)}")
-    runs = first, second = read_report(paths[0]), read_report(paths[1])
-    files = {"comparison.html": comparison_page(*runs), "comparison.svg": comparison_picture(*runs)}
-    answer_lines(comparison_table(first, second, columns()))
-    return EXIT_OK if write("comparison", files, arguments, print_message) else EXIT_USAGE
-
-
 def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
     """Runs one scenario and writes its report. True if everything held."""
     # Imported here: these import grpcio, which starts threads.
@@ -214,7 +200,7 @@ def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     report = report_of(document, "the report")
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
     answer(arguments, document, lambda: [*details, *row_lines(story_rows(report))])
-    write("report", files_of(report, document), arguments, shown_by(arguments))
+    _write(files_of(report, document), arguments)
 
 
 def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
@@ -228,9 +214,9 @@ def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def write(what: str, texts: Mapping[str, str], arguments: argparse.Namespace, show: Callable[[str], None]) -> bool:
-    """Writes files into the directory of `--report`, which is created if needed, and shows their paths. False, and says
-    why, if they cannot be written."""
+def _write(texts: Mapping[str, str], arguments: argparse.Namespace) -> None:
+    """Writes files into the directory of `--report`, which is created if needed, and shows their paths, or says why
+    they cannot be written."""
     paths = {os.path.join(arguments.report, name): text for name, text in texts.items()}
     try:
         os.makedirs(arguments.report, exist_ok=True)
@@ -238,10 +224,9 @@ def write(what: str, texts: Mapping[str, str], arguments: argparse.Namespace, sh
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        print_message(f"the {what} could not be written: {error}")
-        return False
-    show(f"{what}: {', '.join(paths)}")
-    return True
+        print_message(f"the report could not be written: {error}")
+    else:
+        shown_by(arguments)(f"report: {', '.join(paths)}")
 
 
 class ProgressDisplay:

@@ -158,7 +158,10 @@ def run_command(arguments: Sequence[str]) -> int:
     from eviction.control.answer import RequestRefused
 
     if others:
-        options = [spelling for group in parser.groups().values() for each in group for spelling in each.option_strings]
-        parser.error(unknown("argument", others[0].partition("=")[0], options, ""))
+        groups = parser.groups()
+        options = [spelling for group in groups.values() for each in group for spelling in each.option_strings]
+        own = [each.option_strings[-1] for each in groups[""] if each.option_strings]
+        otherwise = f"its own options are {', '.join(own)}" if own else ""
+        parser.error(unknown("argument", others[0].partition("=")[0], options, otherwise))
     with exit_on(EXIT_USAGE, (ConfigurationError, RequestRefused)):
         return int(module.run(parsed))

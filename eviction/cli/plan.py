@@ -70,11 +70,8 @@ class PlanJson(PassFieldsJson, VersionedJson):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_output(parser)
     option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
-    flag("--pods", help="instead: the pods that the kubelet would evict for disk, in its order; needs kubeletEndpoint")
     flag("--leaks", help="instead: what takes space on the runtime's disk and belongs to nobody; takes 5 s")
-    option(
-        "--signal", metavar="SIGNAL", help="only what clears it, and whether that is enough; with --pods: rank by it"
-    )
+    option("--signal", metavar="SIGNAL", help="only what clears it, and whether that is enough")
     option("--until", metavar="VALUE", help="with --signal: the mark to reach, a quantity or a percentage")
     flag("--all", help=f"on a terminal: list each kept object, even if there are more than {MOST_KEPT_LISTED}")
 
@@ -89,10 +86,6 @@ def run(arguments: argparse.Namespace) -> int:
         from eviction.cli import plan_leaks  # only if needed
 
         return plan_leaks.run(arguments)
-    if arguments.pods:
-        from eviction.cli import plan_pods  # only if needed
-
-        return plan_pods.run(arguments)
     configuration = configuration_of(arguments)
     options = read_options({"signal": arguments.signal, "until": arguments.until}, configuration.signals)
     with planned(arguments, configuration, options) as (node, request, record):

@@ -107,8 +107,8 @@ def judged(first: Reading, second: Reading, now: float, up_seconds: float, not_k
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 3 runtime unreachable; 4 nothing could be looked at, or no filesystem can be read."""
-    if any((arguments.pods, arguments.signal, arguments.until, arguments.all)):
-        exit_with(EXIT_USAGE, "--pods, --signal, --until and --all have no effect with --leaks")
+    if any((arguments.signal, arguments.until, arguments.all)):
+        exit_with(EXIT_USAGE, "--signal, --until and --all have no effect with --leaks")
     doing = Progress("reading twice what belongs to nobody")
     with located(arguments, configuration_of(arguments)) as (node, _, _), doing:
         found, known = find(node, node.clock)

@@ -1,4 +1,4 @@
-"""Client for one request to the kubelet, `GET /pods`, `/stats/summary` or `/configz`: plain HTTP/1.1, one connection,
+"""Client for one request to the kubelet, `GET /pods`, `/configz` or `/metrics`: plain HTTP/1.1, one connection,
 and one deadline for everything. A `KubeletEndpoint` says where, with which identity, and which server is trusted.
 
 * The deadline spans everything from connecting to the last byte, so a server that sends a byte now and then is late.
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 2.0
 PODS = "/pods"
-STATS_SUMMARY = "/stats/summary"
 CONFIGZ = "/configz"
 METRICS = "/metrics"
 LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
@@ -74,7 +73,6 @@ _OUT_OF_REACH = {
 # https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/#kubelet-authorization
 _PERMISSIONS = {
     PODS: "nodes/proxy (from Kubernetes 1.33 on, nodes/pods is enough)",
-    STATS_SUMMARY: "nodes/stats (nodes/proxy does not include it)",
     CONFIGZ: "nodes/proxy (from Kubernetes 1.33 on, nodes/configz is enough)",
     METRICS: "nodes/metrics (nodes/proxy does not include it)",
 }
@@ -168,8 +166,7 @@ def ask_kubelet(
     """The body of the kubelet's answer to a GET, at most 64 MiB, complete by the rules of HTTP; at its socket, the list
     of pods in the same form. `all_sources`: as for `list_pods`, which is for the socket.
 
-    Takes at most `seconds`. A summary takes the kubelet longer than the list of its pods, as it asks the runtime.
-    Raises only KubeletUnavailable.
+    Takes at most `seconds`. Raises only KubeletUnavailable.
     """
     kubelet = f"the kubelet at {endpoint.url}"
     if endpoint.socket:

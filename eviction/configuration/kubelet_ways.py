@@ -34,7 +34,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from eviction.configuration.kubelet import DEFAULT_PORT, KubeletConfiguration, host_at, kubelet_configuration
 from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, METRICS, PODS, KubeletEndpoint, ask_kubelet
@@ -52,8 +52,6 @@ REFUSED_LATER_SECONDS = 60.0  # where a way was accepted before: a certificate w
 MOST_ASKING = 8  # at a time
 TOLD_BY_THE_KUBELET = "the kubelet's /configz"
 PODS_SOCKET = "pods-api/pods-api.sock"  # below the kubelet's root directory
-
-Answer = TypeVar("Answer")
 
 
 class KubeletWay(NamedTuple):
@@ -103,17 +101,17 @@ def asking_for_pods(access: KubeletAccess | None, clock: Clock, version: Kubelet
     """A function that asks the kubelet for its pods; None if it is not asked."""
     if access is None:
         return None
-    return answered_in_time(PodsOfKubelet(access, clock, version=version).get, ANSWER_SECONDS)
+    return answered_in_time(PodsOfKubelet(access, clock, version=version).get)
 
 
-def answered_in_time(ask: Callable[[], Answer], seconds: float) -> Callable[[], Answer]:
+def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
     """The same question with a deadline, for when a file of the identity hangs; while it does, others fail at once.
 
-    `seconds`: how long the answer itself may take. Raises KubeletUnavailable within 2 s more. Any thread may call.
+    The answer itself may take 2 s. Raises KubeletUnavailable within 2 s more. Any thread may call.
     """
-    asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), seconds + LOOK_SECONDS)
+    asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), ANSWER_SECONDS + LOOK_SECONDS)
 
-    def ask_in_time() -> Answer:
+    def ask_in_time() -> bytes:
         try:
             return asked(ask)
         except ReadingHangs as error:
@@ -197,11 +195,11 @@ def asked_by_the_first(
     raise KubeletUnavailable(f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}", refused=True)
 
 
-def asked_once(access: KubeletAccess, path: str, seconds: float = ANSWER_SECONDS) -> tuple[KubeletEndpoint, bytes]:
-    """The same for all ways but the kubelet's socket, which answers nothing but its pods. Takes at most `seconds`, or
-    2 s more if a file of the identity hangs. Raises KubeletUnavailable."""
-    until = time.monotonic() + seconds
-    return answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, path), seconds)()
+def asked_once(access: KubeletAccess, path: str) -> bytes:
+    """The answer to a GET of this path by any way but the kubelet's socket, which answers nothing but its pods. Takes
+    at most 2 s, or 2 s more if a file of the identity hangs. Raises KubeletUnavailable."""
+    until = time.monotonic() + ANSWER_SECONDS
+    return answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, path)[1])()
 
 
 def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
@@ -326,8 +324,7 @@ def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:
     need not be allowed to get this: a role must name `nodes/configz`, or `nodes/proxy` before Kubernetes 1.33.
     """
     try:
-        _, body = asked_once(access, CONFIGZ)
-        match json.loads(body):
+        match json.loads(asked_once(access, CONFIGZ)):
             case {"kubeletconfig": dict(document)}:
                 return kubelet_configuration(document, TOLD_BY_THE_KUBELET)
         why = "has no object kubeletconfig"
@@ -343,7 +340,7 @@ def version_of_kubelet(access: KubeletAccess | None) -> KubeletVersion:
     if access is None:
         return KubeletVersion()
     try:
-        _, body = asked_once(access, METRICS)
+        body = asked_once(access, METRICS)
     except KubeletUnavailable as error:
         return KubeletVersion(assumed=str(error))
     return version_in(body) or KubeletVersion(assumed="its metrics do not tell it")

@@ -125,8 +125,8 @@ class PauseFile:
             return 0.0
 
     def keep(self, left: float) -> str:
-        """Saves a pause that lasts so many more seconds, or removes the file if there is none. Returns why that failed and what
-        follows, in a sentence, else an empty string."""
+        """Saves a pause that lasts so many more seconds, or removes the file if there is none. Returns why that failed
+        and what follows, in a sentence, else an empty string."""
         with self._lock:  # so that the latest pause is the one that is kept
             self._latest = pause_json(left, self._now()) if left else None
             if not self.path:

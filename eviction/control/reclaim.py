@@ -226,8 +226,8 @@ def _nothing_to_do(
 class Requests:
     """The requests of a daemon's clients. Any thread may call.
 
-    `doing`: what the daemon is doing now, in words; None if nothing. `signals`: those that the node can have. `workers`:
-    on which they wait for their passes.
+    `doing`: what the daemon is doing now, in words; None if nothing. `signals`: those that the node can have.
+    `workers`: on which they wait for their passes.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import Final
 
 from eviction.engine.relief import promised_bytes
-from eviction.engine.world import PeriodicLoop, Request, RunningPass, StageRun, World
-from eviction.record import Pass
+from eviction.engine.world import Request, RunningPass, StageRun, World
+from eviction.record import Pass, PeriodicLoop
 from eviction.types import Decision, Extent
 from reclaim.functions import CONTAINER_GC
 from reclaim.periodic_image_gc import IMAGE_GC
@@ -58,9 +58,8 @@ def periodic_ended(world: World, the: RunningPass, record: Pass) -> World:
     loop = next(each for each in world.periodic if each.what == the.lane)
     result, event = outcome_of(the, record)
     world = with_loop(world, replace(loop, due=world.now + loop.period_seconds, failed=bool(result.error)))
-    if world.stopping:
-        return world
-    return world.telling("collected", result).telling("collection_ended", loop, result, event)
+    world = world.telling("collected", result)
+    return world if world.stopping else world.telling("collection_ended", loop, result, event)
 
 
 def outcome_of(the: RunningPass, record: Pass) -> tuple[ReclaimResult, GCEvent | None]:
@@ -71,13 +70,15 @@ def outcome_of(the: RunningPass, record: Pass) -> tuple[ReclaimResult, GCEvent |
     first, *rest = the.done
     if failed := failures(first.outcomes):
         return replace(result, error=f"maximum age of images: {failed}"), None
-    if not rest or result.error:
+    if not rest:
         return result, None
     (second,) = rest
     freed, target = promised_bytes(second.outcomes), None if second.plan is None else second.plan.target_bytes
     if failed := failures(second.outcomes):
         error = f"wanted to free {target} bytes of images and freed {freed}, with {failed}"
         return replace(result, error=error), None
+    if result.error:
+        return result, None
     event = (
         None if braked(second) or second.plan is None or second.plan.event_of is None else second.plan.event_of(freed)
     )

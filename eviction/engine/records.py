@@ -42,7 +42,7 @@ def record_of(the: RunningPass, world: World) -> Pass:
 
 
 def results_of(the: RunningPass) -> Iterable[ReclaimResult]:
-    """What each function of the row has done, or why it was not called; nothing of those that the pass did not reach."""
+    """What each function of the row has done, or why it was not called; nothing of those that were not reached."""
     for function in the.row:
         stages = [stage for stage in the.done if stage.id.function == function]
         if stages:

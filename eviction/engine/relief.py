@@ -75,7 +75,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
         return the, (Read(disk.unread),)
     the = replace(the, crossed=disk.crossed, seconds_left=disk.seconds_left, pressure=pressure_of(the, world))
     if waits_for_late_space(the, disk):
-        return begin_settling(the, world, at_end=False), ()
+        return begin_settling(the, world, at_end=False)
     the = measured(the, in_flight)
 
     # the next function, and its plans; side by side if it is urgent
@@ -192,7 +192,7 @@ def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
 
 def unread_paths(the: RunningPass, function: str, world: World) -> tuple[str, ...]:
     """Those of which there is no reading yet that began after the last removal."""
-    return tuple(path for path, time in paths_of(the, function, world).items() if time <= the.measure_after)
+    return tuple(path for path, time in paths_of(the, function, world).items() if time < the.measure_after)
 
 
 def look_meanwhile(the: RunningPass, function: str, world: World) -> tuple[Effect, ...]:
@@ -432,7 +432,7 @@ def next_stage(the: RunningPass, world: World) -> Advanced:
     ended = tuple(ended_stage(stage, the, world) for stage in the.current)
     if late_space_of_stages(the, ended):
         the = replace(the, current=tuple(replace(stage, frees_late=False) for stage in the.current))
-        return begin_settling(the, world, at_end=False), ()
+        return begin_settling(the, world, at_end=False)
     the = replace(the, current=(), done=(*the.done, *ended), planned=planned_by(the, ended))
     if len(ended) > 1:  # the row follows from its beginning, all stages of each function
         return advance(the, world) if the.crossed else finish(the, world)
@@ -491,7 +491,7 @@ def finish(the: RunningPass, world: World) -> Advanced:
     if not removed:
         return replace(the, ended=True), ()
     at_marks = [at for at, function in enumerate(the.row) if not goal_of(the, function, world).waits]
-    return begin_settling(replace(the, at=at_marks[-1] if at_marks else len(the.row) - 1), world, at_end=True), ()
+    return begin_settling(replace(the, at=at_marks[-1] if at_marks else len(the.row) - 1), world, at_end=True)
 
 
 # ---- late space
@@ -530,11 +530,11 @@ def late_space_of_stages(the: RunningPass, ended: Sequence[StageRun]) -> bool:
     return removed and the.seconds_left >= URGENT_SECONDS
 
 
-def begin_settling(the: RunningPass, world: World, *, at_end: bool) -> RunningPass:
+def begin_settling(the: RunningPass, world: World, *, at_end: bool) -> Advanced:
     """From now on nothing is begun until nothing more arrives."""
     counts = bool(the.unmeasured)
     settling = Settling(at_end, world.now, world.now, the.gained, the.gained, counts, world.now)
-    return replace(the, settling=settling)
+    return advance(replace(the, settling=settling), world)
 
 
 def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:

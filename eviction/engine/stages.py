@@ -70,7 +70,7 @@ class Stages:
         return Ended(claim.id, claim.pass_id, send(claim.verdict, stage, self._clock, sent_at, job.btrfs))
 
     def forget(self, pass_id: str) -> None:
-        """A pass has ended: its stages are not needed any more, but by calls that are still awaited, which have them."""
+        """A pass has ended: its stages are not needed any more, but by calls that go on, which have them."""
         for key in [key for key in self._stages if key[0] == pass_id]:
             del self._stages[key]
 

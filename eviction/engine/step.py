@@ -146,8 +146,8 @@ def removals_in_time(world: World, out: list[Effect]) -> World:
         if the is None or not claim.awaited:
             continue
         if world.now >= claim.overdue_at(patience_for(claim, world)):
-            claim, outcome = left(claim, world.now)
-            world = replace(world, removals={**world.removals, claim.id: claim})
+            lonely, outcome = left(claim, world.now)
+            world = replace(world, removals={**world.removals, claim.id: lonely})
             world = world.with_pass(with_outcome(replace(the, progress_at=world.now), claim.stage, outcome, world))
             world = world.telling("parked", outcome)
         elif claim.state is State.WAITING:
@@ -542,14 +542,15 @@ def runtime_asked(world: World, out: list[Effect]) -> World:
     if not world.configuration.has_runtime:
         return world
     asking = world.asking
-    if asking.locating_since is None:
-        if world.now >= asking.locate_due:
-            out.append(Locate())
-            asking = replace(asking, locating_since=world.now)
-        elif world.now >= asking.refresh_due and asking.refreshing_since is None and not asking.problem:
-            if not world.under_pressure and not any(world.removing()):
-                out.append(Refresh())
-                asking = replace(asking, refreshing_since=world.now)
+    at_rest = not world.under_pressure and not any(world.removing())
+    may_refresh = at_rest and asking.refreshing_since is None and not asking.problem
+    if asking.locating_since is None and world.now >= asking.locate_due:
+        out.append(Locate())
+        asking = replace(asking, locating_since=world.now)
+    elif asking.locating_since is None:
+        if may_refresh and world.now >= asking.refresh_due:
+            out.append(Refresh())
+            asking = replace(asking, refreshing_since=world.now)
     elif world.now >= asking.locating_since + ANSWER_SECONDS and not asking.overdue_told:
         problem = f"where its images are: it did not answer within {ANSWER_SECONDS:g} s"
         asking = replace(asking, overdue_told=True, problem=problem)

@@ -1,21 +1,21 @@
 """Everything that is known and under way on one node, as one frozen value.
 
-Only the owner replaces it (`owner`); everybody else reads the last one. What happens is taken in by `fold`, what follows
-is decided by `step` and, for a pass, by `relief`. Times are monotonic seconds of the node's clock, unless a name says
-`wall`.
+Only the owner replaces it (`owner`); everybody else reads the last one. What happens is taken in by `fold`; what
+follows is decided by `step` and, for a pass, by `relief`. Times are monotonic seconds of the node's clock, unless a
+name says `wall`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from eviction.configuration.effective import Configuration
 from eviction.decision.headroom import FillRates
 from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import PassWanted, Resolve, Tell
-from eviction.record import Trigger
+from eviction.record import PeriodicLoop, Trigger
 from eviction.types import Decision, Extent, NodeCondition, Threshold
 from reclaim.function import NO_PRESSURE, Pressure
 from reclaim.functions import FunctionTable
@@ -31,6 +31,7 @@ REMEMBERED = 8  # removals whose durations count
 LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
 
 FOREVER_AGO = float("-inf")
+NOTHING = Usage()
 
 
 # ---- what holds removals back
@@ -65,7 +66,7 @@ class Pause:
     def until_in_words(self, now: float, wall: float) -> str:
         """When it ends, as a time of day; empty without one."""
         left = self.left_seconds(now)
-        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall + left)) if left > 0 else ""
+        return datetime.fromtimestamp(wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if left > 0 else ""
 
     def why(self, now: float, wall: float) -> str:
         """Why nothing may be removed, in a sentence; empty if it may."""
@@ -146,7 +147,7 @@ class Settling:
     """When the filesystem last gained."""
     best: Usage
     """The most that it had gained by then."""
-    at_once: Usage = Usage()
+    at_once: Usage = NOTHING
     """What it had gained when the wait began."""
     in_vain_counts: bool = False
     """Whether a wait in vain makes the next one less likely."""
@@ -200,9 +201,9 @@ class RunningPass:
     """What it acts on, as measured last."""
     measure_after: float = FOREVER_AGO
     """Nothing is begun before a reading that began after this."""
-    gained: Usage = Usage()
+    gained: Usage = NOTHING
     """What its filesystems have gained since it began, as far as that is booked to it."""
-    measured: Usage = Usage()
+    measured: Usage = NOTHING
     """The same when a removal of its was last measured."""
     unmeasured: tuple[Outcome, ...] = ()
     """Removals that have ended since."""
@@ -250,17 +251,6 @@ class Look:
 
     began_at: float
     awaited: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class PeriodicLoop:
-    """One of the kubelet's two loops."""
-
-    what: str
-    period_seconds: float
-    due: float
-    failed: bool = False
-    """Whether its last pass failed."""
 
 
 @dataclass(frozen=True, slots=True)

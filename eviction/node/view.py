@@ -58,7 +58,8 @@ class NodeView:
         return eviction_config(self.configuration).in_layout(layout)
 
     def locate(self) -> str | None:
-        """Asks the runtime where images and writable layers are. Returns None, or the reason in a sentence if the places are unknown.
+        """Asks the runtime where images and writable layers are. Returns None, or the reason in a sentence if these
+        are unknown.
 
         After a failure the paths of an earlier answer stay in use, because the filesystem is there without the runtime.
         If no endpoint is configured and no runtime has ever answered, the socket is chosen anew, as it may have

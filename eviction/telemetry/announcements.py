@@ -9,10 +9,9 @@ from collections.abc import Callable
 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.engine.periodic import CONTAINER
-from eviction.engine.world import PeriodicLoop
 from eviction.listener import Listener
 from eviction.node.node import Node
-from eviction.record import Pass, PassResult
+from eviction.record import Pass, PassResult, PeriodicLoop
 from eviction.reporting import explain, tables
 from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.log import Level, Log, ThrottledLog

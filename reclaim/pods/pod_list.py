@@ -1,7 +1,7 @@
 """Parses the kubelet's pod list, the answer to `GET /pods`, into a state for each pod.
 
-`Field` reads any JSON answer from the kubelet, field by field, and trusts nothing: anything not in the expected form
-raises KubeletAnswerError, whose message says where but quotes no value.
+`Field` reads the answer field by field, and trusts nothing: anything not in the expected form raises
+KubeletAnswerError, whose message says where but quotes no value.
 
 The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null if there are none). An answer
 that is incomplete or malformed anywhere is rejected as a whole: the pods missing from half a list would count as gone.
@@ -102,11 +102,11 @@ class Field(NamedTuple):
         """The text; empty if there is none."""
         return self._of(str, "a text") or ""
 
-    def integer(self, least: int = 0, most: int = LARGEST_UINT64) -> int | None:
+    def integer(self) -> int | None:
         """The integer, within limits; None if there is none."""
-        words = f"a whole number between {least} and {most}"
+        words = f"a whole number between 0 and {LARGEST_UINT64}"
         number = self._of(int, words)
-        if number is not None and not least <= number <= most:
+        if number is not None and not 0 <= number <= LARGEST_UINT64:
             raise self.error(f"is not {words}")
         return number
 
@@ -146,13 +146,11 @@ def parse_answer(body: bytes) -> Field:
 
 class PodList(NamedTuple):
     """The pods that the kubelet knows, by UID and alias. `from_api_server`: the API server has delivered its pods.
-    `images`: what pods that have not terminated need, by UID; references as written. `items`: the pods themselves, in
-    the answer's order."""
+    `images`: what pods that have not terminated need, by UID; references as written."""
 
     states: Mapping[str, PodState]
     from_api_server: bool
     images: Mapping[str, frozenset[str]]
-    items: tuple[Field, ...]
 
 
 def parse_pod_list(body: bytes) -> PodList:
@@ -164,12 +162,11 @@ def parse_pod_list(body: bytes) -> PodList:
         raise KubeletAnswerError("it has no items")
     if answer.get("metadata").get("continue").text():
         raise KubeletAnswerError("it is only a part of the list")
-    items = tuple(answer.get("items").elements())
     own: dict[str, PodState] = {}
     aliases: dict[str, PodState] = {}
     images: dict[str, frozenset[str]] = {}
     from_api_server = answer.get(ALL_SOURCES).truth() is True
-    for item in items:
+    for item in answer.get("items").elements():
         if item.get("kind").text() not in ("", "Pod"):
             raise item.error("is not a Pod")
         metadata, status = item.get("metadata"), item.get("status")
@@ -185,7 +182,7 @@ def parse_pod_list(body: bytes) -> PodList:
         needed = frozenset(_images(item.get("spec"), status))
         if not state.terminated:
             images[uid] = images.get(uid, frozenset()) | needed
-    return PodList({**aliases, **own}, from_api_server, images, items)
+    return PodList({**aliases, **own}, from_api_server, images)
 
 
 def _state(metadata: Field, status: Field, *, static: bool) -> PodState:

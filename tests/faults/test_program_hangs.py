@@ -23,14 +23,11 @@ SYSTEMS_PYTHON = "/usr/bin/python3"  # Debian 12's is 3.11.2, which keeps itself
 BEATS = 20
 BEATING = """
 import sys, threading, time
-from reclaim.execution.executor import Executor
-from reclaim.execution.removals import Removals
-from reclaim.function import Pressure, ReclaimContext
+from reclaim.function import ReclaimContext
 from reclaim.programs import Program, ProgramStage
 from signals.clock import SystemClock
 program = Program("prune", (sys.argv[1],), 60.0, lambda *_: None)
-executor = Executor(Removals(SystemClock(), threading.Event(), 1))
-stage = ProgramStage(program, ReclaimContext(*[None] * 6, SystemClock(), None, None, executor, Pressure))
+stage = ProgramStage(program, ReclaimContext(*[None] * 6, SystemClock(), None, None, threading.Event()))
 threading.Thread(target=lambda: stage.remove(None), daemon=True).start()
 while True:
     time.sleep(0.02)

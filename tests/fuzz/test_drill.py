@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.drill.report.document import ReportError, report_of, result_json
-from eviction.drill.report.lines import comparison_table
-from eviction.drill.report.page import comparison_page, junit_xml, page
+from eviction.drill.report.page import junit_xml, page
 from eviction.drill.scenario import ScenarioError, scenario_of
 from tests.drill.documents import IMAGEFS, document
 from tests.drill.report.test_report import assert_self_contained, result
@@ -86,6 +85,4 @@ def test_reports(path: tuple[Any, ...], value: Any) -> None:
         one_sentence(error, "f: ")
         return
     assert_self_contained(page(found))
-    assert_self_contained(comparison_page(found, found))
-    assert comparison_table(found, found)
     assert junit_xml(found)

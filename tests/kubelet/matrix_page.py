@@ -175,8 +175,8 @@ def duel_picture(runs: Sequence[Recorded]) -> str:
     room = f"bytes available on the disk (of {format_bytes(capacity)})"
     lanes = [lane for side, run in sides.items() for lane in run.lanes(side)]
     drawings = [
-        (room, chart_svg(room, 0.0, ended, series, marks)),
-        ("what happened", lanes_svg("what happened", 0.0, ended, lanes, "seconds since the file began to grow")),
+        (room, chart_svg(room, ended, series, marks)),
+        ("what happened", lanes_svg("what happened", ended, lanes, "seconds since the file began to grow")),
     ]
     title = f"A disk fills at {rate} MiB/s: the kubelet alone, and with reclaimd"
     return sheet(title, lines, drawings)

@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction import pod_eviction
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.scenario import find_scenario
@@ -87,8 +86,8 @@ def test_every_target_of_make_exists(target: str) -> None:
 
 @pytest.mark.parametrize(
     ("page", "listed"),
-    [(RECLAIM, REASONS), (RECLAIM, About), (RECLAIM, Why), (EVICTION, pod_eviction.Reason), (EVICTION, EventReason)],
-    ids=["reasons", "remarks", "doubts", "reasons of evictions", "reasons of events"],
+    [(RECLAIM, REASONS), (RECLAIM, About), (RECLAIM, Why), (EVICTION, EventReason)],
+    ids=["reasons", "remarks", "doubts", "reasons of events"],
 )
 def test_every_word_of_a_closed_list_is_documented(page: Path, listed: type[object]) -> None:
     """Each has a place on its page."""

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from eviction.drill.report.document import read_report
+from eviction.drill.report.document import report_of
 from tests.bench.regret.page import MEASURED as REGRET
 from tests.bench.regret.page import Results
 from tests.kubelet.matrix_page import MEASURED as MATRIX
@@ -21,7 +21,8 @@ from tests.site.page import site
 def main(report: str, directory: str, source: str = "") -> None:
     """Writes index.html into the directory, which is made."""
     regret = json.loads(REGRET.read_text())
-    text = site(read_report(report), read_all(MATRIX), Results(regret), regret["date"], source)
+    document = report_of(json.loads(Path(report).read_text()), report)
+    text = site(document, read_all(MATRIX), Results(regret), regret["date"], source)
     file = Path(directory) / "index.html"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

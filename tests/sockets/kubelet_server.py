@@ -127,8 +127,7 @@ def serving(identity: Identity, clients_of: Authority | None = None) -> ssl.SSLC
 
 
 class KubeletServer:
-    """Listens on a port of its own, or on `port`. `script` is what it sends, and may be replaced while it runs; to a
-    request of a path in `by_path` it sends that.
+    """Listens on a port of its own, or on `port`. `script` is what it sends, and may be replaced while it runs.
 
     With `bearer`, a request without that token gets 401. `unasked` is sent on each new connection, before TLS and
     before any request. `requests` holds the heads of all requests that it has read.
@@ -144,7 +143,6 @@ class KubeletServer:
         port: int = 0,
     ):
         self.script: Iterable[Step] = script
-        self.by_path: dict[str, Iterable[Step]] = {}
         self.bearer = bearer
         self.requests: list[str] = []
         self._tls = tls
@@ -195,8 +193,7 @@ class KubeletServer:
                 connection = self._tls.wrap_socket(plain, server_side=True) if self._tls else plain
                 with connection:
                     if self._read_request(connection):
-                        path = self.requests[-1].split(" ", 2)[1]
-                        self._send(connection, self.by_path.get(path, self.script))
+                        self._send(connection, self.script)
             except OSError:
                 pass  # the client has closed, as tests of certificates and deadlines expect
 

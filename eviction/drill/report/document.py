@@ -1,8 +1,8 @@
 """The report of a run: one JSON document, made from the result of a drill, and read back to be drawn.
 
-The page, the picture, JUnit XML and the comparison are made from the document, so they can also be made from the file
-of an earlier run. That file may come from a later version or another person: unknown fields are ignored, and everything
-that is drawn is checked.
+The page, the picture and JUnit XML are made from the document, so they can also be made from the file of an earlier
+run. That file may come from a later version or another person: unknown fields are ignored, and everything that is drawn
+is checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from eviction.reporting.pass_record import PassJson, pass_json
 from eviction.types import Threshold
 from signals.types import FsLayout, SignalObservations, in_order
 
-LARGEST_BYTES = 64 << 20
 LARGEST_POINTS = 2000
 
 # Every number within these bounds can be drawn.
@@ -339,18 +338,3 @@ def report_of(document: Any, name: str) -> Report:
         return TypeAdapter(Report).validate_json(json.dumps(document), strict=True)
     except ValidationError as error:
         raise ReportError(first_problem(error, name)) from None
-
-
-def read_report(path: str) -> Report:
-    """The report in a JSON file. Raises ReportError with one sentence."""
-    try:
-        with open(path, "rb") as file:
-            text = file.read(LARGEST_BYTES + 1)
-        if len(text) > LARGEST_BYTES:
-            raise ReportError(f"{path}: larger than {LARGEST_BYTES} bytes, the largest allowed")
-        document = json.loads(text)
-    except OSError as error:
-        raise ReportError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ReportError(f"{path}: not readable as JSON: {' '.join(str(error).split())}") from None
-    return report_of(document, path)

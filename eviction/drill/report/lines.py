@@ -1,4 +1,4 @@
-"""What a drill measured, for people: the story of a run, its expectations, or two runs side by side."""
+"""What a drill measured, for people: the story of a run, and its expectations."""
 
 from __future__ import annotations
 
@@ -80,32 +80,6 @@ def checks_table(report: Report, width: int | None = None) -> list[str]:
     words = {True: "ok", False: "NOT", None: "-"}
     rows = [[words[check.held], check.name, check.expected, check.seen] for check in report.checks]
     return table([["HELD", "WHAT", "EXPECTED", "MEASURED"], *rows], width) if rows else []
-
-
-def comparison_rows(first: Report, second: Report) -> list[list[str]]:
-    """One row for each figure, with the values of both runs."""
-    signals = [*first.lowest, *second.lowest]
-    one, other = _figures(first, signals), _figures(second, signals)
-    return [[what, one[what], other[what]] for what in one]
-
-
-def comparison_table(first: Report, second: Report, width: int | None = None) -> list[str]:
-    """The rows as lines."""
-    return table([["WHAT", f"A ({first.title})", f"B ({second.title})"], *comparison_rows(first, second)], width)
-
-
-def _figures(report: Report, signals: Sequence[str]) -> dict[str, str]:
-    kinds = [removal.kind for removal in report.removals]
-    beyond, least = report.images_lost_beyond_need, lowest(report)
-    return {
-        "held": "yes" if report.held else "no",
-        **{f"crossing to {what}": seconds_text(took) for what, took in report.times.items()},
-        **{f"lowest {signal}": least.get(signal, "-") for signal in signals},
-        **{f"{plural} removed": str(kinds.count(kind)) for kind, plural in PLURALS.items()},
-        "pods ended": str(len(report.ended_pods)),
-        "images beyond need": "-" if beyond is None else str(beyond),
-        "passes": str(len(report.passes)),
-    }
 
 
 def lowest(report: Report) -> dict[str, str]:

@@ -1,13 +1,8 @@
-"""The report of a drill as a self-contained HTML page, an SVG picture, and JUnit XML for a CI; two runs side by side as
-a page and a picture.
+"""The report of a drill as a self-contained HTML page, an SVG picture, and JUnit XML for a CI.
 
 A page loads nothing and runs nothing. All text from a scenario, a runtime or a pod is escaped. In JUnit XML the
 scenario is a suite and each expectation a case; one that could not be judged is skipped. Source of the format: the
 schema that Jenkins' JUnit plugin reads (`testsuite`, `testcase`, `failure`, `skipped`).
-
-When two runs are compared, times count from the moment each run crossed its first mark. So it does not matter when the
-fill of each began, or which component (reclaimd, a kubelet) relieved the node. If one of them crossed no mark, times
-count from the start of each run.
 """
 
 from __future__ import annotations
@@ -16,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from eviction.drill.report.document import DrawnPass, Report
-from eviction.drill.report.lines import before_rows, comparison_rows, lowest, outcome_text, seconds_text, story_rows
-from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, Run, html_text, sheet, timeline
+from eviction.drill.report.lines import before_rows, lowest, outcome_text, seconds_text, story_rows
+from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, html_text, sheet, timeline
 from eviction.reporting.log import escaped
 from signals.quantity import format_duration
 
@@ -56,7 +51,7 @@ def page(report: Report) -> str:
         f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>',
         _facts(report),
         "<h2>Timeline</h2>",
-        *_figures(timeline([Run(report)])),
+        *_figures(timeline(report)),
         _checks(report),
         _passes(report.passes),
         _removals(report),
@@ -64,41 +59,9 @@ def page(report: Report) -> str:
     return _html(f"drill {report.scenario}", report.title, report.why, body)
 
 
-def comparison_page(first: Report, second: Report) -> str:
-    """The page of two runs."""
-    runs, origin = _beside(first, second)
-    rows = [[html_text(cell) for cell in row] for row in comparison_rows(first, second)]
-    body = [
-        table("Figures", ["What", *(run.name for run in runs)], rows),
-        "<h2>Timeline</h2>",
-        *(f"<p>{html_text(f'{run.name}: {run.report.why}')}</p>" for run in runs),
-        *_figures(timeline(runs, origin)),
-    ]
-    title = f"drills {first.scenario} and {second.scenario}"
-    return _html(title, " and ".join(run.name for run in runs), f"Seconds count from {origin}.", body)
-
-
 def picture(report: Report) -> str:
     """The first chart and the events of one run, as an SVG file."""
-    return sheet(f"{report.title}: {report.verdict}", (report.why, outcome_text(report)), timeline([Run(report)]))
-
-
-def comparison_picture(first: Report, second: Report) -> str:
-    """The first chart and the events of both runs, as an SVG file for a README, a ticket or a slide."""
-    runs, origin = _beside(first, second)
-    lines = [f"{run.name[0]}: {outcome_text(run.report)}" for run in runs]
-    return sheet(" and ".join(run.name for run in runs), lines, timeline(runs, origin))
-
-
-def _beside(first: Report, second: Report) -> tuple[list[Run], str]:
-    """Both runs, and the moment from which seconds count, for people."""
-    crossed, other = first.crossed_seconds, second.crossed_seconds
-    origin = "the moment at which each run crossed its first mark"
-    if crossed is None or other is None:
-        crossed = other = 0.0
-        origin = "the start of each run, as not both crossed a mark"
-    names = f"A ({first.title})", f"B ({second.title})"
-    return [Run(first, names[0], "a", crossed), Run(second, names[1], "b", other)], origin
+    return sheet(f"{report.title}: {report.verdict}", (report.why, outcome_text(report)), timeline(report))
 
 
 def junit_xml(report: Report) -> str:

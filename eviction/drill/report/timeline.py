@@ -1,4 +1,4 @@
-"""Draws the timeline of one run, or of several overlaid: charts and events as inline SVG, or as one SVG file.
+"""Draws the timeline of a run: charts and events as inline SVG, or as one SVG file.
 
 A chart has lines, marks, bands, and ticks whose names show on hover. It runs no script and loads nothing: browsers show
 `<title>` on hover, and colours are CSS classes, light or dark as the reader prefers. All text is escaped here.
@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
 from typing import NamedTuple
 
-from eviction.drill.measurement.measurements import PLURALS, MeasuredFilesystem
+from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
+from eviction.drill.pressure.schedule import PressurePeriod
 from eviction.drill.report.document import DrawnMark, Report
 from eviction.reporting.log import escaped
 from eviction.types import NodeCondition
@@ -84,46 +84,21 @@ def html_text(text: str) -> str:
 # ---- a timeline
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A run in a timeline: its name if there are several, the CSS class of its lines, and the moment from which seconds
-    count."""
-
-    report: Report
-    name: str = ""
-    style: str = "a"
-    origin: float = 0.0
-
-    def at(self, seconds: float | None) -> float:
-        """When something was, counted from the origin; None: at the end of the run."""
-        return (self.report.ended_seconds if seconds is None else seconds) - self.origin
-
-
-def timeline(runs: Sequence[Run], origin: str = "the first pressure began") -> list[tuple[str, str]]:
-    """Name and SVG of the charts of the first run, each with the other runs' lines for the same filesystem, and last of
-    the events of all runs. `origin`: the moment from which seconds count, for people."""
-    first, alone = runs[0], len(runs) == 1
-    began, ended = min(-run.origin for run in runs), max(run.at(None) for run in runs)
-    lanes = [lane for run in runs for lane in _lanes(run, "" if alone else f"{run.name[0]}: ")]
-    marked = {(mark.filesystem, mark.counts_inodes) for mark in first.report.marks}
-    charts = [
-        (fs, inodes) for fs in first.report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked
-    ]
+def timeline(report: Report) -> list[tuple[str, str]]:
+    """Name and SVG of the charts of a run, and last of its events. Seconds count from its start."""
+    ended = report.ended_seconds
+    marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks}
+    charts = [(fs, inodes) for fs in report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked]
     drawings = []
-    for filesystem, inodes in charts or [(fs, False) for fs in first.report.filesystems[:1]]:
+    for filesystem, inodes in charts or [(fs, False) for fs in report.filesystems[:1]]:
         total = f"{filesystem.inodes_total} inodes" if inodes else format_bytes(filesystem.capacity_bytes)
         what = "inodes free" if inodes else "bytes available"
         name = f"{what} on {', '.join(filesystem.roles)} (of {total})"
-        series = []
-        for run in runs:
-            points = run.report.series(filesystem.name, inodes=inodes)
-            series.append(
-                Series(run.name or name, [(run.at(seconds), amount) for seconds, amount in points], run.style)
-            )
-        marks = _marks_of(first.report, filesystem, inodes=inodes)
-        drawing = chart_svg(name, began, ended, series, marks, inodes=inodes)
-        drawings.append((name if alone else f"{name}; marks of A", drawing))
-    return [*drawings, ("what happened", lanes_svg("what happened", began, ended, lanes, f"seconds since {origin}"))]
+        series = [Series(name, report.series(filesystem.name, inodes=inodes))]
+        marks = _marks_of(report, filesystem, inodes=inodes)
+        drawings.append((name, chart_svg(name, ended, series, marks, inodes=inodes)))
+    events = lanes_svg("what happened", ended, _lanes(report), "seconds since the first pressure began")
+    return [*drawings, ("what happened", events)]
 
 
 def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -> list[MarkLine]:
@@ -144,26 +119,28 @@ def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -
     ]
 
 
-def _lanes(run: Run, prefix: str) -> list[Lane]:
+def _lanes(report: Report) -> list[Lane]:
     """Pressures, faults, conditions, removals and pods that ended. What another component reports is not known: only
-    our own condition has a lane although it was not reported. `prefix`: of the lanes' names."""
-    report, at, ours = run.report, run.at, NodeCondition.RECLAIM_PRESSURE
+    our own condition has a lane although it was not reported."""
+    ours = NodeCondition.RECLAIM_PRESSURE
+
+    def period(label: str, style: str, one: PressurePeriod | ConditionPeriod) -> Event:
+        ended = report.ended_seconds if one.to_seconds is None else one.to_seconds
+        return Event(label, style, one.from_seconds, ended)
+
     lanes: dict[str, list[Event]] = {
-        "the disk fills": [
-            Event(one.what, "soft", at(one.from_seconds), at(one.to_seconds)) for one in report.pressures
-        ],
-        "faults": [Event(fault.what, "fault", at(fault.seconds)) for fault in report.faults],
+        "the disk fills": [period(one.what, "soft", one) for one in report.pressures],
+        "faults": [Event(fault.what, "fault", fault.seconds) for fault in report.faults],
     }
     if report.response == "reclaimd":
         lanes[ours] = []
     for one in report.conditions:
-        period = Event(one.condition, "mark", at(one.from_seconds), at(one.to_seconds))
-        lanes.setdefault(one.condition, []).append(period)
+        lanes.setdefault(one.condition, []).append(period(one.condition, "mark", one))
     for kind in dict.fromkeys((*PLURALS, *(one.kind for one in report.removals))):
-        gone = [Event(f"{kind} {one.name}", kind, at(one.seconds)) for one in report.removals if one.kind == kind]
+        gone = [Event(f"{kind} {one.name}", kind, one.seconds) for one in report.removals if one.kind == kind]
         lanes[f"{PLURALS.get(kind, kind)} removed"] = gone
-    lanes["pods ended"] = [Event(f"{pod.name} ended", "mark", at(pod.seconds)) for pod in report.ended_pods]
-    return [Lane(f"{prefix}{name}", events) for name, events in lanes.items() if events or name == ours]
+    lanes["pods ended"] = [Event(f"{pod.name} ended", "mark", pod.seconds) for pod in report.ended_pods]
+    return [Lane(name, events) for name, events in lanes.items() if events or name == ours]
 
 
 def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]]) -> str:
@@ -229,21 +206,20 @@ class Lane(NamedTuple):
 
 def chart_svg(
     name: str,
-    began: float,
     ended: float,
     series: Sequence[Series],
     marks: Sequence[MarkLine] = (),
     *,
     inodes: bool = False,
 ) -> str:
-    """Amounts over time, from `began` to `ended` (seconds), as an `<svg>` element as wide as its container. Of several
+    """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element as wide as its container. Of several
     lines, each has its name beside the plot."""
     most = max([amount for one in series for _, amount in one.points] + [mark.amount for mark in marks], default=1.0)
     least = max(most / TICKS, 1.0)  # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
     step = _rounded_up(least) if inodes else 2.0 ** math.ceil(math.log2(least))
     top = step * max(math.ceil(most / step), 1)
     floor = HEIGHT - BOTTOM
-    x = _scale(began, ended)
+    x = _scale(ended)
 
     def y(amount: float) -> float:
         return floor - (floor - TOP) * min(max(amount, 0.0), top) / top
@@ -253,7 +229,7 @@ def chart_svg(
         height = y(number * step)
         parts.append(_line(LEFT, height, LEFT + PLOT, height, "grid"))
         parts.append(_text(LEFT - GAP, height + 4, _amount(round(number * step), inodes=inodes), "soft end"))
-    parts += _time_axis(began, ended, floor)
+    parts += _time_axis(ended, floor)
     parts += _marks(marks, y)
     parts += [_path(one, x, y) for one in series if one.points]
     if len(series) > 1:
@@ -261,9 +237,9 @@ def chart_svg(
     return _svg(name, HEIGHT, parts)
 
 
-def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane], axis: str = "") -> str:
+def lanes_svg(name: str, ended: float, lanes: Sequence[Lane], axis: str = "") -> str:
     """Events over time, in lanes, with the same time axis as the charts. `axis`: the name of the time axis."""
-    x = _scale(began, ended)
+    x = _scale(ended)
     top = TOP
     parts: list[str] = []
     for lane in lanes:
@@ -272,7 +248,7 @@ def lanes_svg(name: str, began: float, ended: float, lanes: Sequence[Lane], axis
         parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events), "soft"))
         parts += [_event(event, x, top + 4, top + LANE - 4) for event in lane.events]
         top += LANE
-    parts += _time_axis(began, ended, top)
+    parts += _time_axis(ended, top)
     parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, "soft middle"))
     return _svg(name, top + BOTTOM + LINE, parts)
 
@@ -303,9 +279,9 @@ def _svg(name: str, height: float, parts: Iterable[str]) -> str:
     return "\n".join([head, *parts, "</svg>"])
 
 
-def _scale(began: float, ended: float) -> Callable[[float], float]:
-    span = max(ended - began, 1e-6)
-    return lambda seconds: LEFT + PLOT * min(max((seconds - began) / span, 0.0), 1.0)
+def _scale(ended: float) -> Callable[[float], float]:
+    span = max(ended, 1e-6)
+    return lambda seconds: LEFT + PLOT * min(max(seconds / span, 0.0), 1.0)
 
 
 def _rounded_up(least: float) -> float:
@@ -314,12 +290,12 @@ def _rounded_up(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
 
-def _time_axis(began: float, ended: float, floor: float) -> list[str]:
-    x = _scale(began, ended)
-    step = _rounded_up(max(ended - began, 1e-6) / 8)
+def _time_axis(ended: float, floor: float) -> list[str]:
+    x = _scale(ended)
+    step = _rounded_up(max(ended, 1e-6) / 8)
     digits = max(-math.floor(math.log10(step)), 0)
     parts: list[str] = []
-    for number in range(math.ceil(began / step), math.floor(ended / step) + 1):
+    for number in range(math.floor(ended / step) + 1):
         place = x(number * step)
         parts.append(_line(place, floor, place, floor + 5, "grid"))
         parts.append(_text(place, floor + 19, f"{number * step:.{digits}f} s", "soft middle"))

@@ -13,7 +13,7 @@ from eviction.cli.parser import command_of
 from tests.repository import ROOT
 
 ROWS, COLUMNS = 24, 80  # of the smallest terminal that is usual
-WITHIN = [("ballast", "create"), ("drill", "compare"), ("plan", "--pods"), ("plan", "--leaks"), ("drill", "--observe")]
+WITHIN = [("ballast", "create"), ("plan", "--leaks"), ("drill", "--observe")]
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -144,7 +144,21 @@ def test_without_a_command_it_says_what_to_do_first(capsys: pytest.CaptureFixtur
                 "ballast too (see reclaimd install --help)\n"
             ),
         ),
-        (("doctor", "x"), "reclaimd doctor: unknown argument 'x' (see reclaimd doctor --help)\n"),
+        (
+            ("plan", "--pods"),
+            (
+                "reclaimd plan: unknown argument '--pods'; its own options are --output, --leaks, --signal, --until, "
+                "--all (see reclaimd plan --help)\n"
+            ),
+        ),
+        (
+            ("drill", "compare", "a.json", "b.json"),
+            ("reclaimd: unknown scenario 'compare'; `reclaimd drill --list` shows all; paths of files are allowed\n"),
+        ),
+        (
+            ("doctor", "x"),
+            "reclaimd doctor: unknown argument 'x'; its own options are --output (see reclaimd doctor --help)\n",
+        ),
     ],
 )
 def test_an_unknown_word_is_refused_with_the_nearest(

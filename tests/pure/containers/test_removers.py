@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.execution.removals import GONE, Ready, Refused
+from reclaim.function import GONE, Ready, Refused
 from reclaim.pod_logs.names import LogPaths
 from reclaim.types import (
     Action,

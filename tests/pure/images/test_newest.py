@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.execution.removals import Ready, Refused
+from reclaim.function import Ready, Refused
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc, plan_maximum_age, repositories_of
 from reclaim.images.records import ImageRecords

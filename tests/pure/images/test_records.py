@@ -10,16 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.execution.executor import Executor, never_relieved
-from reclaim.execution.removals import Removals
-from reclaim.functions import FUNCTIONS, Call
+from eviction.engine.effects import Effect, Plan
+from reclaim.functions import FUNCTIONS
 from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.images.records import MOST_GONE, ImageRecords, Loaded
 from reclaim.types import DELETE_UNUSED_IMAGES, Image, ImageRecord, Reason, Result
+from reclaim.unused_images import UnusedImages
+from tests.inline import run_stages
 from tests.pure.contexts import context_of
 from tests.pure.interrupted import Interruption
 from tests.pure.memory_runtime import MemoryRuntime
-from tests.pure.values import SteppedClock, SteppedEvent, image, image_id
+from tests.pure.values import SteppedClock, image, image_id
 
 NONE: frozenset[str] = frozenset()
 ONE, TWO = image_id(1), image_id(2)
@@ -404,30 +405,40 @@ def test_a_pressure_pass_forgets_what_it_removed() -> None:
     runtime = MemoryRuntime(clock)
     runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
     records = ImageRecords(seed={ONE: ImageRecord(0.0)})
-    context = context_of(runtime, clock, records=records)
-    result = Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved)
+    stages = FUNCTIONS[DELETE_UNUSED_IMAGES].stages
+    result = run_stages(lambda facts: context_of(runtime, clock, records=records, facts=facts), clock, stages)
     assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.REMOVED)]
     assert records.records.keys() == {TWO}
     runtime.hold(image(1, "app:1"))
-    again = Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved)
+    again = run_stages(lambda facts: context_of(runtime, clock, records=records, facts=facts), clock, stages)
     assert {o.verdict.id: o.verdict.reason for o in again.kept}[ONE] is Reason.TOO_YOUNG
 
 
 @pytest.mark.regression
 def test_a_dry_run_forgets_nothing_of_what_it_would_remove() -> None:
-    """Its row plans images twice, the second time without those of the first: they are not gone."""
+    """Its row plans images again, without those that it has planned before: they are not gone. An image is dated also
+    once something was left out."""
     clock = SteppedClock()
     runtime = MemoryRuntime(clock)
     runtime.hold(image(1, "app:1"), image(2, "registry.k8s.io/pause:3.9"))
     records = ImageRecords(seed={ONE: ImageRecord(0.0, uses=3, tag="app:1")})
-    executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1, dry_run=True)
-    context = context_of(runtime, clock, records=records, executor=executor)
-    planned = [Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved).count(Result.PLANNED) for _ in "12"]
-    assert planned == [1, 0]
+
+    def another_comes(effect: Effect) -> None:
+        if isinstance(effect, Plan) and effect.stage.number == 2:
+            clock.step(10.0)
+            runtime.hold(image(3, "new:1"))
+
+    result = run_stages(
+        lambda facts: context_of(runtime, clock, records=records, facts=facts),
+        clock,
+        lambda context: (UnusedImages(context), UnusedImages(context)),
+        dry_run=True,
+        before=another_comes,
+    )
+    assert [(o.verdict.id, o.result) for o in result.outcomes] == [(ONE, Result.PLANNED)]
+    assert ONE not in {outcome.verdict.id for outcome in result.kept}
     assert (records.records[ONE], records.gone) == (ImageRecord(0.0, uses=3, tag="app:1"), {})
-    runtime.hold(image(3, "new:1"))
-    Call(FUNCTIONS[DELETE_UNUSED_IMAGES], context).run(never_relieved)
-    assert image_id(3) in records.records, "an image is dated also once something was left out"
+    assert image_id(3) in records.records
 
 
 def test_two_threads_share_the_records() -> None:

@@ -10,17 +10,16 @@ from pathlib import Path
 import pytest
 
 from reclaim.containers import ContainerGCPolicy, NoState
-from reclaim.execution.executor import Executor, Work, never_relieved
-from reclaim.execution.removals import Ready, Refused, Removals, Stage
+from reclaim.function import Ready, Refused
 from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.names import LogPaths, symlink_name
 from reclaim.pods.states import PodState, PodStates
 from reclaim.services import ContainerStatus
 from reclaim.types import ContainerState, Plan, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable, Verdict
 from reclaim.unused_containers import DanglingLogSymlinks, LogDirectories, ask_state, remove_container_log
-from tests.pure.contexts import context_of
+from tests.pure.contexts import carried_out, context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
-from tests.pure.values import SteppedClock, SteppedEvent, container
+from tests.pure.values import SteppedClock, container
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 ID = "a1b2c3d4e5f6" + "0" * 52
@@ -109,14 +108,6 @@ def tree(tmp_path: Path) -> LogTree:
     return LogTree(tmp_path)
 
 
-def carried_out(plan: Plan, stage: Stage, clock: SteppedClock, *, dry_run: bool = False) -> list[Result | None]:
-    """The results of the executor; the disk stays full, so nothing stops it early."""
-    executor = Executor(Removals(clock, SteppedEvent(clock), 1), parallel=1, dry_run=dry_run)
-    work = Work(stage, plan)
-    executor.execute([work], never_relieved)
-    return [outcome.result for outcome in work.outcomes]
-
-
 # ---- pod log directories
 
 
@@ -163,9 +154,10 @@ def test_another_directory_of_the_name_is_kept(tree: LogTree) -> None:
 
 
 @pytest.mark.parametrize(("dry_run", "result"), [(False, Result.REMOVED), (True, Result.PLANNED)])
-def test_the_executor_removes_it(tree: LogTree, dry_run: bool, result: Result) -> None:
+def test_a_pass_removes_it(tree: LogTree, dry_run: bool, result: Result) -> None:
     """A dry run is the same without the one call."""
-    assert carried_out(*tree.plan_pods(), tree.clock, dry_run=dry_run) == [result]
+    (outcome,) = carried_out(*tree.plan_pods(), tree.clock, dry_run=dry_run)
+    assert outcome.result is result
     assert tree.pod.exists() is dry_run
 
 
@@ -321,7 +313,7 @@ def test_another_link_of_the_name_is_kept(tree: LogTree) -> None:
     assert tree.link.exists()
 
 
-def test_the_executor_removes_dead_links_and_no_others(tree: LogTree) -> None:
+def test_a_pass_removes_dead_links_and_no_others(tree: LogTree) -> None:
     """Three links of containers that are unknown, exited and running."""
     tree.log.unlink()
     for number, state in ((1, ContainerState.EXITED), (2, ContainerState.RUNNING)):
@@ -330,7 +322,8 @@ def test_the_executor_removes_dead_links_and_no_others(tree: LogTree) -> None:
         (tree.links / symlink_name("p", "ns", "app", container_id)).symlink_to(tree.log)
     plan, remover = tree.plan_links()
     assert [verdict.reason for verdict in plan.keep] == [Reason.ROTATING]
-    assert carried_out(plan, remover, tree.clock) == [Result.REMOVED, Result.REMOVED]
+    outcomes = carried_out(Plan(plan.remove), remover, tree.clock)
+    assert [outcome.result for outcome in outcomes] == [Result.REMOVED, Result.REMOVED]
     assert os.listdir(tree.links) == [symlink_name("p", "ns", "app", "2" * 64)]
 
 

@@ -17,14 +17,13 @@ from reclaim.ballast import (
     release_ballast_function,
     remove_ballast,
 )
-from reclaim.execution.executor import Executor, never_relieved
-from reclaim.execution.removals import GONE, Ready, Refused, Removals
-from reclaim.functions import Call
+from reclaim.function import GONE, Ready, Refused
 from reclaim.types import ReclaimResult, RemovalFailed, Result, Verdict
 from signals.types import FilesystemRole
+from tests.inline import run_stages
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
-from tests.pure.values import SteppedClock, SteppedEvent
+from tests.pure.values import SteppedClock
 from tests.sockets.ballast.test_create import FOREIGN, SIZE, sparse
 
 RELEASE = "ReleaseBallast"
@@ -41,9 +40,10 @@ def settings(tmp_path: Path) -> BallastSettings:
 def called(settings: BallastSettings, *, dry_run: bool = False) -> ReclaimResult:
     """What a call of the function does."""
     clock = SteppedClock()
-    executor = Executor(Removals(clock, SteppedEvent(clock), 2), dry_run=dry_run)
-    context = context_of(MemoryRuntime(clock), clock, executor=executor)
-    return Call(release_ballast_function(RELEASE, settings, FilesystemRole.NODEFS), context).run(never_relieved)
+    function = release_ballast_function(RELEASE, settings, FilesystemRole.NODEFS)
+    return run_stages(
+        lambda facts: context_of(MemoryRuntime(clock), clock, facts=facts), clock, function.stages, dry_run=dry_run
+    )
 
 
 def planned(settings: BallastSettings) -> tuple[BallastRelease, Verdict]:

@@ -49,7 +49,7 @@ def test_without_a_runtime_it_exits_with_3(plain_node: PlainNode) -> None:
     assert "the container runtime cannot be reached" in done.stderr
 
 
-@pytest.mark.parametrize("option", [("--pods",), ("--signal", "nodefs.available"), ("--all",), ("--until", "5%")])
+@pytest.mark.parametrize("option", [("--signal", "nodefs.available"), ("--all",), ("--until", "5%")])
 def test_options_of_a_plan_are_refused(plain_node: PlainNode, option: tuple[str, ...]) -> None:
     """There is nothing that they could mean. Exit 2."""
     done = reclaimd_here("plan", "--leaks", *option, "--config", plain_node.configuration())

@@ -95,7 +95,7 @@ def test_every_command_with_json_has_a_schema() -> None:
         "doctor": {"doctor"},
         "drill": {"drill-report"},
         "history": {"history", "regret"},
-        "plan": {"plan", "pod-evictions", "leaks"},
+        "plan": {"plan", "leaks"},
         "reclaim": {"pass", "nothing-to-do"},
         "status": {"status"},
         "why": {"why"},

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.configuration.kubelet_client import STATS_SUMMARY, KubeletEndpoint, ask_kubelet
+from eviction.configuration.kubelet_client import CONFIGZ, KubeletEndpoint, ask_kubelet
 from eviction.configuration.kubelet_versions import NEWEST, KubeletVersion
 from eviction.configuration.kubelet_ways import (
     IdentityFiles,
@@ -213,10 +213,10 @@ def test_another_users_socket_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_nothing_but_pods_is_asked_there(tmp_path: Path) -> None:
-    """No summary and no configuration: without a call."""
+    """No configuration, for one: without a call."""
     with PodsAPIServer(tmp_path, pods_answer(DONE)) as server:
         with pytest.raises(KubeletUnavailable, match="lists its pods and answers nothing else") as caught:
-            ask_kubelet(endpoint(server), path=STATS_SUMMARY)
+            ask_kubelet(endpoint(server), path=CONFIGZ)
         assert caught.value.refused
         assert server.calls == 0
 

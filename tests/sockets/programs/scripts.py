@@ -7,9 +7,7 @@ import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reclaim.execution.executor import Executor
-from reclaim.execution.removals import Removals
-from reclaim.function import Pressure
+from reclaim.function import PassFacts, Pressure
 from reclaim.programs import Program, ProgramStage, ProgramUser
 from reclaim.types import Action, RemovalFailed, Verdict
 from signals.clock import SystemClock
@@ -47,10 +45,14 @@ class Runs:
 
     def stage(self, program: Program, *, dry_run: bool = False) -> ProgramStage:
         """The stage of one pass."""
-        clock, unused = SystemClock(), SteppedClock()
-        executor = Executor(Removals(clock, self.stopping, 2), dry_run=dry_run)
-        context = context_of(MemoryRuntime(unused), unused, executor=executor)
-        return ProgramStage(program, replace(context, clock=clock, pressure=lambda: self.pressure))
+        unused = SteppedClock()
+        context = context_of(
+            MemoryRuntime(unused),
+            unused,
+            stopping=self.stopping,
+            facts=lambda: PassFacts(dry_run=dry_run, pressure=self.pressure),
+        )
+        return ProgramStage(program, replace(context, clock=SystemClock()))
 
     def run(self, path: str, *arguments: str, timeout: float = LONG_SECONDS, user: ProgramUser | None = None) -> str:
         """Runs it; the sentence of its failure, empty if there was none."""

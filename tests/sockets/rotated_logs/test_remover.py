@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.execution.executor import Executor, never_relieved
-from reclaim.execution.removals import GONE, Ready, Refused, Removals
-from reclaim.function import ReclaimContext
-from reclaim.functions import Call
+from reclaim.function import GONE, PassFacts, Ready, ReclaimContext, Refused
 from reclaim.pod_logs.names import LogPaths
 from reclaim.rotated_logs import RotatedLogs, delete_rotated_logs_function, examine
 from reclaim.types import Plan, ReclaimError, ReclaimResult, RemovalFailed, Result, Verdict
 from signals.types import FilesystemRole
+from tests.inline import run_stages
 from tests.pure.contexts import context_of
 from tests.pure.memory_runtime import MemoryRuntime
-from tests.pure.values import SteppedClock, SteppedEvent
+from tests.pure.values import SteppedClock
 from tests.sockets.pod_logs.trees import Canary
 
 FUNCTION = "DeleteRotatedLogs"
@@ -49,16 +47,15 @@ class Logs:
         path.write_bytes(os.urandom(8192))
         os.utime(path, (OLD, OLD))
 
-    def context(self, *, dry_run: bool = False) -> ReclaimContext:
+    def context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
         """A node whose runtime does not answer."""
-        executor = Executor(Removals(self.clock, SteppedEvent(self.clock), 2), dry_run=dry_run)
         paths = LogPaths(str(self.root), str(self.root.parent / "containers"))
-        return context_of(MemoryRuntime(self.clock), self.clock, executor=executor, log_paths=paths)
+        return context_of(MemoryRuntime(self.clock), self.clock, log_paths=paths, facts=facts)
 
     def call(self, keep: int = 1, *, dry_run: bool = False) -> ReclaimResult:
         """What a call of the function does."""
         function = delete_rotated_logs_function(FUNCTION, keep, FilesystemRole.NODEFS)
-        return Call(function, self.context(dry_run=dry_run)).run(never_relieved)
+        return run_stages(self.context, self.clock, function.stages, dry_run=dry_run)
 
     def plan(self) -> tuple[RotatedLogs, Plan]:
         """The stage, and its plan of now."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.report.page import comparison_page, page
+from eviction.drill.report.page import page
 from tests.bench.regret.page import MEASURED as REGRET
 from tests.bench.regret.page import Results
 from tests.drill.runs import report_of_run, run_of
@@ -27,7 +27,7 @@ from tests.site.page import site
 
 pytestmark = pytest.mark.house("README.md", "config/pictures", "eviction/drill/report", "tests/site")
 
-PAGES = ("index", "report", "comparison")
+PAGES = ("index", "report")
 WIDTHS = (360, 1280)
 SCHEMES = ("light", "dark")
 TEXT_CONTRAST, LARGE_TEXT_CONTRAST, OUTLINE_CONTRAST = 4.5, 3.0, 3.0  # WCAG 2.2, level AA: 1.4.3, 1.4.11
@@ -102,7 +102,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     texts = {
         "index": site(report, read_all(MATRIX), Results(regret), regret["date"]),
         "report": page(report),
-        "comparison": comparison_page(report, report),
     }
     for name, text in texts.items():
         (directory / f"{name}.html").write_text(text)

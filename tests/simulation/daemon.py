@@ -1,0 +1,399 @@
+"""The product in a simulation: its fold and step, its stages, its inventory and records; its effects take virtual time.
+
+What `eviction.engine.owner` and `eviction.node.node` do with threads and sockets is done here with a scheduler. Nothing
+else of the product is replaced.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+from random import Random
+from typing import Any, Protocol
+
+from eviction.configuration.effective import Configuration, eviction_config, load
+from eviction.configuration.policies import policies_of
+from eviction.decision.synchronize import ManagerState
+from eviction.engine.effects import (
+    Check,
+    Crossed,
+    Effect,
+    Event,
+    Forget,
+    GiveWay,
+    Locate,
+    Located,
+    Plan,
+    Read,
+    Refresh,
+    Refreshed,
+    Resolve,
+    Sampled,
+    Send,
+    Stopping,
+    Tell,
+    Tick,
+    Watch,
+)
+from eviction.engine.fold import fold
+from eviction.engine.owner import not_begun
+from eviction.engine.periodic import loops
+from eviction.engine.stages import Stages
+from eviction.engine.step import next_deadline, step
+from eviction.engine.world import Pause, World
+from eviction.node.node import LONGEST_REFRESH_SECONDS, most_at_work
+from eviction.types import Decision, Extent
+from reclaim.function import PassFacts, ReclaimContext
+from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS
+from reclaim.images.pull_records import PullRecords, record_names
+from reclaim.images.records import ImageRecords, Loaded
+from reclaim.images.references import images_in_use
+from reclaim.inventory import GivenUp, Inventory
+from reclaim.periodic_image_gc import PeriodicImages
+from reclaim.pod_logs.names import LogPaths
+from reclaim.pods.kubelet_pods import KubeletPods
+from reclaim.pods.starts import PartAges, parts_of_pods
+from reclaim.types import ImageRecord, RuntimeUnavailable
+from signals.filesystems import FilesystemPaths, Reading
+from signals.interval import MOST_STEPS, ThresholdNotifier, WatchedLevels
+from signals.samplers import Sample
+from signals.types import FilesystemIdentity, FsStats, Poll, SignalObservations
+from tests.simulation.machine import Machine
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.services import Directories, Mood, Runtime
+
+NOTHING_DECIDED = Decision(frozenset(), (), None, (), None)
+LOOK_WITH_PASSES_SECONDS = 0.25
+LONGEST_WAIT_SECONDS = 60.0
+MOST_TURNS_A_SECOND = 5000
+Fields = tuple[tuple[str, object], ...]
+
+
+@lru_cache(maxsize=64)
+def configured(fields: Fields, kubelet_file: str) -> Configuration:
+    """The configuration with these fields."""
+    given = {name: dict(value) if isinstance(value, tuple) and name.startswith("evictionS") else value for name, value in fields}
+    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    base = {"kubeletConfig": kubelet_file, "rootDirectory": "/node", "stateFile": "", "historyFile": "", "kubeletEndpoint": ""}
+    return load(None, {}, {**base, **given})
+
+
+class Spins(Exception):
+    """The owner of the state turns and turns, and nothing happens."""
+
+
+class Observer(Protocol):
+    """Who looks at each turn."""
+
+    def turned(self, event: Event, before: World, after: World, effects: tuple[Effect, ...]) -> None:
+        """An event was taken in."""
+
+    def begins(self, job: object) -> None:
+        """An effect begins to be carried out."""
+
+    def ends(self, job: object, event: Event) -> None:
+        """It has its answer, which is on its way."""
+
+
+class Sampler:
+    """The sampler of one path: reads when asked, polls while it watches."""
+
+    def __init__(self, path: str, daemon: Daemon):
+        self._path = path
+        self._daemon = daemon
+        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
+        self._notifier: ThresholdNotifier | None = None
+
+    def ask(self) -> None:
+        """Answers with a reading that begins now, as soon as the filesystem does."""
+        daemon, clock = self._daemon, self._daemon.clock
+        began, disk = clock.now, daemon.machine.disks[self._path]
+        ends = max(began + 0.0002, disk.hangs_until)
+
+        def read() -> None:
+            there = daemon.machine.disks[self._path]
+            reading = Reading(there.stats(began), there.device, tuple(self._polls))
+            identity = FilesystemIdentity(self._path, there.device)
+            daemon.post(Sampled(Sample(self._path, began, reading, identity)))
+
+        clock.at(ends, read)
+
+    def watch(self, levels: WatchedLevels) -> None:
+        if self._notifier is None or self._notifier.levels != levels:
+            self._notifier = ThresholdNotifier(levels, lambda: self._daemon.post(Crossed()))
+            self._poll_at(self._notifier, self._daemon.clock.now)
+
+    def _poll_at(self, notifier: ThresholdNotifier, time: float) -> None:
+        self._daemon.clock.at(time, lambda: self._poll(notifier))
+
+    def _poll(self, notifier: ThresholdNotifier) -> None:
+        now = self._daemon.clock.now
+        if self._notifier is not notifier or self._daemon.ended:
+            return
+        disk = self._daemon.machine.disks[self._path]
+        if now < disk.hangs_until:
+            self._poll_at(notifier, disk.hangs_until)
+            return
+        found: FsStats = disk.stats(now)
+        poll = Poll(now, found.available_bytes, found.inodes_free)
+        self._polls.append(poll)
+        if notifier.update(poll):
+            self._notifier = None
+            notifier.notify()
+        else:
+            self._poll_at(notifier, max(notifier.due_at, now + 1e-3))
+
+
+Saved = tuple[dict[str, ImageRecord], dict[str, ImageRecord], tuple[float, float]]
+
+
+class Daemon:
+    """One process of the daemon, from its start until it is killed or has stopped. `saved`: what the last one left."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        mood: Mood,
+        clock: Scheduler,
+        rng: Random,
+        observer: Any,
+        configuration: Configuration,
+        log_paths: LogPaths,
+        saved: Saved | None,
+        paused_until: float,
+    ):
+        self.machine = machine
+        self.clock = clock
+        self.ended = False
+        self.jobs: dict[object, object] = {}  # by the task that carries it out
+        self._rng = rng
+        self._observer = observer
+        self._mood = mood
+        self.runtime = Runtime(machine, mood, clock, rng, observer)
+        self.runtime.called = self._called
+        self.pods = KubeletPods(Directories(machine, mood, clock, observer), clock)  # type: ignore[arg-type] # as it is used
+        self.inventory = Inventory(self.runtime, self.runtime, self.pods, clock)
+        self.records = ImageRecords(
+            lambda: {image_id: held.wall for image_id, held in machine.images.items()},
+            pulls=self._pulls,
+        )
+        if saved is not None:
+            records, gone, (monotonic, wall) = saved
+            self.records.restore(Loaded(dict(records), dict(gone), saved=(monotonic, wall), at=wall))
+        self.saved = saved
+        self._part_ages = PartAges(clock)
+        self._stopping = threading.Event()
+        self._log_paths = log_paths
+        self._gives_way = False
+        self._paths = FilesystemPaths("/node")
+        self._samplers: dict[str, Sampler] = {}
+        self._waiting: deque[Any] = deque()
+        self._at_work = 0
+        self._most_at_work = most_at_work(configuration.parallel_removals)
+        self._ticks = 0
+        self._turns: tuple[float, int] = (clock.now, 0)
+        now = clock.now
+        periodic = PeriodicImages(now, self._image_fs_space, lambda: self.world.configuration.extent is Extent.ALL)
+        both = {function.name: function for function in (PERIODIC_CONTAINERS, periodic.function())}
+        images = policies_of(configuration).images.has_periodic_work
+        self.world = World(
+            now=now,
+            wall=clock.wall(),
+            configuration=configuration,
+            functions={**FUNCTIONS, **both},
+            manager=ManagerState(eviction_config(configuration)),
+            paths=self._paths,
+            observations=SignalObservations({}, None, now, clock.wall()),
+            decision=NOTHING_DECIDED,
+            imagefs_problem="the container runtime has not said where its images are",
+            on_its_own=True,
+            look_due=now,
+            hold_off_until=now + configuration.hold_off_seconds,
+            pause=Pause(paused_until, count=1) if paused_until > now else Pause(),
+            periodic=loops(now, images=images) if configuration.periodic_gc else (),
+            ids_begin="5eed00",
+        )
+        self.stages = Stages(lambda: self.world, self._context, clock)
+        self.post(Tick())
+
+    # ---- the owner of the state
+
+    def post(self, event: Event) -> None:
+        """Something has happened; it is taken in now."""
+        if not self.ended:
+            self.clock.at(self.clock.now, lambda: self._turn(event))
+
+    def _turn(self, event: Event) -> None:
+        if self.ended:
+            return
+        clock = self.clock
+        since, count = self._turns
+        self._turns = (since, count + 1) if clock.now - since < 1.0 else (clock.now, 0)
+        if count > MOST_TURNS_A_SECOND:
+            due = next_deadline(self.world) - clock.now
+            raise Spins(f"{count} turns in a second, the last one for {type(event).__name__}; the next is due in {due:g} s")
+        before = self.world
+        world = replace(before, now=clock.now, wall=clock.wall())
+        world = fold(world, event)
+        world, effects = step(world)
+        self.world = world
+        self._observer.turned(event, before, world, effects)
+        for effect in effects:
+            self._hand_out(effect)
+        self._begin_waiting()
+        due = min(next_deadline(world), clock.now + LONGEST_WAIT_SECONDS)
+        if world.passes and not world.stopping:
+            due = min(due, clock.now + LOOK_WITH_PASSES_SECONDS)
+        self._ticks += 1
+        number = self._ticks
+        clock.at(max(due, clock.now + 1e-4), lambda: self._tick(number))
+
+    def _tick(self, number: int) -> None:
+        if number == self._ticks:
+            self._turn(Tick())
+
+    def _hand_out(self, effect: Effect) -> None:
+        match effect:
+            case Read(paths):
+                for path in paths:
+                    self._sampler(path).ask()
+            case Watch(path, levels):
+                self._sampler(path).watch(levels)
+            case Resolve(waiting, answer):
+                waiting.set_result(answer)
+            case Forget(pass_id):
+                self.stages.forget(pass_id)
+            case GiveWay():
+                self._gives_way = True
+            case Tell(what):
+                if what == "passed":
+                    self._save()
+            case _:
+                self._waiting.append(effect)
+
+    def _sampler(self, path: str) -> Sampler:
+        if path not in self._samplers:
+            self._samplers[path] = Sampler(path, self)
+        return self._samplers[path]
+
+    def _begin_waiting(self) -> None:
+        while self._waiting and self._at_work < self._most_at_work:
+            self._at_work += 1
+            job = self._waiting.popleft()
+            self.clock.spawn(lambda job=job: self._work(job), self)  # type: ignore[misc]
+
+    def _work(self, job: Any) -> None:
+        task = self.clock.task
+        self.jobs[task] = job
+        self._observer.begins(job)
+        try:
+            event = self._perform(job)
+        except Exception as defect:  # noqa: BLE001 # as the product's owner
+            event = not_begun(job, f"{type(defect).__name__}: {defect}")
+        del self.jobs[task]
+        self._observer.ends(job, event)
+        draw = self._rng.random()  # on its way to the owner
+        self.clock.sleep(0.0001 + 0.0005 * draw if draw < 0.97 else 0.06)
+        if not self.ended:
+            self.clock.at(self.clock.now, lambda: self._answered(event))
+
+    def _answered(self, event: Event) -> None:
+        self._at_work -= 1
+        self._turn(event)
+
+    # ---- what is carried out
+
+    def _perform(self, job: Any) -> Event:
+        match job:
+            case Plan():
+                return self.stages.plan(job)
+            case Check():
+                return self.stages.check(job)
+            case Send():
+                return self.stages.send(job)
+            case Locate():
+                return self._located()
+            case Refresh():
+                return self._refreshed()
+        raise AssertionError(job)
+
+    def _located(self) -> Located:
+        try:
+            info = self.runtime.image_fs_info()
+        except RuntimeUnavailable as error:
+            return Located(self._paths, str(error))
+        self._paths = FilesystemPaths("/node", info.image_filesystems[0], info.container_filesystems[0])
+        return Located(self._paths)
+
+    def _refreshed(self) -> Refreshed:
+        began, wall = self.clock.now, self.clock.wall()
+        self._gives_way = False
+
+        def goes_on() -> bool:
+            return self.clock.now - began < LONGEST_REFRESH_SECONDS and not self._gives_way
+
+        try:
+            self.inventory.pods_and_containers(began)
+            listing = self.inventory.snapshot(began, goes_on)
+            if not goes_on():
+                return Refreshed(given_up=True)
+            usage = images_in_use(listing, self.inventory.index_of(listing.images))
+            self.records.update(listing.images, usage.ids, began, wall, listing.containers)
+            directories = self.pods.pod_directories() or {}
+            self._part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
+        except GivenUp:
+            return Refreshed(given_up=True)
+        except RuntimeUnavailable as error:
+            return Refreshed(str(error))
+        self._save()
+        return Refreshed()
+
+    def _context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
+        return ReclaimContext(
+            self.runtime,
+            self.runtime,
+            self.pods,
+            self.inventory,
+            self.records,
+            self._part_ages,
+            self.clock,
+            policies_of(self.world.configuration),
+            self._log_paths,
+            self._stopping,
+            facts,
+        )
+
+    def _pulls(self, _: Iterable[object]) -> PullRecords:
+        """The kubelet's records of pulls: of those that it has made."""
+        images = self.machine.images
+        pulled = [images[each].listed for each in self.machine.pulled_by_kubelet if each in images]
+        names = frozenset(name for image in pulled for name in record_names(image))
+        return PullRecords(names, complete_since=0.0, as_of=self.clock.wall())
+
+    def _image_fs_space(self) -> tuple[int | None, int | None]:
+        disk = self.machine.disk_of_images()
+        return disk.capacity, disk.available()
+
+    def _called(self) -> None:
+        progress = self.stages.progress()
+        if progress is not None:
+            self.post(progress)
+
+    def _save(self) -> None:
+        self.saved = dict(self.records.records), dict(self.records.gone), (self.clock.now, self.clock.wall())
+
+    # ---- its end
+
+    def stop(self) -> None:
+        """Nothing new begins."""
+        self._stopping.set()
+        self.post(Stopping())
+
+    def kill(self) -> None:
+        """It is gone, between any two things that happen."""
+        self.ended = True
+        self.clock.kill(self)
+

@@ -1,0 +1,489 @@
+"""What must hold, whatever happens: judged after every turn, and by the runtime's own tables when something is removed.
+
+Nothing here asks the product whether it is right. What no program could know is not held against it: between the last
+look at the kubelet's directories and the removal, and between the kubelet's question whether an image is there and the
+container's directory, a container may begin unseen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+
+from eviction.configuration.effective import Configuration
+from eviction.configuration.policies import policies_of
+from eviction.engine.effects import Check, Ended, Event, PassWanted, Plan, Sampled, Send, Tell
+from eviction.engine.effects import CheckEnded as CheckAnswer
+from eviction.engine.effects import Effect
+from eviction.engine.world import World
+from eviction.record import Pass, Trigger
+from eviction.types import Extent
+from reclaim.removals import Claim
+from reclaim.types import Kind, Reason, Result
+from signals.types import FilesystemRole, FsLayout
+from tests.simulation.machine import EXITED, HeldImage, Machine, PodSandboxState
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.services import Mood
+
+LOOK_FRESH_SECONDS = 0.05
+LIST_AGE_SECONDS = 0.25
+PATIENCE_SECONDS = 2.0
+A_PASS_AT_MOST_SECONDS = 3600.0
+BEGINS_WITHIN_SECONDS = 10.0
+BEGINS_AGAIN_WITHIN_SECONDS = 75.0
+MOST_CLAIMS, MOST_PASSES, MOST_LANES = 64, 8, 12
+SLACK = 1e-6
+A_DEFECT = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
+
+
+class Violation(Exception):
+    """Something that must never happen has happened."""
+
+
+@dataclass(slots=True)
+class Looked:
+    """A check that has ended. `look`: of which moment the directories were that it last saw."""
+
+    began: float
+    look: float
+    ended: float
+
+
+@dataclass(slots=True)
+class Sent:
+    """A removal that was sent. `at`: when."""
+
+    claim: Claim
+    looked: Looked
+    at: float
+    pass_began: float
+    trigger: Trigger
+
+
+@dataclass
+class Judge:
+    """The judge of one run, over all lives of its daemon; it is also who watches the simulated runtime."""
+
+    clock: Scheduler
+    machine: Machine
+    mood: Mood
+    configuration: Configuration
+    paused_until: float = 0.0
+    paused_at: float = 0.0
+    stopping: bool = False
+    hold_off_until: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    job: object = None
+    jobs: dict[object, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._looked: dict[object, Looked] = {}
+        self._check_began: dict[object, float] = {}
+        self._look = float("-inf")  # the moment of the last look
+        self._under_way: dict[str, Sent] = {}
+        self._sent: dict[object, Sent] = {}
+        self._ledger: dict[str, list[int]] = {}
+        self._available: dict[int, int] = {}
+        self._began: dict[int, float] = {}  # device -> when a pass for it last began
+        self._pressed_since: dict[int, float] = {}
+        self._calm_since: dict[int, float] = {}
+        self._dirty_at: dict[int, float] = {}  # device -> when something last kept it from being relieved
+        self._removed_ids: set[str] = set()
+        self.tag_changed: dict[str, float] = {}
+        self.pinned_at: dict[str, float] = {}
+        self._pass_began: dict[str, tuple[float, Trigger, bool, bool]] = {}
+
+    # ---- a life begins
+
+    def starts(self, configuration: Configuration, hold_off_until: float, jobs: dict[object, object]) -> None:
+        """A new process: what the last one had under way is nobody's any more."""
+        self.configuration, self.hold_off_until, self.stopping = configuration, hold_off_until, False
+        self.jobs = jobs
+        self._looked.clear()
+        self._check_began.clear()
+        self._under_way.clear()
+        self._sent.clear()
+        self._ledger.clear()
+        self._pass_began.clear()
+        self._available.clear()
+        self.all_dirty(40.0)
+
+    def all_dirty(self, seconds: float = 0.0) -> None:
+        """Nothing can be relieved at present, by no fault of the daemon's, nor for so long after."""
+        for device in {disk.device for disk in self.machine.disks.values()}:
+            self._dirty_at[device] = max(self._dirty_at.get(device, 0.0), self.clock.now + seconds)
+
+    # ---- turns
+
+    def turned(self, event: Event, before: World, world: World, effects: tuple[Effect, ...]) -> None:
+        if world.news:
+            raise Violation("there is news that nobody is told")
+        if type(event) is Sampled:
+            self._booked(before, world, event)
+        elif type(event) is Ended:
+            self._under_way.pop(event.claim.object_id, None)
+            self._sent.pop(event.claim, None)
+        elif type(event) is PassWanted:
+            self.counts["requests"] += 1
+        if world.passes_begun != before.passes_begun:
+            for the in world.passes.values():
+                if the.id not in self._pass_began:
+                    self._pass_begins(the.id, world)
+        for effect in effects:
+            if type(effect) is Send:
+                self._sends(effect, world)
+            elif type(effect) is Tell:
+                if effect.what == "passed":
+                    self._passed(effect.about[0], world)  # type: ignore[arg-type]
+                elif effect.what == "reclaiming":
+                    self._reclaiming(effect.about[0], world)
+                elif effect.what == "parked":
+                    self.counts["late"] += 1
+
+    def begins(self, job: object) -> None:
+        if type(job) is Check:
+            self._check_began[job.claim.id] = self.clock.now
+
+    def ends(self, job: object, event: Event) -> None:
+        if type(job) is Check:
+            assert isinstance(event, CheckAnswer)
+            self._looked[job.claim.id] = Looked(self._check_began[job.claim.id], self._look, self.clock.now)
+            self.counts["checks"] += 1
+        elif type(job) is Plan:
+            self.counts["plans"] += 1
+
+    def _reclaiming(self, threshold: object, world: World) -> None:
+        role = threshold.signal.filesystem  # type: ignore[attr-defined]
+        found = world.observations.filesystems.get(role)
+        if found is not None:
+            self._began[found[0].device_id] = self.clock.now
+
+    def _pass_begins(self, pass_id: str, world: World) -> None:
+        the = world.passes[pass_id]
+        self.counts["passes"] += 1
+        self._pass_began[pass_id] = the.began_at, the.trigger, the.request.now, the.dry_run
+        by_itself = the.wanted is None
+        if by_itself and self.clock.now < self.hold_off_until - SLACK:
+            raise Violation(f"pass {pass_id} began during the hold-off after the start")
+        if by_itself and self._paused(the.began_at, now_asked=False):
+            raise Violation(f"pass {pass_id} began during a pause")
+
+    def _paused(self, began: float, *, now_asked: bool) -> bool:
+        if self.clock.now >= self.paused_until - SLACK:
+            return False
+        return not (now_asked and self.paused_at <= began)
+
+    # ---- what is sent
+
+    def _sends(self, effect: Send, world: World) -> None:
+        claim, now = effect.claim, self.clock.now
+        self.counts["sends"] += 1
+        what = f"{claim.verdict.kind} {claim.verdict.name} ({claim.verdict.id[:20]}) for pass {claim.pass_id}"
+        the = world.passes.get(claim.pass_id)
+        if the is None:
+            raise Violation(f"{what} was sent for a pass that has ended")
+        if claim.dry_run or the.dry_run or self.configuration.dry_run:
+            raise Violation(f"{what} was sent in a dry run")
+        if self.stopping:
+            raise Violation(f"{what} was sent after a stop")
+        if self._paused(the.began_at, now_asked=the.request.now):
+            raise Violation(f"{what} was sent during a pause")
+        if claim.verdict.id in self._under_way:
+            raise Violation(f"{what} was sent while it is being removed")
+        looked = self._looked.get(claim.id)
+        if looked is None:
+            raise Violation(f"{what} was sent without a check")
+        if now - looked.ended > LOOK_FRESH_SECONDS + SLACK:
+            raise Violation(f"{what} was sent {now - looked.ended:.3f} s after its last look")
+        if len(self._under_way) > 2 * MOST_CLAIMS:
+            raise Violation(f"{len(self._under_way)} removals are under way")
+        sent = Sent(claim, looked, now, the.began_at, the.trigger)
+        self._under_way[claim.verdict.id] = self._sent[claim.id] = sent
+        if claim.verdict.kind == Kind.IMAGE and claim.verdict.id in self.machine.images:
+            held = self.machine.images[claim.verdict.id]
+            if self.tag_changed.get(claim.verdict.id, 0.0) < looked.began:
+                if self.configuration.keep_images.kept_ids((held.listed,)):
+                    raise Violation(f"{what} was sent, and the keep list in force names it")
+        if claim.stage.last_resort:
+            self._is_last_resort(what, claim, world)
+        own = the.wanted is None and the.trigger is not Trigger.PERIODIC
+        if own and self.configuration.extent is Extent.ENOUGH and isinstance(the.lane, int):
+            self._is_pressed(what, the.lane, world)
+
+    def _is_pressed(self, what: str, device: int, world: World) -> None:
+        """A pass of the daemon's own removes only while something presses."""
+        available = self._available.get(device)
+        disk = next((disk for disk in self.machine.disks.values() if disk.device == device), None)
+        if available is None or disk is None:
+            return
+        seen = [s for s in world.observations.signals.values() if s.filesystem and s.filesystem.device_id == device]
+        if any(s.signal.counts_inodes and s.available < 0.4 * s.capacity for s in seen):
+            return
+        share = 0.34 if self.configuration.eviction_soft else self._mark() + 0.03
+        if available > share * disk.capacity:
+            raise Violation(f"{what} was sent while {100 * available / disk.capacity:.0f} % are available")
+
+    def _mark(self) -> float:
+        margin = str(self.configuration.effective["margin"])
+        return 0.05 + float(margin.rstrip("%")) / 100
+
+    def _is_last_resort(self, what: str, claim: Claim, world: World) -> None:
+        """Everything else is gone, or stays for a reason of its own."""
+        self.counts["last resort"] += 1
+        the = world.passes[claim.pass_id]
+        for stage in the.done:
+            for outcome in stage.outcomes:
+                if outcome.result in (Result.FAILED, Result.UNANSWERED, Result.PARKED):
+                    raise Violation(f"{what} was sent as a last resort although {outcome.verdict.name} {outcome.result}")
+            if stage.error:
+                raise Violation(f"{what} was sent as a last resort although a stage has failed: {stage.error}")
+        tried = {outcome.verdict.id for stage in the.done for outcome in (*stage.outcomes, *stage.kept)}
+        missed = [each for each in self.candidates() if not each.preloaded and each.since < the.began_at - 1.0]
+        missed = [each for each in missed if each.listed.id not in tried]
+        if missed and claim.stage.function in the.row:
+            raise Violation(f"{what} was sent as a last resort before {missed[0].listed.title}")
+
+    def candidates(self, margin_seconds: float = 60.0) -> list[HeldImage]:
+        """Images that may go by everything that is true."""
+        now, images = self.clock.now, policies_of(self.configuration).images
+        used = {held.image_id for held in self.machine.containers.values()} | self.machine.starting.keys()
+        return [
+            held
+            for held in self.machine.images.values()
+            if held.listed.id not in used
+            and not held.listed.pinned
+            and "pause" not in held.listed.title
+            and not images.keep.kept_ids((held.listed,))
+            and now - held.since > images.min_age_seconds + margin_seconds
+        ]
+
+    # ---- what is removed: by the runtime's own tables, at this moment
+
+    def sending(self) -> object:
+        job = self.jobs.get(self.clock.task)
+        return self._sent.get(job.claim.id) if type(job) is Send else None
+
+    def lists(self, method: str) -> None:
+        self.counts[f"lists of {method}"] += 1
+
+    def looks(self) -> None:
+        self._look = self.clock.now
+
+    def removes(self, kind: str, object_id: str, sent: object) -> None:
+        if not isinstance(sent, Sent):
+            raise Violation(f"{kind} {object_id[:20]} is removed, and nobody has sent that")
+        if sent.claim.verdict.id != object_id:
+            raise Violation(f"{kind} {object_id[:20]} is removed in place of {sent.claim.verdict.id[:20]}")
+        self.counts["removals"] += 1
+        wrong = ""
+        if kind == "image":
+            wrong = self._wrong_with_image(object_id, sent)
+            self._removed_ids.add(object_id)
+        elif kind == "container":
+            wrong = self._wrong_with_container(object_id, sent)
+        elif kind in ("sandbox", "sandbox stop"):
+            wrong = self._wrong_with_sandbox(object_id, sent)
+        if wrong:
+            ago = f"it was checked {self.clock.now - sent.looked.began:.3f} s ago, and sent {self.clock.now - sent.at:.3f} s ago"
+            raise Violation(f"{kind} {sent.claim.verdict.name} is removed: {wrong} ({ago})")
+
+    def image_went(self, image_id: str) -> None:
+        """Somebody else has removed it."""
+        self._removed_ids.add(image_id)
+
+    def _in_a_stream(self, began: float, sent: Sent) -> bool:
+        """Whether others have begun in the pass before, so that its patience is used up, by its rules."""
+        earlier = any(sent.pass_began < each < began for each in self.machine.beginnings)
+        return earlier and sent.at - sent.pass_began >= PATIENCE_SECONDS
+
+    def _wrong_with_image(self, image_id: str, sent: Sent) -> str:
+        machine, looked = self.machine, sent.looked
+        held = machine.images.get(image_id)
+        if held is None:
+            return ""
+        for user in machine.containers.values():
+            if user.image_id != image_id:
+                continue
+            if user.made_at < looked.began - LIST_AGE_SECONDS - SLACK:
+                return f"container {user.listed.title} uses it, and was there {looked.began - user.made_at:.3f} s before the check"
+            if user.directory_at < looked.look - SLACK and not self._in_a_stream(user.directory_at, sent):
+                return f"container {user.listed.title} uses it; its directory was there {looked.look - user.directory_at:.3f} s before the last look"
+            self.counts["began unseen"] += 1
+        for making in machine.starting.get(image_id, ()):
+            if making.directory_at < looked.look - SLACK and not self._in_a_stream(making.directory_at, sent):
+                return f"pod {making.pod.name} makes {making.name} of it; its directory was there before the last look"
+            self.counts["began unseen"] += 1
+        if held.listed.pinned and self.pinned_at.get(image_id, 0.0) < looked.began:
+            return "it is pinned"
+        if "pause" in held.listed.title:
+            return "no pod starts without it"
+        age, least = self.clock.now - held.since, policies_of(self.configuration).images.min_age_seconds
+        if image_id not in self._removed_ids and age < least - SLACK and sent.trigger is not Trigger.PERIODIC:
+            return f"it has been there for {age:.0f} s"
+        return ""
+
+    def _wrong_with_container(self, container_id: str, sent: Sent) -> str:
+        machine = self.machine
+        held = machine.containers.get(container_id)
+        if held is None:
+            return ""
+        if held.listed.state is not EXITED:
+            return f"it is {held.listed.state}"
+        pod = held.pod
+        if pod.seen is None:
+            return ""
+        if machine.others_removed_at.get((pod.uid, held.listed.name), 0.0) > sent.looked.began - 1.0:
+            return ""
+        newer = any(
+            each.pod is pod and each.listed.name == held.listed.name and each.made_at > held.made_at
+            for each in machine.containers.values()
+        )
+        return "" if newer else "it is the newest copy, and its pod exists"
+
+    def _wrong_with_sandbox(self, sandbox_id: str, sent: Sent) -> str:
+        machine = self.machine
+        found = machine.sandboxes.get(sandbox_id)
+        if found is None:
+            return ""
+        if found.state is PodSandboxState.READY:
+            return "it is READY"
+        if any(c.listed.sandbox_id == sandbox_id and c.made_at < sent.looked.began for c in machine.containers.values()):
+            return "it holds containers"
+        pod = machine.pods.get(found.pod_uid)
+        return "" if pod is None or pod.seen is None else "its pod exists"
+
+    # ---- bookings
+
+    def _booked(self, before: World, world: World, event: Sampled) -> None:
+        sample = event.sample
+        if sample.reading is not None:
+            self._available[sample.reading.device_id] = sample.reading.stats.available_bytes
+        known = {identity.device_id: stats for identity, stats in before.observations.filesystems.values()}
+        for identity, stats in dict(world.observations.filesystems.values()).items():
+            then, booked_to = known.get(identity.device_id), before.booked_to.get(identity.device_id)
+            if then is None or booked_to is None or stats.time <= then.time:
+                continue
+            del known[identity.device_id]
+            ledger = self._ledger.setdefault(booked_to, [0, 0, 0])
+            ledger[0] += stats.available_bytes - then.available_bytes
+            ledger[1] += stats.free_bytes - then.free_bytes
+            ledger[2] += stats.inodes_free - then.inodes_free
+
+    def _passed(self, record: Pass, world: World) -> None:
+        self._pass_began.pop(record.id, None)
+        ledger = self._ledger.pop(record.id, [0, 0, 0])
+        gained = record.measured_bytes - record.written_bytes
+        if gained != max(ledger[0], ledger[1]) or record.measured_inodes - record.written_inodes != ledger[2]:
+            raise Violation(f"pass {record.id} says it gained {gained} bytes, and its filesystems {max(ledger[:2])}")
+        if record.measured_bytes < 0 or record.written_bytes < 0:
+            raise Violation(f"pass {record.id} has measured less than nothing")
+        freed = sum(result.freed_bytes for result in record.functions)
+        self.counts["freed MiB"] += freed >> 20
+        for result in record.functions:
+            if A_DEFECT.search(result.error):
+                raise Violation(f"pass {record.id} has a defect: {result.error}")
+            for outcome in result.outcomes:
+                if A_DEFECT.search(outcome.error):
+                    raise Violation(f"pass {record.id} has a defect: {outcome.error}")
+                if outcome.result is Result.REMOVED and outcome.verdict.id in self._under_way:
+                    raise Violation(f"{outcome.verdict.name} counts as removed, and is being removed")
+                if outcome.result is not None:
+                    self.counts[f"{outcome.result}"] += 1
+        if any(kept.verdict.reason is Reason.LAYOUT_CHANGED for result in record.functions for kept in result.kept):
+            self.counts["layout changed"] += 1
+
+    # ---- from time to time
+
+    def looks_over(self, world: World) -> None:
+        """Nothing grows, everything ends, and what presses is relieved in time."""
+        now = self.clock.now
+        self.counts["looked over"] += 1
+        for the in world.passes.values():
+            if now - the.began_at > A_PASS_AT_MOST_SECONDS:
+                raise Violation(f"pass {the.id} has not ended for {now - the.began_at:.0f} s")
+        sizes = {
+            "claims": (len(world.removals), MOST_CLAIMS),
+            "passes": (len(world.passes), MOST_PASSES),
+            "lanes": (len(world.lanes), MOST_LANES),
+            "devices with a booking": (len(world.booked_to), 4),
+            "readings": (len(world.readings), len(world.paths.distinct())),
+            "wanted passes": (len(world.wanted), 20),
+            "durations": (len(world.durations), 8),
+            "cool-downs": (len(world.cooling_until), len(world.functions)),
+            "fill rates": (len(world.fill_rates), 8),
+            "hanging plans": (len(world.hanging), 12),
+        }
+        for what, (size, most) in sizes.items():
+            if size > most:
+                raise Violation(f"the world holds {size} {what}")
+        self._relief_begins(world)
+
+    def _relief_begins(self, world: World) -> None:
+        now, machine = self.clock.now, self.machine
+        disks = {disk.device: disk for disk in machine.disks.values()}
+        held_back = (
+            now < self.paused_until
+            or self.configuration.dry_run
+            or self.stopping
+            or now < self.hold_off_until
+            or world.observations.layout is None
+        )
+        if held_back:
+            self.all_dirty()
+        relieved = self.relieved_devices(world.observations.layout)
+        for device, disk in disks.items():
+            if now < disk.hangs_until:
+                self._dirty_at[device] = now
+            pressed = disk.available() < (self._mark() - 0.005) * disk.capacity and device in relieved
+            if not pressed:
+                self._pressed_since.pop(device, None)
+                if disk.available() > (self._mark() + 0.03) * disk.capacity:
+                    self._calm_since.setdefault(device, now)
+                else:
+                    self._calm_since.pop(device, None)
+                continue
+            since = self._pressed_since.setdefault(device, now)
+            calm_since = self._calm_since.get(device, since)
+            clean = now - self._dirty_at.get(device, 0.0)
+            began = self._began.get(device, 0.0)
+            if any(the.lane == device and not the.dry_run for the in world.passes.values()):
+                self._began[device] = began = now
+            waits = now - max(since, began)
+            calm_before = since - calm_since > 90.0 and began < calm_since
+            if calm_before and clean > now - since + 30.0 and waits > BEGINS_WITHIN_SECONDS:
+                raise Violation(f"nothing relieves device {device}, which has pressed for {now - since:.0f} s")
+            if clean > waits + 30.0 and waits > BEGINS_AGAIN_WITHIN_SECONDS:
+                raise Violation(f"nothing relieves device {device} again, for {waits:.0f} s")
+
+    def relieved_devices(self, layout: FsLayout | None) -> set[int]:
+        """The devices whose signals have a row."""
+        disks = self.machine.disks
+        if layout is FsLayout.SINGLE:
+            return {disks["/node"].device}
+        if layout is FsLayout.DEDICATED_IMAGEFS:
+            return {disks["/images"].device}
+        if layout is FsLayout.SPLIT:
+            return {disks["/images"].device, disks["/containers"].device}
+        return set()
+
+    def at_the_end(self, world: World) -> None:
+        """After a while in which nothing went wrong: what can be relieved is, and nothing is left over."""
+        now = self.clock.now
+        old = [claim for claim in world.removals.values() if now - claim.claimed_at > 120.0]
+        if old:
+            raise Violation(f"{old[0].verdict.name} is still {old[0].state} at the end, after {now - old[0].claimed_at:.0f} s")
+        if world.hanging:
+            raise Violation(f"a plan hangs at the end: {next(iter(world.hanging))}")
+        layout = world.observations.layout
+        if layout is None:
+            raise Violation("the layout is not known at the end")
+        images = self.machine.disks["/images"]
+        mark = (self._mark() - 0.005) * images.capacity
+        left = self.candidates(600.0)
+        if images.device in self.relieved_devices(layout) and images.available() < mark and left:
+            raise Violation(f"{len(left)} images could go at the end, and {100 * images.available() / images.capacity:.1f} % are available")
+        self.counts["ends relieved"] += 1
+
+
+_ = FilesystemRole

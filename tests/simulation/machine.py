@@ -1,0 +1,463 @@
+"""The simulated machine: its disks, the runtime's tables, the kubelet's pods. Nothing in it knows the product.
+
+Everything here happens at one moment of virtual time. What takes time is a chain of such moments.
+
+* The kubelet makes a pod as the real one does: its directory, the sandbox, and for each container: is its image there?
+  (else it is pulled), the container's directory, the container, its start. Between that check and the container, the
+  image is in use, and nothing in the runtime shows it.
+* A disk gains what a removal frees when the runtime frees it, which may be later than its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from reclaim.pods.states import PodDirectory
+from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
+from signals.types import FsStats
+from tests.simulation.scheduler import Scheduler
+
+MIB, GIB = 1 << 20, 1 << 30
+INODES = 4_000_000
+PAUSE_IMAGE = "registry.k8s.io/pause:3.9"
+BYTES_AN_INODE = 32 * 1024
+EXITED, RUNNING, CREATED = ContainerState.EXITED, ContainerState.RUNNING, ContainerState.CREATED
+
+
+class Disk:
+    """A filesystem. `hangs_until`: it answers no statvfs before."""
+
+    def __init__(self, device: int, capacity: int, clock: Scheduler):
+        self.device = device
+        self.capacity = capacity
+        self.used = 0
+        self.inodes_used = 0
+        self.hangs_until = 0.0
+        self._clock = clock
+        self._filled, self._fills_since, self._rate, self._stops_at = 0.0, 0.0, 0.0, 0.0
+
+    def filled(self) -> int:
+        """What others have written by now."""
+        now = self._clock.now
+        seconds = min(now, self._stops_at) - self._fills_since
+        wanted = self._filled + (self._rate * seconds if seconds > 0 else 0.0)
+        return int(min(wanted, max(self.capacity - self.used, 0)))
+
+    def fills(self, rate: float, seconds: float) -> None:
+        """Others write at this rate from now on, for so long."""
+        self._filled = float(self.filled())
+        self._fills_since, self._rate, self._stops_at = self._clock.now, rate, self._clock.now + seconds
+
+    def is_freed(self, share: float) -> None:
+        """Others remove this share of what they have written."""
+        self._filled = self.filled() * (1 - share)
+        self._fills_since, self._rate, self._stops_at = self._clock.now, 0.0, 0.0
+
+    def available(self) -> int:
+        """What is left now."""
+        return max(self.capacity - self.used - self.filled(), 0)
+
+    def stats(self, time: float) -> FsStats:
+        """As statvfs says it, which is dated by the caller."""
+        left = self.available()
+        return FsStats(left, left, self.capacity, INODES - self.inodes_used, INODES, time)
+
+
+@dataclass(slots=True, eq=False)
+class HeldImage:
+    """An image in the runtime. `since`: when it came. `preloaded`: the kubelet has not pulled it."""
+
+    listed: Image
+    disk: Disk
+    since: float
+    wall: float
+    preloaded: bool = False
+    inodes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class HeldContainer:
+    """A container in the runtime. `directory_at`: when the kubelet made its directory for this attempt."""
+
+    listed: Container
+    image_id: str
+    pod: Pod
+    disk: Disk
+    made_at: float
+    directory_at: float
+    bytes: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Starting:
+    """A container that the kubelet makes: it has found the image there. `directory_at`: NEVER until it is made."""
+
+    pod: Pod
+    name: str
+    image_id: str
+    passed_at: float
+    directory_at: float = float("inf")
+
+
+@dataclass(slots=True, eq=False)
+class Pod:
+    """A pod of the kubelet's. `seen`: its directory as it can be read; None: it is gone, or not there yet."""
+
+    uid: str
+    name: str
+    images: tuple[str, ...]
+    inits: int
+    rng: Random
+    began_at: float
+    seen: PodDirectory | None = None
+    gone_at: float = float("inf")
+    sandbox_id: str = ""
+    over: bool = False
+    attempts: dict[str, int] = field(default_factory=dict)
+    crashes: int = 0
+    run_seconds: float = 60.0
+    sandbox_seconds: float = 0.2
+    pull_seconds: float = 3.0
+    write_bytes: int = 0
+
+
+Removal = Callable[[], bool]
+
+
+class Machine:
+    """All of it. `beginnings`: when directories of pods and containers were made, the last ones."""
+
+    def __init__(self, clock: Scheduler, rng: Random):
+        self.clock = clock
+        self.rng = rng
+        self.disks: dict[str, Disk] = {}  # by path
+        self.images: dict[str, HeldImage] = {}
+        self.tags: dict[str, str] = {}  # tag -> id
+        self.containers: dict[str, HeldContainer] = {}
+        self.sandboxes: dict[str, PodSandbox] = {}
+        self.pods: dict[str, Pod] = {}
+        self.starting: dict[str, list[Starting]] = {}  # by image id
+        self.pulled_by_kubelet: set[str] = set()
+        self.beginnings: list[float] = []
+        self.others_removed_at: dict[tuple[str, str], float] = {}  # (pod, container's name) -> when somebody else did
+        self.lists: tuple[tuple[Container, ...] | None, tuple[PodSandbox, ...] | None, tuple[Image, ...] | None]
+        self.lists = (None, None, None)
+        self.pulls_failed = 0
+        self._made = 0
+        self.frees_late_seconds = 0.0
+
+    # ---- the tables, as lists
+
+    def listed_containers(self) -> tuple[Container, ...]:
+        containers, sandboxes, images = self.lists
+        if containers is None:
+            containers = tuple(each.listed for each in self.containers.values())
+            self.lists = containers, sandboxes, images
+        return containers
+
+    def listed_sandboxes(self) -> tuple[PodSandbox, ...]:
+        containers, sandboxes, images = self.lists
+        if sandboxes is None:
+            sandboxes = tuple(self.sandboxes.values())
+            self.lists = containers, sandboxes, images
+        return sandboxes
+
+    def listed_images(self) -> tuple[Image, ...]:
+        containers, sandboxes, images = self.lists
+        if images is None:
+            images = tuple(each.listed for each in self.images.values())
+            self.lists = containers, sandboxes, images
+        return images
+
+    def _changed(self) -> None:
+        self.lists = (None, None, None)
+
+    def disk_of_images(self) -> Disk:
+        return self.disks["/images"]
+
+    def disk_of_containers(self) -> Disk:
+        return self.disks["/containers"]
+
+    # ---- images
+
+    def image_id(self, number: int) -> str:
+        return "sha256:" + f"{number:08x}".ljust(64, "0")
+
+    def pull(self, tag: str, size: int, *, preloaded: bool = False, pinned: bool = False) -> str | None:
+        """An image comes; None if there is no room for it."""
+        if tag in self.tags:
+            return self.tags[tag]
+        disk = self.disk_of_images()
+        if disk.available() < size:
+            self.pulls_failed += 1
+            return None
+        image_id = self.image_id(int(tag.rpartition(":")[2]) if tag != PAUSE_IMAGE else 0xFFFF)
+        repository = tag.rpartition(":")[0]
+        if image_id not in self.images:
+            digest = f"{repository}@sha256:{image_id[7:15].ljust(64, 'd')}"
+            inodes = size // BYTES_AN_INODE
+            image = Image(image_id, (tag,), (digest,), size, pinned)
+            self.images[image_id] = HeldImage(image, disk, self.clock.now, self.clock.wall(), preloaded, inodes)
+            disk.used += size
+            disk.inodes_used += inodes
+        else:
+            held = self.images[image_id]
+            held.listed = held.listed._replace(repo_tags=(*held.listed.repo_tags, tag))
+        self.tags[tag] = image_id
+        if preloaded:
+            self.pulled_by_kubelet.discard(image_id)
+        else:
+            self.pulled_by_kubelet.add(image_id)
+        self._changed()
+        return image_id
+
+    def retag(self, image_id: str, tag: str) -> None:
+        """An image gets one more tag, which another one loses."""
+        before = self.tags.get(tag)
+        if before == image_id or image_id not in self.images:
+            return
+        if before is not None:
+            old = self.images[before]
+            old.listed = old.listed._replace(repo_tags=tuple(t for t in old.listed.repo_tags if t != tag))
+        held = self.images[image_id]
+        held.listed = held.listed._replace(repo_tags=(*held.listed.repo_tags, tag))
+        self.tags[tag] = image_id
+        self._changed()
+
+    def pin(self, image_id: str, *, pinned: bool) -> None:
+        held = self.images[image_id]
+        held.listed = held.listed._replace(pinned=pinned)
+        self._changed()
+
+    def remove_image(self, image_id: str) -> bool:
+        """Whoever uses it."""
+        held = self.images.pop(image_id, None)
+        if held is None:
+            return False
+        self.tags = {tag: each for tag, each in self.tags.items() if each != image_id}
+        self._free(held.disk, held.listed.size_bytes, held.inodes)
+        self._changed()
+        return True
+
+    def _free(self, disk: Disk, size: int, inodes: int) -> None:
+        def free() -> None:
+            disk.used -= size
+            disk.inodes_used -= inodes
+
+        if self.frees_late_seconds:
+            self.clock.at(self.clock.now + self.frees_late_seconds, free)
+        else:
+            free()
+
+    def uses_of(self, image_id: str) -> bool:
+        """Whether any container was made from it, or is being made."""
+        return bool(self.starting.get(image_id)) or any(c.image_id == image_id for c in self.containers.values())
+
+    # ---- containers and sandboxes
+
+    def set_state(self, container_id: str, state: ContainerState) -> None:
+        held = self.containers.get(container_id)
+        if held is not None and held.listed.state is not EXITED:
+            held.listed = held.listed._replace(state=state)
+            self._changed()
+
+    def remove_container(self, container_id: str, *, by_us: bool = True) -> bool:
+        held = self.containers.pop(container_id, None)
+        if held is None:
+            return False
+        if not by_us:
+            self.others_removed_at[held.pod.uid, held.listed.name] = self.clock.now
+        self._free(held.disk, held.bytes, 4)
+        self._changed()
+        return True
+
+    def stop_sandbox(self, sandbox_id: str) -> None:
+        found = self.sandboxes.get(sandbox_id)
+        if found is not None and found.state is PodSandboxState.READY:
+            self.sandboxes[sandbox_id] = found._replace(state=PodSandboxState.NOTREADY)
+            self._changed()
+
+    def remove_sandbox(self, sandbox_id: str, *, by_us: bool = True) -> bool:
+        """With its containers."""
+        if self.sandboxes.pop(sandbox_id, None) is None:
+            return False
+        for each in [each for each in self.containers.values() if each.listed.sandbox_id == sandbox_id]:
+            self.remove_container(each.listed.id, by_us=by_us)
+        self._changed()
+        return True
+
+    # ---- the kubelet
+
+    def wall_ns(self) -> int:
+        return int(self.clock.wall() * 1e9)
+
+    def begin_pod(self, pod: Pod) -> None:
+        """Its directory is made; everything else follows by itself."""
+        self.pods[pod.uid] = pod
+        pod.began_at = self.clock.now
+        pod.seen = PodDirectory(self.clock.wall(), {})
+        self._begins()
+        self.clock.at(self.clock.now + pod.sandbox_seconds, lambda: self._sandbox(pod))
+        life = pod.sandbox_seconds + pod.run_seconds + 2 * len(pod.images)
+        self.clock.at(self.clock.now + life, lambda: self.end_pod(pod))
+
+    def _begins(self) -> None:
+        self.beginnings.append(self.clock.now)
+        if len(self.beginnings) > 64:
+            del self.beginnings[:32]
+
+    def _sandbox(self, pod: Pod) -> None:
+        if pod.over:
+            return
+        self._made += 1
+        pod.sandbox_id = f"{self._made:08x}".ljust(64, "5")
+        self.sandboxes[pod.sandbox_id] = PodSandbox(
+            pod.sandbox_id, PodSandboxState.READY, self.wall_ns(), pod.uid, pod.name, "default"
+        )
+        self._changed()
+        self.clock.at(self.clock.now + 0.02, lambda: self._next(pod, 0))
+
+    def _next(self, pod: Pod, place: int) -> None:
+        """The kubelet looks whether the image of its next container is there."""
+        if pod.over or place >= len(pod.images) or f"c{place}" in pod.attempts:
+            return
+        tag = pod.images[place]
+        image_id = self.tags.get(tag)
+        if image_id is not None:
+            self._passed(pod, place, image_id)
+            return
+
+        def pulled() -> None:
+            if pod.over:
+                return
+            image_id = self.pull(tag, image_size(tag))
+            if image_id is None:
+                self.clock.at(self.clock.now + 20.0, lambda: self._next(pod, place))
+            else:
+                self._passed(pod, place, image_id)
+
+        self.clock.at(self.clock.now + pod.pull_seconds, pulled)
+
+    def _passed(self, pod: Pod, place: int, image_id: str) -> None:
+        name = f"c{place}"
+        making = Starting(pod, name, image_id, self.clock.now)
+        self.starting.setdefault(image_id, []).append(making)
+        directory, made = pod.rng.uniform(0.0, 0.01), pod.rng.choice((0.01, 0.03, 0.1, 0.4, 1.5))
+
+        def directory_made() -> None:
+            if pod.seen is not None:
+                pod.seen = PodDirectory(pod.seen.changed, {**pod.seen.containers, name: self.clock.wall()})
+                making.directory_at = self.clock.now
+                self._begins()
+
+        self.clock.at(self.clock.now + directory, directory_made)
+        self.clock.at(self.clock.now + directory + made, lambda: self._create(pod, place, making))
+
+    def _create(self, pod: Pod, place: int, making: Starting) -> None:
+        left = self.starting[making.image_id]
+        left.remove(making)
+        if not left:
+            del self.starting[making.image_id]
+        if pod.over or pod.sandbox_id not in self.sandboxes:
+            return
+        if making.image_id not in self.images:  # it went in between: CreateContainer fails, and the kubelet begins anew
+            self.clock.at(self.clock.now + 2.0, lambda: self._next(pod, place))
+            return
+        self._made += 1
+        container_id = f"{self._made:08x}".ljust(64, "c")
+        attempt = pod.attempts.get(making.name, 0)
+        pod.attempts[making.name] = attempt + 1
+        tag = pod.images[place]
+        listed = Container(
+            container_id,
+            making.name,
+            RUNNING if pod.rng.random() < 0.97 else CREATED,
+            self.wall_ns(),
+            pod.uid,
+            pod.name,
+            "default",
+            pod.sandbox_id,
+            attempt,
+            (making.image_id, tag),
+        )
+        disk = self.disk_of_containers()
+        held = HeldContainer(listed, making.image_id, pod, disk, self.clock.now, making.directory_at)
+        self.containers[container_id] = held
+        held.bytes = pod.write_bytes if disk.available() > pod.write_bytes else 0
+        disk.used += held.bytes
+        disk.inodes_used += 4
+        self._changed()
+        if listed.state is CREATED:
+            self.clock.at(self.clock.now + 0.3, lambda: self.set_state(container_id, RUNNING))
+        self._goes_on(pod, place, container_id)
+
+    def _goes_on(self, pod: Pod, place: int, container_id: str) -> None:
+        """What follows: an init container ends, then the next one begins; another one may crash and begin again."""
+        clock, is_init = self.clock, place < pod.inits
+        if is_init:
+            seconds = pod.rng.uniform(0.1, 3.0)
+
+            def init_ended() -> None:
+                self.set_state(container_id, EXITED)
+                self._next(pod, place + 1)
+
+            clock.at(clock.now + seconds, init_ended)
+            return
+        clock.at(clock.now + 0.01, lambda: self._next(pod, place + 1))
+        if pod.crashes > 0:
+            pod.crashes -= 1
+            seconds, again = pod.rng.uniform(1.0, 30.0), pod.rng.choice((0.05, 1.0, 10.0))
+
+            def crashed() -> None:
+                self.set_state(container_id, EXITED)
+                if not pod.over:
+                    clock.at(clock.now + again, lambda: self._again(pod, place))
+
+            clock.at(clock.now + seconds, crashed)
+
+    def _again(self, pod: Pod, place: int) -> None:
+        """The next attempt of one container alone."""
+        image_id = self.tags.get(pod.images[place])
+        if not pod.over and image_id is not None:
+            self._passed(pod, place, image_id)
+
+    def end_pod(self, pod: Pod) -> None:
+        """It is deleted: everything of it stops, and its directory goes last."""
+        if pod.over:
+            return
+        pod.over = True
+        for each in self.containers.values():
+            if each.pod is pod and each.listed.state is not EXITED:
+                each.listed = each.listed._replace(state=EXITED)
+        self.stop_sandbox(pod.sandbox_id)
+        self._changed()
+
+        def directory_goes() -> None:
+            pod.seen, pod.gone_at = None, self.clock.now
+            self.pods.pop(pod.uid, None)
+
+        self.clock.at(self.clock.now + pod.rng.choice((0.2, 2.0, 20.0)), directory_goes)
+
+    def collect(self, most: int) -> None:
+        """The kubelet's own garbage collection: dead containers of pods that are gone, then their sandboxes."""
+        dead = [each for each in self.containers.values() if each.pod.seen is None and each.listed.state is EXITED]
+        for each in dead[:most]:
+            self.remove_container(each.listed.id, by_us=False)
+        held = {each.listed.sandbox_id for each in self.containers.values()}
+        empty = [
+            each
+            for each in self.sandboxes.values()
+            if each.pod_uid not in self.pods and each.id not in held and each.state is PodSandboxState.NOTREADY
+        ]
+        for sandbox in empty[:most]:
+            self.remove_sandbox(sandbox.id, by_us=False)
+
+
+def image_size(tag: str) -> int:
+    """Of an image, by its number."""
+    if tag == PAUSE_IMAGE:
+        return MIB
+    number = int(tag.rpartition(":")[2])
+    return (64 + (number * 7919) % 1500) * MIB

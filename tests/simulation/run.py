@@ -1,0 +1,503 @@
+"""One run: a node, a time line, and the daemon in it, from the seed to the hash of its trace."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import traceback
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from eviction.configuration.effective import Configuration
+from eviction.engine.effects import (
+    Check,
+    CheckEnded,
+    Effect,
+    Ended,
+    Event,
+    KubeletHealthy,
+    LookWanted,
+    PassWanted,
+    PauseSet,
+    Plan,
+    Planned,
+    Read,
+    Reconfigured,
+    Sampled,
+    Send,
+    Tell,
+    Watch,
+    Withdrawn,
+)
+from eviction.engine.world import LONGEST_PAUSE_SECONDS, Request, World
+from eviction.record import Trigger
+from eviction.types import Extent
+from reclaim.pod_logs.names import LogPaths
+from reclaim.removals import sent_claims
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
+from tests.simulation.daemon import Daemon, Saved, configured
+from tests.simulation.judge import Judge, Violation
+from tests.simulation.machine import GIB, PAUSE_IMAGE, Disk, Machine, Pod, image_size
+from tests.simulation.scheduler import Scheduler, simulated
+from tests.simulation.services import Mood
+from tests.simulation.timeline import PATHS, Entry, Node, node_of, timeline
+
+OVERSEEN_SECONDS = 5.0
+EPILOGUE_SECONDS = 1500.0
+DRAIN_SECONDS = 30.0
+KEPT_LINES = 300
+ROW = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+
+
+CHANGES: dict[str, tuple[tuple[str, object], ...]] = {
+    "": (),
+    "keep": (("keepImages", ("registry.example/app1", "registry.example/app2")),),
+    "keep all": (("keepImages", ("*",)),),
+    "dry run": (("dryRun", True),),
+    "extent all": (("extent", "all"),),
+    "order": (("imageOrder", "lru"), ("parallelRemovals", 3)),
+}
+"""What a reload changes."""
+
+
+@dataclass
+class Result:
+    """What became of a run. `problem`: what was wrong; empty if nothing was. `at`: when, in seconds."""
+
+    seed: int
+    hours: float
+    hash: str = ""
+    problem: str = ""
+    kind: str = ""
+    at: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
+    tail: tuple[str, ...] = ()
+    entries: int = 0
+
+
+class Run:
+    """A run that has been prepared."""
+
+    def __init__(self, seed: int, hours: float, entries: Sequence[Entry] | None, kubelet_file: str, logs: LogPaths):
+        self.seed, self.hours = seed, hours
+        self.node: Node = node_of(seed)
+        self.entries = timeline(seed, hours) if entries is None else entries
+        self.clock = Scheduler()
+        self.rng = Random(f"calls {seed}")
+        self.mood = Mood()
+        self.machine = Machine(self.clock, self.rng)
+        self._kubelet_file, self._logs = kubelet_file, logs
+        self._changes: tuple[tuple[str, object], ...] = ()
+        for changes in CHANGES.values():  # read before the run, as that uses threads of its own
+            configured((*self.node.fields, *changes), kubelet_file)
+        self.configuration = self._configuration()
+        self.judge = Judge(self.clock, self.machine, self.mood, self.configuration)
+        self.daemon: Daemon | None = None
+        self._saved: Saved | None = None
+        self._hash = hashlib.sha256()
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._devices = 3
+        self._quiet = False
+
+    def _configuration(self) -> Configuration:
+        return configured((*self.node.fields, *self._changes), self._kubelet_file)
+
+    # ---- the trace
+
+    def _line(self, line: str) -> None:
+        line = f"{self.clock.now - 1000.0:.4f} {line}"
+        self._lines.append(line)
+        self._hash.update(line.encode())
+        self._hash.update(b"\n")
+
+    def turned(self, event: Event, before: World, after: World, effects: tuple[Effect, ...]) -> None:
+        """One line an event, and one an effect."""
+        self._line(told(event))
+        for effect in effects:
+            self._line("  " + given(effect))
+        self.judge.turned(event, before, after, effects)
+
+    def begins(self, job: object) -> None:
+        self.judge.begins(job)
+
+    def ends(self, job: object, event: Event) -> None:
+        self.judge.ends(job, event)
+
+    # what the runtime tells its watcher
+    def lists(self, method: str) -> None:
+        self.judge.lists(method)
+
+    def looks(self) -> None:
+        self.judge.looks()
+
+    def sending(self) -> object:
+        return self.judge.sending()
+
+    def removes(self, kind: str, object_id: str, sent: object) -> None:
+        self._line(f"    {kind} {object_id[:20]} is removed")
+        self.judge.removes(kind, object_id, sent)
+
+    # ---- the run
+
+    def run(self) -> Result:
+        """From the beginning to the end, or to what is wrong."""
+        result = Result(self.seed, self.hours, entries=len(self.entries))
+        with simulated(self.clock):
+            try:
+                self._begin()
+                start, end = self.clock.now, self.clock.now + self.hours * 3600
+                for entry in self.entries:
+                    self.clock.at(start + entry.at, lambda entry=entry: self._happens(entry))  # type: ignore[misc]
+                self.clock.run(end)
+                self._calm()
+                self.clock.run(end + EPILOGUE_SECONDS)
+                if self.daemon is not None:
+                    self.judge.at_the_end(self.daemon.world)
+            except Violation as violation:
+                result.problem, result.kind = str(violation), "violation"
+            except Exception as defect:  # noqa: BLE001 # of the product, or of the simulation
+                last = traceback.extract_tb(defect.__traceback__)[-1]
+                where = f"{Path(last.filename).name}:{last.lineno}"
+                result.problem, result.kind = f"{type(defect).__name__}: {defect} ({where})", "exception"
+                result.tail = tuple(traceback.format_exception(defect))
+            result.at = self.clock.now - 1000.0
+        result.hash = self._hash.hexdigest()
+        result.counts = self.judge.counts
+        if self.daemon is not None:
+            result.counts["faults"] += self.daemon.runtime.faults
+        result.tail = (*self._lines, *result.tail)
+        return result
+
+    def _begin(self) -> None:
+        machine, capacity = self.machine, self.node.capacity
+        one = Disk(1, capacity, self.clock)
+        other = Disk(2, capacity, self.clock)
+        match self.node.layout:
+            case "single":
+                machine.disks = dict.fromkeys(PATHS, one)
+            case "dedicated":
+                machine.disks = {"/node": one, "/images": other, "/containers": other}
+            case _:
+                machine.disks = {"/node": one, "/images": other, "/containers": one}
+        for disk in {id(each): each for each in machine.disks.values()}.values():
+            disk.fills(self.node.others_at_start * capacity / 1e-3, 1e-3)
+        self.clock.now += 0.01
+        machine.pull(PAUSE_IMAGE, image_size(PAUSE_IMAGE))
+        for number in range(0, self.node.images, 3):
+            tag = f"registry.example/app{number % 7}:{number}"
+            if machine.disk_of_images().available() > 0.25 * capacity:
+                machine.pull(tag, image_size(tag))
+        self._start()
+        self._oversee()
+
+    def _start(self) -> None:
+        if self.daemon is not None:
+            return
+        configuration = self.configuration = self._configuration()
+        hold_off = self.clock.now + configuration.hold_off_seconds
+        daemon = Daemon(
+            self.machine,
+            self.mood,
+            self.clock,
+            self.rng,
+            self,
+            configuration,
+            self._logs,
+            self._saved,
+            self.judge.paused_until,
+        )
+        self.daemon = daemon
+        self.judge.starts(configuration, hold_off, daemon.jobs)
+        self._line("the daemon starts")
+
+    def _oversee(self) -> None:
+        if self.daemon is not None:
+            self.judge.looks_over(self.daemon.world)
+        self.clock.at(self.clock.now + OVERSEEN_SECONDS, self._oversee)
+
+    def _calm(self) -> None:
+        """From now on nothing goes wrong, and nothing presses that was not there."""
+        self._quiet = True
+        mood, now = self.mood, self.clock.now
+        mood.factor_until = mood.away_until = mood.frozen_until = mood.errors_until = mood.look_until = now
+        mood.removals_hang.clear()
+        mood.lies.clear()
+        mood.directories = ""
+        self.machine.frees_late_seconds = 0.0
+        for disk in self.machine.disks.values():
+            disk.hangs_until = min(disk.hangs_until, now + 1.0)
+            disk.fills(0.0, 0.0)
+        self._changes = ()
+        self._start()
+        self._reconfigured()
+        self._paused(0.0)
+        self._post(KubeletHealthy())
+        self.judge.hold_off_until = 0.0
+
+    def _post(self, event: Event) -> None:
+        if self.daemon is not None and not self.judge.stopping:
+            self.daemon.post(event)
+
+    def _paused(self, seconds: float, unknown: str = "") -> None:
+        if self.daemon is None or self.judge.stopping:
+            return
+        now = self.clock.now
+        self.daemon.post(PauseSet(seconds, unknown))
+
+        def in_force() -> None:
+            self.judge.paused_at, self.judge.paused_until = now, now + min(seconds, LONGEST_PAUSE_SECONDS)
+
+        self.clock.at(now, in_force)
+
+    def _reconfigured(self) -> None:
+        self.configuration = self._configuration()
+        if self.daemon is not None and not self.judge.stopping:
+            self.daemon.post(Reconfigured(self.configuration))
+            daemon = self.daemon
+
+            def in_force() -> None:
+                if self.daemon is daemon:
+                    self.judge.configuration = daemon.world.configuration
+
+            self.clock.at(self.clock.now, in_force)
+
+    def _gone(self) -> None:
+        """The process has ended."""
+        daemon = self.daemon
+        if daemon is not None:
+            self._saved = daemon.saved
+            self.judge.counts["faults"] += daemon.runtime.faults
+            daemon.kill()
+            self.daemon = None
+            self._line("the daemon is gone")
+
+    def _happens(self, entry: Entry) -> None:
+        if self._quiet:
+            return
+        if entry.kind != "pod":
+            self._line(f"-- {entry.kind} {entry.seconds:.3f} {entry.what}")
+            self.judge.counts["mishaps"] += 1
+        self._what(entry)
+
+    def _what(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 # one case for each kind
+        machine, mood, clock, what = self.machine, self.mood, self.clock, entry.what
+        now: float = clock.now
+        first: Any = what[0] if what else None
+        match entry.kind:
+            case "pod":
+                tags, inits, crashes, sandbox, pull, write = what
+                pod = Pod(
+                    f"uid-{entry.number:x}",
+                    f"p{entry.number:x}",
+                    tags,  # type: ignore[arg-type]
+                    inits,  # type: ignore[arg-type]
+                    Random(entry.number),
+                    now,
+                    crashes=crashes,  # type: ignore[arg-type]
+                    run_seconds=entry.seconds,
+                    sandbox_seconds=sandbox,  # type: ignore[arg-type]
+                    pull_seconds=pull,  # type: ignore[arg-type]
+                    write_bytes=write,  # type: ignore[arg-type]
+                )
+                self.judge.counts["pods"] += 1
+                machine.begin_pod(pod)
+            case "fill":
+                disk, rate = machine.disks[first], float(what[1])  # type: ignore[arg-type]
+                most = 0.9 * disk.available()
+                disk.fills(rate, min(entry.seconds, most / rate))
+            case "others free":
+                machine.disks[first].is_freed(what[1])  # type: ignore[arg-type]
+            case "slow":
+                mood.factor, mood.factor_until = first, now + entry.seconds
+            case "errors":
+                mood.errors, mood.errors_until = first, now + entry.seconds
+            case "away":
+                mood.away_until = now + entry.seconds
+            case "frozen":
+                mood.frozen_until = now + entry.seconds
+            case "removal hangs":
+                mood.removals_hang.append((entry.seconds, first))
+                del mood.removals_hang[4:]
+            case "lie":
+                mood.lies.append(first)
+                del mood.lies[:-4]
+            case "runtime restarts":
+                mood.away_until = now + entry.seconds
+                mood.connections += 1
+                mood.version = 20 + first
+            case "filesystem hangs":
+                machine.disks[first].hangs_until = now + entry.seconds
+            case "slow looks":
+                mood.look_seconds, mood.look_until = first, now + entry.seconds
+            case "directories are others":
+                mood.directories = first
+                clock.at(now + entry.seconds, lambda: setattr(mood, "directories", ""))
+            case "pause":
+                self._paused(entry.seconds)
+            case "pause unknown":
+                self._paused(entry.seconds, "its file cannot be read")
+            case "resume":
+                self._paused(0.0)
+            case "reload":
+                self._changes = CHANGES[first]
+                self._reconfigured()
+            case "look":
+                self._post(LookWanted())
+            case "request":
+                self._requested(first)
+            case "kill":
+                self._gone()
+                clock.at(now + entry.seconds, self._start)
+            case "stop":
+                if self.daemon is not None and not self.judge.stopping:
+                    self.daemon.stop()
+                    clock.at(now, lambda: setattr(self.judge, "stopping", True))
+                    clock.at(now + 0.1, lambda: self._drained(now + DRAIN_SECONDS, entry.seconds))
+            case "clock is set":
+                clock.wall_offset += first
+            case "mount":
+                self._mounted(first, entry.seconds)
+            case "preload":
+                tag = f"registry.example/preloaded:{first}"
+                image_id = machine.pull(tag, image_size(tag) // 4, preloaded=True)
+                if image_id is not None:  # a pod uses it for a while, and the kubelet need not pull it
+                    pod = Pod(f"uid-{entry.number:x}", f"p{entry.number:x}", (tag,), 0, Random(entry.number), now)
+                    pod.run_seconds = 90.0
+                    machine.begin_pod(pod)
+            case "tag":
+                tag = f"registry.example/app{what[1]}:{what[1]}"
+                image_id = machine.image_id(first)
+                if image_id in machine.images and tag in machine.tags:
+                    self.judge.tag_changed[image_id] = self.judge.tag_changed[machine.tags[tag]] = now
+                    machine.retag(image_id, tag)
+            case "pin":
+                image_id = machine.image_id(first)
+                if image_id in machine.images:
+                    self.judge.pinned_at[image_id] = now
+                    machine.pin(image_id, pinned=bool(what[1]))
+            case "image goes":
+                image_id = machine.image_id(first)
+                if not machine.uses_of(image_id) and machine.remove_image(image_id):
+                    self.judge.image_went(image_id)
+            case "kubelet healthy":
+                self._post(KubeletHealthy())
+                if self.daemon is not None:
+                    clock.at(now, lambda: setattr(self.judge, "hold_off_until", now))
+            case "frees late":
+                machine.frees_late_seconds = first
+                clock.at(now + entry.seconds, lambda: setattr(machine, "frees_late_seconds", 0.0))
+            case "kubelet collects":
+                machine.collect(first)
+            case _:
+                raise AssertionError(entry.kind)
+
+    def _drained(self, until: float, down_seconds: float) -> None:
+        """It stops once no removal that it has sent is under way, or after a while."""
+        daemon = self.daemon
+        if daemon is None or not self.judge.stopping:
+            return
+        if self.clock.now < until and sent_claims(daemon.world.removals):
+            self.clock.at(self.clock.now + 0.25, lambda: self._drained(until, down_seconds))
+            return
+        self._gone()
+        self.judge.stopping = False
+        self.clock.at(self.clock.now + down_seconds, self._start)
+
+    def _requested(self, which: str) -> None:
+        if self.daemon is None or self.judge.stopping:
+            return
+        world = self.daemon.world
+        request = {
+            "dry run": Request(row=ROW, dry_run=True, every_function=True),
+            "now": Request(row=ROW, now=True),
+        }.get(which, Request(row=ROW, extent=Extent.ENOUGH))
+        wanted = PassWanted(world.observations, world.decision, Trigger.REQUEST, request, None, self.clock.now)
+        self._post(wanted)
+        if which == "withdrawn":
+            self.clock.at(self.clock.now + 0.5, lambda: self._post(Withdrawn(wanted)))
+
+    def _mounted(self, path: str, seconds: float) -> None:
+        """Another filesystem is mounted there, and goes again."""
+        machine = self.machine
+        before = machine.disks[path]
+        if before.device > 2:
+            return
+        self._devices += 1
+        machine.disks[path] = Disk(self._devices, 20 * GIB, self.clock)
+        self.judge.all_dirty(40.0)
+
+        def unmounted() -> None:
+            machine.disks[path] = before
+            self.judge.all_dirty(40.0)
+
+        self.clock.at(self.clock.now + seconds, unmounted)
+
+
+def told(event: Event) -> str:
+    """An event in one line."""
+    name = type(event).__name__
+    match event:
+        case Sampled(sample):
+            return f"{name} {sample.path} {sample.reading.stats.available_bytes if sample.reading else sample.problem}"
+        case Planned():
+            size = (len(event.plan.remove), len(event.plan.keep)) if event.plan else ()
+            return f"{name} {event.pass_id} {event.stage.function} {event.stage.number} {size} {event.error}"
+        case CheckEnded(claim, pass_id, checked):
+            return f"{name} {pass_id} {claim.object_id[:20]} {type(checked.answer).__name__}"
+        case Ended(claim, pass_id, outcome):
+            return f"{name} {pass_id} {claim.object_id[:20]} {outcome.result} {outcome.error}"
+        case _:
+            return name
+
+
+def given(effect: Effect) -> str:
+    """An effect in one line."""
+    name = type(effect).__name__
+    match effect:
+        case Read(paths):
+            return f"{name} {' '.join(paths)}"
+        case Watch(path):
+            return f"{name} {path}"
+        case Plan(pass_id, stage):
+            return f"{name} {pass_id} {stage.function} {stage.number} {stage.last_resort}"
+        case Check(claim) | Send(claim):
+            return f"{name} {claim.pass_id} {claim.verdict.id[:20]}"
+        case Tell(what):
+            return f"{name} {what}"
+        case _:
+            return name
+
+
+KUBELETS = """\
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+evictionHard: {nodefs.available: 5%, imagefs.available: 5%, nodefs.inodesFree: 5%, imagefs.inodesFree: 5%}
+"""
+
+
+class Bench:
+    """What all runs of a process share: the kubelet's file, and directories of logs in which there are none."""
+
+    def __init__(self, directory: str):
+        self.kubelet_file = str(Path(directory, "kubelet.yaml"))
+        Path(self.kubelet_file).write_text(KUBELETS, encoding="utf-8")
+        pods, containers = Path(directory, "pods"), Path(directory, "containers")
+        pods.mkdir(exist_ok=True)
+        containers.mkdir(exist_ok=True)
+        self.logs = LogPaths(str(pods), str(containers))
+
+    def run(self, seed: int, hours: float, entries: Sequence[Entry] | None = None) -> Result:
+        """One run."""
+        return Run(seed, hours, entries, self.kubelet_file, self.logs).run()
+
+
+def bench() -> Bench:
+    """One in a temporary directory of its own, which the process leaves behind for its end."""
+    directory = tempfile.TemporaryDirectory(prefix="reclaimd-simulation-")
+    made = Bench(directory.name)
+    made.directory = directory  # type: ignore[attr-defined] # removed with it
+    return made

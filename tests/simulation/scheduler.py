@@ -1,0 +1,267 @@
+"""A virtual clock, and code that waits on it: one thing happens at a time, in the order of virtual time.
+
+The product's blocking code (a call of the runtime, a look into directories) runs on threads that hand one baton around:
+only who has it runs, so nothing depends on how the machine schedules them. Who waits in virtual time gives the baton
+back, unless nothing else happens before its wait is over. So everything between two waits is atomic, and the order of
+all waits follows from the seed.
+
+A lock that is held across a call would stop the one thread that runs. So while a simulation runs, its threads get locks
+and events from `threading` that wait in virtual time, as gevent's do; every other thread gets real ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from heapq import heappop, heappush
+from typing import Any
+
+_RealLock, _RealEvent = threading.Lock, threading.Event
+_here = threading.local()  # `.scheduler`: of the simulation that this thread is in
+
+WALL_AT_0 = 1_800_000_000.0
+
+
+class Killed(BaseException):
+    """The process that waits here was killed."""
+
+
+class _Fiber:
+    """A thread that runs one task after another, each while it has the baton."""
+
+    def __init__(self, scheduler: Scheduler):
+        self.go = _RealLock()
+        self.go.acquire()
+        self.task: Callable[[], None] | None = None
+        self.killed = False
+        self.owner: object = None
+        self.waits = 0  # how often it was resumed: an older wake-up is not for it
+        self._scheduler = scheduler
+        before, _here.scheduler = getattr(_here, "scheduler", None), None  # a real thread, with real locks
+        threading.Thread(target=self._serve, name="simulated", daemon=True).start()
+        _here.scheduler = before
+
+    def _serve(self) -> None:
+        _here.scheduler = self._scheduler
+        while True:
+            self.go.acquire()
+            task = self.task
+            if task is None:
+                return
+            with suppress(Killed):
+                task()
+            self.task, self.killed = None, False
+            self._scheduler.retire(self)
+
+
+class Scheduler:
+    """The clock, what happens next, and who has the baton. It is the product's Clock, too."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.wall_offset = WALL_AT_0 - 1000.0
+        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._number = 0
+        self._hub = _RealLock()
+        self._hub.acquire()
+        self._current: _Fiber | None = None
+        self._idle: list[_Fiber] = []
+        self._busy: set[_Fiber] = set()
+        self._defect: BaseException | None = None
+        self.until = float("inf")
+
+    # ---- the product's Clock
+
+    def monotonic(self) -> float:
+        """Virtual seconds."""
+        return self.now
+
+    def wall(self) -> float:
+        """Virtual seconds since the epoch."""
+        return self.now + self.wall_offset
+
+    # ---- what happens
+
+    def at(self, time: float, what: Callable[[], None]) -> None:
+        """Has this happen at a time, in the hub: it must not wait."""
+        self._number += 1
+        heappush(self._heap, (time if time > self.now else self.now, self._number, what))
+
+    def run(self, until: float) -> None:
+        """Everything up to this time happens. Raises what a task raises."""
+        self.until = until
+        heap = self._heap
+        while heap and heap[0][0] <= until:
+            self.now, _, what = heappop(heap)
+            what()
+            if self._defect is not None:
+                defect, self._defect = self._defect, None
+                raise defect
+        self.now = max(self.now, until)
+
+    # ---- tasks that wait
+
+    def spawn(self, task: Callable[[], None], owner: object = None) -> None:
+        """Begins a task now, which may wait. Called in the hub."""
+        fiber = self._idle.pop() if self._idle else _Fiber(self)
+        fiber.task, fiber.owner = self._guarded(task), owner
+        self._busy.add(fiber)
+        self._resume_at(self.now, fiber)
+
+    def _guarded(self, task: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                task()
+            except Killed:
+                raise
+            except BaseException as defect:  # noqa: BLE001 # the hub raises it
+                self._defect = defect
+
+        return run
+
+    def sleep(self, seconds: float) -> None:
+        """Waits in virtual time. Raises Killed if the process ends meanwhile. In the hub: nothing."""
+        fiber = self._current
+        if fiber is None:
+            return
+        time = self.now + seconds
+        if time <= self.until and (not self._heap or time < self._heap[0][0]):
+            self.now = time  # nothing else happens before
+            return
+        self._resume_at(time, fiber)
+        self.park()
+
+    def park(self) -> None:
+        """Gives the baton back until somebody wakes this task."""
+        fiber = self._current
+        assert fiber is not None
+        self._current = None
+        self._hub.release()
+        fiber.go.acquire()
+        self._current = fiber
+        if fiber.killed:
+            raise Killed
+
+    @property
+    def task(self) -> object:
+        """Which task has the baton; None: the hub."""
+        return self._current
+
+    def wake(self, fiber: object) -> None:
+        """A parked task goes on now."""
+        assert isinstance(fiber, _Fiber)
+        self._resume_at(self.now, fiber)
+
+    def _resume_at(self, time: float, fiber: _Fiber) -> None:
+        waits = fiber.waits
+        self.at(time, lambda: self._resume(fiber) if fiber.waits == waits else None)
+
+    def _resume(self, fiber: _Fiber) -> None:
+        fiber.waits += 1
+        self._current = fiber
+        fiber.go.release()
+        self._hub.acquire()
+
+    def retire(self, fiber: _Fiber) -> None:
+        """A task has ended (on its thread)."""
+        self._busy.discard(fiber)
+        if not fiber.killed:
+            self._idle.append(fiber)
+        self._current = None
+        self._hub.release()
+
+    def kill(self, owner: object) -> None:
+        """Every task of this owner ends where it waits. Called in the hub."""
+        for fiber in [each for each in self._busy if each.owner is owner]:
+            fiber.killed = True
+            self._resume(fiber)
+            self._busy.discard(fiber)
+
+    def close(self) -> None:
+        """Ends every thread."""
+        for fiber in list(self._busy):
+            fiber.killed = True
+            self._resume(fiber)
+            self._busy.discard(fiber)
+        for fiber in self._idle:
+            fiber.go.release()
+        self._idle.clear()
+
+
+class _Lock:
+    """As threading.Lock, in virtual time."""
+
+    def __init__(self, scheduler: Scheduler):
+        self._scheduler = scheduler
+        self._held = False
+        self._waiting: deque[object] = deque()
+
+    def acquire(self) -> bool:
+        while self._held:
+            if self._scheduler.task is None:
+                raise RuntimeError("the owner of the state waits for a lock")
+            self._waiting.append(self._scheduler.task)
+            self._scheduler.park()
+        self._held = True
+        return True
+
+    def release(self) -> None:
+        self._held = False
+        if self._waiting:
+            self._scheduler.wake(self._waiting.popleft())
+
+    def locked(self) -> bool:
+        return self._held
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _Event:
+    """As threading.Event, in virtual time."""
+
+    def __init__(self, scheduler: Scheduler):
+        self._scheduler = scheduler
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        self._set = True
+
+    def clear(self) -> None:
+        self._set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        ends = self._scheduler.now + (10.0 if timeout is None else timeout)
+        while not self._set and self._scheduler.now < ends:
+            self._scheduler.sleep(max(min(0.01, ends - self._scheduler.now), 1e-6))
+        return self._set
+
+
+@contextmanager
+def simulated(scheduler: Scheduler) -> Iterator[None]:
+    """Within the block this thread, and those of the scheduler, get locks and events that wait in virtual time."""
+
+    def lock() -> Any:
+        mine = getattr(_here, "scheduler", None)
+        return _RealLock() if mine is None else _Lock(mine)
+
+    def event() -> Any:
+        mine = getattr(_here, "scheduler", None)
+        return _RealEvent() if mine is None else _Event(mine)
+
+    _here.scheduler = scheduler
+    vars(threading).update(Lock=lock, Event=event)
+    try:
+        yield
+    finally:
+        scheduler.close()
+        vars(threading).update(Lock=_RealLock, Event=_RealEvent)
+        _here.scheduler = None
