@@ -90,7 +90,7 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
 
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
-    due = [world.look_due if world.look is None else world.look.began_at + LOOK_PATIENCE_SECONDS]
+    due = [world.look_due if world.look is None else world.look.began_at + look_patience(world)]
     late_at = [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
     due += [at for at in late_at if at > world.now]  # what is late already is noticed when it answers
     for claim in world.removals.values():
@@ -353,9 +353,14 @@ def looked(world: World, out: list[Effect]) -> World:
         world = reads(world, paths, out)
         world = replace(world, look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
     assert world.look is not None
-    if world.look.awaited and world.now < world.look.began_at + LOOK_PATIENCE_SECONDS:
+    if world.look.awaited and world.now < world.look.began_at + look_patience(world):
         return world
     return decided(world, out)
+
+
+def look_patience(world: World) -> float:
+    """How long a look waits for filesystems that do not answer, in seconds. A command looks only once."""
+    return LOOK_PATIENCE_SECONDS if world.on_its_own else LATE_SECONDS
 
 
 def decided(world: World, out: list[Effect]) -> World:
