@@ -176,6 +176,7 @@ class Owner:
             world, effects = step(world)
         except Exception as error:  # noqa: BLE001 # nor must one here
             defect = error
+            world = replace(world, look=None, look_due=world.now)  # by other readings it may go on
         if defect is not None:
             self._listeners.tell("defect", defect)
             self._stopping.wait(RETRY_SECONDS)
