@@ -27,6 +27,7 @@ from eviction.engine.effects import (
     PassWanted,
     Read,
     Refresh,
+    Remember,
     Resolve,
     Send,
     Watch,
@@ -364,6 +365,7 @@ def decided(world: World, out: list[Effect]) -> World:
     world = observed(world)
     before, observations = world.manager, replace(world.observations, polls={})
     manager, decision = synchronize(before, observations, world.now)
+    out.append(Remember(before, observations, decision))
     again_at = world.look_due  # wanted meanwhile
     world = replace(
         world,
@@ -375,7 +377,7 @@ def decided(world: World, out: list[Effect]) -> World:
         looked_at=world.now,
         looks=world.looks + 1,
     )
-    world = world.telling("decided", before, observations, decision).telling("observed", observations, decision)
+    world = world.telling("observed", observations, decision)
     if world.stopping:
         return world
     if not world.on_its_own:

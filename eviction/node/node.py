@@ -32,6 +32,7 @@ from eviction.engine.effects import (
     Reconfigured,
     Refresh,
     Refreshed,
+    Remember,
     Send,
 )
 from eviction.engine.owner import Job, Owner
@@ -42,7 +43,7 @@ from eviction.listener import Listeners
 from eviction.node.state_file import RecordFile
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
-from eviction.reporting.replay import History
+from eviction.reporting.replay import History, HistoryEntry
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
 from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
@@ -291,6 +292,10 @@ class Node(NodeView):
                 return Located(self.summary.paths, problem or "", self.pods_problem)
             case Refresh():
                 return self._refreshed()
+
+    def remember(self, decided: Remember) -> None:
+        """Keeps what was decided, for a replay."""
+        self.history.add(HistoryEntry(decided.before, decided.observations, decided.decision))
 
     def forget(self, pass_id: str) -> None:
         """A pass has ended."""
