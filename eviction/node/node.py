@@ -73,7 +73,7 @@ IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 DIRECTORY_SECONDS = 2.0  # the longest wait for one look at the kubelet's directories, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
 BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
-READERS = 6  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
+READERS = 4  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
 LONGEST_REFRESH_SECONDS = 30.0  # the next one does not ask again about containers already answered for
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
