@@ -100,7 +100,8 @@ def next_deadline(world: World) -> float:
     for the in world.passes.values():
         due += [run.progress_at + HANGS_SECONDS for run in the.current if run.plan is None]
         if the.settling is not None:
-            due.append(the.settling.read_at)
+            if the.settling.read_at >= world.now:  # else it waits for a reading
+                due.append(the.settling.read_at)
         elif world.claims_of(the):
             due.append(world.now + TICK_SECONDS)
     if world.on_its_own and not world.stopping:
