@@ -185,8 +185,10 @@ def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
             paths[observation.filesystem.path] = observation.time
     known = {identity.device_id for identity, _ in seen.filesystems.values() if identity.path in paths}
     frees = seen.filesystems.get(world.functions[function].frees)
-    if frees is not None and frees[0].device_id not in known and not world.readings[frees[0].path].problem:
-        paths[frees[0].path] = frees[1].time
+    if frees is not None and frees[0].device_id not in known:
+        published = world.readings[frees[0].path]
+        if not published.problem and not published.late(world.now):
+            paths[frees[0].path] = frees[1].time
     return paths
 
 
