@@ -218,7 +218,7 @@ class Inventory:
         GivenUp is raised. Raises RuntimeUnavailable."""
         with suppress(RuntimeReplaced):  # this may have started from facts about the runtime's predecessor
             return self._everything(not_older_than, goes_on)
-        return self._everything(not_older_than, goes_on)
+        return self._everything(self._clock.monotonic(), goes_on)  # nor do the predecessor's lists count
 
     def evidence(self, listing: Listing, not_older_than: float, named_since: float | None) -> Evidence:
         """The same images with a newer list of containers, which shows who uses them.
