@@ -83,7 +83,8 @@ def result_of(function: str, stages: list[StageRun]) -> ReclaimResult:
 
 def in_order_of_plan(stage: StageRun) -> list[Outcome]:
     """The outcomes of a stage in the order of its plan, not in that in which the removals ended."""
-    assert stage.plan is not None
+    if stage.plan is None:  # the pass has ended before it was there
+        return []
     place = {verdict.id: number for number, verdict in enumerate(stage.plan.remove)}
     return sorted(stage.outcomes, key=lambda outcome: place.get(outcome.verdict.id, 0))
 
