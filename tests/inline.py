@@ -43,7 +43,6 @@ GIB = 1 << 30
 FUNCTION = "Function"
 NOTHING_DECIDED = Decision(frozenset(), (), None, (), None)
 MOST_TURNS = 100_000
-READING_SECONDS = 1e-6  # a reading counts only if it began after the last removal
 
 ReadDisk = Callable[[str, float], Reading]
 
