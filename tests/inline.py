@@ -150,7 +150,6 @@ class Inline:
         return []
 
     def _sample(self, path: str) -> Sample:
-        self.clock.step(READING_SECONDS if self.world.passes else 0.0)
         reading = self.read(path, self.clock.monotonic())
         return Sample(path, self.clock.monotonic(), reading, FilesystemIdentity(path, reading.device_id))
 
