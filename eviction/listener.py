@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from eviction.decision.synchronize import ManagerState
 from eviction.record import Pass, PeriodicLoop
 from eviction.types import Decision, Threshold
 from reclaim.services import Listener as ReclaimListener
@@ -24,9 +23,6 @@ CALLED = "called"  # a call of the runtime: by far the most frequent, and worth 
 
 class Listener(ReclaimListener):
     """Ignores everything; a subclass overrides the methods that it needs. All are called on one thread."""
-
-    def decided(self, before: ManagerState, observations: SignalObservations, decision: Decision) -> None:
-        """The node was observed, and this was decided, from this state."""
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """The node was observed, and this was decided."""

@@ -43,7 +43,6 @@ GIB = 1 << 30
 FUNCTION = "Function"
 NOTHING_DECIDED = Decision(frozenset(), (), None, (), None)
 MOST_TURNS = 100_000
-READING_SECONDS = 1e-6  # a reading counts only if it began after the last removal
 
 ReadDisk = Callable[[str, float], Reading]
 
@@ -153,7 +152,6 @@ class Inline:
         return []
 
     def _sample(self, path: str) -> Sample:
-        self.clock.step(READING_SECONDS if self.world.passes else 0.0)
         reading = self.read(path, self.clock.monotonic())
         return Sample(path, self.clock.monotonic(), reading, FilesystemIdentity(path, reading.device_id))
 

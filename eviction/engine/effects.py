@@ -20,6 +20,7 @@ from signals.samplers import Sample
 
 if TYPE_CHECKING:
     from eviction.configuration.effective import Configuration
+    from eviction.decision.synchronize import ManagerState
     from eviction.engine.world import Request
     from eviction.record import Pass, Trigger
     from eviction.types import Decision
@@ -94,6 +95,15 @@ class Forget:
 
 
 @dataclass(frozen=True, slots=True)
+class Remember:
+    """The node was observed, and this was decided from this state: it can be replayed."""
+
+    before: ManagerState
+    observations: SignalObservations
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """Tell the listeners: the name of their method, and what it takes."""
 
@@ -101,7 +111,7 @@ class Tell:
     about: tuple[object, ...] = ()
 
 
-Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | Resolve | Forget | Tell
+Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | Resolve | Forget | Remember | Tell
 
 
 # ---- what happens

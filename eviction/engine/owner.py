@@ -31,6 +31,7 @@ from eviction.engine.effects import (
     Read,
     Refresh,
     Refreshed,
+    Remember,
     Resolve,
     Sampled,
     Send,
@@ -74,6 +75,9 @@ class Performer(Protocol):
 
     def forget(self, pass_id: str) -> None:
         """A pass has ended: its stages are not needed any more."""
+
+    def remember(self, decided: Remember) -> None:
+        """Keeps what was decided, for a replay."""
 
 
 class Owner:
@@ -230,6 +234,8 @@ class Owner:
                     waiting.set_result(answer)
             case Forget(pass_id):
                 self._performer.forget(pass_id)
+            case Remember():
+                self._performer.remember(effect)
             case _:
                 self._waiting.append(effect)
 

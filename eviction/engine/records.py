@@ -83,8 +83,8 @@ def result_of(function: str, stages: list[StageRun]) -> ReclaimResult:
 
 def in_order_of_plan(stage: StageRun) -> list[Outcome]:
     """The outcomes of a stage in the order of its plan, not in that in which the removals ended."""
-    assert stage.plan is not None
-    place = {verdict.id: number for number, verdict in enumerate(stage.plan.remove)}
+    planned = () if stage.plan is None else stage.plan.remove  # a pass may end while a plan is awaited
+    place = {verdict.id: number for number, verdict in enumerate(planned)}
     return sorted(stage.outcomes, key=lambda outcome: place.get(outcome.verdict.id, 0))
 
 

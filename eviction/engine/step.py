@@ -27,6 +27,7 @@ from eviction.engine.effects import (
     PassWanted,
     Read,
     Refresh,
+    Remember,
     Resolve,
     Send,
     Watch,
@@ -35,7 +36,7 @@ from eviction.engine.fold import ANSWER_SECONDS, RETRY_SECONDS, observed, remova
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.periodic import begin_periodic, periodic_ended
 from eviction.engine.records import record_of
-from eviction.engine.relief import advance, patience_of
+from eviction.engine.relief import advance, patience_of, unread_since
 from eviction.engine.world import BackOff, Look, Request, RunningPass, StageRun, World
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Threshold
@@ -197,6 +198,13 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
     if isinstance(answer, Wait):
         claim = waiting(claim, world.now + answer.seconds)
         return replace(world, removals={**world.removals, claim.id: claim})
+    if answer is not None and claim.ready_since == NEVER:
+        claim = replace(claim, ready_since=checked.looked_at)
+        world = replace(world, removals={**world.removals, claim.id: claim})
+    assert the is not None
+    unread = unread_since(the, claim.stage.function, world, claim.ready_since)
+    if answer is not None and unread:  # what may have been mounted over it meanwhile
+        return reads(world, unread, out)
     if too_old(checked, world):
         return check_again(world, claim, out)
     assert isinstance(answer, Ready)
@@ -370,6 +378,7 @@ def decided(world: World, out: list[Effect]) -> World:
     world = observed(world)
     before, observations = world.manager, replace(world.observations, polls={})
     manager, decision = synchronize(before, observations, world.now)
+    out.append(Remember(before, observations, decision))
     again_at = world.look_due  # wanted meanwhile
     world = replace(
         world,
@@ -381,7 +390,7 @@ def decided(world: World, out: list[Effect]) -> World:
         looked_at=world.now,
         looks=world.looks + 1,
     )
-    world = world.telling("decided", before, observations, decision).telling("observed", observations, decision)
+    world = world.telling("observed", observations, decision)
     if world.stopping:
         return world
     if not world.on_its_own:

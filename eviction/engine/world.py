@@ -214,6 +214,11 @@ class RunningPass:
     """When a call of its was last answered, or a removal of its ended."""
     ended: bool = False
 
+    @property
+    def measures(self) -> bool:
+        """Whether it reads the disk between its removals: the kubelet's periodic passes do not."""
+        return self.trigger is not Trigger.PERIODIC
+
     def extent(self) -> Extent:
         """How far it goes."""
         return self.request.extent or self.configuration.extent

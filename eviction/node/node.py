@@ -32,7 +32,9 @@ from eviction.engine.effects import (
     Reconfigured,
     Refresh,
     Refreshed,
+    Remember,
     Send,
+    Withdrawn,
 )
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
@@ -42,7 +44,7 @@ from eviction.listener import Listeners
 from eviction.node.state_file import RecordFile
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
-from eviction.reporting.replay import History
+from eviction.reporting.replay import History, HistoryEntry
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
 from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
@@ -72,7 +74,7 @@ IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 DIRECTORY_SECONDS = 2.0  # the longest wait for one look at the kubelet's directories, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
 BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
-READERS = 6  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
+READERS = 4  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
 LONGEST_REFRESH_SECONDS = 30.0  # the next one does not ask again about containers already answered for
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
@@ -241,6 +243,12 @@ class Node(NodeView):
         self.owner.post(wanted)
         return wanted
 
+    def withdraw(self, wanted: PassWanted) -> bool:
+        """Nobody waits for this pass any more; returns whether that was before it began: then it does not."""
+        event = Withdrawn(wanted)
+        there: bool = self.owner.ask(event, event.done)
+        return there
+
     def relieve(
         self,
         observations: SignalObservations,
@@ -266,6 +274,14 @@ class Node(NodeView):
     def paused(self) -> str:
         """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
         return self.world.pause.why(self.clock.monotonic(), self.clock.wall())
+
+    def pause_left_seconds(self) -> float:
+        """How much longer an operator's pause lasts; 0 without one."""
+        return self.world.pause.left_seconds(self.clock.monotonic())
+
+    def pause_is_unknown(self) -> bool:
+        """Whether it lasts only because it is not known whether one is in force."""
+        return self.world.pause.unknown(self.clock.monotonic())
 
     def held_off(self) -> str | None:
         """Why no pass may begin by itself, in a sentence; None if one may."""
@@ -295,6 +311,10 @@ class Node(NodeView):
                 return Located(self.summary.paths, problem or "", self.pods_problem)
             case Refresh():
                 return self._refreshed()
+
+    def remember(self, decided: Remember) -> None:
+        """Keeps what was decided, for a replay."""
+        self.history.add(HistoryEntry(decided.before, decided.observations, decided.decision))
 
     def forget(self, pass_id: str) -> None:
         """A pass has ended."""

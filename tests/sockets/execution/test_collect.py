@@ -64,7 +64,7 @@ def test_the_log_directory_of_a_vanished_pod_is_removed_and_that_of_a_live_one_i
 
 
 def lists_of_one_collection(small: SmallNode) -> int:
-    """How often the containers are listed before the images are."""
+    """How often the containers are listed for the function that removes them."""
     node = small.node(Signal.NODEFS_AVAILABLE, above=1)
     before = small.failpoints.calls["ListContainers"]
     relieve(node, CONTAINERS)
