@@ -21,7 +21,6 @@ from signals.types import Signal, SignalObservations
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import came_true
 
-
 IMAGES = {"imagefs.available": "1%"}  # so that a capacity counts
 
 
