@@ -223,7 +223,8 @@ class Node(NodeView):
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides."""
-        before = self.world.looks
+        world = self.world
+        before = world.looks + (world.look is not None)  # one that has begun already may not know what is known now
         self.owner.post(LookWanted(urgent=True))
         self.owner.until(lambda: self.world.looks > before)
         return self.world.observations, self.world.decision
