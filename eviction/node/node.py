@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -149,7 +150,7 @@ class Node(NodeView):
         )
         self._stages = Stages(lambda: self.world, self.context, self.clock)
         self.shadow: Callable[[], None] = lambda: None
-        """Called after each refresh."""
+        """Called in a dry run after the runtime has said where its images are, on a worker."""
         self.owner = Owner(
             self._first_world(dry_run=dry_run),
             self,
@@ -309,6 +310,9 @@ class Node(NodeView):
                 return self._stages.send(job)
             case Locate():
                 problem = super().locate()
+                if problem is None and self.dry_run:
+                    with suppress(NoThread):  # the next answer comes soon
+                        self.owner.workers.run(self.shadow)
                 return Located(self.summary.paths, problem or "", self.pods_problem)
             case Refresh():
                 return self._refreshed()
@@ -338,8 +342,6 @@ class Node(NodeView):
             given_up = True
         except RuntimeUnavailable as error:
             problem = str(error)
-        if not problem:
-            self.shadow()
         return Refreshed(problem, given_up, self.pods_problem)
 
     def context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
