@@ -91,7 +91,7 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
 
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
-    due = [world.look_due if world.look is None else world.look.began_at + LOOK_PATIENCE_SECONDS]
+    due = [world.look_due if world.look is None else look_ends_at(world.look, world)]
     late_at = [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
     due += [at for at in late_at if at > world.now]  # what is late already is noticed when it answers
     for claim in world.removals.values():
@@ -361,9 +361,17 @@ def looked(world: World, out: list[Effect]) -> World:
         world = reads(world, paths, out)
         world = replace(world, look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
     assert world.look is not None
-    if world.look.awaited and world.now < world.look.began_at + LOOK_PATIENCE_SECONDS:
+    if world.look.awaited and world.now < look_ends_at(world.look, world):
         return world
     return decided(world, out)
+
+
+def look_ends_at(look: Look, world: World) -> float:
+    """When it is decided although a filesystem has not answered: soon if its last reading is known, as the next look of
+    the daemon is not far."""
+    unknown = any(world.readings[path].last is None for path in look.awaited)
+    patience = LOOK_PATIENCE_SECONDS if world.on_its_own and not unknown else LATE_SECONDS
+    return look.began_at + patience
 
 
 def decided(world: World, out: list[Effect]) -> World:
