@@ -145,9 +145,13 @@ class Owner:
             self.turn(ends)
         return not sent_claims(self.world.removals)
 
+    def own(self) -> None:
+        """From now on this thread is the owner, and whoever else asks waits for it, even before it runs."""
+        self._thread = threading.current_thread()
+
     def run(self) -> None:
         """Is the owner until `stop`. No exception ends it: a defect is told, and a second later it goes on."""
-        self._thread = threading.current_thread()
+        self.own()
         while not self._stopping.is_set():
             self.turn()
 
@@ -180,6 +184,7 @@ class Owner:
             world, effects = step(world)
         except Exception as error:  # noqa: BLE001 # nor must one here
             defect = error
+            world = replace(world, look=None, look_due=world.now)  # by other readings it may go on
         if defect is not None:
             self._listeners.tell("defect", defect)
             self._stopping.wait(RETRY_SECONDS)

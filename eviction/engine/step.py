@@ -314,6 +314,7 @@ def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
     world = replace(world, passes=passes, booked_to=booked_to)
     if world.on_its_own:
         world = replace(world, look_due=min(world.look_due, world.now))
+    world = world.with_lane(the.lane, replace(world.lane(the.lane), ended_at=world.now))
     out.append(Forget(the.id))
     if not the.dry_run:
         called = [each.operation for each in record.functions if each.outcomes]
@@ -524,11 +525,16 @@ def next_look(world: World, out: list[Effect]) -> tuple[World, float]:
 
 
 def wanted_begun(world: World, out: list[Effect]) -> World:
-    """The pass of a command begins once its filesystem has none. A dry run waits for other dry runs only."""
+    """The pass of a command begins once its filesystem has none, unless it is to be asked for anew. A dry run waits for
+    other dry runs only."""
     for wanted in world.wanted:
         name = lane_for(wanted, world)
         if running_in(name, world) is None:
             rest = tuple(each for each in world.wanted if each is not wanted)
+            if world.lane(name).ended_at > wanted.asked_at:
+                world = replace(world, wanted=rest)
+                out.append(Resolve(wanted.record, None))
+                continue
             world, the = new_pass(replace(world, wanted=rest), wanted.trigger, wanted.request, wanted.decision)
             the = replace(the, lane=name, wanted=wanted, observations=wanted.observations)
             world = begun(world, the, out)

@@ -248,6 +248,8 @@ class Lane:
     """Another row of this filesystem, or a command, has become due while a pass runs."""
     met_at: float = FOREVER_AGO
     """When one of its thresholds was last met."""
+    ended_at: float = FOREVER_AGO
+    """When a pass of it last ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,7 +202,8 @@ class Node(NodeView):
     # ---- what is asked of it
 
     def begin_on_its_own(self, *, hold_off_seconds: float = 0.0) -> None:
-        """From now on it looks and relieves by itself, for whoever lets its owner run. Before it does."""
+        """From now on it looks and relieves by itself, once this thread, or another one, is its owner."""
+        self.owner.own()
         now, configuration = self.clock.monotonic(), self.configuration
         periodic = loops(now, images=self.policies().images.has_periodic_work) if configuration.periodic_gc else ()
         self.owner.world = replace(
@@ -256,9 +257,12 @@ class Node(NodeView):
         request: Request | None = None,
     ) -> Pass:
         """Runs the pass that follows. Never raises because of the runtime or a single object."""
-        wanted = self.want(observations, decision, trigger, request)
-        self.owner.until(wanted.record.done)
-        return wanted.record.result()
+        record = None
+        while record is None:
+            wanted = self.want(observations, decision, trigger, request)
+            self.owner.until(wanted.record.done)
+            record = wanted.record.result()
+        return record
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Has another configuration come into force, except for the fields that need a restart; returns those that
