@@ -113,6 +113,8 @@ class Claim:
     """While CHECKING: the answer, once it is there."""
     again_at: float = NEVER
     """While WAITING: when it is checked again."""
+    ready_since: float = NEVER
+    """When a check first said that it may go: where it is removed is read once more after that."""
     sent_at: float | None = None
     attempts: int = 0
     """How many checks were too old when it was to be sent."""

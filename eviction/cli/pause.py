@@ -45,4 +45,4 @@ def _forgotten(places: Places) -> str:
     left_seconds, _ = file.saved()
     if not left_seconds:
         return ""
-    return f"; {file.keep(0.0) or f'{file.path} is removed, so its next start is without a pause'}"
+    return f"; {file.keep(lambda: 0.0) or f'{file.path} is removed, so its next start is without a pause'}"

@@ -139,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     history.daemon("stopped")
     history.finish()
     saver.finish()
-    pause_file.finish(node.world.pause.left_seconds(node.clock.monotonic()))
+    pause_file.finish(node.pause_left_seconds)
     finish_events()
     watcher.stop()
     endpoints.stop()

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
 from eviction.control.answer import RequestRefused
@@ -70,6 +70,23 @@ def left_seconds(text: bytes, now: Moment) -> float:
     return max(kept.seconds - max(passed, 0.0), 0.0)
 
 
+class Pausing(Protocol):
+    """Whose pause a file is of."""
+
+    def pause(self, seconds: float, unknown: str = "", *, if_unknown: bool = False) -> int:
+        """Nothing is removed for so long, 0: removals go on. `unknown`: why it is not known whether that is so, as a
+        clause; `if_unknown`: only if it is not known."""
+
+    def paused(self) -> str:
+        """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
+
+    def pause_left_seconds(self) -> float:
+        """How much longer that lasts; 0 without a pause."""
+
+    def pause_is_unknown(self) -> bool:
+        """Whether it lasts only because it is not known whether a pause is in force."""
+
+
 class PauseFile:
     """The file of one daemon. `state_file`: the path of `stateFile`; empty: no pause survives the daemon. The
     constructor does not touch the file. Any thread may call."""
@@ -93,7 +110,7 @@ class PauseFile:
             return LONGEST_PAUSE_SECONDS, f"{self.path} cannot be used: {reason_of(error)}"
 
     def restore(
-        self, node: Node, known: Callable[[str], None] = lambda _: None, again_seconds: float = AGAIN_SECONDS
+        self, node: Pausing, known: Callable[[str], None] = lambda _: None, again_seconds: float = AGAIN_SECONDS
     ) -> None:
         """Continues the saved pause if it is not over. If that cannot be read within a second, nothing may be removed
         until a thread, which looks every `again_seconds`, has read it; `known`: told then, in a sentence."""
@@ -104,10 +121,13 @@ class PauseFile:
             return
 
         def look_again() -> None:
-            while node.world.pause.unknown(node.clock.monotonic()):
+            while node.pause_is_unknown():
                 time.sleep(again_seconds)
                 with suppress(OSError, ValueError):
-                    node.pause(self._left_seconds(), if_unknown=True)
+                    left = self._left_seconds()
+                    if not node.pause_is_unknown():  # somebody has begun or ended one meanwhile
+                        return
+                    node.pause(left, if_unknown=True)
                     known(f"{self.path} can be read again: {node.paused() or 'there is no pause'}")
 
         with suppress(NoThread):  # then resume ends it, or time
@@ -124,10 +144,11 @@ class PauseFile:
                 raise
             return 0.0
 
-    def keep(self, left: float) -> str:
-        """Saves a pause that lasts so many more seconds, or removes the file if there is none. Returns why that failed
-        and what follows, in a sentence, else an empty string."""
+    def keep(self, left_seconds: Callable[[], float]) -> str:
+        """Saves the pause as it is now, with what is left of it, or removes the file if there is none. Returns why that
+        failed and what follows, in a sentence, else an empty string."""
         with self._lock:  # so that the latest pause is the one that is kept
+            left = left_seconds()
             self._latest = pause_json(left, self._now()) if left else None
             if not self.path:
                 return "a restart of the daemon ends the pause, as stateFile is empty" if left else ""
@@ -138,11 +159,11 @@ class PauseFile:
                 return f"a restart of the daemon {what[0]}: {self.path} cannot be {what[1]}: {reason_of(error)}"
             return ""
 
-    def finish(self, left: float) -> None:
+    def finish(self, left_seconds: Callable[[], float]) -> None:
         """Removes the file of a pause that is over, at the end of the daemon: if the time of day is set back, it could
         come back to life. Waits a second at most."""
-        if not left:
-            self.keep(left)
+        if not left_seconds():
+            self.keep(left_seconds)
 
     def _write(self) -> None:
         """Repeats until the file has the latest pause, which may change while the disk does not answer."""
@@ -174,8 +195,7 @@ def pause_for_client(request: Mapping[str, Any], node: Node, file: PauseFile, lo
     else:
         sentence = f"the pause until {until} is ended" if until else "there was no pause to end"
     (log.warning if seconds else log.info)(sentence)
-    left = node.world.pause.left_seconds(clock.monotonic())
-    warning = file.keep(left)
+    warning = file.keep(node.pause_left_seconds)
     if warning:
         log.warning(warning)
-    yield {"paused_seconds": round(left, 3), "sentence": sentence, "warning": warning}
+    yield {"paused_seconds": round(node.pause_left_seconds(), 3), "sentence": sentence, "warning": warning}

@@ -21,7 +21,7 @@ from eviction.configuration.threshold_config import read_value
 from eviction.control.answer import Answer, Output, RequestRefused, options_of_client, read_output
 from eviction.decision.synchronize import EvictionConfig
 from eviction.decision.thresholds import highest_mark, unreadable, usable
-from eviction.engine.effects import PassWanted, Withdrawn
+from eviction.engine.effects import PassWanted
 from eviction.engine.world import Request
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
 from eviction.node.hold_off import held_off_since_boot
@@ -33,7 +33,7 @@ from eviction.reporting.observations_json import observations_json
 from eviction.reporting.pass_record import NothingToDo, Room, pass_json
 from eviction.reporting.tables import signals_table
 from eviction.types import Decision, EvictionError, Extent, Threshold
-from reclaim.workers import NoThread, Workers
+from reclaim.workers import NoThread
 from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, SignalObservations
 
 LEAST_BYTES = 1 << 20  # less was meant to have another unit
@@ -157,18 +157,13 @@ def _room(options: ReclaimOptions, node: Node, observations: SignalObservations,
     return Room(signal.filesystem, asked, available, kept_free, options.dry_run)
 
 
-def respond_to_client(
-    options: ReclaimOptions,
-    node: Node,
-    observations: SignalObservations,
-    decision: Decision,
-    wanted: Callable[[PassWanted], None] = lambda _: None,
-) -> Answer:
-    """The same in the daemon, for a client; a dry run runs beside the passes.
+def respond_to_client(options: ReclaimOptions, node: Node, wanted: Callable[[PassWanted], None]) -> Answer:
+    """The same in the daemon, for a client, after a look; a dry run runs beside the passes.
 
     Raises RequestRefused while the daemon does not know where the images are (the command, with a new connection, may
     find out).
     """
+    observations, decision = node.look()
     if observations.layout is None and node.configuration.has_runtime:
         raise RequestRefused(f"it does not know where the images are: {node.summary.imagefs_problem}")
     return respond(options, node, observations, decision, wanted=wanted)
@@ -223,75 +218,58 @@ def _nothing_to_do(
     return Answer(EXIT_OK, document=to_json(nothing))
 
 
+@dataclass(eq=False)
 class Requests:
     """The requests of a daemon's clients. Any thread may call.
 
-    `doing`: what the daemon is doing now, in words; None if nothing. `signals`: those that the node can have.
-    `workers`: on which they wait for their passes.
+    `serve`: looks, has the pass run, and answers; it tells of the pass that it waits for. `withdraw`: nobody waits for
+    this pass any more; returns whether that was before it began. `count`: how many wait for a pass that has not begun.
+    `run`: runs something on a thread, or raises NoThread. `doing`: what the daemon is doing now, in words; None if
+    nothing. `stopping`: whether nothing new begins. `signals`: those that the node can have.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        workers: Workers,
-        doing: Callable[[], str | None],
-        signals: Sequence[Signal] = KUBELET_SIGNALS,
-        turn_seconds: float = TURN_SECONDS,
-    ):
-        self._node = node
-        self._workers = workers
-        self._doing = doing
-        self._signals = signals
-        self._turn_seconds = turn_seconds
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for a pass that has not begun."""
-        return len(self._node.world.wanted)
+    serve: Callable[[ReclaimOptions, Callable[[PassWanted], None]], Answer]
+    withdraw: Callable[[PassWanted], bool]
+    count: Callable[[], int]
+    run: Callable[[Callable[[], None]], None]
+    doing: Callable[[], str | None] = lambda: None
+    stopping: Callable[[], bool] = lambda: False
+    signals: Sequence[Signal] = KUBELET_SIGNALS
+    turn_seconds: float = TURN_SECONDS
 
     def converse(self, request: Mapping[str, Any], loaded: Fingerprint) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the client's too. Raises
         RequestRefused."""
-        options = read_options(options_of_client(request, loaded), self._signals)
-        if self._node.stopping.is_set():
+        options = read_options(options_of_client(request, loaded), self.signals)
+        if self.stopping():
             raise RequestRefused("it is stopping")
-        if self.waiting >= MOST_WAITING:
+        if self.count() >= MOST_WAITING:
             raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
         answer: Future[Answer] = Future()
-        asked: list[PassWanted] = []
+        wanted: list[PassWanted] = []
         try:
-            self._workers.run(lambda: self._answer(options, asked, answer))
+            self.run(lambda: self._serve(options, wanted, answer))
         except NoThread:
             raise RequestRefused("no thread is free for its pass") from None
         waited = 0.0
         try:
-            yield {"accepted": True, "busy": self._doing()}
+            yield {"accepted": True, "busy": self.doing()}
             while not wait([answer], HEARTBEAT_SECONDS).done:
                 waited += HEARTBEAT_SECONDS
-                busy = self._doing()
-                if waited >= self._turn_seconds and self._withdrawn(asked):
+                busy = self.doing()
+                if waited >= self.turn_seconds and any(map(self.withdraw, wanted)):
                     raise RequestRefused(
-                        f"its turn did not come within {self._turn_seconds:g} s: it is {busy or 'busy'}"
+                        f"its turn did not come within {self.turn_seconds:g} s: it is {busy or 'busy'}"
                     )
                 yield {"accepted": True, "busy": busy}
             yield answer.result().line()
         finally:
             if not answer.done():
-                self._withdrawn(asked)
+                any(map(self.withdraw, wanted))
 
-    def _withdrawn(self, asked: Sequence[PassWanted]) -> bool:
-        """The client waits no longer. Whether that was before its pass began."""
-        for wanted in asked:
-            event = Withdrawn(wanted)
-            if self._node.owner.ask(event, event.done):
-                wanted.record.set_exception(RequestRefused("its client has gone"))
-                return True
-        return False
-
-    def _answer(self, options: ReclaimOptions, asked: list[PassWanted], answer: Future[Answer]) -> None:
+    def _serve(self, options: ReclaimOptions, wanted: list[PassWanted], answer: Future[Answer]) -> None:
         try:
-            observations, decision = self._node.look()
-            answer.set_result(respond_to_client(options, self._node, observations, decision, asked.append))
+            answer.set_result(self.serve(options, wanted.append))
         except EvictionError as refusal:
             answer.set_exception(refusal)
         except BaseException:

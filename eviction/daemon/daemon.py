@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from eviction.configuration.effective import Configuration
-from eviction.control.reclaim import Requests
+from eviction.control.reclaim import Requests, respond_to_client
 from eviction.engine.effects import LookWanted
 from eviction.engine.step import stalled_seconds, what_of
 from eviction.node.node import DRAIN_SECONDS, Node
@@ -60,7 +60,15 @@ class Daemon:
         for listener in (self._announcements, self._done, shadow):
             node.listeners.add(listener)
         self._threads = Workers("requests", REQUEST_THREADS)
-        self.requests = Requests(node, self._threads, self.doing, node.configuration.signals)
+        self.requests = Requests(
+            serve=lambda options, wanted: respond_to_client(options, node, wanted),
+            withdraw=node.withdraw,
+            count=lambda: len(node.world.wanted),
+            run=self._threads.run,
+            doing=self.doing,
+            stopping=node.stopping.is_set,
+            signals=node.configuration.signals,
+        )
         self.beside: tuple[threading.Thread, ...] = ()
         node.begin_on_its_own(hold_off_seconds=hold_off_seconds)
 
@@ -137,7 +145,7 @@ class Daemon:
             doing=self.doing(),
             stalled_seconds=round(self.stalled_seconds(), 3),
             parked=[parked_removal(claim, now) for claim in late(world.removals)],
-            requests_waiting=self.requests.waiting,
+            requests_waiting=len(world.wanted),
             paused_for_seconds=round(max([0.0, *back_offs]), 3),
             lead_seconds=round(world.lead_seconds, 3),
             conditions=conditions,

@@ -145,7 +145,7 @@ def goal_of(the: RunningPass, function: str, world: World) -> Goal:
 def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int = 0) -> Disk:
     """The disk, as if this many more bytes were available where the function frees space."""
     goal, seen, frees = goal_of(the, function, world), world.observations, world.functions[function].frees
-    unread = unread_paths(the, function, world)
+    unread = unread_since(the, function, world, the.measure_after)
     if unread:
         return Disk(unread=unread)
     seconds_left = NEVER  # with `extent: all` nothing is urgent
@@ -184,14 +184,16 @@ def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
             paths[observation.filesystem.path] = observation.time
     known = {identity.device_id for identity, _ in seen.filesystems.values() if identity.path in paths}
     frees = seen.filesystems.get(world.functions[function].frees)
-    if frees is not None and frees[0].device_id not in known and not world.readings[frees[0].path].problem:
-        paths[frees[0].path] = frees[1].time
+    if frees is not None and frees[0].device_id not in known:
+        published = world.readings[frees[0].path]
+        if not published.problem and not published.late(world.now):
+            paths[frees[0].path] = frees[1].time
     return paths
 
 
-def unread_paths(the: RunningPass, function: str, world: World) -> tuple[str, ...]:
-    """Those of which there is no reading yet that began after the last removal."""
-    return tuple(path for path, time in paths_of(the, function, world).items() if time < the.measure_after)
+def unread_since(the: RunningPass, function: str, world: World, since: float) -> tuple[str, ...]:
+    """Those of which there is no reading yet that began after this time."""
+    return tuple(path for path, time in paths_of(the, function, world).items() if time < since)
 
 
 def look_meanwhile(the: RunningPass, function: str, world: World) -> tuple[Effect, ...]:
@@ -556,7 +558,7 @@ def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
             return replace(the, settling=settling), ()
         following = min(world.now + SETTLE_READ_SECONDS, over)
         the = replace(the, settling=replace(settling, read_at=following), measure_after=world.now)
-        return the, (Read(unread_paths(the, function, world)),)
+        return the, (Read(unread_since(the, function, world, the.measure_after)),)
     the = replace(the, settling=None)
     if settling.in_vain_counts:
         more = the.gained.gained_since(settling.at_once)[0] > 0

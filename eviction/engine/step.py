@@ -36,7 +36,7 @@ from eviction.engine.fold import ANSWER_SECONDS, RETRY_SECONDS, observed, remova
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.periodic import begin_periodic, periodic_ended
 from eviction.engine.records import record_of
-from eviction.engine.relief import advance, patience_of
+from eviction.engine.relief import advance, patience_of, unread_since
 from eviction.engine.world import BackOff, Look, Request, RunningPass, StageRun, World
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Threshold
@@ -198,6 +198,13 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
     if isinstance(answer, Wait):
         claim = waiting(claim, world.now + answer.seconds)
         return replace(world, removals={**world.removals, claim.id: claim})
+    if answer is not None and claim.ready_since == NEVER:
+        claim = replace(claim, ready_since=checked.looked_at)
+        world = replace(world, removals={**world.removals, claim.id: claim})
+    assert the is not None
+    unread = unread_since(the, claim.stage.function, world, claim.ready_since)
+    if answer is not None and unread:  # what may have been mounted over it meanwhile
+        return reads(world, unread, out)
     if too_old(checked, world):
         return check_again(world, claim, out)
     assert isinstance(answer, Ready)

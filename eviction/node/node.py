@@ -34,6 +34,7 @@ from eviction.engine.effects import (
     Refreshed,
     Remember,
     Send,
+    Withdrawn,
 )
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
@@ -241,6 +242,12 @@ class Node(NodeView):
         self.owner.post(wanted)
         return wanted
 
+    def withdraw(self, wanted: PassWanted) -> bool:
+        """Nobody waits for this pass any more; returns whether that was before it began: then it does not."""
+        event = Withdrawn(wanted)
+        there: bool = self.owner.ask(event, event.done)
+        return there
+
     def relieve(
         self,
         observations: SignalObservations,
@@ -263,6 +270,14 @@ class Node(NodeView):
     def paused(self) -> str:
         """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
         return self.world.pause.why(self.clock.monotonic(), self.clock.wall())
+
+    def pause_left_seconds(self) -> float:
+        """How much longer an operator's pause lasts; 0 without one."""
+        return self.world.pause.left_seconds(self.clock.monotonic())
+
+    def pause_is_unknown(self) -> bool:
+        """Whether it lasts only because it is not known whether one is in force."""
+        return self.world.pause.unknown(self.clock.monotonic())
 
     def held_off(self) -> str | None:
         """Why no pass may begin by itself, in a sentence; None if one may."""

@@ -1,4 +1,4 @@
-"""A clock that is ahead, for nodes on which something must have settled."""
+"""Clocks that are ahead, for nodes on which something must have settled, or grown old."""
 
 from __future__ import annotations
 
@@ -12,3 +12,22 @@ class Later(SystemClock):
     def wall(self) -> float:
         """Seconds since the epoch."""
         return super().wall() + SETTLE_SECONDS + 0.1
+
+
+class Ahead(SystemClock):
+    """The system's clock, which a test sets forward."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def monotonic(self) -> float:
+        """Monotonic seconds."""
+        return super().monotonic() + self._seconds
+
+    def wall(self) -> float:
+        """Seconds since the epoch."""
+        return super().wall() + self._seconds
+
+    def step(self, seconds: float) -> None:
+        """Lets so much more time pass."""
+        self._seconds += seconds

@@ -106,14 +106,20 @@ class Sampler:
         self._daemon = daemon
         self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
         self._notifier: ThresholdNotifier | None = None
+        self._reads = 0  # that are asked for and not answered: the same thread polls
 
     def ask(self) -> None:
         """Answers with a reading that begins now, as soon as the filesystem does."""
         daemon, clock = self._daemon, self._daemon.clock
         began, disk = clock.now, daemon.machine.disks[self._path]
         ends = max(began + 0.0002, disk.hangs_until)
+        self._reads += 1
 
         def read() -> None:
+            if clock.now < disk.hangs_until:
+                clock.at(disk.hangs_until, read)
+                return
+            self._reads -= 1
             there = daemon.machine.disks[self._path]
             reading = Reading(there.stats(began), there.device, tuple(self._polls))
             identity = FilesystemIdentity(self._path, there.device)
@@ -134,8 +140,8 @@ class Sampler:
         if self._notifier is not notifier or self._daemon.ended:
             return
         disk = self._daemon.machine.disks[self._path]
-        if now < disk.hangs_until:
-            self._poll_at(notifier, disk.hangs_until)
+        if now < disk.hangs_until or self._reads:
+            self._poll_at(notifier, max(disk.hangs_until, now + 0.0003))
             return
         found: FsStats = disk.stats(now)
         poll = Poll(now, found.available_bytes, found.inodes_free)

@@ -16,7 +16,7 @@ from eviction.configuration.policies import policies_of
 from eviction.engine.effects import Check, Ended, Event, PassWanted, Plan, Sampled, Send, Tell
 from eviction.engine.effects import CheckEnded as CheckAnswer
 from eviction.engine.effects import Effect
-from eviction.engine.world import World
+from eviction.engine.world import RunningPass, World
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
 from reclaim.removals import Claim
@@ -28,6 +28,7 @@ from tests.simulation.services import Mood
 
 LOOK_FRESH_SECONDS = 0.05
 LIST_AGE_SECONDS = 0.25
+URGENT_SECONDS = 60.0
 PATIENCE_SECONDS = 2.0
 A_PASS_AT_MOST_SECONDS = 3600.0
 BEGINS_WITHIN_SECONDS = 10.0
@@ -59,6 +60,7 @@ class Sent:
     at: float
     pass_began: float
     trigger: Trigger
+    urgent: bool
 
 
 @dataclass
@@ -198,7 +200,7 @@ class Judge:
             raise Violation(f"{what} was sent {now - looked.ended:.3f} s after its last look")
         if len(self._under_way) > 2 * MOST_CLAIMS:
             raise Violation(f"{len(self._under_way)} removals are under way")
-        sent = Sent(claim, looked, now, the.began_at, the.trigger)
+        sent = Sent(claim, looked, now, the.began_at, the.trigger, the.seconds_left < URGENT_SECONDS)
         self._under_way[claim.verdict.id] = self._sent[claim.id] = sent
         if claim.verdict.kind == Kind.IMAGE and claim.verdict.id in self.machine.images:
             held = self.machine.images[claim.verdict.id]
@@ -207,11 +209,11 @@ class Judge:
                     raise Violation(f"{what} was sent, and the keep list in force names it")
         if claim.stage.last_resort:
             self._is_last_resort(what, claim, world)
-        own = the.wanted is None and the.trigger is not Trigger.PERIODIC
+        own = the.trigger in (Trigger.INTERVAL, Trigger.WATCH)
         if own and self.configuration.extent is Extent.ENOUGH and isinstance(the.lane, int):
-            self._is_pressed(what, the.lane, world)
+            self._is_pressed(what, the, the.lane, world)
 
-    def _is_pressed(self, what: str, device: int, world: World) -> None:
+    def _is_pressed(self, what: str, the: RunningPass, device: int, world: World) -> None:
         """A pass of the daemon's own removes only while something presses."""
         available = self._available.get(device)
         disk = next((disk for disk in self.machine.disks.values() if disk.device == device), None)
@@ -222,7 +224,8 @@ class Judge:
             return
         share = 0.34 if self.configuration.eviction_soft else self._mark() + 0.03
         if available > share * disk.capacity:
-            raise Violation(f"{what} was sent while {100 * available / disk.capacity:.0f} % are available")
+            why = f"{the.trigger} pass of {the.decision.acted_on}, {self._mark():.2f}, lead {world.lead_seconds:.3f}"
+            raise Violation(f"{what} was sent while {100 * available / disk.capacity:.1f} % are available ({why})")
 
     def _mark(self) -> float:
         margin = str(self.configuration.effective["margin"])
@@ -292,10 +295,14 @@ class Judge:
         """Somebody else has removed it."""
         self._removed_ids.add(image_id)
 
-    def _in_a_stream(self, began: float, sent: Sent) -> bool:
-        """Whether others have begun in the pass before, so that its patience is used up, by its rules."""
+    def _patience_is_used_up(self, began: float, sent: Sent) -> bool:
+        """Whether, by its rules, a pass need not wait for what has begun then: others have begun in it before, or it is
+        urgent, and the container has not come for as long as it waits."""
+        patience = 2 * self.configuration.pod_start_seconds
+        if sent.urgent and sent.looked.look - began >= patience - LIST_AGE_SECONDS:
+            return True
         earlier = any(sent.pass_began < each < began for each in self.machine.beginnings)
-        return earlier and sent.at - sent.pass_began >= PATIENCE_SECONDS
+        return earlier and sent.at - sent.pass_began >= min(patience, PATIENCE_SECONDS)
 
     def _wrong_with_image(self, image_id: str, sent: Sent) -> str:
         machine, looked = self.machine, sent.looked
@@ -307,11 +314,11 @@ class Judge:
                 continue
             if user.made_at < looked.began - LIST_AGE_SECONDS - SLACK:
                 return f"container {user.listed.title} uses it, and was there {looked.began - user.made_at:.3f} s before the check"
-            if user.directory_at < looked.look - SLACK and not self._in_a_stream(user.directory_at, sent):
+            if user.directory_at < looked.look - SLACK and not self._patience_is_used_up(user.directory_at, sent):
                 return f"container {user.listed.title} uses it; its directory was there {looked.look - user.directory_at:.3f} s before the last look"
             self.counts["began unseen"] += 1
         for making in machine.starting.get(image_id, ()):
-            if making.directory_at < looked.look - SLACK and not self._in_a_stream(making.directory_at, sent):
+            if making.directory_at < looked.look - SLACK and not self._patience_is_used_up(making.directory_at, sent):
                 return f"pod {making.pod.name} makes {making.name} of it; its directory was there before the last look"
             self.counts["began unseen"] += 1
         if held.listed.pinned and self.pinned_at.get(image_id, 0.0) < looked.began:
@@ -487,3 +494,4 @@ class Judge:
 
 
 _ = FilesystemRole
+

@@ -229,7 +229,6 @@ class Run:
         mood.directories = ""
         self.machine.frees_late_seconds = 0.0
         for disk in self.machine.disks.values():
-            disk.hangs_until = min(disk.hangs_until, now + 1.0)
             disk.fills(0.0, 0.0)
         self._changes = ()
         self._start()
@@ -309,6 +308,8 @@ class Run:
                 disk, rate = machine.disks[first], float(what[1])  # type: ignore[arg-type]
                 most = 0.9 * disk.available()
                 disk.fills(rate, min(entry.seconds, most / rate))
+                if entry.number % 5:  # else it stays
+                    clock.at(now + entry.seconds + entry.number % 240, lambda: disk.is_freed(0.9))
             case "others free":
                 machine.disks[first].is_freed(what[1])  # type: ignore[arg-type]
             case "slow":
@@ -330,7 +331,8 @@ class Run:
                 mood.connections += 1
                 mood.version = 20 + first
             case "filesystem hangs":
-                machine.disks[first].hangs_until = now + entry.seconds
+                disk = machine.disks[first]
+                disk.hangs_until = max(disk.hangs_until, now + entry.seconds)
             case "slow looks":
                 mood.look_seconds, mood.look_until = first, now + entry.seconds
             case "directories are others":

@@ -57,6 +57,7 @@ def node_of(seed: int) -> Node:
         ("holdOffAfterStart", rng.choice(("0s", "1m"))),
         ("periodicGC", rng.random() < 0.3),
         ("pollFloor", "50ms"),
+        ("pollCeiling", rng.choice(("10s", "30s"))),
         ("imageOrder", rng.choice(("lru", "cost"))),
         ("margin", rng.choice(("5%", "10%"))),
     ]
@@ -102,7 +103,7 @@ def _seconds(rng: Random, *choices: float) -> float:
 
 RARE: dict[str, tuple[float, Make]] = {
     # how often an hour, and what
-    "fill": (6.0, lambda r: (_seconds(r, 5, 30, 120, 600), (r.choice(PATHS), r.choice((0.02, 0.1, 0.5, 1.5)) * GIB))),
+    "fill": (4.0, lambda r: (_seconds(r, 5, 30, 120, 600), (r.choice(PATHS), r.choice((0.02, 0.1, 0.5, 1.5)) * GIB))),
     "others free": (5.0, lambda r: (0.0, (r.choice(PATHS), r.choice((0.3, 0.7, 1.0))))),
     "slow": (2.0, lambda r: (_seconds(r, 10, 60, 300), (r.choice((5.0, 30.0, 300.0)),))),
     "errors": (1.5, lambda r: (_seconds(r, 5, 60, 300), (r.choice((0.05, 0.3, 1.0)),))),

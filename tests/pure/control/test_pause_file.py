@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.control.pause import LARGEST_BYTES, PauseFile, left_seconds, pause_json
-from eviction.node.hold_off import Pause
+from eviction.engine.world import Pause
 from eviction.node.state_file import Moment
 from tests.pure.interrupted import InterruptedClock, Interruption
 from tests.pure.values import SteppedClock
@@ -107,6 +107,35 @@ def test_whatever_the_bytes_are_there_is_a_length_or_a_refusal(text: bytes) -> N
         pass
 
 
+class Paused:
+    """What a daemon knows of its pause."""
+
+    def __init__(self, clock: SteppedClock):
+        self._clock = clock
+        self._pause = Pause()
+        self._lock = threading.Lock()
+
+    def pause(self, seconds: float, unknown: str = "", *, if_unknown: bool = False) -> int:
+        """As its owner folds it."""
+        with self._lock:
+            if not if_unknown or self.pause_is_unknown():
+                now = self._clock.monotonic()
+                self._pause = self._pause.begun(now, seconds, unknown) if seconds else self._pause.ended()
+        return 0
+
+    def paused(self) -> str:
+        """The sentence."""
+        return self._pause.why(self._clock.monotonic(), self._clock.wall())
+
+    def pause_left_seconds(self) -> float:
+        """What is left of it."""
+        return self._pause.left_seconds(self._clock.monotonic())
+
+    def pause_is_unknown(self) -> bool:
+        """Whether it is not known to be one."""
+        return self._pause.unknown(self._clock.monotonic())
+
+
 class Node:
     """One node: its clock, its state directory, and a daemon that is started anew as often as asked."""
 
@@ -117,10 +146,10 @@ class Node:
         self.path = Path(f"{state}.pause")
         self.told: list[str] = []
 
-    def started(self) -> tuple[Pause, PauseFile]:
+    def started(self) -> tuple[Paused, PauseFile]:
         """The pause of a daemon that starts now, and its file. A file that cannot be read is looked at again at once;
         what is said then is in `told`."""
-        pause = Pause(self.clock.monotonic, self.clock.wall)
+        pause = Paused(self.clock)
         file = PauseFile(str(self.state), self.clock, self.boot_id, "machine")
         file.restore(pause, self.told.append, again_seconds=0.01)
         return pause, file
@@ -141,45 +170,45 @@ def node(tmp_path: Path) -> Node:
 def test_a_pause_outlives_the_daemon_and_ends_in_time(node: Node) -> None:
     """Ten minutes; the daemon is started again after four; the end is the same. Nobody else may read or write it."""
     pause, file = node.started()
-    pause.begin(600.0)
-    until = pause.until()
-    assert file.keep(pause) == ""
+    pause.pause(600.0)
+    until = pause.paused()
+    assert file.keep(pause.pause_left_seconds) == ""
     assert node.path.stat().st_mode & 0o777 == 0o600
     node.clock.step(240.0)
     again, _ = node.started()
-    assert (again.left_seconds, again.until()) == (360.0, until)
+    assert (again.pause_left_seconds(), again.paused()) == (360.0, until)
     node.clock.step(360.0)
-    assert node.started()[0].why() is None
+    assert node.started()[0].paused() == ""
 
 
 def test_a_pause_that_is_ended_does_not_come_back(node: Node) -> None:
     """The file is gone."""
     pause, file = node.started()
-    pause.begin(600.0)
-    file.keep(pause)
+    pause.pause(600.0)
+    file.keep(pause.pause_left_seconds)
     again, file = node.started()
-    again.end()
-    assert (file.keep(again), list(node.path.parent.iterdir())) == ("", [])
-    assert node.started()[0].why() is None
+    again.pause(0.0)
+    assert (file.keep(again.pause_left_seconds), list(node.path.parent.iterdir())) == ("", [])
+    assert node.started()[0].paused() == ""
 
 
 def test_a_start_without_a_pause_creates_nothing(node: Node) -> None:
     """Nor does its end: not even the directory."""
     pause, file = node.started()
-    file.finish(pause)
-    assert (pause.why(), node.path.parent.exists()) == (None, False)
+    file.finish(pause.pause_left_seconds)
+    assert (pause.paused(), node.path.parent.exists()) == ("", False)
 
 
 def test_a_daemon_that_ends_takes_a_pause_that_is_over_along(node: Node) -> None:
     """A time of day that is set back after a reboot could bring it to life; one that lasts stays."""
     pause, file = node.started()
-    pause.begin(600.0)
-    file.keep(pause)
+    pause.pause(600.0)
+    file.keep(pause.pause_left_seconds)
     again, file = node.started()
-    file.finish(again)
+    file.finish(again.pause_left_seconds)
     assert node.path.exists()
     node.clock.step(600.0)
-    file.finish(again)
+    file.finish(again.pause_left_seconds)
     assert not node.path.exists()
 
 
@@ -187,13 +216,13 @@ def test_without_a_state_file_the_client_is_told(tmp_path: Path, monkeypatch: py
     """The pause holds; nothing is written anywhere."""
     monkeypatch.chdir(tmp_path)
     clock = SteppedClock()
-    pause, file = Pause(clock.monotonic, clock.wall), PauseFile("", clock)
-    pause.begin(600.0)
+    pause, file = Paused(clock), PauseFile("", clock)
+    pause.pause(600.0)
     file.restore(pause)
-    assert pause.left_seconds == 600.0
-    assert file.keep(pause) == "a restart of the daemon ends the pause, as stateFile is empty"
-    pause.end()
-    assert (file.keep(pause), list(tmp_path.iterdir())) == ("", [])
+    assert pause.pause_left_seconds() == 600.0
+    assert file.keep(pause.pause_left_seconds) == "a restart of the daemon ends the pause, as stateFile is empty"
+    pause.pause(0.0)
+    assert (file.keep(pause.pause_left_seconds), list(tmp_path.iterdir())) == ("", [])
 
 
 def test_a_file_that_cannot_be_written_or_removed_is_a_sentence(node: Node) -> None:
@@ -201,14 +230,16 @@ def test_a_file_that_cannot_be_written_or_removed_is_a_sentence(node: Node) -> N
     holds all the same."""
     node.state.parent.write_text("")
     pause, file = node.started()
-    assert pause.why() is None
-    pause.begin(600.0)
-    assert file.keep(pause).startswith(f"a restart of the daemon ends the pause: {node.path} cannot be written: ")
-    assert pause.left_seconds == 600.0
+    assert pause.paused() == ""
+    pause.pause(600.0)
+    assert file.keep(pause.pause_left_seconds).startswith(
+        f"a restart of the daemon ends the pause: {node.path} cannot be written: "
+    )
+    assert pause.pause_left_seconds() == 600.0
     node.state.parent.unlink()
     node.path.mkdir(parents=True)
-    pause.end()
-    assert file.keep(pause).startswith(
+    pause.pause(0.0)
+    assert file.keep(pause.pause_left_seconds).startswith(
         f"a restart of the daemon brings the pause back: {node.path} cannot be removed: "
     )
 
@@ -219,12 +250,12 @@ def test_what_lies_in_its_place_may_be_a_pause_until_the_next_one(node: Node, te
     node.path.parent.mkdir()
     node.path.write_bytes(text)
     pause, file = node.started()
-    assert pause.why() == node.unknown("it is not a pause of this version of reclaimd")
-    assert (pause.left_seconds, node.path.read_bytes()) == (LONGEST, text)
-    pause.begin(600.0)
-    assert file.keep(pause) == ""
-    assert node.started()[0].left_seconds == 600.0
-    assert pause.left_seconds == 600.0
+    assert pause.paused() == node.unknown("it is not a pause of this version of reclaimd")
+    assert (pause.pause_left_seconds(), node.path.read_bytes()) == (LONGEST, text)
+    pause.pause(600.0)
+    assert file.keep(pause.pause_left_seconds) == ""
+    assert node.started()[0].pause_left_seconds() == 600.0
+    assert pause.pause_left_seconds() == 600.0
     assert node.told == []
 
 
@@ -248,13 +279,13 @@ def test_what_others_may_have_put_there_may_be_a_pause(node: Node, tmp_path: Pat
         if place == "link":
             node.path.symlink_to(target)
     pause, other = node.started()[0], node.started()[0]
-    assert pause.unknown
-    assert other.left_seconds == LONGEST
-    pause.end()
-    assert pause.why() is None
+    assert pause.pause_is_unknown()
+    assert other.pause_left_seconds() == LONGEST
+    pause.pause(0.0)
+    assert pause.paused() == ""
     node.path.parent.rename(tmp_path / "away")
-    assert came_true(lambda: not other.unknown)
-    assert (other.why(), node.told) == (None, [f"{node.path} can be read again: there is no pause"])
+    assert came_true(lambda: not other.pause_is_unknown())
+    assert (other.paused(), node.told) == ("", [f"{node.path} can be read again: there is no pause"])
 
 
 def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Node) -> None:
@@ -262,16 +293,16 @@ def test_a_pause_that_can_be_read_again_lasts_as_long_as_it_says(node: Node) -> 
     node.path.parent.mkdir()
     node.path.write_bytes(KEPT[:-9])
     pause, alone = node.started()[0], node.started()[0]
-    begun, since = Pause(node.clock.monotonic, node.clock.wall), node.clock.monotonic()
-    begun.begin(600.0)
+    begun, since = Paused(node.clock), node.clock.monotonic()
+    begun.pause(600.0)
     node.clock.step(240.0)
-    assert pause.left_seconds == LONGEST - 240.0
+    assert pause.pause_left_seconds() == LONGEST - 240.0
     whole = pause_json(600.0, Moment(since, node.clock.wall() - 240.0, node.boot_id, "machine"))
     node.path.with_name("whole").write_bytes(whole)
     node.path.with_name("whole").chmod(0o600)
     node.path.with_name("whole").rename(node.path)
-    assert came_true(lambda: pause.left_seconds == 360.0 and len(node.told) == 2)
-    assert (alone.why(), node.told[0]) == (begun.why(), f"{node.path} can be read again: {begun.why()}")
+    assert came_true(lambda: pause.pause_left_seconds() == 360.0 and len(node.told) == 2)
+    assert (alone.paused(), node.told[0]) == (begun.paused(), f"{node.path} can be read again: {begun.paused()}")
 
 
 def test_an_unknown_pause_ends_after_a_day(node: Node) -> None:
@@ -280,19 +311,21 @@ def test_an_unknown_pause_ends_after_a_day(node: Node) -> None:
     node.path.write_bytes(b"{")
     pause, _ = node.started()
     node.clock.step(LONGEST - 1.0)
-    assert pause.why() is not None
+    assert pause.paused() != ""
     node.clock.step(1.0)
-    assert pause.why() is None
+    assert pause.paused() == ""
 
 
 def test_a_look_that_ends_late_changes_no_pause_that_somebody_has_begun(node: Node) -> None:
     """What the operator says is newer than what the file said."""
-    pause = Pause(node.clock.monotonic, node.clock.wall)
-    pause.begin(LONGEST, unknown="it hangs")
-    pause.begin(600.0)
-    assert (pause.become_known(0.0), pause.left_seconds) == (False, 600.0)
-    pause.end()
-    assert (pause.become_known(60.0), pause.why()) == (False, None)
+    pause = Paused(node.clock)
+    pause.pause(LONGEST, unknown="it hangs")
+    pause.pause(600.0)
+    pause.pause(0.0, if_unknown=True)
+    assert pause.pause_left_seconds() == 600.0
+    pause.pause(0.0)
+    pause.pause(60.0, if_unknown=True)
+    assert pause.paused() == ""
 
 
 def test_many_clients_at_once_leave_what_the_daemon_does(node: Node) -> None:
@@ -302,30 +335,30 @@ def test_many_clients_at_once_leave_what_the_daemon_does(node: Node) -> None:
     def client(number: int) -> None:
         for turn in range(20):
             if (number + turn) % 2:
-                pause.begin(60.0 * (turn + 1))
+                pause.pause(60.0 * (turn + 1))
             else:
-                pause.end()
-            file.keep(pause)
+                pause.pause(0.0)
+            file.keep(pause.pause_left_seconds)
 
     threads = [threading.Thread(target=client, args=(number,)) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert node.started()[0].left_seconds == pause.left_seconds
+    assert node.started()[0].pause_left_seconds() == pause.pause_left_seconds()
 
 
 def test_a_pause_that_is_ended_while_it_is_saved_does_not_come_back(tmp_path: Path) -> None:
     """Another client ends it in the middle: nothing is left that a restart would continue."""
     clock = InterruptedClock()
-    pause, file = Pause(SteppedClock().monotonic, clock.wall), PauseFile(str(tmp_path / "images.json"), clock, "boot-1")
-    pause.begin(HOUR)
+    pause, file = Paused(SteppedClock()), PauseFile(str(tmp_path / "images.json"), clock, "boot-1")
+    pause.pause(HOUR)
 
     def resume() -> None:
-        pause.end()
-        file.keep(pause)
+        pause.pause(0.0)
+        file.keep(pause.pause_left_seconds)
 
     resumed = clock.interruption = Interruption(resume)
-    assert file.keep(pause) == ""
+    assert file.keep(pause.pause_left_seconds) == ""
     resumed.join()
     assert not Path(file.path).exists()

@@ -1,111 +1,139 @@
-"""Reclaim requests wait their turn, and end with an answer, a refusal, or when the client disconnects."""
+"""Requests of clients wait for their passes, and end with an answer, a refusal, or when the client disconnects."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.answer import Answer, RequestRefused
-from eviction.control.reclaim import MOST_WAITING, ReclaimOptions, ReclaimQueue, Ticket
-from tests.pure.interrupted import Interruption
+from eviction.control.reclaim import MOST_WAITING, ReclaimOptions, Requests
+from eviction.engine.effects import PassWanted
+from eviction.engine.world import Request
+from eviction.record import Trigger
+from reclaim.workers import NoThread
+from signals.types import SignalObservations
+from tests.inline import NOTHING_DECIDED
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
+WANTED = PassWanted(SignalObservations({}, None, 0.0), NOTHING_DECIDED, Trigger.REQUEST, Request(), None, 0.0)
 
 
-def requests(doing: str | None = None, turn_seconds: float = 30.0) -> ReclaimQueue:
-    """The queue of a daemon that is doing this."""
-    return ReclaimQueue(lambda: None, lambda: doing, turn_seconds)
+class Passes:
+    """The passes of a daemon: each ends when it is told to. `begun`: whether they have."""
 
+    def __init__(self, *, begun: bool = False, waiting: int = 0):
+        self.begun = begun
+        self.waiting = waiting
+        self.withdrawn: list[PassWanted] = []
+        self._ended = threading.Event()
+        self._answer: Answer | BaseException = Answer(0)
 
-def that_removes(ticket: Ticket) -> bool:
-    """Which request is taken."""
-    return not ticket.options.dry_run
+    def end(self, answer: Answer | BaseException) -> None:
+        """They end, with this answer."""
+        self._answer = answer
+        self._ended.set()
 
+    def serve(self, _: ReclaimOptions, wanted: Callable[[PassWanted], None]) -> Answer:
+        """Waits for one."""
+        wanted(WANTED)
+        self._ended.wait()
+        if isinstance(self._answer, BaseException):
+            raise self._answer
+        return self._answer
 
-def test_a_request_wakes_the_daemon_and_is_taken_in_its_turn() -> None:
-    """First come, first served."""
-    woken = threading.Event()
-    made = ReclaimQueue(woken.set, lambda: None)
-    first, second = made.ask(ReclaimOptions()), made.ask(ReclaimOptions(now=True))
-    assert woken.is_set()
-    assert [made.take(that_removes), made.take(that_removes), made.take(that_removes)] == [first, second, None]
+    def withdraw(self, wanted: PassWanted) -> bool:
+        """Whether it has not begun."""
+        if not self.begun:
+            self.withdrawn.append(wanted)
+            self.end(RequestRefused("its client has gone"))
+        return not self.begun
+
+    def requests(self, doing: str | None = None, turn_seconds: float = 30.0, *, stopping: bool = False) -> Requests:
+        """Those of its clients, while it does this."""
+        return Requests(
+            self.serve,
+            self.withdraw,
+            lambda: self.waiting,
+            run=lambda do: threading.Thread(target=do, daemon=True).start(),
+            doing=lambda: doing,
+            stopping=lambda: stopping,
+            turn_seconds=turn_seconds,
+        )
 
 
 def test_the_conversation_ends_with_the_answer() -> None:
     """Accepted at once, with what the daemon does; then the exit code, the sentence and the data."""
-    made = requests("relieving nodefs.available")
-    lines = made.converse(REQUEST, {})
+    passes = Passes()
+    lines = passes.requests("relieving nodefs.available").converse(REQUEST, {})
     assert next(lines) == {"accepted": True, "busy": "relieving nodefs.available"}
-    ticket = made.take(that_removes)
-    assert ticket is not None
-    ticket.answer.set_result(Answer(1, "held off", {"a": 1}, ("x",)))
-    assert list(lines) == [{"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ("x",)}]
+    passes.end(Answer(1, "held off", {"a": 1}, ("x",)))
+    *_, last = lines
+    assert last == {"exit_code": 1, "sentence": "held off", "document": {"a": 1}, "lines": ("x",)}
 
 
 def test_a_request_whose_turn_does_not_come_is_refused() -> None:
-    """After the limit the refusal says what the daemon is doing, and the queue is empty."""
-    made = requests("asking the runtime", turn_seconds=0.5)
-    lines = made.converse(REQUEST, {})
+    """After the limit the refusal says what the daemon is doing, and its pass does not begin."""
+    passes = Passes()
+    lines = passes.requests("asking the runtime", turn_seconds=0.5).converse(REQUEST, {})
     assert next(lines) == {"accepted": True, "busy": "asking the runtime"}
     with pytest.raises(RequestRefused, match=r"^its turn did not come within 0\.5 s: it is asking the runtime$"):
-        next(lines)
-    assert made.waiting == 0
+        list(lines)
+    assert passes.withdrawn[0] is WANTED
 
 
 def test_a_pass_that_has_begun_is_waited_for_beyond_the_bound() -> None:
     """Its heartbeats go on; the limit is for the turn, not for the pass."""
-    made = requests("relieving on request", turn_seconds=0.1)
-    lines = made.converse(REQUEST, {})
+    passes = Passes(begun=True)
+    lines = passes.requests("relieving on request", turn_seconds=0.1).converse(REQUEST, {})
     next(lines)
-    ticket = made.take(that_removes)
-    assert ticket is not None
     assert next(lines) == {"accepted": True, "busy": "relieving on request"}
-    ticket.answer.set_exception(RequestRefused("its pass ended in a defect"))
+    passes.end(RequestRefused("its pass ended in a defect"))
     with pytest.raises(RequestRefused, match=r"^its pass ended in a defect$"):
-        next(lines)
+        list(lines)
 
 
-def test_the_request_of_a_client_that_disconnects_is_removed() -> None:
-    """When the conversation is closed, its place is free again."""
-    made = requests()
-    lines = made.converse(REQUEST, {})
+def test_the_request_of_a_client_that_disconnects_is_withdrawn() -> None:
+    """When the conversation is closed."""
+    passes = Passes()
+    lines = passes.requests().converse(REQUEST, {})
     next(lines)
-    assert made.waiting == 1
     lines.close()
-    assert made.waiting == 0
-    assert made.take(that_removes) is None
+    assert passes.withdrawn == [WANTED]
 
 
 def test_one_too_many_is_refused() -> None:
     """Four may wait."""
-    made = requests()
-    for _ in range(MOST_WAITING):
-        made.ask(ReclaimOptions())
     with pytest.raises(RequestRefused, match="4 requests are waiting already"):
-        made.ask(ReclaimOptions())
+        next(Passes(waiting=MOST_WAITING).requests().converse(REQUEST, {}))
 
 
-def test_a_daemon_that_stops_refuses_all() -> None:
-    """Those that wait, and those that come."""
-    made = requests()
-    lines = made.converse(REQUEST, {})
-    next(lines)
-    made.close()
-    for later in (lines, made.converse(REQUEST, {})):
-        with pytest.raises(RequestRefused, match=r"^it is stopping$"):
-            next(later)
+def test_a_daemon_that_stops_refuses_those_that_come() -> None:
+    """Nothing begins any more."""
+    with pytest.raises(RequestRefused, match=r"^it is stopping$"):
+        next(Passes().requests(stopping=True).converse(REQUEST, {}))
+
+
+def test_a_request_without_a_thread_is_refused() -> None:
+    """It does not wait for nobody."""
+
+    def no_thread(_: Callable[[], None]) -> None:
+        raise NoThread("no thread")
+
+    requests = Requests(Passes().serve, lambda _: True, lambda: 0, no_thread)
+    with pytest.raises(RequestRefused, match=r"^no thread is free for its pass$"):
+        next(requests.converse(REQUEST, {}))
 
 
 @pytest.mark.parametrize("request_", [{}, {"options": []}, {"options": {}, "told": 5}, {"options": {}}])
 def test_a_request_without_its_parts_is_refused(request_: dict[str, object]) -> None:
-    """Nothing is queued."""
-    made = requests()
+    """Nothing is begun."""
+    passes = Passes()
     with pytest.raises(RequestRefused, match=r"^a request contains the options and the configuration of the client$"):
-        next(made.converse(request_, {}))
-    assert made.waiting == 0
+        next(passes.requests().converse(request_, {}))
 
 
 def test_only_the_same_configuration_or_none_is_served() -> None:
@@ -114,20 +142,7 @@ def test_only_the_same_configuration_or_none_is_served() -> None:
     others: tuple[Fingerprint, ...] = ({}, {**sent, "flags": [["root-dir", "/x"]]})
     for ours in others:
         with pytest.raises(RequestRefused, match="another configuration"):
-            next(requests().converse({"options": {}, "told": sent}, ours))
-    assert next(requests().converse({"options": {}, "told": sent}, sent)) == {"accepted": True, "busy": None}
-
-
-def test_a_request_is_taken_once() -> None:
-    """By one of two threads that want it at the same time."""
-    made, taken = requests(), list[Ticket | None]()
-    other = Interruption(lambda: taken.append(made.take()))
-
-    def wanted(_: Ticket) -> bool:
-        other.come()
-        return True
-
-    only = made.ask(ReclaimOptions())
-    taken.append(made.take(wanted))
-    other.join()
-    assert sorted(taken, key=lambda each: each is None) == [only, None]
+            next(Passes().requests().converse({"options": {}, "told": sent}, ours))
+    lines = Passes().requests().converse({"options": {}, "told": sent}, sent)
+    assert next(lines) == {"accepted": True, "busy": None}
+    lines.close()

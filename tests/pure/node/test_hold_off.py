@@ -2,88 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from eviction.node.hold_off import HoldOff, Pause
+from eviction.engine.effects import KubeletHealthy
+from eviction.engine.world import Pause
+from tests.inline import Inline
 from tests.pure.values import SteppedClock
 
 
-class Kubelet:
-    """A kubelet that is healthy or not; counts how often it is asked."""
-
-    def __init__(self, *, healthy: bool = False):
-        self.is_healthy = healthy
-        self.asked = 0
-
-    def healthy(self) -> bool:
-        """True if its `/healthz` answers."""
-        self.asked += 1
-        return self.is_healthy
+def held(clock: SteppedClock, seconds: float = 300.0) -> Inline:
+    """A node whose hold-off began now."""
+    node = Inline(clock, {}, lambda _: pytest.fail("no stage is made"))
+    node.world = replace(node.world, hold_off_until=clock.monotonic() + seconds)
+    return node
 
 
-def held(clock: SteppedClock, kubelet: Kubelet, seconds: float = 300.0) -> HoldOff:
-    """A hold-off that began now."""
-    return HoldOff(seconds, clock.monotonic(), clock.monotonic, kubelet.healthy)
+def why(node: Inline) -> str:
+    """Why nothing may be removed now."""
+    return replace(node.world, now=node.clock.monotonic(), wall=node.clock.wall()).held_off()
 
 
 def test_without_a_healthy_kubelet_it_lasts_its_time() -> None:
     """300 s: held at 299 s with a sentence that says how long, free at 300 s."""
     clock = SteppedClock()
-    hold_off = held(clock, Kubelet())
+    node = held(clock)
     clock.step(299.0)
-    assert hold_off.why() == (
-        "the kubelet does not answer on /healthz; nothing is removed for another 1 s after the start"
-    )
+    assert why(node) == "the kubelet does not answer on /healthz; nothing is removed for another 1 s after the start"
     clock.step(1.0)
-    assert hold_off.why() is None
+    assert why(node) == ""
 
 
 def test_a_healthy_kubelet_ends_it() -> None:
-    """As soon as it answers."""
-    clock, kubelet = SteppedClock(), Kubelet()
-    hold_off = held(clock, kubelet)
-    assert hold_off.why() is not None
-    kubelet.is_healthy = True
-    assert hold_off.why() is None
-
-
-def test_the_hold_off_ends_once() -> None:
-    """A kubelet that stops answering later, as in an upgrade, does not start it again."""
-    clock, kubelet = SteppedClock(), Kubelet(healthy=True)
-    hold_off = held(clock, kubelet)
-    hold_off.why()
-    kubelet.is_healthy = False
-    assert hold_off.why() is None
-    assert kubelet.asked == 1
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0])
-def test_a_hold_off_of_0_s_is_none(seconds: float) -> None:
-    """The kubelet is not even asked."""
-    clock, kubelet = SteppedClock(), Kubelet()
-    assert held(clock, kubelet, seconds).why() is None
-    assert kubelet.asked == 0
+    """As soon as it answers; a kubelet that stops answering later, as in an upgrade, does not start it again."""
+    node = held(SteppedClock())
+    assert why(node)
+    node.events.append(KubeletHealthy())
+    node.turn()
+    assert why(node) == ""
 
 
 def test_a_pause_ends_by_itself_or_when_it_is_ended() -> None:
     """It says until when, by the time of day."""
     clock = SteppedClock()
-    pause = Pause(clock.monotonic, clock.wall)
-    assert (pause.why(), pause.left_seconds) == (None, 0.0)
-    pause.begin(60.0)
-    assert pause.why() == "paused until 2027-01-15T08:01:00Z (reclaimd resume ends it)"
+    assert (Pause().why(clock.monotonic(), clock.wall()), Pause().left_seconds(clock.monotonic())) == ("", 0.0)
+    pause = Pause().begun(clock.monotonic(), 60.0)
+    why = "paused until 2027-01-15T08:01:00Z (reclaimd resume ends it)"
+    assert pause.why(clock.monotonic(), clock.wall()) == why
     clock.step(59.0)
-    assert pause.left_seconds == 1.0
+    assert pause.left_seconds(clock.monotonic()) == 1.0
     clock.step(1.0)
-    assert pause.why() is None
-    pause.begin(60.0)
-    pause.end()
-    assert pause.why() is None
+    assert pause.why(clock.monotonic(), clock.wall()) == ""
+    again = pause.begun(clock.monotonic(), 60.0)
+    assert again.ended().why(clock.monotonic(), clock.wall()) == ""
 
 
 def test_a_pause_that_is_forgotten_ends_after_a_day() -> None:
     """However long it was asked for."""
     clock = SteppedClock()
-    pause = Pause(clock.monotonic, clock.wall)
-    pause.begin(10 * 86_400.0)
-    assert pause.left_seconds == 86_400.0
+    pause = Pause().begun(clock.monotonic(), 10 * 86_400.0)
+    assert pause.left_seconds(clock.monotonic()) == 86_400.0

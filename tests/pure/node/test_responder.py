@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from eviction.node.one_pass import usage_of
 
 from eviction.control.reclaim import exit_code
 from eviction.exit_codes import EXIT_RUNTIME
-from eviction.node.one_pass import usage_of
 from eviction.record import Pass, PassResult, Trigger, freed_in_words, with_result
 from eviction.types import Decision, Threshold
 from reclaim.types import (

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from reclaim.workers import Progress, ReadingsInTime, Workers
 from reclaim.pods.kubelet_pods import KubeletDirectories
+from reclaim.workers import ReadingsInTime, Workers
 from tests.reclaimd_process import came_true
 
 Answer = TypeVar("Answer")
@@ -26,7 +26,7 @@ class DeadDisk(ReadingsInTime):
         self.hung = 0
         super().__init__(self.workers, 0.05)
 
-    def __call__(self, read: Callable[[], Answer], /, progress: Progress | None = None) -> Answer:
+    def __call__(self, read: Callable[[], Answer], /) -> Answer:
         """One reading."""
 
         def when_it_answers() -> Answer:
@@ -34,7 +34,7 @@ class DeadDisk(ReadingsInTime):
             assert self.answers.wait(60.0)
             return read()
 
-        return super().__call__(when_it_answers, progress)
+        return super().__call__(when_it_answers)
 
 
 @pytest.mark.regression

@@ -19,7 +19,7 @@ import pytest
 from eviction.cli.options import add_configuration
 from eviction.cli.run import LoadedConfiguration, add_arguments
 from eviction.control.socket import ControlServer
-from eviction.daemon.manager import Manager
+from eviction.daemon.daemon import Daemon as Loop
 from eviction.reporting.log import Log
 from eviction.telemetry.systemd import Notifier
 from tests.nodes.small_node import SmallNode
@@ -41,9 +41,9 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     loaded = LoadedConfiguration(parser.parse_args(["--config", small_node.configuration()]), log, notifier)
     loaded.first()
     assert loaded.fingerprint
-    manager = Manager(node, log)
+    loop = Loop(node, log)
     loaded.arguments = argparse.Namespace()
-    loaded.reload(manager)
+    loaded.reload(loop)
     assert "the configuration was not reloaded, the old one stays in force: AttributeError: " in stream.getvalue()
     assert node.configuration == before
     assert loaded.fingerprint == {}

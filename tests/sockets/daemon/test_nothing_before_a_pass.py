@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from eviction.daemon.manager import Manager
+from eviction.daemon.daemon import Daemon as Loop
 from eviction.drill.runtime.faults import Hang
+from eviction.engine.effects import PauseSet
 from eviction.node.node import Node
-from eviction.node.one_pass import PassScope
 from eviction.reporting.log import Log
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import GivenUp
@@ -242,7 +242,7 @@ def test_pressure_that_no_function_relieves_does_not_end_the_polling_of_other_fi
     node: Node = small.node(
         Signal.NODEFS_AVAILABLE, above=10 * MIB, evictionHard={"imagefs.available": str(above)}, reader=reader
     )
-    manager = Manager(node, Log(node.clock.wall, stream=io.StringIO()))
+    manager = Loop(node, Log(node.clock.wall, stream=io.StringIO()))
     node.prepare()
     manager.prepare()
     loop = threading.Thread(target=manager.run)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import threading
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import pytest
 
-from eviction.daemon.manager import Manager
+from eviction.daemon.daemon import Daemon
 from eviction.drill.runtime.faults import Fail, Failpoint
 from eviction.listener import Listener
 from eviction.record import Pass
@@ -24,27 +22,12 @@ from reclaim.images.records import ImageRecords
 from reclaim.types import EventReason, GCEvent
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.pure.values import SteppedClock, SteppedEvent
+from tests.nodes.stepped import turn
+from tests.pure.values import SteppedClock
+from tests.reclaimd_process import PATIENCE_SECONDS
 from tests.sockets.conftest import SmallNodeFactory
 
 EIGHT_MINUTES = 480.0
-REAL_SECONDS = 0.2  # a pass here takes some milliseconds; the end of one just before the wait wakes no waiter
-FLOOR_SECONDS = 0.01  # pollFloor
-
-
-class LoopEvent(SteppedEvent):
-    """The event on which the loop waits: it steps the clock, but waits real time while `busy` is true for a pass."""
-
-    def __init__(self, clock: SteppedClock) -> None:
-        super().__init__(clock)
-        self.busy: Callable[[], bool] = lambda: False
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Waits in real time for the end of a running pass, unless the loop only keeps its floor; otherwise steps the
-        clock."""
-        if self.busy():
-            return threading.Event.wait(self, REAL_SECONDS if timeout is None or timeout > FLOOR_SECONDS else timeout)
-        return super().wait(timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +54,6 @@ class Events:
 def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: float = EIGHT_MINUTES) -> Run:
     """Runs the loop for `seconds` of its own clock, below a mark that nothing can reach."""
     clock = SteppedClock()
-    stopping = SteppedEvent(clock)
-    waits = [LoopEvent(clock), LoopEvent(clock)]
-    unused = iter(waits)
     began = clock.monotonic()
     written: list[tuple[float, dict[str, Any]]] = []
 
@@ -86,7 +66,6 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         Signal.NODEFS_AVAILABLE,
         above=40 * MIB,
         clock=clock,
-        stopping=stopping,
         records=ImageRecords(),
         imageMinimumGCAge="0s",
     )
@@ -97,28 +76,21 @@ def under_pressure(small: SmallNode, failpoints: dict[str, Failpoint], seconds: 
         log_event(log, event)
         events.warn(event)
 
-    manager = Manager(
-        node,
-        log,
-        events=announce,
-        event=lambda: next(unused),
-    )
+    daemon = Daemon(node, log, events=announce)
 
-    class UntilItIsTime(Listener):
+    class Passes(Listener):
         def passed(self, record: Pass) -> None:
             passes.append(record)
 
-        def observed(self, *_: object) -> None:
-            if clock.monotonic() - began >= seconds:
-                manager.stop()
-
-    node.listeners.add(UntilItIsTime())
-    for wait in waits:
-        wait.busy = lambda: manager.doing() is not None
+    node.listeners.add(Passes())
     for method, action in failpoints.items():
         small.failpoints[method] = action
     before = small.failpoints.calls
-    manager.run()
+    while clock.monotonic() < began + seconds:
+        turn(node, clock, began + seconds)
+        assert node.listeners.told(PATIENCE_SECONDS)  # so that each line has its time
+    daemon.stop()
+    daemon.run()
     return Run(small.failpoints.calls - before, passes, written, events.all)
 
 

@@ -5,15 +5,22 @@ Each comes at a moment that the runtime chooses: while it removes the first imag
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from concurrent.futures import Future
 
 import pytest
 
+from eviction.daemon.daemon import Daemon
 from eviction.drill.runtime.private_mounts import mount_tmpfs
+from eviction.engine.effects import PauseSet, Reconfigured
+from eviction.engine.periodic import IMAGE
+from eviction.engine.world import PeriodicLoop, Request
+from eviction.listener import Listener
 from eviction.node.node import Node
-from eviction.node.one_pass import PassScope, Request
+from eviction.reporting.log import Log
 from eviction.types import Extent
-from reclaim.periodic_image_gc import garbage_collect_images
+from reclaim.types import GCEvent, ReclaimResult
 from signals.types import Signal
 from tests.nodes.interrupting_server import InterruptingServer, Once
 from tests.nodes.small_node import IMAGES, MIB, SmallNode, reason_of, relieve
@@ -37,27 +44,21 @@ def interrupted(small: SmallNode, method: str, image_id: str, meanwhile: Callabl
 
 def paused(node: Node) -> None:
     """An operator pauses removals."""
-    node.pause.begin(600.0)
-
-
-def waiting(node: Node) -> None:
-    """Another configuration was read, and is not in force yet."""
-    node.next_configuration = node.configuration
+    node.owner.post(PauseSet(600.0))
 
 
 def reconfigured(node: Node) -> None:
-    """It is in force."""
-    node.reconfigure(node.configuration.model_copy(update={"dry_run": True}))
+    """Another configuration was read."""
+    node.owner.post(Reconfigured(node.configuration.model_copy(update={"dry_run": True})))
 
 
 def stopped(node: Node) -> None:
     """The daemon is told to stop."""
-    node.stopping.set()
+    node.owner.stop()
 
 
 BRAKES: dict[Callable[[Node], None], str] = {
     paused: "paused",
-    waiting: "reconfigured",
     reconfigured: "reconfigured",
     stopped: "stopping",
 }
@@ -99,16 +100,40 @@ def test_a_dry_run_plans_during_a_pause(small: SmallNode) -> None:
     assert [outcome.verdict.id for outcome in record.removals] == images
 
 
+class ImagesCollected(Listener):
+    """Waits for the end of the first pass of the image loop, and has the daemon stop then."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.ended: Future[tuple[ReclaimResult, GCEvent | None]] = Future()
+        self._stop = stop
+
+    def collection_ended(self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None) -> None:
+        """It has ended."""
+        if loop.what == IMAGE:
+            self.ended.set_result((result, event))
+            self._stop()
+
+
 @pytest.mark.parametrize("brake", BRAKES, ids=lambda brake: brake.__name__)
 def test_a_periodic_pass_sends_nothing_more(small: SmallNode, brake: Callable[[Node], None]) -> None:
-    """Of the images whose age is over, and of those for space."""
+    """Of the images whose age is over, and of those for space. What is told of it after a stop is not: nobody asks."""
     images = small.add_images(4)
-    node = small.node(imageMaximumGCAge="1s", imageMinimumGCAge="0s")
-    node.locate()
+    node = small.node(
+        periodicGC=True,
+        imageMaximumGCAge="1s",
+        imageMinimumGCAge="0s",
+        imageGCHighThresholdPercent=1,
+        imageGCLowThresholdPercent=0,
+    )
     interrupted(small, "RemoveImage", images[0], lambda: brake(node))
-    result, event = garbage_collect_images(node.context(PassScope(parallel=1)), 0.0, lambda: (MIB, 0))
+    daemon = Daemon(node, Log(node.clock.wall, stream=io.StringIO()))
+    collected = ImagesCollected(daemon.stop)
+    node.listeners.add(collected)
+    daemon.run()
     assert small.removed() == images[:1]
-    assert ([outcome.verdict.id for outcome in result.outcomes], event) == (images[:1], None)
+    if brake is not stopped:
+        result, event = collected.ended.result(0)
+        assert ([outcome.verdict.id for outcome in result.outcomes], event) == (images[:1], None)
 
 
 @pytest.mark.parametrize("extent", ["enough", "all"])

@@ -18,14 +18,10 @@ import pytest
 from eviction.configuration.effective import load
 from eviction.drill.runtime.dialects import CRI_O_1_36
 from eviction.drill.runtime.faults import Fail, Hang
-from eviction.node.one_pass import PassScope
 from eviction.types import Extent
-from reclaim.execution.executor import never_relieved
-from reclaim.functions import FUNCTIONS, Call
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS
 from signals.types import Signal
 from tests.nodes.later import Later
-from tests.nodes.small_node import MIB, SmallNode, relieve
+from tests.nodes.small_node import CONTAINERS, MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.telemetry.test_http_server import address_of, got
@@ -68,10 +64,10 @@ def test_the_log_directory_of_a_vanished_pod_is_removed_and_that_of_a_live_one_i
 
 
 def lists_of_one_collection(small: SmallNode) -> int:
-    """How often the containers are listed before the images are."""
+    """How often the containers are listed for the function that removes them."""
     node = small.node(Signal.NODEFS_AVAILABLE, above=1)
     before = small.failpoints.calls["ListContainers"]
-    Call(FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], node.context(PassScope())).run(never_relieved)
+    relieve(node, CONTAINERS)
     return small.failpoints.calls["ListContainers"] - before
 
 

@@ -5,17 +5,18 @@ By the ledger of the runtime, so that no clock decides. Dead containers free not
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import pytest
 
 from eviction.drill.runtime.faults import Fail, Hang
+from eviction.engine.relief import TURNS
+from eviction.engine.world import Request
 from eviction.listener import Listener
 from eviction.node.node import Node
-from eviction.engine.world import Request
 from eviction.record import Pass, Trigger
-from reclaim.execution.executor import TURNS
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Result
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, reason_of, result_of
@@ -28,11 +29,11 @@ COPIES = 8  # dead ones that may go; the newest stays
 
 def fills(node: Node, rate: int) -> None:
     """From now on it is known that the disk fills by so many bytes a second."""
-    responder = node.responder
-    responder.fill_rates = {
+    rates = {
         (device, inodes): filling(fill, 0.0 if inodes else float(rate))
-        for (device, inodes), fill in responder.fill_rates.items()
+        for (device, inodes), fill in node.world.fill_rates.items()
     }
+    node.owner.world = replace(node.world, fill_rates=rates)
 
 
 def asked_by(node: Node) -> list[str]:

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from eviction.daemon.manager import Manager
+from eviction.daemon.daemon import Daemon
+from eviction.engine.effects import KubeletHealthy, LookWanted
 from eviction.listener import Listener
 from eviction.record import Pass, Trigger
 from eviction.reporting.log import Log
 from signals.types import Signal
-from tests.nodes.small_node import MIB, SmallNode
-from tests.pure.values import SteppedClock, SteppedEvent
-from tests.reclaimd_process import came_true
+from tests.nodes.small_node import AN_HOUR, MIB, SmallNode
+from tests.nodes.stepped import turn
+from tests.pure.values import SteppedClock
+from tests.reclaimd_process import PATIENCE_SECONDS
 
 FILL = float(1 << 30)  # bytes a second: far less time is left than removals take
 
@@ -35,9 +37,10 @@ def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_rea
     node.look()
     observations, decision = node.look()
     assert decision.acted_on is None, "the mark is not reached"
-    rates = node.responder.fill_rates
-    node.responder.fill_rates = {key: replace(rate, fastest=FILL, steady_rate=FILL) for key, rate in rates.items()}
-    config = node.responder.state.config
+    rates = node.world.fill_rates
+    fast = {key: replace(rate, fastest=FILL, steady_rate=FILL) for key, rate in rates.items()}
+    node.owner.world = replace(node.world, fill_rates=fast)
+    config = node.world.manager.config
     threshold = next(
         one for one in config.in_layout(observations.layout) if one.hard and one.signal is Signal.NODEFS_AVAILABLE
     )
@@ -68,29 +71,32 @@ def test_a_lead_that_was_held_off_is_not_used_up(small_node: SmallNode, tmp_path
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         f'evictionHard: {{nodefs.available: "{ours - MIB // 16}e0"}}\n'
     )
-    clock, held_off, passes = SteppedClock(), "held off", Passes()
+    clock, passes = SteppedClock(), Passes()
     marks = {"nodefs.available": str(ours)}
     node = small_node.node(clock=clock, kubeletConfig=str(kubelets), evictionHard=marks, imageMinimumGCAge="0s")
     node.locate()
     node.listeners.add(passes)
-    log = Log(clock.wall, stream=io.StringIO())
-    manager = Manager(node, log, may_act=lambda: held_off or None, event=lambda: SteppedEvent(clock))
+    daemon = Daemon(node, Log(clock.wall, stream=io.StringIO()), hold_off_seconds=AN_HOUR)
 
     def turns(count: int, written: int) -> None:
-        """Turns of the loop, one a second, with so much written before each."""
+        """Observations, one a second, with so much written before each, and the passes that follow."""
         for _ in range(count):
             small_node.fill(written)
-            manager._turn()
-            assert came_true(lambda: not manager._lanes.tasks)
+            ends = clock.monotonic() + 1.0
+            node.owner.post(LookWanted(urgent=True))
+            while clock.monotonic() < ends or node.world.passes:
+                turn(node, clock, ends)
+        assert node.listeners.told(PATIENCE_SECONDS)
 
     small_node.fill(small_node.available() - ours - 10 * MIB - MIB // 2)
     turns(10, MIB)
     turns(60, 0)
     assert not passes.all
-    held_off, grown = "", small_node.disk / "grown"
+    node.owner.post(KubeletHealthy())
+    grown = small_node.disk / "grown"
     os.truncate(grown, grown.stat().st_size - 3 * MIB)
     turns(3, MIB)
     assert [record.trigger for record in passes.all] == [Trigger.LEAD]
     assert small_node.available() > ours
-    manager.stop()
-    manager.run()  # ends its threads
+    daemon.stop()
+    daemon.run()  # ends its threads

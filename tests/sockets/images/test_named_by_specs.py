@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
 from eviction.drill.runtime.faults import Hang
+from tests.nodes.later import Ahead
 from tests.nodes.small_node import IMAGES, SmallNode, reason_of, relieve
-from tests.pure.values import SteppedClock
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
 
 pytestmark = pytest.mark.regression
@@ -44,7 +43,7 @@ def test_the_kubelet_is_asked_again_before_a_removal(small_node: SmallNode) -> N
     first, second = small_node.add_image(OLD), small_node.add_image(MODEL)
     small_node.run(small_node.run_pod("app"))
     with KubeletServer(answer(pod_list())) as kubelet:
-        clock = SteppedClock(at=time.monotonic())  # by which the images are old
+        clock = Ahead()
         node = small_node.node(kubeletEndpoint=kubelet.url, clock=clock)
         small_node.failpoints["RemoveImage"] = Hang(times=1)
         with small_node.relieving(node, IMAGES) as going:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from eviction.drill.runtime.faults import Hang
 from reclaim.types import Reason, Result
-from tests.nodes.small_node import IMAGES, SmallNode, reason_of, relieve, result_of
+from tests.nodes.small_node import IMAGES, LONGEST_SECONDS, SmallNode, reason_of, relieve, result_of
 
 OLD = "registry.example/old:1"
-WAITS = 1000  # of 10 ms: far longer than the end of one removal takes
 
 
 @pytest.mark.regression
@@ -24,10 +21,7 @@ def test_an_image_that_is_pulled_again_after_its_parked_removal_ended_is_new(sma
     assert result_of(relieve(node, IMAGES), old) == Result.PARKED
     relieve(node, IMAGES)
     del small_node.failpoints["RemoveImage"]
-    for _ in range(WAITS):
-        if not node.removals.parked:
-            break
-        threading.Event().wait(0.01)
+    assert node.owner.drained(LONGEST_SECONDS)
     assert old not in small_node.images()
     pulled_at = node.clock.monotonic()
     assert small_node.add_image(OLD) == old

@@ -17,8 +17,15 @@ from eviction.reporting.explain import outcomes_table
 from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
-from reclaim.execution.removals import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
-from reclaim.function import ReclaimContext, ReclaimFunction
+from reclaim.function import (
+    GONE,
+    STATUS_FRESH_SECONDS,
+    ReclaimContext,
+    ReclaimFunction,
+    Ready,
+    Refused,
+    Stage,
+)
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import Action, Plan, ReclaimError, RemovalFailed, Verdict
 from signals.clock import Clock

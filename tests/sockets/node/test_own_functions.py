@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from eviction.ballast import create_ballast
-from eviction.node.one_pass import OnePass, Request
+from eviction.engine.relief import pressure_of
+from eviction.engine.step import new_pass
+from eviction.engine.world import Request
 from eviction.record import PassResult, Trigger
 from eviction.types import Threshold
 from reclaim.ballast import BallastSettings
@@ -66,14 +68,13 @@ def test_a_program_is_told_of_what_a_fill_writes_meanwhile(small_node: SmallNode
     observations = node.summary.observe()
     where = observations.signals[Signal.NODEFS_AVAILABLE].filesystem
     assert where is not None
-    node.responder.fill_rates = {(where.device_id, False): FillRate(0, 0.0, steady_rate=3.0 * MIB)}
     _, decision = node.look()
-    node.responder.fill_rates = {(where.device_id, False): FillRate(0, 0.0, steady_rate=3.0 * MIB)}
+    world = replace(node.world, fill_rates={(where.device_id, False): FillRate(0, 0.0, steady_rate=3.0 * MIB)})
     (mark,) = node.configuration.thresholds
     for acted_on, missing in ((mark, 9 * MIB), (Threshold(Signal.NODEFS_AVAILABLE, value("1")), 0)):
         one = replace(decision, acted_on=acted_on, row=("DeleteUnusedImages",))
-        told_of = OnePass(node.responder, observations, one, Trigger.INTERVAL).pressure()
-        assert told_of.missing_bytes == missing
+        _, the = new_pass(world, Trigger.INTERVAL, Request(), one)
+        assert pressure_of(the, world).missing_bytes == missing
 
 
 def test_a_program_is_told_of_inodes(small_node: SmallNode, tmp_path: Path) -> None:

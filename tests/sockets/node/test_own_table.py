@@ -17,8 +17,15 @@ from eviction.record import PassResult
 from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.pass_record import pass_json
 from eviction.types import Extent
-from reclaim.execution.removals import GONE, STATUS_FRESH_SECONDS, Ready, Refused, Stage
-from reclaim.function import ReclaimContext, ReclaimFunction
+from reclaim.function import (
+    GONE,
+    STATUS_FRESH_SECONDS,
+    ReclaimContext,
+    ReclaimFunction,
+    Ready,
+    Refused,
+    Stage,
+)
 from reclaim.functions import FUNCTIONS, FunctionTable, table_of
 from reclaim.types import Action, Plan, Verdict
 from signals.clock import Clock

@@ -89,9 +89,7 @@ def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: 
     finally:
         reader.stuck = False
         reader.release.set()
-    assert came_true(lambda: node.look()[1].acted_on is not None), (
-        "and the threshold is acted on again"
-    )
+    assert came_true(lambda: node.look()[1].acted_on is not None), "and the threshold is acted on again"
 
 
 def test_nothing_is_removed_blind(small_node: SmallNode) -> None:
