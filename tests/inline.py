@@ -43,7 +43,7 @@ GIB = 1 << 30
 FUNCTION = "Function"
 NOTHING_DECIDED = Decision(frozenset(), (), None, (), None)
 MOST_TURNS = 100_000
-READING_SECONDS = 1e-6  # a reading counts only if it began after the last removal
+CALL_SECONDS = 1e-6  # of a removal: a reading of before it does not count
 
 ReadDisk = Callable[[str, float], Reading]
 
@@ -145,13 +145,13 @@ class Inline:
                 return [self.stages.check(effect)]
             case Send():
                 self.before(effect)
+                self.clock.step(CALL_SECONDS)
                 return [self.stages.send(effect)]
             case _:
                 pass
         return []
 
     def _sample(self, path: str) -> Sample:
-        self.clock.step(READING_SECONDS if self.world.passes else 0.0)
         reading = self.read(path, self.clock.monotonic())
         return Sample(path, self.clock.monotonic(), reading, FilesystemIdentity(path, reading.device_id))
 
