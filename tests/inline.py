@@ -72,7 +72,7 @@ class Inline:
     clock: SteppedClock
     functions: Mapping[str, ReclaimFunction]
     context: Callable[[Callable[[], PassFacts]], ReclaimContext]
-    read: ReadDisk = disk_with(lambda: GIB // 2)
+    read: ReadDisk = field(default_factory=lambda: disk_with(lambda: GIB // 2))
     configuration: Configuration = field(default_factory=configured)
     before: Callable[[Effect], None] = lambda _: None
     told: list[Tell] = field(default_factory=list)
