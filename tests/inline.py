@@ -43,6 +43,7 @@ GIB = 1 << 30
 FUNCTION = "Function"
 NOTHING_DECIDED = Decision(frozenset(), (), None, (), None)
 MOST_TURNS = 100_000
+CALL_SECONDS = 1e-6  # of a removal: a reading of before it does not count
 
 ReadDisk = Callable[[str, float], Reading]
 
@@ -71,7 +72,7 @@ class Inline:
     clock: SteppedClock
     functions: Mapping[str, ReclaimFunction]
     context: Callable[[Callable[[], PassFacts]], ReclaimContext]
-    read: ReadDisk = disk_with(lambda: GIB // 2)
+    read: ReadDisk = field(default_factory=lambda: disk_with(lambda: GIB // 2))
     configuration: Configuration = field(default_factory=configured)
     before: Callable[[Effect], None] = lambda _: None
     told: list[Tell] = field(default_factory=list)
@@ -99,9 +100,7 @@ class Inline:
         wanted = PassWanted(observations, decision, trigger, request, None, self.clock.monotonic())
         self.events.append(wanted)
         self.until(wanted.record.done)
-        record = wanted.record.result()
-        assert record is not None
-        return record
+        return wanted.record.result()
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes and decides."""
@@ -146,6 +145,7 @@ class Inline:
                 return [self.stages.check(effect)]
             case Send():
                 self.before(effect)
+                self.clock.step(CALL_SECONDS)
                 return [self.stages.send(effect)]
             case _:
                 pass

@@ -81,12 +81,11 @@ def advance(the: RunningPass, world: World) -> Advanced:
     # the next function, and its plans; side by side if it is urgent
     if not the.current:
         return begin(the, function, disk, world)
-    if any(stage.plan is None for stage in the.current):
-        return the, ()
+    planning = any(stage.plan is None for stage in the.current)
 
     # relieved, or nothing is known of the disk any more
     if disk.stop is not None:
-        return (the, ()) if in_flight else stopped(the, disk.stop, world)
+        return (the, ()) if in_flight or planning else stopped(the, disk.stop, world)
 
     # the next candidates, as long as what is in flight is not enough
     effects: list[Effect] = []
@@ -95,7 +94,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
         if claim is not None:
             in_flight = (*in_flight, claim)
             effects.append(Check(claim))
-    if in_flight:
+    if in_flight or planning:
         return the, (*effects, *look_meanwhile(the, function, world))
     return next_stage(the, world)
 
@@ -408,7 +407,8 @@ def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Ad
             run = replace(run, plan=NO_PLAN, error=error)
         runs.append(run)
     the = replace(the, current=tuple(runs))
-    return the, tuple(Plan(the.id, run.id) for run in runs if run.plan is None)
+    plans = tuple(Plan(the.id, run.id) for run in runs if run.plan is None)
+    return (the, plans) if plans else advance(the, world)
 
 
 def side_by_side(the: RunningPass, world: World) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
 
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
-    due = [world.look_due if world.look is None else world.look.began_at + look_patience(world)]
+    due = [world.look_due if world.look is None else look_ends_at(world.look, world)]
     late_at = [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
     due += [at for at in late_at if at > world.now]  # what is late already is noticed when it answers
     for claim in world.removals.values():
@@ -179,8 +179,12 @@ def plans_in_time(world: World) -> World:
 def judged(world: World, out: list[Effect]) -> World:
     """Every removal whose check has ended goes on: it is sent if the gate lets it pass."""
     for claim in list(world.removals.values()):
-        if claim.checked is not None:
+        if claim.checked is None:
+            continue
+        try:
             world = judged_claim(world, claim, out)
+        except Exception as defect:  # noqa: BLE001 # a defect in one pass sends nothing, and does not end all relief
+            world = removal_ended(world, claim, Outcome(claim.verdict, Result.FAILED, in_words(defect)))
     return world
 
 
@@ -250,9 +254,8 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
         the, effects = advance(the, world)
     except Exception as defect:  # noqa: BLE001 # a defect in one pass ends that pass, and not all relief
         stage = StageId(the.row[min(the.at, len(the.row) - 1)] if the.row else "", 1)
-        error = f"{type(defect).__name__}: {defect}"
-        failed = StageRun(stage, world.now, world.now, types.Plan(), error=error, ended_at=world.now)
-        the = replace(the, current=(), done=(*the.done, failed), ended=True)
+        failed = StageRun(stage, world.now, world.now, types.Plan(), error=in_words(defect), ended_at=world.now)
+        the = replace(the, current=(), done=(*the.done, *the.current, failed), ended=True)
     world = world.with_pass(the)
     for effect in effects:
         if isinstance(effect, Read):
@@ -262,6 +265,11 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
             world = replace(world, removals={**world.removals, effect.claim.id: effect.claim})
         out.append(effect)
     return ended(world, the, out) if the.ended else world
+
+
+def in_words(defect: Exception) -> str:
+    """What was raised that never should be."""
+    return f"{type(defect).__name__}: {defect}"
 
 
 def reads(world: World, paths: tuple[str, ...], out: list[Effect]) -> World:
@@ -308,7 +316,11 @@ def new_pass(world: World, trigger: Trigger, request: Request, decision: Decisio
 
 def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
     """Its record is made, and told; its filesystem is free."""
-    record = record_of(the, world)
+    try:
+        record = record_of(the, world)
+    except Exception as defect:  # noqa: BLE001 # nor may one keep a pass from ending
+        begun = the.id, the.started_wall, the.trigger, the.observations, the.decision, the.row
+        record = Pass(*begun, result=PassResult.FAILED, reason=in_words(defect))
     passes = {each: other for each, other in world.passes.items() if each != the.id}
     booked_to = {device: each for device, each in world.booked_to.items() if each != the.id}
     world = replace(world, passes=passes, booked_to=booked_to)
@@ -362,14 +374,17 @@ def looked(world: World, out: list[Effect]) -> World:
         world = reads(world, paths, out)
         world = replace(world, look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
     assert world.look is not None
-    if world.look.awaited and world.now < world.look.began_at + look_patience(world):
+    if world.look.awaited and world.now < look_ends_at(world.look, world):
         return world
     return decided(world, out)
 
 
-def look_patience(world: World) -> float:
-    """How long a look waits for filesystems that do not answer, in seconds. A command looks only once."""
-    return LOOK_PATIENCE_SECONDS if world.on_its_own else LATE_SECONDS
+def look_ends_at(look: Look, world: World) -> float:
+    """When it is decided although a filesystem has not answered: soon if its last reading is known, as the next look of
+    the daemon is not far."""
+    unknown = any(world.readings[path].last is None for path in look.awaited)
+    patience = LOOK_PATIENCE_SECONDS if world.on_its_own and not unknown else LATE_SECONDS
+    return look.began_at + patience
 
 
 def decided(world: World, out: list[Effect]) -> World:

@@ -88,8 +88,8 @@ class Spins(Exception):
 class Observer(Protocol):
     """Who looks at each turn."""
 
-    def turned(self, event: Event, before: World, after: World, effects: tuple[Effect, ...]) -> None:
-        """An event was taken in."""
+    def turned(self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]) -> None:
+        """Events were taken in."""
 
     def begins(self, job: object) -> None:
         """An effect begins to be carried out."""
@@ -200,6 +200,7 @@ class Daemon:
         self._at_work = 0
         self._most_at_work = most_at_work(configuration.parallel_removals)
         self._ticks = 0
+        self._inbox: list[Event] = []
         self._turns: tuple[float, int] = (clock.now, 0)
         now = clock.now
         periodic = PeriodicImages(now, self._image_fs_space, lambda: self.world.configuration.extent is Extent.ALL)
@@ -228,11 +229,13 @@ class Daemon:
     # ---- the owner of the state
 
     def post(self, event: Event) -> None:
-        """Something has happened; it is taken in now."""
-        if not self.ended:
-            self.clock.at(self.clock.now, lambda: self._turn(event))
+        """Something has happened; it is taken in now, with everything else that happens at this moment."""
+        if not self._inbox and not self.ended:
+            self.clock.at(self.clock.now, self._turn)
+        self._inbox.append(event)
 
-    def _turn(self, event: Event) -> None:
+    def _turn(self) -> None:
+        events, self._inbox = self._inbox, []
         if self.ended:
             return
         clock = self.clock
@@ -240,13 +243,14 @@ class Daemon:
         self._turns = (since, count + 1) if clock.now - since < 1.0 else (clock.now, 0)
         if count > MOST_TURNS_A_SECOND:
             due = next_deadline(self.world) - clock.now
-            raise Spins(f"{count} turns in a second, the last one for {type(event).__name__}; the next is due in {due:g} s")
+            raise Spins(f"{count} turns in a second, the last one for {type(events[-1]).__name__}; the next is due in {due:g} s")
         before = self.world
         world = replace(before, now=clock.now, wall=clock.wall())
-        world = fold(world, event)
+        for event in events:
+            world = fold(world, event)
         world, effects = step(world)
         self.world = world
-        self._observer.turned(event, before, world, effects)
+        self._observer.turned(events, before, world, effects)
         for effect in effects:
             self._hand_out(effect)
         self._begin_waiting()
@@ -258,8 +262,9 @@ class Daemon:
         clock.at(max(due, clock.now + 1e-4), lambda: self._tick(number))
 
     def _tick(self, number: int) -> None:
-        if number == self._ticks:
-            self._turn(Tick())
+        if number == self._ticks and not self._inbox:
+            self._inbox.append(Tick())
+            self._turn()
 
     def _hand_out(self, effect: Effect) -> None:
         match effect:
@@ -308,7 +313,7 @@ class Daemon:
 
     def _answered(self, event: Event) -> None:
         self._at_work -= 1
-        self._turn(event)
+        self.post(event)
 
     # ---- what is carried out
 

@@ -118,16 +118,22 @@ class Judge:
 
     # ---- turns
 
-    def turned(self, event: Event, before: World, world: World, effects: tuple[Effect, ...]) -> None:
+    def turned(self, events: list[Event], before: World, world: World, effects: tuple[Effect, ...]) -> None:
         if world.news:
             raise Violation("there is news that nobody is told")
-        if type(event) is Sampled:
-            self._booked(before, world, event)
-        elif type(event) is Ended:
-            self._under_way.pop(event.claim.object_id, None)
-            self._sent.pop(event.claim, None)
-        elif type(event) is PassWanted:
-            self.counts["requests"] += 1
+        sampled = False
+        for event in events:
+            if type(event) is Sampled:
+                sampled = True
+                if event.sample.reading is not None:
+                    self._available[event.sample.reading.device_id] = event.sample.reading.stats.available_bytes
+            elif type(event) is Ended:
+                self._under_way.pop(event.claim.object_id, None)
+                self._sent.pop(event.claim, None)
+            elif type(event) is PassWanted:
+                self.counts["requests"] += 1
+        if sampled and before.booked_to:
+            self._booked(before, world)
         if world.passes_begun != before.passes_begun:
             for the in world.passes.values():
                 if the.id not in self._pass_began:
@@ -296,13 +302,11 @@ class Judge:
         self._removed_ids.add(image_id)
 
     def _patience_is_used_up(self, began: float, sent: Sent) -> bool:
-        """Whether, by its rules, a pass need not wait for what has begun then: others have begun in it before, or it is
-        urgent, and the container has not come for as long as it waits."""
-        patience = 2 * self.configuration.pod_start_seconds
-        if sent.urgent and sent.looked.look - began >= patience - LIST_AGE_SECONDS:
-            return True
-        earlier = any(sent.pass_began < each < began for each in self.machine.beginnings)
-        return earlier and sent.at - sent.pass_began >= min(patience, PATIENCE_SECONDS)
+        """Whether, by its rules, a pass need not wait for what has begun then: it has waited for as long as it does, and
+        it is urgent, or others have begun in it before."""
+        if sent.at - sent.pass_began < min(2 * self.configuration.pod_start_seconds, PATIENCE_SECONDS):
+            return False
+        return sent.urgent or any(sent.pass_began < each < began for each in self.machine.beginnings)
 
     def _wrong_with_image(self, image_id: str, sent: Sent) -> str:
         machine, looked = self.machine, sent.looked
@@ -362,10 +366,7 @@ class Judge:
 
     # ---- bookings
 
-    def _booked(self, before: World, world: World, event: Sampled) -> None:
-        sample = event.sample
-        if sample.reading is not None:
-            self._available[sample.reading.device_id] = sample.reading.stats.available_bytes
+    def _booked(self, before: World, world: World) -> None:
         known = {identity.device_id: stats for identity, stats in before.observations.filesystems.values()}
         for identity, stats in dict(world.observations.filesystems.values()).items():
             then, booked_to = known.get(identity.device_id), before.booked_to.get(identity.device_id)

@@ -114,12 +114,13 @@ class Run:
         self._hash.update(line.encode())
         self._hash.update(b"\n")
 
-    def turned(self, event: Event, before: World, after: World, effects: tuple[Effect, ...]) -> None:
+    def turned(self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]) -> None:
         """One line an event, and one an effect."""
-        self._line(told(event))
+        for event in events:
+            self._line(told(event))
         for effect in effects:
             self._line("  " + given(effect))
-        self.judge.turned(event, before, after, effects)
+        self.judge.turned(events, before, after, effects)
 
     def begins(self, job: object) -> None:
         self.judge.begins(job)
