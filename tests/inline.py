@@ -100,7 +100,9 @@ class Inline:
         wanted = PassWanted(observations, decision, trigger, request, None, self.clock.monotonic())
         self.events.append(wanted)
         self.until(wanted.record.done)
-        return wanted.record.result()
+        record = wanted.record.result()
+        assert record is not None
+        return record
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes and decides."""
