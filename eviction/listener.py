@@ -79,8 +79,9 @@ class Listeners:
     def add(self, listener: Listener) -> None:
         """Raises RuntimeError if the thread cannot be started."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="listeners", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._serve, name="listeners", daemon=True)
+            thread.start()
+            self._thread = thread
         self._all.append(listener)
 
     def tell(self, what: str, *about: Any) -> None:
@@ -106,7 +107,10 @@ class Listeners:
         reached = threading.Event()
         if self._thread is None or self._thread is threading.current_thread():
             return True
-        self._waiting.put(reached.set)
+        try:
+            self._waiting.put(reached.set, timeout=seconds)
+        except queue.Full:
+            return False
         return reached.wait(seconds)
 
     def _serve(self) -> None:
@@ -117,5 +121,5 @@ class Listeners:
         for listener in tuple(self._all):
             try:
                 getattr(listener, what)(*about)
-            except Exception:  # noqa: BLE001 # its own lines are lost, and counted
+            except BaseException:  # noqa: BLE001 # its own lines are lost, and counted; the thread must survive
                 self.failed += 1

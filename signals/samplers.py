@@ -22,6 +22,7 @@ from signals.filesystems import FilesystemReader, Reading, describe
 from signals.interval import MOST_STEPS, ThresholdNotifier, WatchedLevels
 from signals.types import FilesystemIdentity, Poll
 
+CLOSED = "is no longer observed"
 MOST_ORDERS = 32  # of the owner of the state, which has one at a time, and of clients
 
 RunOnThread = Callable[[Callable[[], None]], None]
@@ -69,7 +70,7 @@ class Sampler:
         """
         problem = self._order(reply)
         if problem:
-            reply(Sample(self.path, self._clock.monotonic(), problem=f"{self.path}: {problem}"))
+            self._refuse(reply, problem)
 
     def watch(self, levels: WatchedLevels, notify: Callable[[], None]) -> None:
         """Polls from now on until an observation is due, then calls `notify` once on the sampler's thread and stops.
@@ -95,8 +96,13 @@ class Sampler:
                 self._run_on_thread(self._serve)
                 self._has_thread = True
 
+    def _refuse(self, reply: Reply, problem: str) -> None:
+        reply(Sample(self.path, self._clock.monotonic(), problem=f"{self.path}: {problem}"))
+
     def _order(self, order: Reply | None) -> str:
         """Returns why nothing was ordered; empty if it was."""
+        if self._closed and order is not None:
+            return CLOSED
         try:
             self.prepare()
         except RuntimeError as error:
@@ -125,6 +131,9 @@ class Sampler:
                 sample = self._sample()
                 for reply in replies:
                     reply(sample)
+        while not self._orders.empty():
+            if (order := self._orders.get()) is not None:
+                self._refuse(order, CLOSED)
 
     def _sample(self) -> Sample:
         begun_at = self._clock.monotonic()

@@ -158,7 +158,8 @@ class NodeSummary:
             except queue.Empty:
                 break
             readings = answered(readings, sample)
-        self._readings = {path: replace(one, asked_at=None) for path, one in readings.items()}
+        readings = {path: replace(one, asked_at=None) for path, one in readings.items()}
+        self._readings = kept(readings, self.paths.distinct())  # which may have been replaced meanwhile
         return observations_of(paths, readings, self._clock.monotonic(), self._clock.wall(), self.imagefs_problem)
 
 

@@ -25,6 +25,7 @@ from eviction.engine.effects import (
 from eviction.engine.step import next_deadline
 from eviction.engine.world import Request
 from eviction.record import Pass, Trigger
+from eviction.types import Threshold
 from reclaim import types
 from reclaim.function import PassFacts, Ready, ReclaimContext, ReclaimFunction, Refused, Stage, Wait
 from reclaim.types import (
@@ -179,6 +180,7 @@ class Timed(Inline):
     disks: Mapping[str, Disk] = field(default_factory=dict)
     takes: Callable[[Effect], float] = lambda _: 0.0
     located: FilesystemPaths | None = None
+    filesystem_type: str = ""
     handed_out: list[Effect] = field(default_factory=list)
     coming: list[tuple[float, Callable[[], Iterable[Event]]]] = field(default_factory=list)
 
@@ -204,6 +206,8 @@ class Timed(Inline):
 
     def _read(self, path: str) -> Iterable[Event]:
         sample = self._sample(path)
+        assert sample.identity is not None
+        sample = replace(sample, identity=replace(sample.identity, type=self.filesystem_type))
         return self._after(self.takes(Read((path,))), lambda: [Sampled(sample)])
 
     def _after(self, seconds: float, answer: Callable[[], Iterable[Event]]) -> Iterable[Event]:
@@ -233,7 +237,8 @@ class Timed(Inline):
         self.until(lambda: any(map(is_meant, self.handed_out)))
 
     def let_go(self) -> None:
-        """What hangs is answered now."""
+        """What hangs is answered now, and nothing hangs or takes time any more."""
+        self.takes = lambda _: 0.0
         hanging = [answer for at, answer in self.coming if at == HANGS]
         self.coming = [(at, answer) for at, answer in self.coming if at != HANGS]
         for answer in hanging:
@@ -286,13 +291,23 @@ class Site:
         configuration = configured(parallelRemovals=parallel, **fields)
         self.engine = timed(self.clock, self.disk, function_of(self.store), configuration=configuration)
 
-    def begin(self, *, seconds_left: float = NEVER, row: Sequence[str] = (FUNCTION,), **request: Any) -> PassWanted:
-        """Asks for a pass, on a disk that is full in so many seconds."""
+    def begin(
+        self,
+        *,
+        seconds_left: float = NEVER,
+        row: Sequence[str] = (FUNCTION,),
+        signal: Signal | None = None,
+        trigger: Trigger = Trigger.REQUEST,
+        acted_on: Threshold | None = None,
+        **request: Any,
+    ) -> PassWanted:
+        """Asks for a pass about this signal, on a disk that is full in so many seconds."""
         observations, decision = self.engine.look()
         rates = rates_of(self.disk, seconds_left) if seconds_left != NEVER else {}
         self.engine.world = replace(self.engine.world, fill_rates={**self.engine.world.fill_rates, **rates})
         asked = Request(**{"row": tuple(row), "until": (self.until,), **request})
-        wanted = PassWanted(observations, decision, Trigger.REQUEST, asked, None, self.clock.monotonic())
+        decision = replace(decision, acted_on=acted_on or decision.acted_on)
+        wanted = PassWanted(observations, decision, trigger, asked, signal, self.clock.monotonic())
         self.engine.events.append(wanted)
         return wanted
 

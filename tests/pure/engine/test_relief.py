@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.engine.effects import Plan, Read, Send, Stopping
+from eviction.engine.effects import Check, Effect, Plan, Progressed, Read, Send, Stopping, Tick
 from eviction.engine.records import result_of
 from eviction.engine.world import FIRST_SECONDS, StageRun
 from eviction.record import PassResult, Trigger
-from eviction.types import Decision, Extent
+from eviction.types import Extent, Threshold
 from reclaim import types
 from reclaim.function import Refused, Stage
 from reclaim.removals import StageId
@@ -37,6 +37,7 @@ from tests.pure.engine.site import (
 )
 from tests.pure.values import MIB, SteppedClock, threshold
 
+SWITCHED_OFF = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.inodesFree"), "0%")
 URGENT, WITH_TIME = 10.0, 1000.0  # seconds until the disk is full
 
 
@@ -279,7 +280,7 @@ def test_what_each_of_two_at_once_has_freed_is_what_was_promised_for_it() -> Non
 @pytest.mark.regression
 def test_what_a_removal_frees_long_before_it_ends_is_its_own() -> None:
     """A program that frees 10 MiB at once and goes on for 10 s: the disk is read meanwhile, and it has freed 10 MiB."""
-    site = Site(1, wanted_mib=10)
+    site = Site(1, wanted_mib=100)
     site.engine.takes = lambda effect: 10.0 if isinstance(effect, Send) else 0.0
     wanted = site.begin()
     site.engine.until_it(Send)
@@ -347,7 +348,12 @@ def test_a_stage_that_frees_late_is_waited_for_though_it_promises_nothing() -> N
 def test_the_wait_for_late_space_ends_after_five_seconds() -> None:
     """Something else keeps freeing a little: it is not waited for longer."""
     site = Site(1, wanted_mib=400)
-    site.store.on_remove = lambda _: [site.disk.free(MIB, seconds / 5) for seconds in range(100)]
+
+    def remove(_: str) -> None:
+        for tick in range(100):
+            site.disk.free(MIB, tick / 5)
+
+    site.store.on_remove = remove
     began = site.clock.monotonic()
     site.passed()
     assert 5.0 <= site.clock.monotonic() - began < 12.0
@@ -488,7 +494,9 @@ def test_a_function_that_waits_for_a_lower_mark_is_called_only_below_it() -> Non
     clock = SteppedClock()
     disk = Disk(clock)
     containers, images = Store(disk, objects(2), sized=False), Store(disk, {"x": 10 * MIB, "y": 10 * MIB})
-    configuration = configured(evictionHard={"imagefs.available": "600Mi"}, reclaimTable=rows, parallelRemovals=1)
+    configuration = configured(
+        evictionHard={**SWITCHED_OFF, "imagefs.available": "600Mi"}, reclaimTable=rows, parallelRemovals=1
+    )
     row = ("DeleteUnusedImages", "DeleteAllUnusedContainers")
     functions = (function_of(images, name=row[0]), function_of(containers, name=row[1]))
     site = Site(0, 0)
@@ -499,7 +507,7 @@ def test_a_function_that_waits_for_a_lower_mark_is_called_only_below_it() -> Non
     assert (images.sent, containers.sent) == ([], ["a", "b"])
     containers.sizes.update(objects(2))
     disk.free(295 * MIB - disk.available)
-    record = site.passed(row=row, until=None)
+    site.passed(row=row, until=None)
     assert (images.sent, containers.sent) == (["x"], ["a", "b", "a", "b"])
 
 
@@ -554,8 +562,6 @@ def test_a_plan_that_hangs_is_given_up_after_a_minute_and_not_asked_for_again_be
 
 def test_a_long_plan_that_goes_forward_does_not_hang() -> None:
     """As long as the runtime answers one call after the other: here for two minutes."""
-    from eviction.engine.effects import Progressed
-
     site = Site(1, wanted_mib=10)
     site.engine.takes = lambda effect: 120.0 if isinstance(effect, Plan) else 0.0
     wanted = site.begin()
@@ -696,20 +702,42 @@ def test_a_mount_between_the_look_and_the_pass_is_seen() -> None:
     assert site.store.sent == []
 
 
+@dataclass(frozen=True)
+class Defective(Threshold):
+    """A threshold that raises while `raising` has something in it."""
+
+    raising: list[str] = field(default_factory=list, hash=False, compare=False)
+
+    def mark(self, capacity: int) -> int:
+        """As usual."""
+        if self.raising:
+            raise ZeroDivisionError(*self.raising)
+        return super().mark(capacity)
+
+    def mark_with_min_reclaim(self, capacity: int) -> int:
+        """As usual."""
+        return self.mark(capacity)
+
+
 @pytest.mark.regression
-def test_a_defect_while_a_pass_advances_ends_that_pass_and_leaves_nothing_in_flight() -> None:
-    """The error is in its record, what was sent is waited for, and the next pass runs as usual."""
+@pytest.mark.parametrize("at", [Check, Send])
+def test_a_defect_in_a_pass_ends_that_pass_and_nothing_else(at: type[Effect]) -> None:
+    """It is raised at the gate, or while a removal is in flight: nothing more is sent, the error is in the record, what
+    was sent is waited for, and the next pass runs as usual."""
     site = Site(3, wanted_mib=30, parallel=2)
-    site.hang("a")
-    wanted = site.begin()
-    site.engine.until_it(Send, "a")
-    functions = site.engine.world.functions
-    site.engine.world = replace(site.engine.world, functions={})
+    defective = Defective(site.until.signal, site.until.value)
+    site.hang("a", at)
+    wanted = site.begin(until=(defective,))
+    site.engine.until_it(at, "a")
+    sent = len(site.store.sent)
+    defective.raising.append("defect")
+    if at is Check:
+        site.engine.let_go()
+    site.engine.events.append(Tick())
     site.engine.until(wanted.record.done)
-    site.engine.world = replace(site.engine.world, functions=functions)
     record = wanted.record.result()
-    assert (record.result, record.reason) == (PassResult.FAILED, "KeyError: 'Function'")
-    site.engine.takes = lambda _: 0.0
+    assert (record.result, record.reason) == (PassResult.FAILED, "ZeroDivisionError: defect")
+    assert len(site.store.sent) == sent
     site.engine.let_go()
     assert site.engine.world.removals == {}
     assert site.relieve().relieved
@@ -774,18 +802,7 @@ def test_a_pass_of_the_lead_removes_one_object_of_each_stage_while_its_mark_is_n
         site.store.on_remove = lambda name, site=site, written=written: (  # type: ignore[misc]
             site.disk.free(-written * MIB) if name == "a" else None
         )
-        observations, _ = site.engine.look()
-        from tests.pure.engine.site import rates_of
-
-        rates = rates_of(site.disk, 0.5)
-        site.engine.world = replace(site.engine.world, fill_rates={**site.engine.world.fill_rates, **rates})
-        decision = Decision(frozenset(), (), mark, (FUNCTION,), observations.layout)
-        from eviction.engine.effects import PassWanted
-        from eviction.engine.world import Request
-
-        until = (threshold(Signal.IMAGEFS_AVAILABLE, "480Mi"),)
-        wanted = PassWanted(observations, decision, Trigger.LEAD, Request(until=until), None, site.clock.monotonic())
-        site.engine.events.append(wanted)
+        wanted = site.begin(seconds_left=0.5, trigger=Trigger.LEAD, acted_on=mark, until=(mark,))
         site.engine.until(wanted.record.done)
         assert site.store.sent == sent, wanted.record.result()
 
@@ -802,7 +819,7 @@ def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> N
         site.relieve(extent=Extent.ALL)
         site.engine.passes_until(100.0)
         found.append(round(site.engine.world.removal_seconds, 3))
-    assert (found[0], found[-2], found[-1]) == (5.0, 5.0, 0.3)
+    assert (found[0], found[-2], found[-1]) == (5.0, 5.0, 0.301)
 
 
 # ---- records

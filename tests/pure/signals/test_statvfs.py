@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from eviction.reporting.filesystem_facts import filesystem_facts
 from signals.filesystems import FilesystemPaths, KubeletsReader, Reading
 from signals.interval import WatchedLevels
 from signals.mounts import mounts_of
-from signals.probe import Probes
+from signals.samplers import Sample, Samplers
 from signals.summary import NodeSummary
 from signals.types import FilesystemRole, FsLayout, FsStats, Signal
 from tests.pure.values import GIB, MIB, SteppedClock, on_new_thread
@@ -59,7 +60,7 @@ def test_a_project_quota_is_not_what_the_kubelet_sees(table: str) -> None:
     is a remark."""
     reader = KubeletsReader(reader=Quotas({KUBELET: (GIB, 10 * GIB), IMAGES: (2 * GIB, 20 * GIB)}), table=table)
     clock = SteppedClock()
-    summary = NodeSummary(FilesystemPaths(KUBELET, IMAGES, IMAGES), Probes(clock, reader, on_new_thread), clock)
+    summary = NodeSummary(FilesystemPaths(KUBELET, IMAGES, IMAGES), Samplers(clock, reader, on_new_thread), clock)
     seen = summary.observe()
     assert seen.layout is FsLayout.SINGLE
     available = {str(signal): (each.available, each.capacity) for signal, each in seen.signals.items()}
@@ -75,12 +76,21 @@ def test_a_project_quota_is_not_what_the_kubelet_sees(table: str) -> None:
 
 def test_polls_read_what_the_observation_has_read(table: str) -> None:
     """A directory at its limit is no filesystem below its mark: it would be observed again and again."""
-    probes = Probes(SteppedClock(), KubeletsReader(reader=Quotas({KUBELET: (0, 10 * GIB)}), table=table), on_new_thread)
-    assert probes.read(KUBELET).stats.available_bytes == 40 * GIB
-    probes.watch(KUBELET, WatchedLevels((GIB, None), (500.0 * MIB, 20_000.0), 0.01, 10.0), lambda: None)
-    assert came_true(lambda: bool(probes.read(KUBELET).polls))
-    assert {poll.available_bytes for poll in probes.read(KUBELET).polls} == {40 * GIB}
-    probes.close()
+    reader = KubeletsReader(reader=Quotas({KUBELET: (0, 10 * GIB)}), table=table)
+    samplers = Samplers(SteppedClock(), reader, on_new_thread)
+
+    def read() -> Reading:
+        answers = queue.SimpleQueue[Sample]()
+        samplers.ask([KUBELET], answers.put)
+        reading = answers.get(timeout=60.0).reading
+        assert reading is not None
+        return reading
+
+    assert read().stats.available_bytes == 40 * GIB
+    samplers.watch(KUBELET, WatchedLevels((GIB, None), (500.0 * MIB, 20_000.0), 0.01, 10.0), lambda: None)
+    assert came_true(lambda: bool(read().polls))
+    assert {poll.available_bytes for poll in read().polls} == {40 * GIB}
+    samplers.close()
 
 
 def test_a_filesystem_of_the_configuration_is_read_where_it_is(table: str) -> None:
@@ -88,7 +98,7 @@ def test_a_filesystem_of_the_configuration_is_read_where_it_is(table: str) -> No
     clock, cache = SteppedClock(), FilesystemRole("buildcache")
     reader = KubeletsReader([BUILD_CACHE], Quotas({BUILD_CACHE: (GIB, 10 * GIB)}), table)
     paths = FilesystemPaths(KUBELET, IMAGES, IMAGES, {cache: BUILD_CACHE})
-    seen = NodeSummary(paths, Probes(clock, reader, on_new_thread), clock).observe()
+    seen = NodeSummary(paths, Samplers(clock, reader, on_new_thread), clock).observe()
     assert seen.signals[Signal("buildcache.available")].available == GIB
     assert seen.signals[Signal.NODEFS_AVAILABLE].available == 40 * GIB
     assert not seen.limits

@@ -9,8 +9,8 @@ import pytest
 
 from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import WatchedLevels
-from signals.probe import Probes
-from signals.summary import NodeSummary, signals_of
+from signals.samplers import Sample, Samplers
+from signals.summary import NodeSummary, PublishedReadings, answered, asked, observations_of, signals_of
 from signals.types import (
     KUBELET_ROLES,
     FilesystemIdentity,
@@ -56,7 +56,7 @@ class Disks:
 
 def node(disks: Disks, clock: SteppedClock, imagefs: str | None = IMAGES) -> NodeSummary:
     """A summary of a node whose kubelet is at /node and whose images and layers are at `imagefs`."""
-    return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Probes(clock, disks, on_new_thread), clock)
+    return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Samplers(clock, disks, on_new_thread), clock)
 
 
 def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
@@ -153,6 +153,38 @@ def test_a_reading_that_fails_keeps_the_last_numbers_marked_stale() -> None:
     assert seen.layout is FsLayout.DEDICATED_IMAGEFS
 
 
+@pytest.mark.regression
+def test_a_filesystem_that_does_not_answer_for_two_seconds_is_stale_and_no_other_one_is() -> None:
+    """Its last numbers stay; the first question that was not answered counts; with an answer it is fresh again."""
+    paths = FilesystemPaths(NODE, IMAGES, IMAGES)
+    readings: PublishedReadings = {}
+    for path, device in ((NODE, DISK_A), (IMAGES, DISK_B)):
+        readings = answered(asked(readings, [path], 50.0), sample_of(path, device, 50.0))
+    readings = asked(readings, [NODE, IMAGES], 60.0)
+    readings = answered(readings, sample_of(NODE, DISK_A, 60.0))
+    readings = asked(readings, [IMAGES], 61.0)
+    for now, problems in ((61.999, set()), (62.0, {"/images: the filesystem did not answer statvfs within 2 s"})):
+        seen = observations_of(paths, readings, now, 0.0, "")
+        assert {each.reason for each in seen.unavailable} == problems
+        assert seen.signals[Signal.IMAGEFS_AVAILABLE].stale is bool(problems)
+        assert (seen.signals[Signal.NODEFS_AVAILABLE].stale, seen.layout) == (False, FsLayout.DEDICATED_IMAGEFS)
+    seen = observations_of(paths, answered(readings, sample_of(IMAGES, DISK_B, 62.5)), 63.0, 0.0, "")
+    assert (seen.signals[Signal.IMAGEFS_AVAILABLE].stale, seen.unavailable) == (False, ())
+
+
+def test_what_was_never_read_is_no_signal_until_it_is() -> None:
+    """Whether an answer is awaited or not."""
+    paths = FilesystemPaths(NODE, NODE, NODE)
+    assert observations_of(paths, {}, 1.0, 0.0, "").signals == {}
+    seen = observations_of(paths, asked({}, [NODE], 1.0), 1.0, 0.0, "")
+    assert {each.reason for each in seen.unavailable} == {"/node: it has not been read yet"}
+
+
+def sample_of(path: str, device: int, now: float) -> Sample:
+    """A reading of 5 GiB available of 10."""
+    return Sample(path, now, Reading(FsStats(5 * GIB, 5 * GIB, 10 * GIB, 400, 1000, now), device))
+
+
 def test_a_reading_that_works_again_is_fresh_again() -> None:
     """Staleness ends with the first reading that arrives."""
     clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B})
@@ -203,7 +235,7 @@ def test_the_layout_changes_when_a_mount_changes() -> None:
 def test_writable_layers_with_the_kubelets_data_are_the_split_layout() -> None:
     """Images alone on a disk, layers on the kubelet's."""
     clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B, "/layers": DISK_A})
-    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, "/layers"), Probes(clock, disks, on_new_thread), clock)
+    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, "/layers"), Samplers(clock, disks, on_new_thread), clock)
     assert summary.observe().layout is FsLayout.SPLIT
 
 
@@ -258,13 +290,13 @@ def test_capacity_is_read_anew_for_each_observation() -> None:
 def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> None:
     """One of the paths is polled, and that the other one is read later loses nothing, whoever observes."""
     disks, clock, polled = Disks({NODE: DISK_A, IMAGES: DISK_A}), SteppedClock(at=50.0), threading.Event()
-    probes = Probes(clock, disks, on_new_thread)
-    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, IMAGES), probes, clock)
+    samplers = Samplers(clock, disks, on_new_thread)
+    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, IMAGES), samplers, clock)
     assert set(summary.observe().polls.values()) == {()}
     disks.available[DISK_A] = 4 * GIB
-    probes.watch(IMAGES, WatchedLevels((5 * GIB, None), (1.0, 1.0), 1.0, 1.0), polled.set)
+    samplers.watch(IMAGES, WatchedLevels((5 * GIB, None), (1.0, 1.0), 1.0, 1.0), polled.set)
     assert polled.wait(60.0)
     clock.step(1.0)
     for _ in ("a check", "the loop"):
         assert summary.observe().polls == dict.fromkeys(KUBELET_ROLES, (Poll(50.0, 4 * GIB, 400),))
-    probes.close()
+    samplers.close()
