@@ -21,7 +21,7 @@ from eviction.record import Pass, Trigger
 from eviction.types import Extent
 from reclaim.removals import Claim
 from reclaim.types import Kind, Reason, Result
-from signals.types import FilesystemRole, FsLayout
+from signals.types import FsLayout
 from tests.simulation.machine import EXITED, HeldImage, Machine, PodSandboxState
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.services import Mood
@@ -494,5 +494,4 @@ class Judge:
         self.counts["ends relieved"] += 1
 
 
-_ = FilesystemRole
 
