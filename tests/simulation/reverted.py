@@ -38,39 +38,201 @@ STARTS, STATES, INVENTORY = "reclaim/pods/starts.py", "reclaim/pods/states.py", 
 
 REVERTS = (
     # ---- what stops it
-    Revert("a pause stops no pass", "a pause while a pass runs", RELIEF, "    return Reason.PAUSED if paused else None", "    return None"),
-    Revert("another configuration stops no pass", "a reload while a pass runs", RELIEF, "    if the.configuration is not world.configuration:\n        return Reason.RECONFIGURED\n", ""),
-    Revert("a stop stops no pass", "a stop while a pass runs", RELIEF, "    if world.stopping:\n        return Reason.STOPPING\n    if the.dry_run", "    if the.dry_run"),
-    Revert("nothing stands before a send", "one gate before each send", GATE, "    if (braked := brake(the, world)) is not None:\n        return braked\n", ""),
+    Revert(
+        "a pause stops no pass",
+        "a pause while a pass runs",
+        RELIEF,
+        "    return Reason.PAUSED if paused else None",
+        "    return None",
+    ),
+    Revert(
+        "another configuration stops no pass",
+        "a reload while a pass runs",
+        RELIEF,
+        "    if the.configuration is not world.configuration:\n        return Reason.RECONFIGURED\n",
+        "",
+    ),
+    Revert(
+        "a stop stops no pass",
+        "a stop while a pass runs",
+        RELIEF,
+        "    if world.stopping:\n        return Reason.STOPPING\n    if the.dry_run",
+        "    if the.dry_run",
+    ),
+    Revert(
+        "nothing stands before a send",
+        "one gate before each send",
+        GATE,
+        "    if (braked := brake(the, world)) is not None:\n        return braked\n",
+        "",
+    ),
     Revert("a dry run removes", "a dry run", STEP, "    if claim.dry_run:\n", "    if False:\n"),
-    Revert("the hold-off after a start holds nothing off", "the first minutes after a start", STEP, "    held_off = world.held_off()\n", "    held_off = \"\"\n"),
+    Revert(
+        "the hold-off after a start holds nothing off",
+        "the first minutes after a start",
+        STEP,
+        "    held_off = world.held_off()\n",
+        '    held_off = ""\n',
+    ),
     # ---- what is in use
-    Revert("the last look sees nothing", "a container that begins", IMAGES, "        if directories.nothing_has_begun_since(evidence.listing.containers):\n", "        if True:\n"),
-    Revert("a container being made is not seen", "an old pod begins its next container", STARTS, "        return not any(being_made(changed, containers))\n", "        return True\n"),
-    Revert("images do not wait for pods", "a pod that begins", IMAGES, "                if seconds > 0:\n", "                if False:\n"),
-    Revert("who uses an image is not asked again", "an image of a container", IMAGES, "        if verdict.id in usage.by_containers:\n", "        if False:\n"),
-    Revert("a check is never too old", "a slow machine", GATE, "world.now - checked.looked_at > FRESH_SECONDS", "False"),
-    Revert("the state of a container is not asked again", "a container", CONTAINERS, "        if status.state in NOT_DEAD and (", "        if False and ("),
-    Revert("a pod that has come back is not seen", "directories", CONTAINERS, " or pods.gone(verdict.pod_uid):\n        return None\n    return Refused(Reason.POD_ALIVE", " or True:\n        return None\n    return Refused(Reason.POD_ALIVE"),
-    Revert("other directories are believed", "directories that are not the kubelet's", STATES, "    if states.present is None:\n        return states.doubt or doubt(Why.UNREADABLE, f\"{where} cannot be read\")\n", "    return None\n"),
+    Revert(
+        "the last look sees nothing",
+        "a container that begins",
+        IMAGES,
+        "        if directories.nothing_has_begun_since(evidence.listing.containers):\n",
+        "        if True:\n",
+    ),
+    Revert(
+        "a container being made is not seen",
+        "an old pod begins its next container",
+        STARTS,
+        "        return not any(being_made(changed, containers))\n",
+        "        return True\n",
+    ),
+    Revert(
+        "images do not wait for pods",
+        "a pod that begins",
+        IMAGES,
+        "                if seconds > 0:\n",
+        "                if False:\n",
+    ),
+    Revert(
+        "who uses an image is not asked again",
+        "an image of a container",
+        IMAGES,
+        "        if verdict.id in usage.by_containers:\n",
+        "        if False:\n",
+    ),
+    Revert(
+        "a check is never too old", "a slow machine", GATE, "world.now - checked.looked_at > FRESH_SECONDS", "False"
+    ),
+    Revert(
+        "the state of a container is not asked again",
+        "a container",
+        CONTAINERS,
+        "        if status.state in NOT_DEAD and (",
+        "        if False and (",
+    ),
+    Revert(
+        "a pod that has come back is not seen",
+        "directories",
+        CONTAINERS,
+        " or pods.gone(verdict.pod_uid):\n        return None\n    return Refused(Reason.POD_ALIVE",
+        " or True:\n        return None\n    return Refused(Reason.POD_ALIVE",
+    ),
+    Revert(
+        "other directories are believed",
+        "directories that are not the kubelet's",
+        STATES,
+        "    if listing is None:\n        return not_compared(where)\n    parts",
+        "    return None\n    parts",
+    ),
     # ---- removals
-    Revert("one object is sent twice", "a claim", RELIEF, "    if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):\n", "    if False:\n"),
-    Revert("a late removal is forgotten", "a claim is held until its call has ended", STEP, "            world = replace(world, removals={**world.removals, claim.id: claim})\n            world = world.with_pass(with_outcome(", "            world = replace(world, removals={k: c for k, c in world.removals.items() if k != claim.id})\n            world = world.with_pass(with_outcome("),
-    Revert("what was not asked counts as gone", "the runtime lies", REMOVALS, "        if stage.present(verdict):\n", "        if False:\n"),
+    Revert(
+        "one object is sent twice",
+        "a claim",
+        RELIEF,
+        "    if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):\n",
+        "    if False:\n",
+    ),
+    Revert(
+        "a late removal is forgotten",
+        "a claim is held until its call has ended",
+        STEP,
+        "            claim, outcome = left(claim, world.now)\n"
+        "            world = replace(world, removals={**world.removals, claim.id: claim})\n",
+        "            claim, outcome = left(claim, world.now)\n"
+        "            world = replace(world, removals={k: c for k, c in world.removals.items() if k != claim.id})\n",
+    ),
+    Revert(
+        "what was not asked counts as gone",
+        "the runtime lies",
+        REMOVALS,
+        "        if stage.present(verdict):\n",
+        "        if False:\n",
+    ),
     # ---- passes
-    Revert("the last resort comes after errors", "the last resort", RELIEF, " and not under_way and settled(the):\n", ":\n"),
-    Revert("nothing is measured after a removal", "more goes than needed", RELIEF, "        relieved = not thresholds_met(goal.thresholds, promised.signals, enforce_min_reclaim=True)\n", "        relieved = False\n"),
-    Revert("gains count for every pass", "bookings by device", FOLD, "the = passes.get(world.booked_to.get(identity.device_id, \"\"))", "the = next(iter(passes.values()), None)"),
-    Revert("a gain counts twice", "bookings by device", FOLD, "        del known[identity.device_id]  # another role of the same filesystem\n", ""),
-    Revert("a plan that hangs is waited for", "a runtime that hangs", STEP, "            if run.plan is None and world.now >= run.progress_at + HANGS_SECONDS:\n", "            if False:\n"),
+    Revert(
+        "the last resort comes after errors", "the last resort", RELIEF, " and not under_way and settled(the):\n", ":\n"
+    ),
+    Revert(
+        "nothing is measured after a removal",
+        "more goes than needed",
+        RELIEF,
+        "        relieved = not thresholds_met(goal.thresholds, promised.signals, enforce_min_reclaim=True)\n",
+        "        relieved = False\n",
+    ),
+    Revert(
+        "gains count for every pass",
+        "bookings by device",
+        FOLD,
+        'the = passes.get(world.booked_to.get(identity.device_id, ""))',
+        "the = next(iter(passes.values()), None)",
+    ),
+    Revert(
+        "a gain counts twice",
+        "bookings by device",
+        FOLD,
+        "        del known[identity.device_id]  # another role of the same filesystem\n",
+        "",
+    ),
+    Revert(
+        "a plan that hangs is waited for",
+        "a runtime that hangs",
+        STEP,
+        "            if run.plan is None and world.now >= run.progress_at + HANGS_SECONDS:\n",
+        "            if False:\n",
+    ),
     # ---- the loop
-    Revert("a reading that is late is due for ever", "found by this simulation", STEP, "for one in world.readings.values() if not one.late(world.now))", "for one in world.readings.values())"),
-    Revert("settling is due while it waits", "found by this simulation", STEP, "            if the.settling.read_at >= world.now:  # else it waits for a reading\n", "            if True:\n"),
-    Revert("a pass waits for a filesystem that hangs", "found by this simulation", RELIEF, "not published.problem and not published.late(world.now)", "not published.problem"),
-    Revert("a pass stopped while it plans has no record", "found by this simulation", "eviction/engine/records.py", "    if stage.plan is None:  # the pass has ended before it was there\n        return []\n", "    assert stage.plan is not None\n"),
-    Revert("a look waits for every filesystem", "a slow filesystem delays all", STEP, "    if world.look.awaited and world.now < world.look.began_at + LOOK_PATIENCE_SECONDS:\n", "    if world.look.awaited:\n"),
-    Revert("one pass at a time on the whole node", "a slow filesystem delays all", STEP, "    running = running_in(name, world)\n", "    running = next(iter(world.passes.values()), None)\n"),
-    Revert("a back-off is for ever", "a back-off", STEP, "            seconds = min(max(seconds * 2, RETRY_SECONDS), LONGEST_BACK_OFF_SECONDS)\n", "            seconds = max(seconds * 2, RETRY_SECONDS) * 50\n"),
+    Revert(
+        "a reading that is late is due for ever",
+        "found by this simulation",
+        STEP,
+        "for one in world.readings.values() if not one.late(world.now))",
+        "for one in world.readings.values())",
+    ),
+    Revert(
+        "settling is due while it waits",
+        "found by this simulation",
+        STEP,
+        "            if the.settling.read_at >= world.now:  # else it waits for a reading\n",
+        "            if True:\n",
+    ),
+    Revert(
+        "a pass waits for a filesystem that hangs",
+        "found by this simulation",
+        RELIEF,
+        "not published.problem and not published.late(world.now)",
+        "not published.problem",
+    ),
+    Revert(
+        "a pass stopped while it plans has no record",
+        "found by this simulation",
+        "eviction/engine/records.py",
+        "    if stage.plan is None:  # the pass has ended before it was there\n        return []\n",
+        "    assert stage.plan is not None\n",
+    ),
+    Revert(
+        "a look waits for every filesystem",
+        "a slow filesystem delays all",
+        STEP,
+        "    if world.look.awaited and world.now < world.look.began_at + LOOK_PATIENCE_SECONDS:\n",
+        "    if world.look.awaited:\n",
+    ),
+    Revert(
+        "one pass at a time on the whole node",
+        "a slow filesystem delays all",
+        STEP,
+        "    running = running_in(name, world)\n",
+        "    running = next(iter(world.passes.values()), None)\n",
+    ),
+    Revert(
+        "a back-off is for ever",
+        "a back-off",
+        STEP,
+        "            seconds = min(max(seconds * 2, RETRY_SECONDS), LONGEST_BACK_OFF_SECONDS)\n",
+        "            seconds = max(seconds * 2, RETRY_SECONDS) * 50\n",
+    ),
 )
 
 
@@ -85,7 +247,18 @@ def found(revert: Revert, seeds: int, hours: float) -> tuple[str, float]:
         if text.count(revert.old) != 1:
             return f"the text is there {text.count(revert.old)} times", 0.0
         path.write_text(text.replace(revert.old, revert.new), encoding="utf-8")
-        command = [sys.executable, "-m", "tests.simulation", "--from", "1", "--runs", str(seeds), "--hours", str(hours), "--no-shrink"]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.simulation",
+            "--from",
+            "1",
+            "--runs",
+            str(seeds),
+            "--hours",
+            str(hours),
+            "--no-shrink",
+        ]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": made}
         ran = subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, check=False)
     said = ran.stdout.strip().splitlines()

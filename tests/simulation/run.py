@@ -292,7 +292,7 @@ class Run:
             self.judge.counts["mishaps"] += 1
         self._what(entry)
 
-    def _what(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 # one case for each kind
+    def _what(self, entry: Entry) -> None:  # one case for each kind
         machine, mood, clock, what = self.machine, self.mood, self.clock, entry.what
         now: float = clock.now
         first: Any = what[0] if what else None

@@ -1,4 +1,4 @@
-"""Makes a failing run short: fewer entries of its time line, then shorter times, as long as it still fails the same way.
+"""Makes a failing run short: fewer entries of its time line, then shorter times, as long as it fails the same way.
 
 Delta debugging (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input): whole halves first.
 """
