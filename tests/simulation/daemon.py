@@ -75,9 +75,18 @@ Fields = tuple[tuple[str, object], ...]
 @lru_cache(maxsize=64)
 def configured(fields: Fields, kubelet_file: str) -> Configuration:
     """The configuration with these fields."""
-    given = {name: dict(value) if isinstance(value, tuple) and name.startswith("evictionS") else value for name, value in fields}
+    given = {
+        name: dict(value) if isinstance(value, tuple) and name.startswith("evictionS") else value
+        for name, value in fields
+    }
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-    base = {"kubeletConfig": kubelet_file, "rootDirectory": "/node", "stateFile": "", "historyFile": "", "kubeletEndpoint": ""}
+    base = {
+        "kubeletConfig": kubelet_file,
+        "rootDirectory": "/node",
+        "stateFile": "",
+        "historyFile": "",
+        "kubeletEndpoint": "",
+    }
     return load(None, {}, {**base, **given})
 
 
@@ -243,7 +252,9 @@ class Daemon:
         self._turns = (since, count + 1) if clock.now - since < 1.0 else (clock.now, 0)
         if count > MOST_TURNS_A_SECOND:
             due = next_deadline(self.world) - clock.now
-            raise Spins(f"{count} turns in a second, the last one for {type(events[-1]).__name__}; the next is due in {due:g} s")
+            raise Spins(
+                f"{count} turns in a second, the last one for {type(events[-1]).__name__}; the next is due in {due:g} s"
+            )
         before = self.world
         world = replace(before, now=clock.now, wall=clock.wall())
         for event in events:
@@ -407,4 +418,3 @@ class Daemon:
         """It is gone, between any two things that happen."""
         self.ended = True
         self.clock.kill(self)
-
