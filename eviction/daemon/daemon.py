@@ -10,7 +10,9 @@ from eviction.configuration.effective import Configuration
 from eviction.control.reclaim import Requests, respond_to_client
 from eviction.engine.effects import LookWanted
 from eviction.engine.step import stalled_seconds, what_of
+from eviction.listener import Listener
 from eviction.node.node import DRAIN_SECONDS, Node
+from eviction.record import Pass, Trigger
 from eviction.reporting.configuration_warnings import configuration_warnings
 from eviction.reporting.explain import unreachable_sentences
 from eviction.reporting.log import Log
@@ -36,6 +38,19 @@ REQUEST_THREADS = 6  # for the requests of clients: those that wait, a pass and 
 LISTENERS_SECONDS = 1.0  # at the end, for what they have not been told yet
 
 
+class _Explains(Listener):
+    """Has what uses the bytes measured after a pass of the daemon's own that was not enough. A command measures by
+    itself."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def passed(self, record: Pass) -> None:
+        if record.trigger is not Trigger.REQUEST:
+            told = partial(self._node.listeners.tell, "attributed")
+            self._node.disk_survey.explain_later(record, told)
+
+
 class Daemon:
     """Runs one node until `stop`, and reports what happens to the node's listeners. Any thread may call.
 
@@ -57,7 +72,7 @@ class Daemon:
         shadow = Shadow(node, log)
         node.shadow = shadow.look
         self.reloads = ReloadState(node.clock)
-        for listener in (self._announcements, self._done, shadow):
+        for listener in (self._announcements, self._done, shadow, _Explains(node)):
             node.listeners.add(listener)
         self._threads = Workers("requests", REQUEST_THREADS)
         self.requests = Requests(
