@@ -238,7 +238,7 @@ def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
     btrfs = {each.device_id: each.path for each in identities if each.type == "btrfs"}
     out.append(Send(claim, ready, tuple(btrfs.values())))
     booked_to = dict(world.booked_to)
-    if role in seen:
+    if role in seen and world.passes[claim.pass_id].measures:
         booked_to[seen[role][0].device_id] = claim.pass_id
     return replace(world, removals={**world.removals, claim.id: claim}, booked_to=booked_to)
 
@@ -322,7 +322,11 @@ def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
         begun = the.id, the.started_wall, the.trigger, the.observations, the.decision, the.row
         record = Pass(*begun, result=PassResult.FAILED, reason=in_words(defect))
     passes = {each: other for each, other in world.passes.items() if each != the.id}
-    booked_to = {device: each for device, each in world.booked_to.items() if each != the.id}
+    booked_to = {}
+    for device, holder in world.booked_to.items():
+        heir = running_in(device, replace(world, passes=passes)) if holder == the.id else passes.get(holder)
+        if heir is not None:
+            booked_to[device] = heir.id
     world = replace(world, passes=passes, booked_to=booked_to)
     if world.on_its_own:
         world = replace(world, look_due=min(world.look_due, world.now))

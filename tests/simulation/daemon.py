@@ -23,13 +23,13 @@ from eviction.engine.effects import (
     Effect,
     Event,
     Forget,
-    GiveWay,
     Locate,
     Located,
     Plan,
     Read,
     Refresh,
     Refreshed,
+    Remember,
     Resolve,
     Sampled,
     Send,
@@ -202,7 +202,6 @@ class Daemon:
         self._part_ages = PartAges(clock)
         self._stopping = threading.Event()
         self._log_paths = log_paths
-        self._gives_way = False
         self._paths = FilesystemPaths("/node")
         self._samplers: dict[str, Sampler] = {}
         self._waiting: deque[Any] = deque()
@@ -288,8 +287,8 @@ class Daemon:
                 waiting.set_result(answer)
             case Forget(pass_id):
                 self.stages.forget(pass_id)
-            case GiveWay():
-                self._gives_way = True
+            case Remember():
+                pass
             case Tell(what):
                 if what == "passed":
                     self._save()
@@ -352,14 +351,13 @@ class Daemon:
 
     def _refreshed(self) -> Refreshed:
         began, wall = self.clock.now, self.clock.wall()
-        self._gives_way = False
 
         def goes_on() -> bool:
-            return self.clock.now - began < LONGEST_REFRESH_SECONDS and not self._gives_way
+            return self.clock.now - began < LONGEST_REFRESH_SECONDS and not any(self.world.removing())
 
         try:
             self.inventory.pods_and_containers(began)
-            listing = self.inventory.snapshot(began, goes_on)
+            listing = self.inventory.snapshot(began, goes_on).listing
             if not goes_on():
                 return Refreshed(given_up=True)
             usage = images_in_use(listing, self.inventory.index_of(listing.images))
