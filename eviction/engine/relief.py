@@ -42,7 +42,7 @@ from signals.types import FilesystemRole, SignalObservations
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 URGENT_PATIENCE_SECONDS = 5.0  # how long a removal is waited for if it is urgent
-LOOK_SECONDS = 0.25  # how often to measure while waiting for removals: it may have become urgent
+LOOK_SECONDS = 0.25  # how often to measure while waiting for removals or plans: it may have become urgent
 STILL_SECONDS = 0.25  # late space: after this long without a rise, nothing more is coming for now
 SETTLE_SECONDS = 5.0  # wait no longer than this: something else may keep freeing space
 SETTLE_READ_SECONDS = STILL_SECONDS / 8  # between two readings meanwhile
@@ -308,6 +308,9 @@ def stage_with_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, 
     limit = None if the.crossed else 1
     left = [stage for stage in the.current if stage.next is not None and (limit is None or stage.begun < limit)]
     if not left or any(stage.silent for stage in the.current) or enough_by_plan(the):
+        return None
+    # what may free nothing must not go first because it was planned a moment sooner; a plan that hangs holds nothing up
+    if any(stage.plan is None and world.now < stage.asked_at + LOOK_SECONDS for stage in the.current):
         return None
     if not the.dry_run and stuck(world.removals, parallel_of(the, world), world.now):
         return None

@@ -36,7 +36,7 @@ from eviction.engine.fold import ANSWER_SECONDS, RETRY_SECONDS, observed, remova
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.periodic import begin_periodic, periodic_ended
 from eviction.engine.records import record_of
-from eviction.engine.relief import advance, patience_of, unread_since
+from eviction.engine.relief import LOOK_SECONDS, advance, patience_of, unread_since
 from eviction.engine.world import BackOff, Look, Request, RunningPass, StageRun, World
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Threshold
@@ -100,7 +100,9 @@ def next_deadline(world: World) -> float:
         if claim.awaited:
             due.append(claim.overdue_at(patience_for(claim, world)))
     for the in world.passes.values():
-        due += [run.progress_at + HANGS_SECONDS for run in the.current if run.plan is None]
+        planning = [run for run in the.current if run.plan is None]
+        due += [run.progress_at + HANGS_SECONDS for run in planning]
+        due += [at for run in planning if (at := run.asked_at + LOOK_SECONDS) > world.now]
         if the.settling is not None and the.settling.read_at > world.now:
             due.append(the.settling.read_at)
         elif world.claims_of(the):
