@@ -14,7 +14,8 @@ def turn(node: Node, clock: SteppedClock, until: float) -> None:
     """One turn of the node's owner; time passes until then at the most."""
     world = node.world
     asks = world.asking.locating_since is not None or world.asking.refreshing_since is not None
-    if asks or world.passes or world.look is not None:
+    reads = any(one.asked_at is not None for one in world.readings.values())
+    if asks or reads or world.passes or world.look is not None:
         clock.step(UNDER_WAY_SECONDS)
     else:
         clock.step(max(min(next_deadline(world), until) - clock.monotonic(), 0.0))
