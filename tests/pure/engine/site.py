@@ -53,7 +53,7 @@ from tests.pure.values import GIB, MIB, SteppedClock, filling, threshold
 DEVICE = 7
 AT_FIRST = 500 * MIB  # available on a disk when a story begins
 HANGS = NEVER
-REMOVAL_SECONDS = 0.001
+CALL_SECONDS = 0.001  # of the runtime
 
 
 class Disk:
@@ -122,6 +122,7 @@ class Store(Stage):
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Checks the object, then takes `check_seconds`."""
         self.checked.append(verdict.id)
+        self.clock.step(CALL_SECONDS)
         self.on_check(verdict.id)
         if verdict.id in self.silent_checks:
             raise RuntimeUnavailable("the runtime does not answer")
@@ -141,7 +142,7 @@ class Store(Stage):
         """The one call; whether there was such an object."""
         self.sent.append(verdict.id)
         self.on_remove(verdict.id)
-        self.clock.step(REMOVAL_SECONDS)
+        self.clock.step(CALL_SECONDS)
         was_there = verdict.id in self.sizes
         if was_there and verdict.id not in self.stuck:
             self.disk.free(self.sizes.pop(verdict.id), self.late_seconds)

@@ -30,7 +30,7 @@ from reclaim.removals import (
 from reclaim.types import Reason, Result
 from signals.types import Signal
 from tests.inline import FUNCTION
-from tests.pure.engine.site import HANGS, Disk, Site, Store, objects, reasons, results, verdict_of
+from tests.pure.engine.site import CALL_SECONDS, HANGS, Disk, Site, Store, objects, reasons, results, verdict_of
 from tests.pure.values import MIB, SteppedClock
 
 STAGE = StageId(FUNCTION, 1)
@@ -118,7 +118,7 @@ def test_a_check_says_that_it_may_go_now() -> None:
     store.look_seconds = 0.25
     answer = checked(store)
     assert isinstance(answer.answer, Ready)
-    assert answer.looked_at == 1000.25
+    assert answer.looked_at == store.clock.monotonic() == 1000.0 + CALL_SECONDS + 0.25
 
 
 @pytest.mark.parametrize("answer", [Refused(Reason.RUNNING), Refused(Reason.IN_USE, Result.IN_USE), Wait(1.0)])
