@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.types import Decision, Threshold
@@ -30,6 +30,10 @@ class Trigger(StrEnum):
     REQUEST = "request"
     LEAD = "lead"
     PERIODIC = "periodic"
+
+
+OF_PASSES: Final = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LEAD)
+"""Of the passes that are told and counted as such; what a periodic loop does is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ GIB = 1 << 30
 FUNCTION = "Function"
 NOTHING_DECIDED = Decision(frozenset(), (), None, (), None)
 MOST_TURNS = 100_000
-READING_SECONDS = 1e-6  # a reading counts only if it began after the last removal
+CALL_SECONDS = 1e-6  # of a removal: a reading of before it does not count
 
 ReadDisk = Callable[[str, float], Reading]
 
@@ -72,7 +72,7 @@ class Inline:
     clock: SteppedClock
     functions: Mapping[str, ReclaimFunction]
     context: Callable[[Callable[[], PassFacts]], ReclaimContext]
-    read: ReadDisk = disk_with(lambda: GIB // 2)
+    read: ReadDisk = field(default_factory=lambda: disk_with(lambda: GIB // 2))
     configuration: Configuration = field(default_factory=configured)
     before: Callable[[Effect], None] = lambda _: None
     told: list[Tell] = field(default_factory=list)
@@ -100,7 +100,9 @@ class Inline:
         wanted = PassWanted(observations, decision, trigger, request, None, self.clock.monotonic())
         self.events.append(wanted)
         self.until(wanted.record.done)
-        return wanted.record.result()
+        record = wanted.record.result()
+        assert record is not None
+        return record
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes and decides."""
@@ -145,13 +147,13 @@ class Inline:
                 return [self.stages.check(effect)]
             case Send():
                 self.before(effect)
+                self.clock.step(CALL_SECONDS)
                 return [self.stages.send(effect)]
             case _:
                 pass
         return []
 
     def _sample(self, path: str) -> Sample:
-        self.clock.step(READING_SECONDS if self.world.passes else 0.0)
         reading = self.read(path, self.clock.monotonic())
         return Sample(path, self.clock.monotonic(), reading, FilesystemIdentity(path, reading.device_id))
 

@@ -128,6 +128,8 @@ def respond(
     wanted(asked)
     node.owner.until(asked.record.done)
     record = asked.record.result()
+    if record is None:
+        return respond(options, node, *node.look(), wanted=wanted)
     record = node.disk_survey.with_attribution(record)
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     document, lines = pass_json(record), pass_lines(record, width=options.width)

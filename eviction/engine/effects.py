@@ -204,7 +204,8 @@ class LookWanted:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassWanted:
-    """A command asks for a pass. Answered with its record."""
+    """A command asks for a pass. Answered with its record, or None: while it waited for its turn another pass has ended
+    there, and what it was decided by is not so any more."""
 
     observations: SignalObservations
     decision: Decision
@@ -213,7 +214,7 @@ class PassWanted:
     signal: Signal | None
     """What it is about; None: what the decision acts on."""
     asked_at: float
-    record: Future[Pass] = field(default_factory=Future)
+    record: Future[Pass | None] = field(default_factory=Future)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -55,6 +55,7 @@ from signals.samplers import Sample, Samplers
 MOST_EVENTS = 4096  # that wait: whoever posts another one waits for room
 RETRY_SECONDS = 1.0  # after a defect
 LONGEST_WAIT_SECONDS = 60.0
+LAST_SECONDS = 3.0  # at the end, for the last reading of a pass
 STOP_SECONDS = 0.25  # a stop of a command is noticed so soon
 
 Job = Plan | Check | Send | Locate | Refresh
@@ -139,15 +140,25 @@ class Owner:
             self.turn()
 
     def drained(self, seconds: float) -> bool:
-        """Waits up to `seconds` until every removal that was sent has ended; returns whether that is so."""
+        """Waits up to `seconds` until every removal that was sent has ended; returns whether that is so. If it is, and
+        nothing new may begin, it waits a moment until the passes have ended, too, so that they are told."""
         ends = self._clock.monotonic() + seconds
         while sent_claims(self.world.removals) and self._clock.monotonic() < ends:
             self.turn(ends)
-        return not sent_claims(self.world.removals)
+        if sent_claims(self.world.removals):
+            return False
+        ends = min(ends, self._clock.monotonic() + LAST_SECONDS)
+        while self._stopping.is_set() and self.world.passes and self._clock.monotonic() < ends:
+            self.turn(ends)
+        return True
+
+    def own(self) -> None:
+        """From now on this thread is the owner, and whoever else asks waits for it, even before it runs."""
+        self._thread = threading.current_thread()
 
     def run(self) -> None:
         """Is the owner until `stop`. No exception ends it: a defect is told, and a second later it goes on."""
-        self._thread = threading.current_thread()
+        self.own()
         while not self._stopping.is_set():
             self.turn()
 
@@ -180,6 +191,7 @@ class Owner:
             world, effects = step(world)
         except Exception as error:  # noqa: BLE001 # nor must one here
             defect = error
+            world = replace(world, look=None, look_due=world.now)  # by other readings it may go on
         if defect is not None:
             self._listeners.tell("defect", defect)
             self._stopping.wait(RETRY_SECONDS)

@@ -177,7 +177,9 @@ def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
     """What is read for a function, and when it was read last: where its goal is, and where it frees space. What cannot
     be read is left out."""
     seen = world.observations
-    paths = {}
+    paths: dict[str, float] = {}
+    if not the.measures:
+        return paths
     for threshold in goal_of(the, function, world).thresholds:
         observation = seen.signals.get(threshold.signal)
         if observation is not None and observation.filesystem is not None and not observation.stale:
@@ -490,7 +492,7 @@ def held_something_back(the: RunningPass, function: str) -> bool:
 def finish(the: RunningPass, world: World) -> Advanced:
     """The end: after late space has arrived, if anything was removed."""
     removed = any(each.result is Result.REMOVED for stage in the.done for each in stage.outcomes)
-    if not removed:
+    if not removed or not the.measures:
         return replace(the, ended=True), ()
     at_marks = [at for at, function in enumerate(the.row) if not goal_of(the, function, world).waits]
     return begin_settling(replace(the, at=at_marks[-1] if at_marks else len(the.row) - 1), world, at_end=True)
@@ -519,7 +521,7 @@ def measured(the: RunningPass, in_flight: Sequence[Claim]) -> RunningPass:
 
 def waits_for_late_space(the: RunningPass, disk: Disk) -> bool:
     """Whether the last removal has freed less than half of what it promised, so that more may come."""
-    if not the.unmeasured or disk.seconds_left < URGENT_SECONDS or disk.stop is not None:
+    if not the.unmeasured or not the.measures or disk.seconds_left < URGENT_SECONDS or disk.stop is not None:
         return False
     gained_bytes, _ = the.gained.gained_since(the.measured)
     return gained_bytes * 2 < promised_bytes(the.unmeasured) and the.vain_waits < VAIN_WAITS
@@ -529,7 +531,7 @@ def late_space_of_stages(the: RunningPass, ended: Sequence[StageRun]) -> bool:
     """Whether space may still arrive from a stage whose objects free it some time after the answer."""
     late_ones = (stage for stage in ended if stage.frees_late)
     removed = any(each.result is Result.REMOVED for stage in late_ones for each in stage.outcomes)
-    return removed and the.seconds_left >= URGENT_SECONDS
+    return removed and the.measures and the.seconds_left >= URGENT_SECONDS
 
 
 def begin_settling(the: RunningPass, world: World, *, at_end: bool) -> Advanced:

@@ -91,7 +91,7 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
 
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
-    due = [world.look_due if world.look is None else world.look.began_at + LOOK_PATIENCE_SECONDS]
+    due = [world.look_due if world.look is None else look_ends_at(world.look, world)]
     late_at = [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
     due += [at for at in late_at if at > world.now]  # what is late already is noticed when it answers
     for claim in world.removals.values():
@@ -238,7 +238,7 @@ def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
     btrfs = {each.device_id: each.path for each in identities if each.type == "btrfs"}
     out.append(Send(claim, ready, tuple(btrfs.values())))
     booked_to = dict(world.booked_to)
-    if role in seen:
+    if role in seen and world.passes[claim.pass_id].measures:
         booked_to[seen[role][0].device_id] = claim.pass_id
     return replace(world, removals={**world.removals, claim.id: claim}, booked_to=booked_to)
 
@@ -322,10 +322,15 @@ def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
         begun = the.id, the.started_wall, the.trigger, the.observations, the.decision, the.row
         record = Pass(*begun, result=PassResult.FAILED, reason=in_words(defect))
     passes = {each: other for each, other in world.passes.items() if each != the.id}
-    booked_to = {device: each for device, each in world.booked_to.items() if each != the.id}
+    booked_to = {}
+    for device, holder in world.booked_to.items():
+        heir = running_in(device, replace(world, passes=passes)) if holder == the.id else passes.get(holder)
+        if heir is not None:
+            booked_to[device] = heir.id
     world = replace(world, passes=passes, booked_to=booked_to)
     if world.on_its_own:
         world = replace(world, look_due=min(world.look_due, world.now))
+    world = world.with_lane(the.lane, replace(world.lane(the.lane), ended_at=world.now))
     out.append(Forget(the.id))
     if not the.dry_run:
         called = [each.operation for each in record.functions if each.outcomes]
@@ -373,9 +378,17 @@ def looked(world: World, out: list[Effect]) -> World:
         world = reads(world, paths, out)
         world = replace(world, look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
     assert world.look is not None
-    if world.look.awaited and world.now < world.look.began_at + LOOK_PATIENCE_SECONDS:
+    if world.look.awaited and world.now < look_ends_at(world.look, world):
         return world
     return decided(world, out)
+
+
+def look_ends_at(look: Look, world: World) -> float:
+    """When it is decided although a filesystem has not answered: soon if its last reading is known, as the next look of
+    the daemon is not far."""
+    unknown = any(world.readings[path].last is None for path in look.awaited)
+    patience = LOOK_PATIENCE_SECONDS if world.on_its_own and not unknown else LATE_SECONDS
+    return look.began_at + patience
 
 
 def decided(world: World, out: list[Effect]) -> World:
@@ -528,11 +541,16 @@ def next_look(world: World, out: list[Effect]) -> tuple[World, float]:
 
 
 def wanted_begun(world: World, out: list[Effect]) -> World:
-    """The pass of a command begins once its filesystem has none. A dry run waits for other dry runs only."""
+    """The pass of a command begins once its filesystem has none, unless it is to be asked for anew. A dry run waits for
+    other dry runs only."""
     for wanted in world.wanted:
         name = lane_for(wanted, world)
         if running_in(name, world) is None:
             rest = tuple(each for each in world.wanted if each is not wanted)
+            if world.lane(name).ended_at > wanted.asked_at:
+                world = replace(world, wanted=rest)
+                out.append(Resolve(wanted.record, None))
+                continue
             world, the = new_pass(replace(world, wanted=rest), wanted.trigger, wanted.request, wanted.decision)
             the = replace(the, lane=name, wanted=wanted, observations=wanted.observations)
             world = begun(world, the, out)

@@ -214,6 +214,11 @@ class RunningPass:
     """When a call of its was last answered, or a removal of its ended."""
     ended: bool = False
 
+    @property
+    def measures(self) -> bool:
+        """Whether it reads the disk between its removals: the kubelet's periodic passes do not."""
+        return self.trigger is not Trigger.PERIODIC
+
     def extent(self) -> Extent:
         """How far it goes."""
         return self.request.extent or self.configuration.extent
@@ -243,6 +248,8 @@ class Lane:
     """Another row of this filesystem, or a command, has become due while a pass runs."""
     met_at: float = FOREVER_AGO
     """When one of its thresholds was last met."""
+    ended_at: float = FOREVER_AGO
+    """When a pass of it last ended."""
 
 
 @dataclass(frozen=True, slots=True)

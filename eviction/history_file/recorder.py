@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
 from eviction.record import Pass, PassResult, Timings, Trigger
-from eviction.reporting.json_shapes import Count, Keywords, Time
+from eviction.reporting.json_shapes import Count, Time, one_of
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import OfAPass, OutcomeJson, RecordedPassJson, outcome_json, pass_json, shortened
 from eviction.types import Decision
@@ -33,7 +33,6 @@ from signals.clock import Clock
 from signals.quantity import counted
 from signals.types import SignalObservations
 
-PERIODIC = "periodic"  # the trigger of a pass of a periodic loop
 MOST_REMOVALS = 8  # in one record; one removal has at most some 8 KiB
 MOST_BYTES_OF_A_PASS = 32 << 10  # without its removals
 LONGEST_TEXTS = (4096, 512, 64)  # characters; each is tried until the record is small enough
@@ -60,7 +59,7 @@ class PassRecordJson(WrittenJson, RecordedPassJson):
 
     kind: Literal["pass"]
     """What the record is."""
-    trigger: Annotated[str, Keywords({"enum": [*map(str, Trigger), PERIODIC]})]
+    trigger: Annotated[str, one_of(Trigger)]
     """What started it."""
 
 
@@ -114,11 +113,11 @@ class DroppedRecordJson(WrittenJson):
 RecordJson = PassRecordJson | RemovalsRecordJson | ReturnedRecordJson | DaemonRecordJson | DroppedRecordJson
 
 
-def pass_records(record: Pass, wall: float, trigger: str = "") -> list[bytes]:
-    """The records of a pass. `trigger`: in place of its own."""
+def pass_records(record: Pass, wall: float) -> list[bytes]:
+    """The records of a pass."""
     found = {**pass_json(record, with_kept=False), "kind": "pass", "time": timestamp(wall)}
     document = {name: found[name] for name in PassRecordJson.__annotations__}
-    return _with_removals({**document, "trigger": trigger or found["trigger"]})
+    return _with_removals(document)
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
@@ -126,7 +125,7 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
     record = Pass(
         identity,
         wall - result.seconds,
-        Trigger.INTERVAL,
+        Trigger.PERIODIC,
         SignalObservations({}, None, wall),
         Decision(frozenset(), (), None, (), None),
         (result.operation,),
@@ -137,7 +136,7 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
         timings=Timings(0.0, result.list_seconds, result.plan_seconds, result.remove_seconds, result.seconds),
     )
-    return pass_records(record, wall, PERIODIC)
+    return pass_records(record, wall)
 
 
 def encoded(record: Mapping[str, Any]) -> bytes:

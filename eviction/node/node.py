@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -149,7 +150,7 @@ class Node(NodeView):
         )
         self._stages = Stages(lambda: self.world, self.context, self.clock)
         self.shadow: Callable[[], None] = lambda: None
-        """Called after each refresh."""
+        """Called in a dry run after the runtime has said where its images are, on a worker."""
         self.owner = Owner(
             self._first_world(dry_run=dry_run),
             self,
@@ -202,7 +203,8 @@ class Node(NodeView):
     # ---- what is asked of it
 
     def begin_on_its_own(self, *, hold_off_seconds: float = 0.0) -> None:
-        """From now on it looks and relieves by itself, for whoever lets its owner run. Before it does."""
+        """From now on it looks and relieves by itself, once this thread, or another one, is its owner."""
+        self.owner.own()
         now, configuration = self.clock.monotonic(), self.configuration
         periodic = loops(now, images=self.policies().images.has_periodic_work) if configuration.periodic_gc else ()
         self.owner.world = replace(
@@ -222,7 +224,8 @@ class Node(NodeView):
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides."""
-        before = self.world.looks
+        world = self.world
+        before = world.looks + (world.look is not None)  # one that has begun already may not know what is known now
         self.owner.post(LookWanted(urgent=True))
         self.owner.until(lambda: self.world.looks > before)
         return self.world.observations, self.world.decision
@@ -256,9 +259,12 @@ class Node(NodeView):
         request: Request | None = None,
     ) -> Pass:
         """Runs the pass that follows. Never raises because of the runtime or a single object."""
-        wanted = self.want(observations, decision, trigger, request)
-        self.owner.until(wanted.record.done)
-        return wanted.record.result()
+        record = None
+        while record is None:
+            wanted = self.want(observations, decision, trigger, request)
+            self.owner.until(wanted.record.done)
+            record = wanted.record.result()
+        return record
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Has another configuration come into force, except for the fields that need a restart; returns those that
@@ -304,6 +310,9 @@ class Node(NodeView):
                 return self._stages.send(job)
             case Locate():
                 problem = super().locate()
+                if problem is None and self.dry_run:
+                    with suppress(NoThread):  # the next answer comes soon
+                        self.owner.workers.run(self.shadow)
                 return Located(self.summary.paths, problem or "", self.pods_problem)
             case Refresh():
                 return self._refreshed()
@@ -333,8 +342,6 @@ class Node(NodeView):
             given_up = True
         except RuntimeUnavailable as error:
             problem = str(error)
-        if not problem:
-            self.shadow()
         return Refreshed(problem, given_up, self.pods_problem)
 
     def context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:

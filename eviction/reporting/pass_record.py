@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Annotated, Literal, NotRequired, TypedDict
 
-from eviction.record import Pass, PassResult, Timings, Trigger
+from eviction.record import OF_PASSES, Pass, PassResult, Timings
 from eviction.reporting.json_shapes import (
     LEFT_OUT,
     Count,
@@ -189,7 +189,7 @@ class RecordedPassJson(TypedDict):
 class PassFieldsJson(RecordedPassJson):
     """Everything that happened in one pass."""
 
-    trigger: Annotated[str, one_of(Trigger)]
+    trigger: Annotated[str, Keywords({"enum": [*map(str, OF_PASSES)]})]
     """What started it."""
     observations: list[ObservationJson]
     """What was observed before it, in the order of the signals."""

@@ -27,7 +27,7 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from eviction.listener import Listener
-from eviction.record import Pass, PassResult, Trigger
+from eviction.record import OF_PASSES, Pass, PassResult
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.endpoints import Page
 from eviction.types import NodeCondition
@@ -86,7 +86,7 @@ class Metrics(Collector, Listener):
         self._call_durations = time("runtime_operations_duration_seconds", text, ("operation_type",))
         # Series with labels from closed sets exist before anything happens.
         for counted, known in (
-            (self._passes, product(Trigger, PassResult)),
+            (self._passes, product(OF_PASSES, PassResult)),
             (self._removals, product(self._kinds, Result)),
             (self._image_removals, product(WHY_IMAGES_GO)),
             (self._bytes, [*product(self.functions, WAYS_TO_COUNT), *product(PERIODIC, WAYS_TO_COUNT[1:])]),

@@ -19,7 +19,7 @@ from pathlib import Path
 from eviction.reporting.tables import table
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths, read_statvfs
-from signals.probe import Probes
+from signals.samplers import Samplers
 from signals.summary import NodeSummary
 from tests.bench import ablate
 from tests.bench.beside import beside
@@ -48,7 +48,7 @@ CHARTED = ("crossing to", "hook, exec")  # of the times, those of responses
 def observations(effort: Effort) -> list[Row]:
     """The cost of one observation of a node with two paths, beside the bare system call."""
     summary = NodeSummary(
-        FilesystemPaths("/", "/tmp", "/tmp"), Probes(SystemClock(), read_statvfs, on_new_thread), SystemClock()
+        FilesystemPaths("/", "/tmp", "/tmp"), Samplers(SystemClock(), read_statvfs, on_new_thread), SystemClock()
     )
     summary.observe()
     many = 2000

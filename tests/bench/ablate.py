@@ -61,10 +61,15 @@ MEAN_OF_A_QUARTER_OF_A_SECOND = (
 
 RULES: dict[str, Rule] = {
     "lead": Rule(fields={"lead": "0s"}),
-    "side-by-side": Rule({"eviction.node.one_pass:OnePass._side_by_side": "lambda _: {}"}),
-    "turns": Rule({"reclaim.execution.executor:TURNS": "2"}),
-    "more-in-flight": Rule({"reclaim.execution.executor:most_in_flight": "lambda parallel: parallel"}),
-    "late-space": Rule({"reclaim.execution.executor:_Execution._late_space": "lambda _, disk, __: disk"}),
+    "side-by-side": Rule({"eviction.engine.relief:side_by_side": "lambda the, world: ()"}),
+    "turns": Rule({"eviction.engine.relief:TURNS": "2"}),
+    "more-in-flight": Rule({"reclaim.removals:limit_in_flight": "lambda parallel: parallel"}),
+    "late-space": Rule(
+        {
+            "eviction.engine.relief:waits_for_late_space": "lambda the, disk: False",
+            "eviction.engine.relief:late_space_of_stages": "lambda the, ended: False",
+        }
+    ),
     "steady-fill": Rule({"signals.interval:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
 }
 TOGETHER = "+"

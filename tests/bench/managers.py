@@ -13,7 +13,7 @@ import time
 from dataclasses import replace
 
 from eviction.configuration.effective import load
-from eviction.daemon.manager import Manager
+from eviction.daemon.daemon import Daemon
 from eviction.node.node import Node
 from eviction.reporting.log import Log
 from reclaim.functions import FUNCTIONS, table_of
@@ -28,14 +28,14 @@ def main(order: str, configuration: str) -> None:
         functions = table_of(*(replace(function, side_by_side=False) for function in FUNCTIONS.values()))
     node = Node(load(configuration, os.environ, {}), functions=functions)
     log = Log(time.time, as_json=True)
-    manager = Manager(node, log)
+    daemon = Daemon(node, log)
     node.prepare()
-    manager.prepare()
-    signal.signal(signal.SIGTERM, lambda *_: manager.stop())
+    daemon.prepare()
+    signal.signal(signal.SIGTERM, lambda *_: daemon.stop())
     node.locate()
     node.detect_images()
     log.info("started")
-    manager.run()
+    daemon.run()
     node.close()
 
 

@@ -16,9 +16,11 @@ MOST_OF_ASKING = 45  # 37 on Python 3.11: those of json, re and socket
 REMOVING = {
     "eviction.node.node",
     "eviction.reporting.pass_record",
-    "eviction.node.one_pass",
+    "eviction.engine.owner",
+    "eviction.engine.relief",
+    "eviction.engine.step",
     "reclaim.functions",
-    "reclaim.execution.executor",
+    "reclaim.removals",
     "reclaim.images.plan",
     "reclaim.unused_containers",
     "reclaim.unused_images",
@@ -82,7 +84,7 @@ def test_a_one_shot_command_does_not_load_what_only_the_daemon_or_a_failure_need
     """No inotify, no retries, no HTTP client, no other command, no drill and no control server."""
     loaded = imported_by(command, "--root-dir", "/nonexistent", "--kubelet-config", "", "--now", "--wrong-option")
     assert "eviction.node.view" in loaded
-    strangers = {"pyinotify", "tenacity", "http.client", "eviction.control.socket", "eviction.daemon.manager"}
+    strangers = {"pyinotify", "tenacity", "http.client", "eviction.control.socket", "eviction.daemon.daemon"}
     assert not strangers & loaded
     assert not {name for name in loaded if name.startswith("eviction.drill")}
     others = {"run", "check", "plan", "status", "config", "drill", "reclaim"} - {command}

@@ -22,8 +22,8 @@ from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
-from eviction.node.node import Node
 from eviction.engine.world import Request
+from eviction.node.node import Node
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb

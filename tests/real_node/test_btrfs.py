@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from eviction.configuration.effective import eviction_config, load
-from eviction.node.one_pass import usage_of
+from eviction.engine.fold import booked
+from eviction.engine.step import new_pass
+from eviction.engine.world import Request
 from eviction.node.view import NodeView
+from eviction.record import Trigger
 from eviction.reporting.space import About, DiskSurvey, Places
 from reclaim.pods.states import PodStates
+from reclaim.types import Usage
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths
-from signals.types import FsLayout, Signal, SignalObservations
+from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
+from tests.inline import NOTHING_DECIDED, Inline
+from tests.pure.values import SteppedClock
 from tests.real_node.conftest import NodeFactory
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool, run_tool, unmount
 from tests.real_node.oci import Image, random_layer
@@ -91,11 +97,16 @@ def test_what_is_freed_on_subvolumes_counts_once(subvolumes: Subvolumes) -> None
     """A file of 24 MiB goes: 24 MiB are gained, on however many subvolumes the roles are."""
     file = subvolumes.images / "layer"
     file.write_bytes(os.urandom(LOG_BYTES))
-    before = usage_of(subvolumes.observe())
+    before = subvolumes.observe()
+    engine = Inline(SteppedClock(), {}, lambda _: pytest.fail("nothing is planned"))
+    world, the = new_pass(engine.world, Trigger.REQUEST, Request(), NOTHING_DECIDED)
+    device = before.filesystems[FilesystemRole.NODEFS][0].device_id
+    world = replace(world, passes={the.id: the}, booked_to={device: the.id})
     file.unlink()
 
     def gained() -> int:
-        return usage_of(subvolumes.observe()).gained_since(before)[0]
+        seen = replace(world, observations=subvolumes.observe())
+        return booked(seen, before).passes[the.id].gained.gained_since(Usage())[0]
 
     assert came_true(lambda: gained() >= LOG_BYTES - MIB), "what is removed comes back with a commit"
     assert gained() == pytest.approx(LOG_BYTES, rel=0.2)

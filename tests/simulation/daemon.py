@@ -23,13 +23,13 @@ from eviction.engine.effects import (
     Effect,
     Event,
     Forget,
-    GiveWay,
     Locate,
     Located,
     Plan,
     Read,
     Refresh,
     Refreshed,
+    Remember,
     Resolve,
     Sampled,
     Send,
@@ -75,9 +75,18 @@ Fields = tuple[tuple[str, object], ...]
 @lru_cache(maxsize=64)
 def configured(fields: Fields, kubelet_file: str) -> Configuration:
     """The configuration with these fields."""
-    given = {name: dict(value) if isinstance(value, tuple) and name.startswith("evictionS") else value for name, value in fields}
+    given = {
+        name: dict(value) if isinstance(value, tuple) and name.startswith("evictionS") else value
+        for name, value in fields
+    }
     given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-    base = {"kubeletConfig": kubelet_file, "rootDirectory": "/node", "stateFile": "", "historyFile": "", "kubeletEndpoint": ""}
+    base = {
+        "kubeletConfig": kubelet_file,
+        "rootDirectory": "/node",
+        "stateFile": "",
+        "historyFile": "",
+        "kubeletEndpoint": "",
+    }
     return load(None, {}, {**base, **given})
 
 
@@ -88,8 +97,8 @@ class Spins(Exception):
 class Observer(Protocol):
     """Who looks at each turn."""
 
-    def turned(self, event: Event, before: World, after: World, effects: tuple[Effect, ...]) -> None:
-        """An event was taken in."""
+    def turned(self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]) -> None:
+        """Events were taken in."""
 
     def begins(self, job: object) -> None:
         """An effect begins to be carried out."""
@@ -193,13 +202,13 @@ class Daemon:
         self._part_ages = PartAges(clock)
         self._stopping = threading.Event()
         self._log_paths = log_paths
-        self._gives_way = False
         self._paths = FilesystemPaths("/node")
         self._samplers: dict[str, Sampler] = {}
         self._waiting: deque[Any] = deque()
         self._at_work = 0
         self._most_at_work = most_at_work(configuration.parallel_removals)
         self._ticks = 0
+        self._inbox: list[Event] = []
         self._turns: tuple[float, int] = (clock.now, 0)
         now = clock.now
         periodic = PeriodicImages(now, self._image_fs_space, lambda: self.world.configuration.extent is Extent.ALL)
@@ -228,11 +237,13 @@ class Daemon:
     # ---- the owner of the state
 
     def post(self, event: Event) -> None:
-        """Something has happened; it is taken in now."""
-        if not self.ended:
-            self.clock.at(self.clock.now, lambda: self._turn(event))
+        """Something has happened; it is taken in now, with everything else that happens at this moment."""
+        if not self._inbox and not self.ended:
+            self.clock.at(self.clock.now, self._turn)
+        self._inbox.append(event)
 
-    def _turn(self, event: Event) -> None:
+    def _turn(self) -> None:
+        events, self._inbox = self._inbox, []
         if self.ended:
             return
         clock = self.clock
@@ -240,13 +251,16 @@ class Daemon:
         self._turns = (since, count + 1) if clock.now - since < 1.0 else (clock.now, 0)
         if count > MOST_TURNS_A_SECOND:
             due = next_deadline(self.world) - clock.now
-            raise Spins(f"{count} turns in a second, the last one for {type(event).__name__}; the next is due in {due:g} s")
+            raise Spins(
+                f"{count} turns in a second, the last one for {type(events[-1]).__name__}; the next is due in {due:g} s"
+            )
         before = self.world
         world = replace(before, now=clock.now, wall=clock.wall())
-        world = fold(world, event)
+        for event in events:
+            world = fold(world, event)
         world, effects = step(world)
         self.world = world
-        self._observer.turned(event, before, world, effects)
+        self._observer.turned(events, before, world, effects)
         for effect in effects:
             self._hand_out(effect)
         self._begin_waiting()
@@ -258,8 +272,9 @@ class Daemon:
         clock.at(max(due, clock.now + 1e-4), lambda: self._tick(number))
 
     def _tick(self, number: int) -> None:
-        if number == self._ticks:
-            self._turn(Tick())
+        if number == self._ticks and not self._inbox:
+            self._inbox.append(Tick())
+            self._turn()
 
     def _hand_out(self, effect: Effect) -> None:
         match effect:
@@ -272,8 +287,8 @@ class Daemon:
                 waiting.set_result(answer)
             case Forget(pass_id):
                 self.stages.forget(pass_id)
-            case GiveWay():
-                self._gives_way = True
+            case Remember():
+                pass
             case Tell(what):
                 if what == "passed":
                     self._save()
@@ -308,7 +323,7 @@ class Daemon:
 
     def _answered(self, event: Event) -> None:
         self._at_work -= 1
-        self._turn(event)
+        self.post(event)
 
     # ---- what is carried out
 
@@ -336,14 +351,13 @@ class Daemon:
 
     def _refreshed(self) -> Refreshed:
         began, wall = self.clock.now, self.clock.wall()
-        self._gives_way = False
 
         def goes_on() -> bool:
-            return self.clock.now - began < LONGEST_REFRESH_SECONDS and not self._gives_way
+            return self.clock.now - began < LONGEST_REFRESH_SECONDS and not any(self.world.removing())
 
         try:
             self.inventory.pods_and_containers(began)
-            listing = self.inventory.snapshot(began, goes_on)
+            listing = self.inventory.snapshot(began, goes_on).listing
             if not goes_on():
                 return Refreshed(given_up=True)
             usage = images_in_use(listing, self.inventory.index_of(listing.images))
@@ -402,4 +416,3 @@ class Daemon:
         """It is gone, between any two things that happen."""
         self.ended = True
         self.clock.kill(self)
-

@@ -47,7 +47,7 @@ from tests.simulation.services import Mood
 from tests.simulation.timeline import PATHS, Entry, Node, node_of, timeline
 
 OVERSEEN_SECONDS = 5.0
-EPILOGUE_SECONDS = 1500.0
+CALM_SECONDS, EPILOGUE_SECONDS = 400, 2001
 DRAIN_SECONDS = 30.0
 KEPT_LINES = 300
 ROW = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
@@ -114,12 +114,13 @@ class Run:
         self._hash.update(line.encode())
         self._hash.update(b"\n")
 
-    def turned(self, event: Event, before: World, after: World, effects: tuple[Effect, ...]) -> None:
+    def turned(self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]) -> None:
         """One line an event, and one an effect."""
-        self._line(told(event))
+        for event in events:
+            self._line(told(event))
         for effect in effects:
             self._line("  " + given(effect))
-        self.judge.turned(event, before, after, effects)
+        self.judge.turned(events, before, after, effects)
 
     def begins(self, job: object) -> None:
         self.judge.begins(job)
@@ -154,7 +155,10 @@ class Run:
                     self.clock.at(start + entry.at, lambda entry=entry: self._happens(entry))  # type: ignore[misc]
                 self.clock.run(end)
                 self._calm()
-                self.clock.run(end + EPILOGUE_SECONDS)
+                for seconds in range(CALM_SECONDS, EPILOGUE_SECONDS, CALM_SECONDS):
+                    self.clock.run(end + seconds)
+                    if self._is_at_rest():
+                        break
                 if self.daemon is not None:
                     self.judge.at_the_end(self.daemon.world)
             except Violation as violation:
@@ -171,6 +175,12 @@ class Run:
             result.counts["faults"] += self.daemon.runtime.faults
         result.tail = (*self._lines, *result.tail)
         return result
+
+    def _is_at_rest(self) -> bool:
+        """Whether nothing is left of what went wrong."""
+        hangs = any(disk.hangs_until + 60.0 > self.clock.now for disk in self.machine.disks.values())
+        world = None if self.daemon is None else self.daemon.world
+        return not hangs and world is not None and not world.removals and not world.hanging
 
     def _begin(self) -> None:
         machine, capacity = self.machine, self.node.capacity
@@ -282,7 +292,7 @@ class Run:
             self.judge.counts["mishaps"] += 1
         self._what(entry)
 
-    def _what(self, entry: Entry) -> None:  # noqa: C901, PLR0912, PLR0915 # one case for each kind
+    def _what(self, entry: Entry) -> None:  # one case for each kind
         machine, mood, clock, what = self.machine, self.mood, self.clock, entry.what
         now: float = clock.now
         first: Any = what[0] if what else None

@@ -87,7 +87,7 @@ class Scheduler:
     def at(self, time: float, what: Callable[[], None]) -> None:
         """Has this happen at a time, in the hub: it must not wait."""
         self._number += 1
-        heappush(self._heap, (time if time > self.now else self.now, self._number, what))
+        heappush(self._heap, (max(self.now, time), self._number, what))
 
     def run(self, until: float) -> None:
         """Everything up to this time happens. Raises what a task raises."""

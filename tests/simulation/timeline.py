@@ -109,7 +109,10 @@ RARE: dict[str, tuple[float, Make]] = {
     "errors": (1.5, lambda r: (_seconds(r, 5, 60, 300), (r.choice((0.05, 0.3, 1.0)),))),
     "away": (1.0, lambda r: (_seconds(r, 0.3, 3, 60), ())),
     "frozen": (0.7, lambda r: (_seconds(r, 3, 20, 120), ())),
-    "removal hangs": (3.0, lambda r: (_seconds(r, 3, 20, 100, 700), (r.choice(("", ERROR, NO_ANSWER, DONE_AND_ERROR)),))),
+    "removal hangs": (
+        3.0,
+        lambda r: (_seconds(r, 3, 20, 100, 700), (r.choice(("", ERROR, NO_ANSWER, DONE_AND_ERROR)),)),
+    ),
     "lie": (4.0, lambda r: (0.0, (r.choice((PRETENDS, ERROR, DONE_AND_ERROR, "no status")),))),
     "runtime restarts": (0.7, lambda r: (_seconds(r, 0.2, 2, 20), (r.randrange(3),))),
     "filesystem hangs": (1.0, lambda r: (_seconds(r, 1, 5, 60, 600), (r.choice(PATHS),))),

@@ -13,7 +13,8 @@ import pytest
 
 from eviction.engine.effects import Stopping
 from eviction.engine.periodic import IMAGE, IMAGE_PERIOD_SECONDS
-from eviction.engine.world import Asking, PeriodicLoop
+from eviction.engine.world import Asking
+from eviction.record import PeriodicLoop
 from reclaim.functions import table_of
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy

@@ -61,6 +61,20 @@ def test_an_image_that_the_spec_of_a_new_pod_names_is_kept() -> None:
     assert isinstance(remover.check(UNUSED._replace(id=image_id(2))), Ready)
 
 
+def test_a_pod_that_begins_while_the_lists_of_the_plan_still_serve_keeps_its_image() -> None:
+    """Its directory is seen by the last look, which makes them worth nothing; then the kubelet tells what it names."""
+    node = Node()
+    remover = node.images()
+    node.clock.step(0.1)
+    assert isinstance(remover.check(UNUSED), Ready)
+    assert node.runtime.calls.count("list_containers") == 1, "that of the plan"
+    node.pods.named = frozenset({"app:1"})
+    node.pods.begun["uid-new"] = node.clock.wall()
+    (outcome,) = carried_out(Plan((UNUSED,)), remover, node.clock)
+    assert (outcome.result, outcome.verdict.reason) == (Result.IN_USE, Reason.IN_USE)
+    assert image_id(1) in node.runtime.images
+
+
 def test_an_image_that_has_got_the_name_in_a_spec_is_kept() -> None:
     """The kubelet pulls by a new name what is there already: only its status tells, the list is from before."""
     node = Node()

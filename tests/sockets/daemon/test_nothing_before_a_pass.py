@@ -12,7 +12,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,18 @@ import pytest
 from eviction.daemon.daemon import Daemon as Loop
 from eviction.drill.runtime.faults import Hang
 from eviction.engine.effects import PauseSet
+from eviction.engine.world import Request
 from eviction.node.node import Node
+from eviction.record import Trigger
 from eviction.reporting.log import Log
+from reclaim.function import GONE, STATUS_FRESH_SECONDS, ReclaimFunction, Refused
+from reclaim.functions import FUNCTIONS, table_of
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import GivenUp
-from reclaim.types import Plan, RuntimeUnavailable
+from reclaim.types import Plan, RuntimeUnavailable, Verdict
 from signals.filesystems import Reading, read_statvfs
-from signals.types import FsLayout, Signal
+from signals.types import FilesystemRole, FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.pure.store import Disk, Store
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import PROGRAM, Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
@@ -157,52 +160,69 @@ def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -
     assert "ListImages failed with DEADLINE_EXCEEDED" in "; ".join(record.errors)
 
 
-class Asking(Store):
-    """A stage that asks something when it plans."""
+class Asks:
+    """A stage that has nothing to remove, and asks something when it plans."""
+
+    fresh_seconds = STATUS_FRESH_SECONDS
+    frees_late = False
+    patience_seconds: float | None = None
 
     def __init__(self, ask: Callable[[], object]):
-        clock = SteppedClock()
-        super().__init__(Disk(clock, 0), clock, {})
         self._ask = ask
 
     def plan(self) -> Plan:
-        """Asks, and has nothing to remove."""
+        """Asks."""
         self._ask()
         return Plan()
 
+    def check(self, verdict: Verdict) -> Refused:
+        """There is nothing."""
+        return GONE
 
-def test_the_calls_of_others_are_no_progress_of_a_pass(small_node: SmallNode) -> None:
-    """A stage that hangs is left behind, and health knows of it, however often somebody else asks the runtime."""
-    node = small_node.node()
-    executor = node.context(PassScope()).executor
-    before = executor.progress.at
-    node.client.version()
-    node.context(PassScope()).executor.plan("another's stage", Asking(node.client.version))
-    assert executor.progress.at == before
-    after: list[float] = []
+    def remove(self, verdict: Verdict) -> bool:
+        """There is nothing."""
+        return False
 
-    def ask() -> None:
-        node.client.version()
-        after.append(executor.progress.at)
-
-    executor.plan("its own stage", Asking(ask))
-    assert after[0] > before
+    def present(self, verdict: Verdict) -> bool:
+        """There is nothing."""
+        return False
 
 
-def test_a_call_that_fails_is_progress_too(small_node: SmallNode) -> None:
-    """It was answered, with an error."""
-    node = small_node.node()
-    small_node.server.stop()
-    executor, after = node.context(PassScope()).executor, list[float]()
-    before = executor.progress.at
+@pytest.mark.parametrize("fails", [False, True], ids=["is answered", "fails"])
+def test_a_call_is_progress_of_the_stage_that_made_it(small_node: SmallNode, fails: bool) -> None:
+    """A stage that hangs is left behind, and health knows of it, however often somebody else asks the runtime. A call
+    that fails was answered, with an error."""
+    clock, progress = SteppedClock(), list[float]()
 
-    def ask() -> None:
-        with pytest.raises(RuntimeUnavailable):
+    def version() -> None:
+        with suppress(RuntimeUnavailable):
             node.client.version()
-        after.append(executor.progress.at)
 
-    executor.plan("its own stage", Asking(ask))
-    assert after[0] > before
+    def seen() -> None:
+        """When the stage has made progress, by what has happened so far."""
+        happened = PauseSet(0.0)
+        node.owner.post(happened)
+        happened.done.result(60.0)
+        ((stage,),) = (each.current for each in node.world.passes.values())
+        progress.append(stage.progress_at - began)
+
+    def ask() -> None:
+        clock.step(10.0)
+        another = threading.Thread(target=version)
+        another.start()
+        another.join()
+        seen()
+        version()
+        seen()
+
+    function = ReclaimFunction("Asks", FilesystemRole.NODEFS, (), lambda _: (Asks(ask),))
+    node = small_node.node(clock=clock, functions=table_of(function, *FUNCTIONS.values()))
+    observations, decision = node.look()
+    if fails:
+        small_node.server.stop()
+    began = clock.monotonic()
+    node.relieve(observations, decision, Trigger.REQUEST, Request(row=("Asks",)))
+    assert progress == [0.0, 10.0]
 
 
 @pytest.mark.parametrize("asked", range(4))

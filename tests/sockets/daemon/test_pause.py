@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from eviction.control.pause import PauseFile
-from eviction.node.hold_off import Pause
 from signals.clock import SystemClock
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
@@ -147,10 +146,7 @@ def test_without_a_daemon_resume_ends_what_is_kept_for_the_next_one(small_node: 
 def test_a_command_alone_skips_a_pause_when_it_is_told_to(small_node: SmallNode) -> None:
     """`--now`, and a dry run, which removes nothing; with nothing under pressure there is nothing to do, and exit 0."""
     state = small_node.disk.parent / "state" / "images.json"
-    clock = SystemClock()
-    pause = Pause(clock.monotonic, clock.wall)
-    pause.begin(600.0)
-    assert PauseFile(str(state), clock).keep(pause) == ""
+    assert PauseFile(str(state), SystemClock()).keep(lambda: 600.0) == ""
     small_node.add_images(4)
     idle = small_node.configuration(stateFile=str(state))
     assert reclaimd_here("reclaim", "--config", idle, "--standalone").returncode == 0

@@ -15,9 +15,10 @@ from eviction.daemon.daemon import Daemon
 from eviction.drill.runtime.private_mounts import mount_tmpfs
 from eviction.engine.effects import PauseSet, Reconfigured
 from eviction.engine.periodic import IMAGE
-from eviction.engine.world import PeriodicLoop, Request
+from eviction.engine.world import Request
 from eviction.listener import Listener
 from eviction.node.node import Node
+from eviction.record import PeriodicLoop
 from eviction.reporting.log import Log
 from eviction.types import Extent
 from reclaim.types import GCEvent, ReclaimResult

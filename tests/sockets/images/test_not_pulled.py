@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.faults import Fail, Hang
-from eviction.node.node import Node
 from eviction.engine.world import Request
+from eviction.node.node import Node
 from eviction.types import Extent
 from reclaim.images.records import ImageRecords
 from reclaim.types import ImageRecord

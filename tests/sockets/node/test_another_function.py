@@ -20,9 +20,9 @@ from eviction.telemetry.metrics import Metrics
 from reclaim.function import (
     GONE,
     STATUS_FRESH_SECONDS,
+    Ready,
     ReclaimContext,
     ReclaimFunction,
-    Ready,
     Refused,
     Stage,
 )

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.node.node import Node
 from eviction.engine.world import Request
+from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.configuration_warnings import table_warnings
 from eviction.reporting.pass_record import pass_json
@@ -20,9 +20,9 @@ from eviction.types import Extent
 from reclaim.function import (
     GONE,
     STATUS_FRESH_SECONDS,
+    Ready,
     ReclaimContext,
     ReclaimFunction,
-    Ready,
     Refused,
     Stage,
 )

@@ -85,7 +85,7 @@ def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: 
         before = threading.active_count()
         observations, _ = node.look()
         assert threading.active_count() == before
-        assert any("has not answered an earlier statvfs" in each.reason for each in observations.unavailable)
+        assert any("did not answer statvfs within 2 s" in each.reason for each in observations.unavailable)
     finally:
         reader.stuck = False
         reader.release.set()

@@ -366,10 +366,9 @@ def test_the_watch_asks_until_the_kubelet_was_healthy() -> None:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        watch = KubeletWatch(("127.0.0.1", server.server_address[1]), 600.0)
-        assert not watch.was_healthy
-        watch.start()
-        assert came_true(lambda: watch.was_healthy)
+        healthy = threading.Event()
+        KubeletWatch(("127.0.0.1", server.server_address[1]), 600.0, healthy.set).start()
+        assert healthy.wait(60.0)
         assert came_true(lambda: all(thread.name != "kubelet watch" for thread in threading.enumerate()))
         assert len(asked) > 1
         server.shutdown()

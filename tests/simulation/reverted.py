@@ -1,0 +1,287 @@
+"""Reverts one mend or one guard at a time in a copy of the tree, and says whether the simulation finds it.
+
+    python -m tests.simulation.reverted [NAME …] [--seeds 40] [--hours 0.4]
+
+A text that is not there exactly once is an error: the list is of the program as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.repository import ROOT
+
+PACKAGES = ("eviction", "reclaim", "signals", "tests", "config")
+
+
+class Revert(NamedTuple):
+    """One change: `new` in place of `old`, which the file has once. `of`: the hazard, or the finding."""
+
+    name: str
+    of: str
+    file: str
+    old: str
+    new: str
+
+
+STEP, RELIEF, GATE, FOLD = (f"eviction/engine/{name}.py" for name in ("step", "relief", "gate", "fold"))
+IMAGES, CONTAINERS, REMOVALS = "reclaim/unused_images.py", "reclaim/unused_containers.py", "reclaim/removals.py"
+STARTS, STATES, INVENTORY = "reclaim/pods/starts.py", "reclaim/pods/states.py", "reclaim/inventory.py"
+
+REVERTS = (
+    # ---- what stops it
+    Revert(
+        "a pause stops no pass",
+        "a pause while a pass runs",
+        RELIEF,
+        "    return Reason.PAUSED if paused else None",
+        "    return None",
+    ),
+    Revert(
+        "another configuration stops no pass",
+        "a reload while a pass runs",
+        RELIEF,
+        "    if the.configuration is not world.configuration:\n        return Reason.RECONFIGURED\n",
+        "",
+    ),
+    Revert(
+        "a stop stops no pass",
+        "a stop while a pass runs",
+        RELIEF,
+        "    if world.stopping:\n        return Reason.STOPPING\n    if the.dry_run",
+        "    if the.dry_run",
+    ),
+    Revert(
+        "nothing stands before a send",
+        "one gate before each send",
+        GATE,
+        "    if (braked := brake(the, world)) is not None:\n        return braked\n",
+        "",
+    ),
+    Revert("a dry run removes", "a dry run", STEP, "    if claim.dry_run:\n", "    if False:\n"),
+    Revert(
+        "the hold-off after a start holds nothing off",
+        "the first minutes after a start",
+        STEP,
+        "    held_off = world.held_off()\n",
+        '    held_off = ""\n',
+    ),
+    # ---- what is in use
+    Revert(
+        "the last look sees nothing",
+        "a container that begins",
+        IMAGES,
+        "        if directories.nothing_has_begun_since(evidence.listing.containers):\n",
+        "        if True:\n",
+    ),
+    Revert(
+        "a container being made is not seen",
+        "an old pod begins its next container",
+        STARTS,
+        "        return not any(being_made(changed, containers))\n",
+        "        return True\n",
+    ),
+    Revert(
+        "images do not wait for pods",
+        "a pod that begins",
+        IMAGES,
+        "                if seconds > 0:\n",
+        "                if False:\n",
+    ),
+    Revert(
+        "who uses an image is not asked again",
+        "an image of a container",
+        IMAGES,
+        "        if verdict.id in usage.by_containers:\n",
+        "        if False:\n",
+    ),
+    Revert(
+        "a check is never too old", "a slow machine", GATE, "world.now - checked.looked_at > FRESH_SECONDS", "False"
+    ),
+    Revert(
+        "the state of a container is not asked again",
+        "a container",
+        CONTAINERS,
+        "        if status.state in NOT_DEAD and (",
+        "        if False and (",
+    ),
+    Revert(
+        "a pod that has come back is not seen",
+        "directories",
+        CONTAINERS,
+        " or pods.gone(verdict.pod_uid):\n        return None\n    return Refused(Reason.POD_ALIVE",
+        " or True:\n        return None\n    return Refused(Reason.POD_ALIVE",
+    ),
+    Revert(
+        "other directories are believed",
+        "directories that are not the kubelet's",
+        STATES,
+        "    if listing is None:\n        return not_compared(where)\n    parts",
+        "    return None\n    parts",
+    ),
+    # ---- removals
+    Revert(
+        "one object is sent twice",
+        "a claim",
+        RELIEF,
+        "    if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):\n",
+        "    if False:\n",
+    ),
+    Revert(
+        "a late removal is forgotten",
+        "a claim is held until its call has ended",
+        STEP,
+        "            claim, outcome = left(claim, world.now)\n"
+        "            world = replace(world, removals={**world.removals, claim.id: claim})\n",
+        "            claim, outcome = left(claim, world.now)\n"
+        "            world = replace(world, removals={k: c for k, c in world.removals.items() if k != claim.id})\n",
+    ),
+    Revert(
+        "what was not asked counts as gone",
+        "the runtime lies",
+        REMOVALS,
+        "        if stage.present(verdict):\n",
+        "        if False:\n",
+    ),
+    # ---- passes
+    Revert(
+        "the last resort comes after errors", "the last resort", RELIEF, " and not under_way and settled(the):\n", ":\n"
+    ),
+    Revert(
+        "nothing is measured after a removal",
+        "more goes than needed",
+        RELIEF,
+        "        relieved = not thresholds_met(goal.thresholds, promised.signals, enforce_min_reclaim=True)\n",
+        "        relieved = False\n",
+    ),
+    Revert(
+        "gains count for every pass",
+        "bookings by device",
+        FOLD,
+        'the = passes.get(world.booked_to.get(identity.device_id, ""))',
+        "the = next(iter(passes.values()), None)",
+    ),
+    Revert(
+        "a gain counts twice",
+        "bookings by device",
+        FOLD,
+        "        del known[identity.device_id]  # another role of the same filesystem\n",
+        "",
+    ),
+    Revert(
+        "a plan that hangs is waited for",
+        "a runtime that hangs",
+        STEP,
+        "            if run.plan is None and world.now >= run.progress_at + HANGS_SECONDS:\n",
+        "            if False:\n",
+    ),
+    # ---- the loop
+    Revert(
+        "a reading that is late is due for ever",
+        "found by this simulation",
+        STEP,
+        "for one in world.readings.values() if not one.late(world.now))",
+        "for one in world.readings.values())",
+    ),
+    Revert(
+        "settling is due while it waits",
+        "found by this simulation",
+        STEP,
+        "            if the.settling.read_at >= world.now:  # else it waits for a reading\n",
+        "            if True:\n",
+    ),
+    Revert(
+        "a pass waits for a filesystem that hangs",
+        "found by this simulation",
+        RELIEF,
+        "not published.problem and not published.late(world.now)",
+        "not published.problem",
+    ),
+    Revert(
+        "a pass stopped while it plans has no record",
+        "found by this simulation",
+        "eviction/engine/records.py",
+        "    if stage.plan is None:  # the pass has ended before it was there\n        return []\n",
+        "    assert stage.plan is not None\n",
+    ),
+    Revert(
+        "a look waits for every filesystem",
+        "a slow filesystem delays all",
+        STEP,
+        "    if world.look.awaited and world.now < world.look.began_at + LOOK_PATIENCE_SECONDS:\n",
+        "    if world.look.awaited:\n",
+    ),
+    Revert(
+        "one pass at a time on the whole node",
+        "a slow filesystem delays all",
+        STEP,
+        "    running = running_in(name, world)\n",
+        "    running = next(iter(world.passes.values()), None)\n",
+    ),
+    Revert(
+        "a back-off is for ever",
+        "a back-off",
+        STEP,
+        "            seconds = min(max(seconds * 2, RETRY_SECONDS), LONGEST_BACK_OFF_SECONDS)\n",
+        "            seconds = max(seconds * 2, RETRY_SECONDS) * 50\n",
+    ),
+)
+
+
+def found(revert: Revert, seeds: int, hours: float) -> tuple[str, float]:
+    """What the simulation says of it, empty if nothing; and the seconds that took."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as made:
+        for package in PACKAGES:
+            shutil.copytree(ROOT / package, Path(made, package), ignore=shutil.ignore_patterns("__pycache__"))
+        path = Path(made, revert.file)
+        text = path.read_text(encoding="utf-8")
+        if text.count(revert.old) != 1:
+            return f"the text is there {text.count(revert.old)} times", 0.0
+        path.write_text(text.replace(revert.old, revert.new), encoding="utf-8")
+        command = [
+            sys.executable,
+            "-m",
+            "tests.simulation",
+            "--from",
+            "1",
+            "--runs",
+            str(seeds),
+            "--hours",
+            str(hours),
+            "--no-shrink",
+        ]
+        environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": made}
+        ran = subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, check=False)
+    said = ran.stdout.strip().splitlines()
+    problem = said[0] if ran.returncode == 1 and said else ran.stderr.strip()[-300:] if ran.returncode else ""
+    return problem, time.monotonic() - began
+
+
+def main() -> int:
+    """Exit code 1: something is not found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.reverted", description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="these alone")
+    parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--hours", type=float, default=0.4)
+    given = parser.parse_args()
+    missed = 0
+    for revert in REVERTS:
+        if given.names and revert.name not in given.names:
+            continue
+        problem, seconds = found(revert, given.seeds, given.hours)
+        missed += not problem
+        print(f"| {revert.name} | {revert.of} | {problem or 'not found'} | {seconds:.0f} s |", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
