@@ -17,7 +17,7 @@ from reclaim.types import Reason, Result
 from signals.samplers import Sample
 from signals.summary import Published
 from tests.inline import FUNCTION, configured
-from tests.pure.engine.site import DEVICE, HANGS, Site, reasons, results, verdict_of
+from tests.pure.engine.site import DEVICE, HANGS, Site, reasons, record_of, results, verdict_of
 from tests.pure.values import MIB
 
 Change = Callable[[World], World]
@@ -165,7 +165,7 @@ def test_what_comes_while_an_object_is_checked_is_in_force_for_it(event: Event, 
     site.engine.let_go()
     site.engine.until(wanted.record.done)
     assert site.store.sent == []
-    assert reasons(wanted.record.result().functions[0]) == dict.fromkeys("abc", reason)
+    assert reasons(record_of(wanted).functions[0]) == dict.fromkeys("abc", reason)
 
 
 @pytest.mark.regression
@@ -188,7 +188,7 @@ def test_what_waits_to_be_checked_again_is_kept_as_soon_as_the_gate_is_shut() ->
     site.engine.events.append(PauseSet(600.0))
     site.engine.until(wanted.record.done)
     assert site.clock.monotonic() < 1002.0
-    assert reasons(wanted.record.result().functions[0]) == {"a": Reason.PAUSED}
+    assert reasons(record_of(wanted).functions[0]) == {"a": Reason.PAUSED}
 
 
 def test_who_pauses_learns_what_was_sent_before() -> None:

@@ -49,6 +49,7 @@ from tests.pure.engine.site import (
     outcome_of,
     plan_of,
     reasons,
+    record_of,
     results,
     timed,
 )
@@ -370,7 +371,7 @@ def test_a_failure_is_tried_again_after_a_second() -> None:
 def test_a_defect_in_a_pass_does_not_end_the_daemon() -> None:
     """It is that pass's failure; a second later the next one relieves."""
     daemon = Daemon()
-    daemon.images.planned = types.Plan(remove=(None,))  # type: ignore[arg-type]
+    daemon.images.planned = types.Plan(remove=("defect",))  # type: ignore[arg-type]
     daemon.disk.free(PRESSURE)
     daemon.after(0.5)
     assert daemon.records[0].result is PassResult.FAILED
@@ -435,7 +436,8 @@ def test_another_configuration_ends_the_pass_and_the_next_one_begins_by_it() -> 
 
 
 def test_a_command_waits_for_the_pass_of_its_filesystem_and_a_dry_run_does_not() -> None:
-    """A removal hangs for half a minute: the dry run is answered at once, the command after it."""
+    """A removal hangs for half a minute: the dry run is answered at once. The command has its turn after it, and learns
+    that it was decided by what is not so any more; asked for anew, its pass runs."""
     daemon = Daemon()
     daemon.disk.free(PRESSURE)
     daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
@@ -446,8 +448,11 @@ def test_a_command_waits_for_the_pass_of_its_filesystem_and_a_dry_run_does_not()
     assert not wanted.record.done()
     daemon.engine.let_go()
     daemon.after(1.0)
-    assert wanted.record.done()
-    assert len(daemon.records) == 2, "a dry run on request is no news"
+    assert wanted.record.result(0.0) is None
+    assert len(daemon.records) == 1
+    wanted = daemon.want(extent=Extent.ALL)
+    daemon.after(1.0)
+    assert daemon.records[1:] == [record_of(wanted)], "a dry run on request is no news"
 
 
 def test_who_has_gone_before_the_pass_began_gets_none() -> None:
@@ -483,7 +488,7 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     daemon.disk.free(PRESSURE)
     daemon.engine.events.append(Crossed())
     daemon.after(1.0)
-    assert results(wanted.record.result().functions[0]) == {"program": Result.PARKED}
+    assert results(record_of(wanted).functions[0]) == {"program": Result.PARKED}
     assert daemon.images.sent == ["A", "B"]
 
 
