@@ -55,7 +55,7 @@ from reclaim.removals import (
     sent,
     waiting,
 )
-from reclaim.types import NEVER, Outcome, Reason, Result
+from reclaim.types import NEVER, Outcome, Reason, ReclaimResult, Result
 from signals.summary import LATE_SECONDS, asked
 from signals.types import Signal
 
@@ -322,7 +322,8 @@ def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
         record = record_of(the, world)
     except Exception as defect:  # noqa: BLE001 # nor may one keep a pass from ending
         begun = the.id, the.started_wall, the.trigger, the.observations, the.decision, the.row
-        record = Pass(*begun, result=PassResult.FAILED, reason=in_words(defect))
+        failed = tuple(ReclaimResult(name, error=in_words(defect)) for name in the.row[:1])
+        record = Pass(*begun, functions=failed, result=PassResult.FAILED, reason=in_words(defect))
     passes = {each: other for each, other in world.passes.items() if each != the.id}
     booked_to = {}
     for device, holder in world.booked_to.items():

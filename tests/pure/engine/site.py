@@ -316,7 +316,7 @@ class Site:
         """The record of a pass that ran to its end."""
         wanted = self.begin(**request)
         self.engine.until(wanted.record.done)
-        return wanted.record.result()
+        return record_of(wanted)
 
     def relieve(self, **request: Any) -> ReclaimResult:
         """What its function has done in such a pass."""
@@ -331,6 +331,13 @@ class Site:
             return HANGS if hangs else 0.0
 
         self.engine.takes = takes
+
+
+def record_of(wanted: PassWanted) -> Pass:
+    """Of a pass that has ended."""
+    record = wanted.record.result(0.0)
+    assert record is not None
+    return record
 
 
 def rates_of(disk: Disk, seconds_left: float) -> FillRates:

@@ -9,15 +9,15 @@ import pytest
 
 from eviction.engine.effects import Check, Event, PauseSet, Reconfigured, Sampled, Send, Stopping
 from eviction.engine.fold import fold
-from eviction.engine.gate import FRESH_SECONDS, may_send, too_old
+from eviction.engine.gate import may_send, too_old
 from eviction.engine.world import Pause, RunningPass, World
 from reclaim.function import Ready
-from reclaim.removals import Checked, Claim, StageId, State, moved_to, sent
+from reclaim.removals import LOOK_FRESH_SECONDS, Checked, Claim, StageId, State, moved_to, sent
 from reclaim.types import Reason, Result
 from signals.samplers import Sample
 from signals.summary import Published
 from tests.inline import FUNCTION, configured
-from tests.pure.engine.site import DEVICE, HANGS, Site, reasons, results, verdict_of
+from tests.pure.engine.site import DEVICE, HANGS, Site, reasons, record_of, results, verdict_of
 from tests.pure.values import MIB
 
 Change = Callable[[World], World]
@@ -132,8 +132,8 @@ def test_a_command_that_ignores_a_pause_ignores_the_one_that_it_knew() -> None:
 def test_a_check_says_something_about_now_for_a_moment() -> None:
     """50 ms after its last look has ended; at no time if it was too old already."""
     _, world, _ = checking()
-    assert not too_old(Checked(Ready(world.now), world.now - FRESH_SECONDS), world)
-    assert too_old(Checked(Ready(world.now), world.now - FRESH_SECONDS - 0.001), world)
+    assert not too_old(Checked(Ready(world.now), world.now - LOOK_FRESH_SECONDS), world)
+    assert too_old(Checked(Ready(world.now), world.now - LOOK_FRESH_SECONDS - 0.001), world)
     assert too_old(Checked(None), world)
 
 
@@ -165,7 +165,7 @@ def test_what_comes_while_an_object_is_checked_is_in_force_for_it(event: Event, 
     site.engine.let_go()
     site.engine.until(wanted.record.done)
     assert site.store.sent == []
-    assert reasons(wanted.record.result().functions[0]) == dict.fromkeys("abc", reason)
+    assert reasons(record_of(wanted).functions[0]) == dict.fromkeys("abc", reason)
 
 
 @pytest.mark.regression
@@ -188,7 +188,7 @@ def test_what_waits_to_be_checked_again_is_kept_as_soon_as_the_gate_is_shut() ->
     site.engine.events.append(PauseSet(600.0))
     site.engine.until(wanted.record.done)
     assert site.clock.monotonic() < 1002.0
-    assert reasons(wanted.record.result().functions[0]) == {"a": Reason.PAUSED}
+    assert reasons(record_of(wanted).functions[0]) == {"a": Reason.PAUSED}
 
 
 def test_who_pauses_learns_what_was_sent_before() -> None:

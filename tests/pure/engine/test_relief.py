@@ -31,6 +31,7 @@ from tests.pure.engine.site import (
     outcome_of,
     plan_of,
     reasons,
+    record_of,
     results,
     timed,
     verdict_of,
@@ -284,7 +285,7 @@ def test_what_a_removal_frees_long_before_it_ends_is_its_own() -> None:
     site.disk.free(10 * MIB)
     site.store.sizes["a"] = 0
     site.engine.until(wanted.record.done)
-    (executed,) = wanted.record.result().functions
+    (executed,) = record_of(wanted).functions
     assert [outcome.freed_bytes for outcome in executed.outcomes] == [10 * MIB]
     assert len([each for each in site.engine.handed_out if isinstance(each, Read)]) > 10
 
@@ -542,7 +543,7 @@ def test_a_plan_that_hangs_does_not_keep_the_one_beside_it_from_beginning() -> N
     site.engine.let_go()
     site.engine.until(wanted.record.done)
     assert images.sent == []
-    assert reasons(wanted.record.result().functions[1]) == dict.fromkeys(images.sizes, Reason.RELIEVED)
+    assert reasons(record_of(wanted).functions[1]) == dict.fromkeys(images.sizes, Reason.RELIEVED)
 
 
 def test_a_plan_that_hangs_is_given_up_after_a_minute_and_not_asked_for_again_before_it_has_ended() -> None:
@@ -568,7 +569,7 @@ def test_a_long_plan_that_goes_forward_does_not_hang() -> None:
         event = Progressed(running, StageId(FUNCTION, 1))
         site.engine.coming.append((site.clock.monotonic() + seconds, lambda event=event: [event]))  # type: ignore[misc]
     site.engine.until(wanted.record.done)
-    (executed,) = wanted.record.result().functions
+    (executed,) = record_of(wanted).functions
     assert (executed.error, results(executed)) == ("", {"a": Result.REMOVED})
 
 
@@ -581,7 +582,7 @@ def test_a_stop_while_a_plan_is_awaited_ends_the_pass() -> None:
     site.engine.until_it(Plan)
     site.engine.events.append(Stopping())
     site.engine.turn()
-    assert wanted.record.result().functions[0].outcomes == ()
+    assert record_of(wanted).functions[0].outcomes == ()
 
 
 # ---- the last resort
@@ -732,7 +733,7 @@ def test_a_defect_in_a_pass_ends_that_pass_and_nothing_else(at: type[Effect]) ->
         site.engine.let_go()
     site.engine.events.append(Tick())
     site.engine.until(wanted.record.done)
-    record = wanted.record.result()
+    record = record_of(wanted)
     assert (record.result, record.reason) == (PassResult.FAILED, "ZeroDivisionError: defect")
     assert len(site.store.sent) == sent
     site.engine.let_go()
@@ -801,7 +802,7 @@ def test_a_pass_of_the_lead_removes_one_object_of_each_stage_while_its_mark_is_n
         )
         wanted = site.begin(seconds_left=0.5, trigger=Trigger.LEAD, acted_on=mark, until=(mark,))
         site.engine.until(wanted.record.done)
-        assert site.store.sent == sent, wanted.record.result()
+        assert site.store.sent == sent, record_of(wanted)
 
 
 def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> None:

@@ -30,7 +30,18 @@ from reclaim.removals import (
 from reclaim.types import Reason, Result
 from signals.types import Signal
 from tests.inline import FUNCTION
-from tests.pure.engine.site import CALL_SECONDS, HANGS, Disk, Site, Store, objects, reasons, results, verdict_of
+from tests.pure.engine.site import (
+    CALL_SECONDS,
+    HANGS,
+    Disk,
+    Site,
+    Store,
+    objects,
+    reasons,
+    record_of,
+    results,
+    verdict_of,
+)
 from tests.pure.values import MIB, SteppedClock
 
 STAGE = StageId(FUNCTION, 1)
@@ -241,7 +252,7 @@ def test_two_passes_at_once_do_not_send_one_object_twice() -> None:
     site.engine.until(second.record.done)
     site.engine.until(first.record.done)
     assert sorted(site.store.sent) == ["a", "b"]
-    assert reasons(second.record.result().functions[0]) == dict.fromkeys("ab", Reason.BEING_REMOVED)
+    assert reasons(record_of(second).functions[0]) == dict.fromkeys("ab", Reason.BEING_REMOVED)
 
 
 def test_a_late_removal_that_ends_is_told_with_how_it_ended() -> None:
@@ -324,7 +335,7 @@ def test_a_disk_that_begins_to_fill_behind_a_removal_that_hangs_is_seen() -> Non
     site.engine.until_it(Send, "b")
     assert 4.0 < site.clock.monotonic() - began < 8.0
     site.engine.until(wanted.record.done)
-    (executed,) = wanted.record.result().functions
+    (executed,) = record_of(wanted).functions
     assert results(executed)["a"] is Result.PARKED
 
 
@@ -356,7 +367,7 @@ def test_a_removal_within_its_own_patience_is_progress_until_it_is_left() -> Non
     (running,) = world.passes.values()
     assert stalled_seconds(running, world, world.now) == 0.0
     site.engine.passes_until(30.0)
-    assert results(wanted.record.result().functions[0]) == {"a": Result.PARKED}
+    assert results(record_of(wanted).functions[0]) == {"a": Result.PARKED}
 
 
 def test_without_one_a_removal_that_hangs_is_no_progress() -> None:
