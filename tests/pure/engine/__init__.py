@@ -1,0 +1,1 @@
+"""The engine, told as stories: from an observation to the record of a pass, on a clock that is set forward."""
