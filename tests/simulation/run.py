@@ -63,6 +63,24 @@ CHANGES: dict[str, tuple[tuple[str, object], ...]] = {
 }
 """What a reload changes."""
 
+IN_A_PASS = frozenset(
+    (
+        "pause",
+        "pause unknown",
+        "reload",
+        "kill",
+        "stop",
+        "away",
+        "errors",
+        "frozen",
+        "mount",
+        "removal hangs",
+        "tag",
+        "pin",
+    )
+)
+"""What mostly happens a moment after a pass has begun: there it matters."""
+
 
 @dataclass
 class Result:
@@ -102,6 +120,7 @@ class Run:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._devices = 3
         self._quiet = False
+        self._next_pass: list[Entry] = []  # what waits for one
 
     def _configuration(self) -> Configuration:
         return configured((*self.node.fields, *self._changes), self._kubelet_file)
@@ -120,6 +139,10 @@ class Run:
             self._line(told(event))
         for effect in effects:
             self._line("  " + given(effect))
+        if after.passes_begun != before.passes_begun and self._next_pass and not self._quiet:
+            entry = self._next_pass.pop(0)
+            soon = self.clock.now + 0.4 * (entry.number % 997) / 997
+            self.clock.at(soon, lambda: self._happens(entry._replace(number=0)))
         self.judge.turned(events, before, after, effects)
 
     def begins(self, job: object) -> None:
@@ -286,6 +309,10 @@ class Run:
 
     def _happens(self, entry: Entry) -> None:
         if self._quiet:
+            return
+        runs = self.daemon is not None and bool(self.daemon.world.passes)
+        if entry.kind in IN_A_PASS and entry.number % 4 and not runs:
+            self._next_pass = [*self._next_pass[-3:], entry]
             return
         if entry.kind != "pod":
             self._line(f"-- {entry.kind} {entry.seconds:.3f} {entry.what}")

@@ -142,7 +142,7 @@ def timeline(seed: int, hours: float) -> list[Entry]:
     rng, seconds, images = Random(f"timeline {seed}"), hours * 3600, node_of(seed).images
     found = _pods(rng, seconds, images)
     for kind, (an_hour, make) in RARE.items():
-        an_hour *= rng.choice((0.0, 0.5, 1.0, 1.0, 4.0)) if kind not in ("fill", "others free") else rng.choice((1, 2))
+        an_hour *= rng.choice((0.0, 1.0, 2.0, 4.0, 8.0)) if kind not in ("fill", "others free") else rng.choice((2, 4))
         if not an_hour:
             continue
         at = rng.expovariate(an_hour / 3600)

@@ -1,0 +1,118 @@
+"""The whole daemon in simulated worlds: a few seeds, in processes of their own, in which a seed always does the same.
+
+`python -m tests.simulation` runs more of them, and `python -m tests.simulation.reverted` says which mends they protect.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.repository import ROOT
+from tests.simulation import reverted
+from tests.simulation.run import Bench
+from tests.simulation.scheduler import Killed, Scheduler, simulated
+from tests.simulation.timeline import RARE, Entry, timeline
+
+HOURS = "0.1"
+
+
+def simulation(*arguments: str, tree: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """The command, in a process with the order of sets that it has there."""
+    command = [sys.executable, "-m", "tests.simulation", *arguments]
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(tree)}
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.timeout(300)
+def test_nothing_that_must_not_happen_happens() -> None:
+    """Some seeds; a failing one is told with the command that repeats it."""
+    ran = simulation("--from", "1", "--runs", "5", "--hours", HOURS, "--no-shrink")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "5 ends relieved" in ran.stdout
+    assert " removals" in ran.stdout
+
+
+@pytest.mark.timeout(300)
+def test_a_seed_is_a_run() -> None:
+    """The same seed gives the same trace, byte for byte, in another process too; another seed another one."""
+    first, again, other = (simulation(seed, "--hours", HOURS).stdout.splitlines()[0] for seed in ("3", "3", "4"))
+    assert first == again
+    assert len(first.split()[-1]) == 64
+    assert first.split()[-1] != other.split()[-1]
+
+
+@pytest.mark.timeout(300)
+def test_a_planted_defect_is_found_and_made_short(tmp_path: Path) -> None:
+    """A pause that stops no pass: the run that shows it needs few of its entries."""
+    planted = next(each for each in reverted.REVERTS if each.name == PLANTED)
+    tree = reverted.tree_with(planted, tmp_path)
+    ran = simulation(*PLANTED_SEED, tree=tree)
+    assert ran.returncode == 1, ran.stdout + ran.stderr
+    enough = next(line for line in ran.stdout.splitlines() if "entries are enough (" in line)
+    left, all_of_them = int(enough.split()[0]), int(enough.split()[3])
+    assert left <= all_of_them // 4
+
+
+PLANTED = "a dry run removes"
+PLANTED_SEED = ("1", "--hours", HOURS)
+
+
+def test_the_daemon_is_killed_and_goes_on(tmp_path: Path) -> None:
+    """Killed while its first pass runs, and begun again from what it has saved."""
+    entries = [
+        Entry(10.0, "fill", 60.0, 1, ("/node", float(1 << 30))),
+        Entry(40.0, "kill", 5.0),
+        Entry(90.0, "kill", 5.0),
+        Entry(120.0, "stop", 5.0),
+    ]
+    result = Bench(str(tmp_path)).run(2, 0.1, entries)
+    assert result.problem == ""
+    lines = "\n".join(result.tail)
+    assert result.counts["ends relieved"] == 1
+    assert result.counts["mishaps"] == 4, lines
+
+
+def test_every_kind_of_mishap_happens() -> None:
+    """No kind of entry is left out by all seeds."""
+    happen = {entry.kind for seed in range(12) for entry in timeline(seed, 1.0)}
+    assert RARE.keys() | {"pod", "kubelet collects"} == happen
+
+
+def test_who_waits_in_virtual_time_goes_on_in_its_order() -> None:
+    """Two tasks, one of which waits for the other's lock, and one that is killed."""
+    told: list[str] = []
+    scheduler, owner = Scheduler(), object()
+    with simulated(scheduler):
+        import threading
+
+        lock = threading.Lock()
+
+        def first() -> None:
+            with lock:
+                scheduler.sleep(2.0)
+                told.append(f"first {scheduler.now:g}")
+
+        def second() -> None:
+            scheduler.sleep(1.0)
+            with lock:
+                told.append(f"second {scheduler.now:g}")
+
+        def killed() -> None:
+            try:
+                scheduler.sleep(100.0)
+            except Killed:
+                told.append(f"killed {scheduler.now:g}")
+                raise
+
+        for task in (first, second):
+            scheduler.spawn(task)
+        scheduler.spawn(killed, owner)
+        scheduler.at(1005.0, lambda: scheduler.kill(owner))
+        scheduler.run(1200.0)
+    assert told == ["first 1002", "second 1002", "killed 1005"]
+    assert scheduler.now == 1200.0
