@@ -29,7 +29,7 @@ from tests.repository import ROOT
 
 RINGS: tuple[tuple[str, ...], ...] = (
     ("tests/pure",),
-    ("tests/model", "tests/sockets"),
+    ("tests/simulation", "tests/sockets"),
     ("tests/faults", "tests/drill", "tests/budgets", "tests/real_node"),
 )
 WHAT_PAGES_SAY = ("tests/pure/test_pages.py", "tests/pure/test_console_pages.py")  # no test of the product

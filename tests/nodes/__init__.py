@@ -7,7 +7,6 @@
 * `real_node`: a real containerd on a loop-mounted filesystem, with a pretended kubelet. For what only a real runtime
   shows; needs root.
 * `crowded_node`: a `real_node` with images and pods of every state on it.
-* `model_node`: what all nodes of the model share because it takes long to make. Only for `tests/model`.
 * `own_root`: not a node: a root directory of its own, for what an operator does as root on a fresh machine: installing,
   say. Beside any of them; needs root.
 * `later`: not a node either, but a clock for one: of a time when what has gone just now counts as settled.
