@@ -224,7 +224,10 @@ class Owner:
         return [each.event if isinstance(each, Answer) else each for each in taken]
 
     def _sampled(self, sample: Sample) -> None:
-        self.post(Sampled(sample))
+        try:
+            self._events.put_nowait(Sampled(sample))
+        except queue.Full:  # this may be the owner's own thread, which nobody else makes room for
+            self._failed.append(Sampled(sample))
 
     # ---- what follows is handed out
 

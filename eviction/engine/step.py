@@ -584,7 +584,7 @@ def runtime_asked(world: World, out: list[Effect]) -> World:
     if not world.configuration.has_runtime:
         return world
     asking = world.asking
-    at_rest = not world.under_pressure and not any(world.removing())
+    at_rest = not world.under_pressure and not world.asks_the_runtime()
     may_refresh = at_rest and asking.refreshing_since is None and not asking.problem
     if asking.locating_since is None and world.now >= asking.locate_due:
         out.append(Locate())

@@ -18,7 +18,7 @@ from eviction.engine.effects import PassWanted, Resolve, Tell
 from eviction.record import PeriodicLoop, Trigger
 from eviction.types import Decision, Extent, NodeCondition, Threshold
 from reclaim.function import NO_PRESSURE, Pressure
-from reclaim.functions import FunctionTable
+from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.removals import Claim, Claims, StageId
 from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
@@ -387,6 +387,10 @@ class World:
     def removing(self) -> Iterator[RunningPass]:
         """The passes that may remove something."""
         return (the for the in self.passes.values() if not the.dry_run)
+
+    def asks_the_runtime(self) -> bool:
+        """Whether a pass runs that asks the runtime for its lists, and that nothing else may hold up."""
+        return any(FUNCTIONS.keys() & set(the.row) for the in self.removing())
 
     def functions_here(self) -> tuple[str, ...]:
         """All functions that rows name and that free space on a filesystem of this node."""

@@ -332,7 +332,7 @@ class Node(NodeView):
 
         def goes_on() -> bool:
             in_time = self.clock.monotonic() - began < LONGEST_REFRESH_SECONDS
-            return in_time and not any(self.world.removing()) and not self.stopping.is_set()
+            return in_time and not self.world.asks_the_runtime() and not self.stopping.is_set()
 
         problem, given_up = "", False
         try:

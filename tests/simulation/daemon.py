@@ -353,7 +353,7 @@ class Daemon:
         began, wall = self.clock.now, self.clock.wall()
 
         def goes_on() -> bool:
-            return self.clock.now - began < LONGEST_REFRESH_SECONDS and not any(self.world.removing())
+            return self.clock.now - began < LONGEST_REFRESH_SECONDS and not self.world.asks_the_runtime()
 
         try:
             self.inventory.pods_and_containers(began)
