@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from reclaim.execution.executor import Executor, Work
 from reclaim.execution.removals import Ready, Refused, Removals, Wait
+
 from reclaim.types import (
     NEVER,
     Action,
