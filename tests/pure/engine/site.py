@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any
 
 from eviction.decision.headroom import FillRates
@@ -25,7 +26,7 @@ from eviction.engine.effects import (
 from eviction.engine.step import next_deadline
 from eviction.engine.world import Request
 from eviction.record import Pass, Trigger
-from eviction.types import Threshold
+from eviction.types import Threshold, ThresholdValue
 from reclaim import types
 from reclaim.function import PassFacts, Ready, ReclaimContext, ReclaimFunction, Refused, Stage, Wait
 from reclaim.types import (
@@ -344,6 +345,19 @@ def rates_of(disk: Disk, seconds_left: float) -> FillRates:
     """A fill that has the disk full in so many seconds."""
     available = disk.available
     return {(disk.device, False): filling(FillRate(available, disk.clock.monotonic()), available / seconds_left)}
+
+
+@dataclass(frozen=True)
+class Defective(ThresholdValue):
+    """A value of a threshold that raises while `raising` has something in it."""
+
+    raising: list[str] = field(default_factory=list, hash=False, compare=False)
+
+    def amount(self, capacity: int) -> Fraction | int:
+        """As usual."""
+        if self.raising:
+            raise ZeroDivisionError(*self.raising)
+        return ThresholdValue.amount(self, capacity)
 
 
 def results(result: ReclaimResult) -> dict[str, Result | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,7 +13,7 @@ from eviction.engine.effects import Check, Effect, Plan, Progressed, Read, Send,
 from eviction.engine.records import result_of
 from eviction.engine.world import FIRST_SECONDS, StageRun
 from eviction.record import PassResult, Trigger
-from eviction.types import Extent, Threshold
+from eviction.types import Extent
 from reclaim import types
 from reclaim.function import Refused, Stage
 from reclaim.removals import StageId
@@ -24,6 +24,7 @@ from tests.pure.engine.site import (
     AT_FIRST,
     DEVICE,
     HANGS,
+    Defective,
     Disk,
     Site,
     Store,
@@ -700,32 +701,15 @@ def test_a_mount_between_the_look_and_the_pass_is_seen() -> None:
     assert site.store.sent == []
 
 
-@dataclass(frozen=True)
-class Defective(Threshold):
-    """A threshold that raises while `raising` has something in it."""
-
-    raising: list[str] = field(default_factory=list, hash=False, compare=False)
-
-    def mark(self, capacity: int) -> int:
-        """As usual."""
-        if self.raising:
-            raise ZeroDivisionError(*self.raising)
-        return super().mark(capacity)
-
-    def mark_with_min_reclaim(self, capacity: int) -> int:
-        """As usual."""
-        return self.mark(capacity)
-
-
 @pytest.mark.regression
 @pytest.mark.parametrize("at", [Check, Send])
 def test_a_defect_in_a_pass_ends_that_pass_and_nothing_else(at: type[Effect]) -> None:
     """It is raised at the gate, or while a removal is in flight: nothing more is sent, the error is in the record, what
     was sent is waited for, and the next pass runs as usual."""
     site = Site(3, wanted_mib=30, parallel=2)
-    defective = Defective(site.until.signal, site.until.value)
+    defective = Defective(site.until.value.quantity)
     site.hang("a", at)
-    wanted = site.begin(until=(defective,))
+    wanted = site.begin(until=(replace(site.until, value=defective),))
     site.engine.until_it(at, "a")
     sent = len(site.store.sent)
     defective.raising.append("defect")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from eviction.node.one_pass import usage_of
 
 from eviction.control.reclaim import exit_code
 from eviction.exit_codes import EXIT_RUNTIME
@@ -23,26 +22,12 @@ from reclaim.types import (
     Usage,
     Verdict,
 )
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
-from tests.pure.values import GIB, MIB, observation, observations_of, seen_filesystems, stats, threshold
+from signals.types import FsLayout, Signal, SignalObservations
+from tests.pure.values import GIB, MIB, observation, observations_of, threshold
 
-NODEFS, IMAGEFS, CONTAINERFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 ROW = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 CLEAR = observations_of(observation(Signal.NODEFS_AVAILABLE, 50 * GIB))
-
-
-def test_usage_is_the_sum_over_distinct_filesystems() -> None:
-    """Three roles on two devices are two filesystems: 1 GiB and 2 GiB, 500 inodes each."""
-    shared, own = stats(GIB), stats(2 * GIB)
-    found = seen_filesystems({NODEFS: (1, own), IMAGEFS: (2, shared), CONTAINERFS: (2, shared)})
-    seen = SignalObservations({}, FsLayout.DEDICATED_IMAGEFS, 0.0, filesystems=found)
-    assert usage_of(seen) == Usage(3 * GIB, 3 * GIB, 1000)
-
-
-def test_without_readings_the_usage_is_0() -> None:
-    """Nothing is estimated."""
-    assert usage_of(observations_of()) == Usage()
 
 
 @pytest.mark.parametrize(

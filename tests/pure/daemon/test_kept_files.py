@@ -1,5 +1,4 @@
-"""Parts of the daemon that get no thread, or one that is busy: what could not begin is undone, told, and begun again
-later."""
+"""The image records are saved on a thread of their own: what could not begin is told, and begun again later."""
 
 from __future__ import annotations
 
@@ -10,59 +9,14 @@ from pathlib import Path
 import pytest
 
 from eviction.daemon.kept_files import ImageRecordsSaver
-from eviction.daemon.manager import Lane
 from eviction.node.state_file import RecordFile
 from eviction.reporting.log import Log
-from reclaim.workers import Workers
 from reclaim.images.records import ImageRecords
 from reclaim.types import Image, ImageRecord
 from signals.clock import SystemClock
-from signals.filesystems import read_statvfs
-from signals.probe import Probe
-from signals.types import ReadingUnavailable
-from tests.pure.values import on_new_thread
 from tests.thread_limit import no_thread_starts
 
 LONGEST_SECONDS = 60.0
-
-
-@pytest.mark.regression
-def test_a_lane_without_a_thread_is_free_for_the_next_task() -> None:
-    """It is not at work for ever, the failure is told, and the next task is done."""
-    clock, out, done = SystemClock(), io.StringIO(), threading.Event()
-    lane = Lane(Workers("lanes", 1), clock, Log(clock.wall, stream=out), lambda: None)
-    with no_thread_starts():
-        assert not lane.start("reclaiming", done.set)
-    assert lane.free
-    assert "reclaiming: no thread can be started" in out.getvalue()
-    assert lane.start("reclaiming", done.set)
-    assert done.wait(LONGEST_SECONDS)
-    lane.leave()
-
-
-@pytest.mark.regression
-def test_a_lane_that_is_left_at_work_says_only_that_it_has_not_ended() -> None:
-    """Whether it waits for the runtime, a program or a disk is not known here."""
-    clock, out, over = SystemClock(), io.StringIO(), threading.Event()
-    lane = Lane(Workers("lanes", 1), clock, Log(clock.wall, stream=out), lambda: None)
-
-    def work() -> None:
-        over.wait(LONGEST_SECONDS)
-
-    lane.start("relieving nodefs.available", work)
-    lane.leave()
-    over.set()
-    assert "leaving while relieving nodefs.available: it has not ended\n" in out.getvalue()
-
-
-@pytest.mark.regression
-def test_a_filesystem_without_a_thread_is_not_readable_until_there_is_one(tmp_path: Path) -> None:
-    """A sentence in place of a defect, and the next reading tries again."""
-    probe = Probe(str(tmp_path), read_statvfs, SystemClock(), on_new_thread)
-    with no_thread_starts(), pytest.raises(ReadingUnavailable, match="there is no thread to read it on"):
-        probe.read()
-    assert probe.read().stats.capacity_bytes > 0
-    probe.close()
 
 
 @pytest.mark.regression
