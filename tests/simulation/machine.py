@@ -303,6 +303,11 @@ class Machine:
         life = pod.sandbox_seconds + pod.run_seconds + 2 * len(pod.images)
         self.clock.at(self.clock.now + life, lambda: self.end_pod(pod))
 
+    def begin_container(self, pod: Pod, tag: str) -> None:
+        """A pod that is not new begins one more container."""
+        pod.images = (*pod.images, tag)
+        self._next(pod, len(pod.images) - 1)
+
     def _begins(self) -> None:
         self.beginnings.append(self.clock.now)
         if len(self.beginnings) > 64:

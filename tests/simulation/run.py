@@ -38,7 +38,7 @@ from eviction.record import Trigger
 from eviction.types import Extent
 from reclaim.pod_logs.names import LogPaths
 from reclaim.removals import sent_claims
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
+from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Kind
 from tests.simulation.daemon import Daemon, Saved, configured
 from tests.simulation.judge import Judge, Violation
 from tests.simulation.machine import GIB, PAUSE_IMAGE, Disk, Machine, Pod, image_size
@@ -79,7 +79,7 @@ IN_A_PASS = frozenset(
         "pin",
     )
 )
-"""What mostly happens a moment after a pass has begun: there it matters."""
+"""What mostly happens a moment before something is removed: there it matters."""
 
 
 @dataclass
@@ -120,7 +120,8 @@ class Run:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._devices = 3
         self._quiet = False
-        self._next_pass: list[Entry] = []  # what waits for one
+        self._next_pass: list[Entry] = []  # what waits until something is about to go
+        self._next_use: list[Entry] = []  # the same for images
 
     def _configuration(self) -> Configuration:
         return configured((*self.node.fields, *self._changes), self._kubelet_file)
@@ -139,10 +140,10 @@ class Run:
             self._line(told(event))
         for effect in effects:
             self._line("  " + given(effect))
-        if after.passes_begun != before.passes_begun and self._next_pass and not self._quiet:
-            entry = self._next_pass.pop(0)
-            soon = self.clock.now + 0.4 * (entry.number % 997) / 997
-            self.clock.at(soon, lambda: self._happens(entry._replace(number=0)))
+        if not self._quiet:
+            for effect in effects:
+                if type(effect) is Check:
+                    self._checked(effect)
         self.judge.turned(events, before, after, effects)
 
     def begins(self, job: object) -> None:
@@ -307,11 +308,10 @@ class Run:
             self.daemon = None
             self._line("the daemon is gone")
 
-    def _happens(self, entry: Entry) -> None:
+    def _happens(self, entry: Entry, *, waits: bool = True) -> None:
         if self._quiet:
             return
-        runs = self.daemon is not None and bool(self.daemon.world.passes)
-        if entry.kind in IN_A_PASS and entry.number % 4 and not runs:
+        if waits and entry.kind in IN_A_PASS and entry.number % 4:
             self._next_pass = [*self._next_pass[-3:], entry]
             return
         if entry.kind != "pod":
@@ -384,6 +384,11 @@ class Run:
             case "reload":
                 self._changes = CHANGES[first]
                 self._reconfigured()
+                if first and entry.seconds:
+                    back = entry._replace(what=("",), number=0)
+                    clock.at(now + entry.seconds, lambda: self._happens(back))
+            case "use":
+                self._next_use = [*self._next_use[-7:], entry]
             case "look":
                 self._post(LookWanted())
             case "request":
@@ -433,6 +438,33 @@ class Run:
                 machine.collect(first)
             case _:
                 raise AssertionError(entry.kind)
+
+    def _checked(self, effect: Check) -> None:
+        """An object is about to be removed: now happens what has waited for that, within the next moments."""
+        if self._next_pass and not effect.claim.dry_run:
+            entry = self._next_pass.pop(0)
+            seconds = (0.02, 0.4)[entry.number % 2] * (entry.number % 997) / 997
+            self.clock.at(self.clock.now + seconds, lambda: self._happens(entry, waits=False))
+        if self._next_use and effect.claim.verdict.kind == Kind.IMAGE:
+            use = self._next_use.pop(0)
+            seconds = (0.01, 0.1)[use.number % 2] * (use.number % 997) / 997
+            self.clock.at(self.clock.now + seconds, lambda: self._used(use, effect.claim.verdict.id))
+
+    def _used(self, entry: Entry, image_id: str) -> None:
+        """A pod that is new, or the next container of an old one, begins to use an image that is about to go."""
+        machine, which, old = self.machine, entry.number, bool(entry.what[0])
+        held = machine.images.get(image_id)
+        if held is None or not held.listed.repo_tags or self._quiet:
+            return
+        tag = held.listed.repo_tags[0]
+        here = [pod for pod in machine.pods.values() if not pod.over and self.clock.now - pod.began_at > 40.0]
+        if old and here:
+            machine.begin_container(here[which % len(here)], tag)
+        else:
+            pod = Pod(f"uid-{which:x}", f"p{which:x}", (tag,), 0, Random(which), self.clock.now)
+            pod.sandbox_seconds = 0.02 + 0.2 * (which % 7)
+            machine.begin_pod(pod)
+        self.judge.counts["uses"] += 1
 
     def _drained(self, until: float, down_seconds: float) -> None:
         """It stops once no removal that it has sent is under way, or after a while."""

@@ -121,7 +121,11 @@ RARE: dict[str, tuple[float, Make]] = {
     "pause": (0.7, lambda r: (_seconds(r, 5, 60, 600), ())),
     "resume": (0.7, lambda r: (0.0, ())),
     "pause unknown": (0.3, lambda r: (_seconds(r, 5, 60), ())),
-    "reload": (2.0, lambda r: (0.0, (r.choice(("", "", "keep", "keep all", "dry run", "extent all", "order")),))),
+    "reload": (
+        4.0,
+        lambda r: (_seconds(r, 5, 60), (r.choice(("", "keep", "keep all", "dry run", "extent all", "order")),)),
+    ),
+    "use": (40.0, lambda r: (0.0, (r.random() < 0.6,))),
     "look": (10.0, lambda r: (0.0, ())),
     "request": (1.5, lambda r: (0.0, (r.choice(("dry run", "enough", "now", "withdrawn")),))),
     "kill": (0.7, lambda r: (_seconds(r, 1, 10, 100), ())),
