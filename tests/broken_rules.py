@@ -68,10 +68,11 @@ TREES = "reclaim/pod_logs/directories.py"
 STATES = "reclaim/pods/states.py"
 PODS_API = "reclaim/cri/pods_api.py"
 KUBELET_PODS, STARTS, INVENTORY = "reclaim/pods/kubelet_pods.py", "reclaim/pods/starts.py", "reclaim/inventory.py"
-REMOVALS, EXECUTOR = "reclaim/execution/removals.py", "reclaim/execution/executor.py"
+REMOVALS, LISTENER = "reclaim/removals.py", "eviction/listener.py"
 THRESHOLDS, SYNCHRONIZE = "eviction/decision/thresholds.py", "eviction/decision/synchronize.py"
-HEADROOM, ONE_PASS, HOLD_OFF = "eviction/decision/headroom.py", "eviction/node/one_pass.py", "eviction/node/hold_off.py"
-MANAGER, TYPES = "eviction/daemon/manager.py", "reclaim/types.py"
+HEADROOM, HOLD_OFF, TYPES = "eviction/decision/headroom.py", "eviction/node/hold_off.py", "reclaim/types.py"
+RELIEF, GATE, STEP = "eviction/engine/relief.py", "eviction/engine/gate.py", "eviction/engine/step.py"
+WORLD, PASS_RECORDS = "eviction/engine/world.py", "eviction/engine/records.py"
 TRUST, INTERVAL, ROTATED = "reclaim/trust.py", "signals/interval.py", "reclaim/rotated_logs.py"
 
 BREAKS = (
@@ -288,8 +289,8 @@ BREAKS = (
     Break(
         "a new pod does not make a list old",
         STARTS,
-        "        now = self.pods.pod_directories()\n",
-        "        return True\n        now = self.pods.pod_directories()\n",
+        "        now = self.pods.pod_directories(by)\n",
+        "        return True\n        now = self.pods.pod_directories(by)\n",
     ),
     Break(
         "the next container of a pod does not make a list old",
@@ -300,65 +301,127 @@ BREAKS = (
     Break("a container that is being made is not waited for", STARTS, "changed - SAME_SECONDS:", "0:"),
     Break("an exchanged runtime answers for the old one", INVENTORY, "if str(facts) != listing.runtime:", "if False:"),
     # ---- removing
-    Break("a dry run removes", REMOVALS, "    if dry_run:\n        return outcome(Result.PLANNED)\n", ""),
+    Break(
+        "a dry run removes",
+        STEP,
+        "    if claim.dry_run:\n        planned =",
+        "    if False:\n        planned =",
+    ),
     Break(
         "nothing brakes right before the call",
-        REMOVALS,
-        "    if (why_not := brake()) is not None:\n",
-        "    if brake() and False:\n",
+        GATE,
+        "if (braked := brake(the, world)) is not None:",
+        "if (braked := None) is not None:",
     ),
-    Break("nothing brakes between two objects", EXECUTOR, "executor.braked is not None or self._error", "self._error"),
+    Break(
+        "nothing brakes between two objects",
+        RELIEF,
+        "    braked = brake(the, world)\n",
+        "    braked = None\n",
+    ),
     Break(
         "a mount does not end a pass",
-        ONE_PASS,
-        "            if _moved(self._observations, observations):\n",
-        "            if False:\n",
+        RELIEF,
+        "    if moved(the.observations, seen):\n",
+        "    if False:\n",
     ),
-    Break("a mount right before the call is not seen", REMOVALS, "if moved():", "if False:"),
+    Break(
+        "a mount right before the call is not seen",
+        STEP,
+        "    if answer is not None and unread:",
+        "    if False:",
+    ),
     Break(
         "a pause comes with the next pass",
-        NODE,
-        "return None if self.pause.why() is None or self.pause.count == ignored else Reason.PAUSED",
+        RELIEF,
+        "return Reason.PAUSED if paused else None",
         "return None",
     ),
     Break(
         "what is loaded is not waited for",
-        NODE,
-        "if self.next_configuration is not None or config is not self.responder.state.config:",
-        "if config is not self.responder.state.config:",
+        RELIEF,
+        "    if the.configuration is not world.configuration:\n",
+        "    if False:\n",
     ),
     Break(
         "the last resort comes after errors",
-        ONE_PASS,
-        "return all(result.settled for result in results)",
-        "return True",
+        RELIEF,
+        "and not under_way and settled(the):",
+        "and not under_way:",
+    ),
+    Break(
+        "the last resort comes while a removal is under way",
+        RELIEF,
+        "and not under_way and settled(the):",
+        "and settled(the):",
     ),
     Break(
         "an error about one object ends its stage",
         REMOVALS,
-        "    except AnsweredWithError as error:\n        return outcome(Result.FAILED, str(error))\n",
+        "    except AnsweredWithError as error:\n"
+        "        return Checked(Refused(result=Result.FAILED, error=str(error)))\n",
         "",
     ),
     Break("what is still there was removed", REMOVALS, "        if stage.present(verdict):\n", "        if False:\n"),
     Break(
         "a check is fresh for ever",
         REMOVALS,
-        "if ready.holds() and clock.monotonic() - ready.checked_at <= stage.fresh_seconds:",
-        "if ready.holds():",
+        "if not in_time or not answer.holds():",
+        "if not answer.holds():",
+    ),
+    Break(
+        "a last look is fresh for ever",
+        GATE,
+        "world.now - checked.looked_at > FRESH_SECONDS",
+        "False",
     ),
     Break(
         "a parked removal is sent",
-        REMOVALS,
-        "if removal.parked or self.stopping.is_set():",
-        "if self.stopping.is_set():",
+        STEP,
+        "    if not claim.awaited:  # nothing was sent, and nothing is\n",
+        "    if False:\n",
     ),
-    Break("a stuck runtime is asked on", REMOVALS, "return len(self.parked) > self.parallel", "return False"),
-    Break("relief stops nothing", EXECUTOR, "or self._error or disk.stop is not None:", "or self._error:"),
+    Break(
+        "a stuck runtime is asked on",
+        REMOVALS,
+        "    if len(unanswered) <= parallel:\n",
+        "    if True:\n",
+    ),
+    Break(
+        "relief stops nothing",
+        RELIEF,
+        "    elif goal.stops and relieved:\n",
+        "    elif False:\n",
+    ),
     Break(
         "what is in flight promises nothing",
-        EXECUTOR,
-        "promised = sum(removal.verdict.promised_bytes for removal in self.in_flight.values())",
+        RELIEF,
+        "promised = sum(claim.verdict.promised_bytes for claim in in_flight)",
         "promised = 0",
+    ),
+    Break(
+        "one object is sent twice",
+        RELIEF,
+        "    if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):\n",
+        "    if False:\n",
+    ),
+    Break(
+        "what its neighbour has freed is an object's own",
+        RELIEF,
+        "alone = len(the.unmeasured) == 1 and not in_flight",
+        "alone = True",
+    ),
+    Break(
+        "a plan that hangs keeps those beside it",
+        RELIEF,
+        "    planning = any(stage.plan is None for stage in the.current)\n",
+        "    planning = any(stage.plan is None for stage in the.current)\n    if planning:\n        return the, ()\n",
+    ),
+    Break(
+        "a program of a command gives way to nobody",
+        RELIEF,
+        "return 0.0 if world.lane(the.lane).another_waits else stage.patience_seconds",
+        "return stage.patience_seconds",
     ),
     Break(
         "layers that images share are promised with each",
@@ -426,39 +489,87 @@ BREAKS = (
     ),
     Break(
         "an unreadable disk is reclaimed on",
-        ONE_PASS,
-        "if entry.stops and _has_stale_reading(entry.goal, observations):",
-        "if False:",
+        RELIEF,
+        "    elif goal.stops and any(each.stale for each in of_goal):\n",
+        "    elif False:\n",
     ),
     Break(
-        "a function that waits for a lower mark is called", ONE_PASS, "        if entry.waits:\n", "        if False:\n"
+        "a function that waits for a lower mark is called",
+        RELIEF,
+        "    if goal.waits and not thresholds_met(",
+        "    if False and not thresholds_met(",
     ),
     Break("the room is passed by", "eviction/control/reclaim.py", "extent = Extent.ENOUGH", "extent = Extent.ALL"),
-    Break("a cooldown is over at once", ONE_PASS, "self._clock.monotonic() + cooldown_seconds", "0.0"),
     Break(
-        "any threshold crosses a pass of the lead", ONE_PASS, "thresholds_met(began_it, ", "thresholds_met(entry.goal, "
+        "a cooldown is over at once",
+        STEP,
+        "world.now + world.functions[name].cooldown_seconds",
+        "0.0",
+    ),
+    Break(
+        "any threshold crosses a pass of the lead",
+        RELIEF,
+        "thresholds_met(began_it, ",
+        "thresholds_met(goal.thresholds, ",
     ),
     Break(
         "the lead removes as much as it likes",
-        ONE_PASS,
-        "most=lambda: None if self._crossed else 1,",
-        "most=lambda: None,",
+        RELIEF,
+        "limit = None if the.crossed else 1\n",
+        "limit = None\n",
     ),
-    Break("nothing is held off after a start", HOLD_OFF, "        if left <= 0:\n", "        if True:\n"),
+    Break(
+        "nothing is held off after a start",
+        WORLD,
+        "        left = self.hold_off_until - self.now\n        if left <= 0:\n",
+        "        left = 0.0\n        if left <= 0:\n",
+    ),
     Break(
         "a pause holds nothing",
-        "eviction/cli/run.py",
-        "node.pause.why() or hold_off.why()",
-        "hold_off.why()",
+        WORLD,
+        "if paused := self.pause.why(self.now, self.wall):",
+        'if paused := "":',
     ),
     Break(
-        "a row waits for the last object", MANAGER, "now + min([self.seconds, *waits])", "now + max(waits, default=0.0)"
+        "a row waits for the last object",
+        STEP,
+        "world.now + min([seconds, *waits])",
+        "world.now + max(waits, default=0.0)",
+    ),
+    Break(
+        "pressure that flaps is new pressure",
+        STEP,
+        "elif world.now - lane.met_at >= FORGET_SECONDS and lane.back_offs:",
+        "elif lane.back_offs:",
+    ),
+    Break(
+        "where images are is not asked while a pass runs",
+        STEP,
+        "if asking.locating_since is None and world.now >= asking.locate_due:",
+        "if asking.locating_since is None and at_rest and world.now >= asking.locate_due:",
+    ),
+    Break(
+        "a defect in a pass ends all relief",
+        STEP,
+        "    except Exception as defect:  # noqa: BLE001 # a defect in one pass ends that pass, and not all relief\n",
+        "    except KeyError as defect:\n",
+    ),
+    Break(
+        "a listener that raises ends those of all",
+        LISTENER,
+        "            except BaseException:",
+        "            except KeyboardInterrupt:",
     ),
     Break(
         "a plan waits for the last object", TYPES, "return min(waits, default=None)", "return max(waits, default=None)"
     ),
     Break("a pass names the last object", "eviction/record.py", "{min(waits):.0f} s", "{max(waits):.0f} s"),
-    Break("stages wait for the last object", EXECUTOR, "=min((wait for wait", "=max((wait for wait"),
+    Break(
+        "stages wait for the last object",
+        PASS_RECORDS,
+        "=min((wait for wait",
+        "=max((wait for wait",
+    ),
     Break("room for inodes is room for bytes", THRESHOLDS, "is None or threshold.signal.counts_inodes:", "is None:"),
     Break(
         "a slow kubelet is none", HOLD_OFF, "max(ends - time.monotonic(), 0.001)", "min(ends - time.monotonic(), 0.001)"
@@ -478,18 +589,6 @@ BREAKS = (
     ),
     Break(
         "an ended pause is kept", "eviction/control/pause.py", "with self._lock:  # so that the latest", "if True:  #"
-    ),
-    Break(
-        "a request is taken twice",
-        "eviction/control/reclaim.py",
-        "with self._lock:\n            ticket = ",
-        "if True:\n            ticket = ",
-    ),
-    Break(
-        "what is sent is parked as unsent",
-        REMOVALS,
-        "with self._condition:\n            if removal.parked or",
-        "if True:\n            if removal.parked or",
     ),
     # ---- files
     Break("anybody's file is trusted", TRUST, "    if trusts(status.st_uid):\n", "    if True:\n"),
