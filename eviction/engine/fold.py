@@ -105,10 +105,12 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
 def after_defect(world: World, event: Event) -> World:
     """The world after an event that could not be taken in: a filesystem is read again, and its fill rate begins anew.
     Whoever waits for anything else goes on at its deadline."""
-    if not isinstance(event, Sampled):
-        return world
-    path = event.sample.path
-    return replace(world, readings={each: one for each, one in world.readings.items() if each != path}, fill_rates={})
+    match event:
+        case Sampled(Sample(path=path)):
+            others = {each: one for each, one in world.readings.items() if each != path}
+            return replace(world, readings=others, fill_rates={})
+        case _:
+            return world
 
 
 def resolved(world: World, waiting: Future[Any], answer: object) -> World:
