@@ -352,6 +352,20 @@ def test_a_check_that_hangs_is_given_up_and_its_removal_is_never_sent() -> None:
     assert (site.engine.world.removals, site.store.sent) == ({}, ["b"])
 
 
+def test_a_check_that_was_given_up_sends_nothing_though_its_pass_goes_on() -> None:
+    """It ends 10 s later, while the next object is being removed: nothing comes of it."""
+    site = Site(2, wanted_mib=100)
+    takes = {("Check", "a"): 70.0, ("Send", "b"): 20.0}
+    site.engine.takes = lambda effect: (
+        takes.get((type(effect).__name__, effect.claim.verdict.id), 0.0) if isinstance(effect, Check | Send) else 0.0
+    )
+    site.relieve()
+    assert [(each.verdict.id, each.verdict.reason) for each in site.engine.said("parked_ended")] == [
+        ("a", Reason.STOPPING)
+    ]
+    assert site.store.sent == ["b"]
+
+
 # ---- a patience of its own
 
 
