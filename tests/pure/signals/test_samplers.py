@@ -145,7 +145,7 @@ def test_a_filesystem_that_fails_says_why_and_is_read_again(node: Node) -> None:
     failures: list[tuple[Exception, str]] = [
         (OSError(13, "Permission denied"), "/sound: cannot be read: Permission denied"),
         (OSError(), "/sound: cannot be read: OSError"),
-        (ValueError("embedded null byte"), "/sound: cannot be read: ValueError: embedded null byte"),
+        (ValueError("embedded null"), "/sound: cannot be read: ValueError: embedded null"),
     ]
     for error, problem in failures:
         node.filesystems.available[SOUND] = error
