@@ -221,9 +221,8 @@ class Judge:
     def _is_pressed(self, what: str, the: RunningPass, device: int, world: World) -> None:
         """A pass of the daemon's own removes only while something presses."""
         share = 0.34 if self.configuration.eviction_soft else self._mark() + 0.03
-        for (
-            disk
-        ) in self.machine.disks.values():  # in a split layout the kubelet takes its own data to be with containers
+        # in a split layout the kubelet takes its own data to be with the containers
+        for disk in self.machine.disks.values():
             if disk.device == device or disk is not self.machine.disks["/images"]:
                 available = self._available.get(disk.device)
                 if available is None or available <= share * disk.capacity:
