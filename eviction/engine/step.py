@@ -459,7 +459,9 @@ def lanes_after(world: World, decision: Decision) -> World:
         elif world.now - lane.met_at >= FORGET_SECONDS and lane.back_offs:
             lane = replace(lane, back_offs={})
         world = world.with_lane(name, lane)
-    return world
+    here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
+    lanes = {name: lane for name, lane in world.lanes.items() if name in here or not isinstance(name, int)}
+    return replace(world, lanes=lanes)  # those of filesystems that are gone are forgotten
 
 
 def row_is_empty(world: World, decision: Decision) -> World:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import grpc
@@ -42,3 +43,20 @@ class Once:
         if (method, object_id) == self._wanted:
             self._wanted = None
             self._do()
+
+
+class BetweenReadings:
+    """A `before` that does something right before the nth call (from 1 on) in which something is asked, or in several
+    of them. `asked`: those calls so far."""
+
+    def __init__(self, steps: Mapping[int, Callable[[], object]]) -> None:
+        self._steps = dict(steps)
+        self._lock = threading.Lock()
+        self.asked = 0
+
+    def __call__(self, method: str, object_id: str) -> None:
+        if method.startswith("List") or method.endswith(("Status", "Info", "Version")):
+            with self._lock:
+                self.asked += 1
+                step = self._steps.pop(self.asked, lambda: None)
+            step()

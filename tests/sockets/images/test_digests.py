@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.dialects import CRI_O_1_28
+from eviction.drill.runtime.dialects import CONTAINERD_1_6, CRI_O_1_28
+from eviction.drill.runtime.dialects import Dialect as Rules
 from reclaim.cri import cri_pb2 as pb
 from tests.nodes.small_node import IMAGES, MIB, SmallNode, reason_of, relieve
 from tests.sockets.conftest import SmallNodeFactory
@@ -78,3 +79,28 @@ def test_a_digest_that_the_runtime_finds_under_another_repository_is_resolved(
         record = relieve(small_node.node(containerRuntimeEndpoint=dialect.endpoint), IMAGES)
     assert reason_of(record, own) == "in_use"
     assert small_node.app_id in small_node.removed("image")
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("rules", [CONTAINERD_1_6, CRI_O_1_28], ids=["containerd", "cri-o"])
+def test_an_image_of_which_only_the_list_lost_the_digest_is_asked_for(
+    make_small_node: SmallNodeFactory, tmp_path: Path, rules: Rules
+) -> None:
+    """Its tag is on another image by now, and no list names it by a digest; asked for that, the runtime finds it."""
+    small = make_small_node(dialect=rules)
+    own = small.add_image("registry.example/team/app:1")
+    newer = small.add_image("registry.example/team/newer:1")
+    listed = {each.id: each for each in small.runtime.list_images(pb.ListImagesRequest()).images}
+    (digest,) = next(each.repo_digests for image_id, each in listed.items() if own.endswith(image_id))
+    small.run(small.run_pod("web"), own)
+    small.runtime.tag_image(newer, "registry.example/team/app:1")
+
+    def unlist(answer: Any) -> None:
+        for each in answer.images:
+            if own.endswith(each.id):
+                del each.repo_digests[:]
+
+    with naming(small, tmp_path / "d.sock", digest, ListImages=unlist) as dialect:
+        relieve(small.node(containerRuntimeEndpoint=dialect.endpoint), IMAGES)
+    assert own in small.images()
+    assert newer in small.removed("image")

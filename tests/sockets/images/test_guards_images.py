@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 
 from eviction.drill.runtime.faults import Hang
+from eviction.node.state_file import Moment, current_machine_id, records_json
 from reclaim.cri import cri_pb2 as pb
 from reclaim.images.records import ImageRecords
+from reclaim.types import ImageRecord
 from signals.clock import SystemClock
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 
+A_DAY = 86_400.0
 LONGEST_SHARED_LIST_SECONDS = 0.5  # for so long at most one list of containers serves several removals
 
 # How a container says which image it was made from: fields of the list, by the kind of runtime.
@@ -260,6 +263,24 @@ def test_after_a_restart_everything_is_young_and_nothing_is_purged(small_node: S
     record = relieve(small_node.node(records=ImageRecords()), IMAGES)
     assert small_node.removed() == []
     assert {reason_of(record, each) for each in (*old, small_node.app_id)} == {"too_young"}
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("machine_id", ["another machine", current_machine_id()], ids=["another", "this"])
+def test_a_node_with_the_state_file_of_another_machine_purges_nothing(
+    small_node: SmallNode, tmp_path: Path, machine_id: str
+) -> None:
+    """Both were cloned from one disk image, and in the file every image is a day old. That of this machine counts."""
+    old, path = small_node.add_images(3), tmp_path / "images.json"
+    clock = SystemClock()
+    then = Moment(clock.monotonic(), clock.wall(), "another boot", machine_id)
+    records = dict.fromkeys((*old, small_node.app_id), ImageRecord(then.monotonic - A_DAY))
+    path.write_bytes(records_json(records, then, {}))
+    path.chmod(0o600)
+    node = small_node.node(stateFile=str(path), records=ImageRecords(), clock=clock)
+    problem = node.restore_image_records()
+    relieve(node, IMAGES)
+    assert bool(problem) is (small_node.removed() == []) is (machine_id == "another machine")
 
 
 def test_a_record_of_use_puts_an_image_at_the_end(small_node: SmallNode) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
+from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
 from eviction.drill.runtime.faults import Hang
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
@@ -38,7 +38,9 @@ def mounting(small: SmallNode, pod: Pod) -> str:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("old", [WITHOUT_IMAGE_VOLUMES, BEFORE_IMAGE_VOLUMES], ids=["1.7", "2.0"])
+@pytest.mark.parametrize(
+    "old", [CONTAINERD_1_6, WITHOUT_IMAGE_VOLUMES, BEFORE_IMAGE_VOLUMES], ids=["1.6", "1.7", "2.0"]
+)
 def test_an_image_volume_is_kept_when_the_runtime_was_replaced_by_one_that_has_them(
     make_small_node: SmallNodeFactory, old: Dialect
 ) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from eviction.drill.runtime.faults import Hang
 from eviction.node.node import Node
-from tests.nodes.small_node import AN_HOUR, CONTAINERS, EVERYTHING, Pod, SmallNode, reason_of, relieve
+from tests.nodes.small_node import AN_HOUR, CONTAINERS, EVERYTHING, MIB, Pod, SmallNode, reason_of, relieve
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
+from tests.sockets.mounts import mounted_tmpfs, unmount
 
 FROM_API = {"kubernetes.io/config.source": "api"}
 
@@ -94,6 +96,77 @@ def test_without_the_kubelets_directories_nothing_is_gone(populated: Populated, 
     assert node.removed("sandbox") == []
     assert populated.image not in node.images()
     assert logs == sorted(path for path in node.pod_logs_dir.rglob("*") if path.is_file())
+
+
+FOREIGN = "uid-of-another-node"
+
+DISGUISES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "pods empty": ("pods", "directory", ()),
+    "pods missing": ("pods", "nothing", ()),
+    "pods foreign": ("pods", "directory", (FOREIGN,)),
+    "pods mounted over": ("pods", "mount", ()),
+    "root missing": ("", "nothing", ()),
+    "root empty": ("", "directory", ()),
+    "root without pods": ("", "directory", ("pods",)),
+    "root foreign": ("", "directory", ("pods", f"pods/{FOREIGN}")),
+    "root mounted over": ("", "mount", ()),
+    "root mounted over, without pods": ("", "mount", ("pods",)),
+}
+"""What is in the place of the kubelet's directories: at which path, how, and what it contains."""
+
+
+@contextmanager
+def disguised(node: SmallNode, disguise: str) -> Iterator[None]:
+    """Meanwhile something else is in the place of the kubelet's directories, in which nothing is changed."""
+    where, kind, content = DISGUISES[disguise]
+    target, aside = node.root_directory / where, node.disk / "aside"
+    if kind == "mount":
+        mounted_tmpfs(str(target), MIB, 64)
+    else:
+        target.rename(aside)
+    if kind == "directory":
+        target.mkdir()
+    for name in content:
+        (target / name).mkdir()
+    try:
+        yield
+        assert all((target / name).is_dir() for name in content)
+    finally:
+        if kind == "mount":
+            unmount(str(target))
+        else:
+            shutil.rmtree(target, ignore_errors=True)
+            aside.rename(target)
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("believed", [False, True], ids=["a new process", "one that believed"])
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_nothing_of_a_pod_goes_while_something_else_is_in_the_place_of_its_directory(
+    small_node: SmallNode, disguise: str, *, believed: bool
+) -> None:
+    """A pod whose container has ended and whose sandbox has died, beside one that runs: nor when the right ones are
+    back. When it is deleted it goes."""
+    pod = small_node.run_pod("ended")
+    container = small_node.exited(pod)
+    log = small_node.log("ended", container)
+    small_node.runtime.kill_sandbox(pod.sandbox_id)
+    running = small_node.run_pod("web")
+    for each in (pod.sandbox_id, running.sandbox_id, small_node.run(running)):
+        small_node.runtime.age(each, AN_HOUR)
+    product = small_node.node()
+    if believed:
+        relieve(product, EVERYTHING)
+    with disguised(small_node, disguise):
+        relieve(product, EVERYTHING)
+    relieve(product, EVERYTHING)
+    assert small_node.removed("container") == small_node.removed("sandbox") == []
+    assert log.exists()
+    small_node.forget(pod.uid)
+    relieve(product, EVERYTHING)
+    assert small_node.removed("container") == [container]
+    assert small_node.removed("sandbox") == [pod.sandbox_id]
+    assert not log.exists()
 
 
 def test_after_a_boot_the_kubelets_directories_are_believed(populated: Populated) -> None:
