@@ -134,9 +134,8 @@ def function_now(the: RunningPass) -> str | None:
 
 def goal_of(the: RunningPass, function: str, world: World) -> Goal:
     """The thresholds that the function can relieve; or what was asked for in their place."""
-    config, observations = world.manager.config, world.observations
-    waits = not the.request.every_function and config.waits(function, observations)
-    thresholds = config.goal(function, observations)
+    thresholds, waits = world.manager.config.goal(function, world.observations)
+    waits = waits and not the.request.every_function
     if the.request.until is not None and not waits:
         thresholds = the.request.until
     return Goal(thresholds, waits, waits or (the.extent() is Extent.ENOUGH and bool(thresholds)))
