@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from eviction.engine.effects import Check, Send, Stopping
+from eviction.engine.effects import Check, Effect, Send, Stopping
 from eviction.engine.step import stalled_seconds
 from reclaim.function import Ready, Refused, Wait
 from reclaim.removals import (
@@ -350,6 +350,22 @@ def test_a_check_that_hangs_is_given_up_and_its_removal_is_never_sent() -> None:
     assert results(executed) == {"a": Result.PARKED, "b": Result.REMOVED}
     site.engine.let_go()
     assert (site.engine.world.removals, site.store.sent) == ({}, ["b"])
+
+
+def test_a_check_that_is_given_up_and_ends_while_its_pass_still_runs_is_not_sent() -> None:
+    """After 90 s; the other two objects are removed from 60 s to 110 s."""
+    site, seconds = Site(3, wanted_mib=100), {(Check, "a"): 90.0, (Send, "b"): 25.0, (Send, "c"): 25.0}
+
+    def takes(effect: Effect) -> float:
+        return seconds.get((type(effect), effect.claim.verdict.id), 0.0) if isinstance(effect, Check | Send) else 0.0
+
+    site.engine.takes = takes
+    executed = site.relieve()
+    assert site.store.sent == ["b", "c"]
+    assert results(executed) == {"a": Result.PARKED, "b": Result.REMOVED, "c": Result.REMOVED}
+    assert [(each.verdict.id, each.result, each.error) for each in site.engine.said("parked_ended")] == [
+        ("a", None, "")
+    ]
 
 
 # ---- a patience of its own
