@@ -403,6 +403,23 @@ def test_a_stop_waits_for_what_was_sent() -> None:
         assert {outcome.verdict.reason for outcome in executed.kept} == {Reason.STOPPING}
 
 
+def test_a_stop_waits_for_what_its_pass_has_given_up() -> None:
+    """A removal that hangs: its pass has ended long ago."""
+    with on_threads(1, wanted_mib=100) as site:
+        site.calls.before = lambda job: site.hang() if isinstance(job, Send) else None
+        with running(site):
+            wanted = site.want()
+            assert came_true(lambda: any(isinstance(job, Send) for job in site.calls.jobs))
+            site.clock.step(site.owner.world.configuration.removal_patience_seconds)
+            site.look()
+            assert came_true(wanted.record.done)
+        assert results(record_of(wanted).functions[0]) == {"a": Result.PARKED}
+        assert not site.owner.drained(0.01)
+        site.let_go.set()
+        assert site.owner.drained(LONGEST_SECONDS)
+        assert (site.store.sent, site.owner.world.removals) == (["a"], {})
+
+
 def test_whoever_still_waits_at_the_end_is_answered_and_nothing_is_sent() -> None:
     """A pass that plans, one that waits for its turn, and one that is asked for after the stop."""
     with on_threads(1, wanted_mib=10) as site:

@@ -140,10 +140,9 @@ def disguised(node: SmallNode, disguise: str) -> Iterator[None]:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("believed", [False, True], ids=["a new process", "one that believed"])
 @pytest.mark.parametrize("disguise", DISGUISES)
 def test_nothing_of_a_pod_goes_while_something_else_is_in_the_place_of_its_directory(
-    small_node: SmallNode, disguise: str, *, believed: bool
+    small_node: SmallNode, disguise: str
 ) -> None:
     """A pod whose container has ended and whose sandbox has died, beside one that runs: nor when the right ones are
     back. When it is deleted it goes."""
@@ -155,8 +154,6 @@ def test_nothing_of_a_pod_goes_while_something_else_is_in_the_place_of_its_direc
     for each in (pod.sandbox_id, running.sandbox_id, small_node.run(running)):
         small_node.runtime.age(each, AN_HOUR)
     product = small_node.node()
-    if believed:
-        relieve(product, EVERYTHING)
     with disguised(small_node, disguise):
         relieve(product, EVERYTHING)
     relieve(product, EVERYTHING)
