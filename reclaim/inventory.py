@@ -1,9 +1,8 @@
 """What is on the node: the one place that asks the runtime for its lists.
 
 Every caller says how old a list may be at most: when its reading must have *begun*. A finished reading serves everyone
-who accepts its age. A reading in progress is waited for briefly, then the question is asked again, so that what is slow
-for one caller delays no other. A question that missed its deadline is not asked again for a second. No lock is held
-while the runtime is asked.
+who accepts its age; one in progress is waited for by nobody else, so that what is slow for one caller delays no other.
+A question that missed its deadline is not asked again for a second. No lock is held while the runtime is asked.
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
 * The directories of pods are read right before each list of containers, so what they show of a starting pod or
@@ -55,7 +54,6 @@ from reclaim.types import (
 from signals.clock import Clock
 
 FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
-JOIN_SECONDS = 0.1  # how long to wait for another caller's reading
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 RETRY_FOR_SECONDS = 0.5
@@ -75,15 +73,14 @@ class GivenUp(RuntimeUnavailable):
     """The caller ended the reading: something more urgent came up, or it took too long."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class _Reading(Generic[Answer]):
-    """One reading; times are monotonic seconds. Once it has ended, `answers` holds the one answer or `error` is set."""
+    """One reading that has ended; times are monotonic seconds. `answers` holds the one answer, or `error` is set."""
 
     begun_at: float
-    ended: threading.Event
-    answered_at: float = NEVER
+    answered_at: float
     answers: tuple[Answer, ...] = ()
-    error: BaseException | None = None
+    error: RuntimeUnavailable | None = None
 
     @property
     def answer(self) -> Answer:
@@ -92,20 +89,20 @@ class _Reading(Generic[Answer]):
 
 
 class SharedReading(Generic[Answer]):
-    """One question that several callers may ask at the same time. Thread-safe."""
+    """One question, whose last answer serves everyone who accepts its age. Any thread may call."""
 
     def __init__(self, ask: Callable[[], Answer], clock: Clock):
         self._ask = ask
         self._clock = clock
-        self._lock = threading.Lock()
-        self._last: _Reading[Answer] | None = None  # the reading that was begun last
+        self._last: _Reading[Answer] | None = None  # that was begun last, of those that have ended
 
     def read(self, not_older_than: float) -> _Reading[Answer]:
-        """A finished reading that was begun after this time (monotonic seconds). Raises what the reading raised."""
-        with self._lock:
-            reading = self._last
-        if reading is None or not self._serves(reading, not_older_than) or not reading.ended.wait(JOIN_SECONDS):
-            reading = self._begun()
+        """A reading that was begun after this time (monotonic seconds). Raises what the reading raised."""
+        reading = self._last
+        if reading is None or not self._serves(reading, not_older_than):
+            reading = self._asked()
+            if self._last is None or self._last.begun_at <= reading.begun_at:
+                self._last = reading
         if reading.error is not None:
             raise reading.error
         return reading
@@ -113,22 +110,17 @@ class SharedReading(Generic[Answer]):
     def _serves(self, reading: _Reading[Answer], not_older_than: float) -> bool:
         """Whether the reading was begun late enough and has not failed. A reading that missed its deadline a moment ago
         also counts, so that the same question is not waited for twice."""
-        if reading.ended.is_set() and reading.error is not None:
-            late = isinstance(reading.error, RuntimeUnavailable) and reading.error.late
-            return late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+        if reading.error is not None:
+            return reading.error.late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
         return reading.begun_at > not_older_than
 
-    def _begun(self) -> _Reading[Answer]:
-        """Makes another reading and returns it once it has ended."""
-        with self._lock:
-            reading = self._last = _Reading[Answer](self._clock.monotonic(), threading.Event())
+    def _asked(self) -> _Reading[Answer]:
+        begun_at = self._clock.monotonic()
         try:
-            reading.answers = (self._ask(),)
-        except BaseException as error:  # noqa: BLE001 # raised again by the caller and by everyone who waits
-            reading.error = error
-        reading.answered_at = self._clock.monotonic()
-        reading.ended.set()
-        return reading
+            answer = self._ask()
+        except RuntimeUnavailable as error:
+            return _Reading(begun_at, self._clock.monotonic(), error=error)
+        return _Reading(begun_at, self._clock.monotonic(), (answer,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ observation, so it changes when a filesystem is mounted or unmounted while the d
 https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-signals, and for the split layout
 Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points of `ImageFsInfo` differ).
 
-`statvfs` can block forever; `probe` makes sure that it blocks only its own thread.
+`statvfs` can block forever; `samplers` makes sure that it blocks only its own thread.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ seldom, counts at its mean rate, and one that has stopped fades with time.
 
 An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second. So
 between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
-numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`). `probe` has the threads
-that read.
+numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`). `samplers` has the
+threads that read.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Published:
 
     def late(self, now: float) -> bool:
         """Whether it has been awaited for too long."""
-        return self.asked_at is not None and now - self.asked_at >= LATE_SECONDS
+        return self.asked_at is not None and now >= self.asked_at + LATE_SECONDS
 
 
 PublishedReadings = Mapping[str, Published]
@@ -158,9 +158,12 @@ class NodeSummary:
             except queue.Empty:
                 break
             readings = answered(readings, sample)
-        readings = {path: replace(one, asked_at=None) for path, one in readings.items()}
-        self._readings = kept(readings, self.paths.distinct())  # which may have been replaced meanwhile
-        return observations_of(paths, readings, self._clock.monotonic(), self._clock.wall(), self.imagefs_problem)
+        now = self._clock.monotonic()
+        if any(one.asked_at is not None for one in readings.values()):
+            now = max(now, began + LATE_SECONDS)  # a wait may end a moment early
+        remembered = {path: replace(one, asked_at=None) for path, one in readings.items()}
+        self._readings = kept(remembered, self.paths.distinct())  # which may have been replaced meanwhile
+        return observations_of(paths, readings, now, self._clock.wall(), self.imagefs_problem)
 
 
 def _one_per_filesystem(samples: Mapping[str, Sample]) -> dict[str, tuple[FilesystemIdentity, Reading]]:

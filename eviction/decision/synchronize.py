@@ -50,20 +50,14 @@ class EvictionConfig:
         """The names of the reclaim functions for a signal; none for the kubelet's while the layout is unknown."""
         return row(signal, observations.layout, self.rows)
 
-    def goal(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
-        """What a reclaim function has to clear: the thresholds in force that it can relieve. If its row calls it only
-        below a mark of its own, the lower of the two marks counts."""
-        return tuple(
-            self._own_mark(function, one, observations) or one for one in self._relieves(function, observations)
-        )
-
-    def waits(self, function: str, observations: SignalObservations) -> bool:
-        """Whether a row calls this function only below a mark that is lower than the threshold's."""
-        return self.goal(function, observations) != self._relieves(function, observations)
-
-    def _relieves(self, function: str, observations: SignalObservations) -> tuple[Threshold, ...]:
-        in_force = self.in_layout(observations.layout)
-        return relieved_by(in_force, function, observations.layout, self.rows)
+    def goal(self, function: str, observations: SignalObservations) -> tuple[tuple[Threshold, ...], bool]:
+        """What a reclaim function has to clear: the thresholds in force that it can relieve; and whether it waits: if
+        its row calls it only below a mark of its own that is lower than the threshold's, that mark counts."""
+        relieves = relieved_by(self.in_layout(observations.layout), function, observations.layout, self.rows)
+        if not self.rows:
+            return relieves, False
+        goal = tuple(self._own_mark(function, one, observations) or one for one in relieves)
+        return goal, goal != relieves
 
     def _own_mark(self, function: str, threshold: Threshold, observations: SignalObservations) -> Threshold | None:
         entries = entries_of(threshold.signal, observations.layout, self.rows) or ()

@@ -102,6 +102,17 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             assert_never(event)
 
 
+def after_defect(world: World, event: Event) -> World:
+    """The world after an event that could not be taken in: a filesystem is read again, and its fill rate begins anew.
+    Whoever waits for anything else goes on at its deadline."""
+    match event:
+        case Sampled(Sample(path=path)):
+            others = {each: one for each, one in world.readings.items() if each != path}
+            return replace(world, readings=others, fill_rates={})
+        case _:
+            return world
+
+
 def resolved(world: World, waiting: Future[Any], answer: object) -> World:
     """The same with an answer for somebody who waits for it."""
     return replace(world, news=(*world.news, Resolve(waiting, answer)))

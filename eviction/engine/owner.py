@@ -40,7 +40,7 @@ from eviction.engine.effects import (
     Tick,
     Watch,
 )
-from eviction.engine.fold import fold
+from eviction.engine.fold import after_defect, fold
 from eviction.engine.step import next_deadline, step
 from eviction.engine.world import FOREVER_AGO, World
 from eviction.listener import Listeners
@@ -111,6 +111,7 @@ class Owner:
         self._failed: list[Event] = []  # of what could not be begun
         self._turned = threading.Condition()  # for those who wait while another thread is the owner
         self._thread: threading.Thread | None = None
+        self._over = False  # whether nobody turns any more
         self._crossed = lambda: self.post(Crossed())  # one object, by which a sampler knows equal levels
         self.began_at = self.due_at = clock.monotonic()
         """When its next turn is due at the latest (monotonic seconds)."""
@@ -131,10 +132,15 @@ class Owner:
         return answer.result()
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Waits until something holds: turns meanwhile, unless another thread is the owner."""
+        """Waits until something holds: turns meanwhile, unless another thread is the owner. Raises EvictionError if
+        nobody turns any more."""
+        if self._over:
+            raise EvictionError("it is stopping")
         if self._thread is not None and self._thread is not threading.current_thread():
             with self._turned:
-                self._turned.wait_for(holds)
+                self._turned.wait_for(lambda: holds() or self._over)
+            if not holds():
+                raise EvictionError("it is stopping")
             return
         while not holds():
             self.turn()
@@ -169,7 +175,9 @@ class Owner:
         for wanted in self.world.wanted:
             wanted.record.set_exception(EvictionError("it is stopping"))
         self.world = replace(self.world, wanted=())
-        self._thread = None
+        self._over = True
+        with self._turned:
+            self._turned.notify_all()
 
     def turn(self, until: float = NEVER) -> None:
         """Waits for what happens next, at most until this time, takes it in, and hands out what follows."""
@@ -186,7 +194,7 @@ class Owner:
             try:
                 world = fold(world, event)
             except Exception as error:  # noqa: BLE001 # a defect in one turn must not end the daemon
-                defect = error
+                defect, world = error, after_defect(world, event)
         try:
             world, effects = step(world)
         except Exception as error:  # noqa: BLE001 # nor must one here

@@ -134,9 +134,8 @@ def function_now(the: RunningPass) -> str | None:
 
 def goal_of(the: RunningPass, function: str, world: World) -> Goal:
     """The thresholds that the function can relieve; or what was asked for in their place."""
-    config, observations = world.manager.config, world.observations
-    waits = not the.request.every_function and config.waits(function, observations)
-    thresholds = config.goal(function, observations)
+    thresholds, waits = world.manager.config.goal(function, world.observations)
+    waits = waits and not the.request.every_function
     if the.request.until is not None and not waits:
         thresholds = the.request.until
     return Goal(thresholds, waits, waits or (the.extent() is Extent.ENOUGH and bool(thresholds)))
@@ -174,23 +173,22 @@ def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int =
 
 
 def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
-    """What is read for a function, and when it was read last: where its goal is, and where it frees space. What cannot
-    be read is left out."""
-    seen = world.observations
-    paths: dict[str, float] = {}
+    """What is read for a function, and when it was read last: where its goal is, and where it frees space, even if that
+    is one filesystem: another may be mounted over one of the two. What cannot be read is left out."""
     if not the.measures:
-        return paths
-    for threshold in goal_of(the, function, world).thresholds:
-        observation = seen.signals.get(threshold.signal)
-        if observation is not None and observation.filesystem is not None and not observation.stale:
-            paths[observation.filesystem.path] = observation.time
-    known = {identity.device_id for identity, _ in seen.filesystems.values() if identity.path in paths}
+        return {}
+    seen = world.observations
+    found = [seen.signals.get(threshold.signal) for threshold in goal_of(the, function, world).thresholds]
+    paths = {each.filesystem.path for each in found if each is not None and each.filesystem is not None}
     frees = seen.filesystems.get(world.functions[function].frees)
-    if frees is not None and frees[0].device_id not in known:
-        published = world.readings[frees[0].path]
-        if not published.problem and not published.late(world.now):
-            paths[frees[0].path] = frees[1].time
-    return paths
+    if frees is not None:
+        paths.add(frees[0].path)
+    times = {}
+    for path in sorted(paths):
+        published = world.readings[path]
+        if published.last is not None and not published.problem and not published.late(world.now):
+            times[path] = published.last.begun_at
+    return times
 
 
 def unread_since(the: RunningPass, function: str, world: World, since: float) -> tuple[str, ...]:

@@ -401,7 +401,7 @@ def decided(world: World, out: list[Effect]) -> World:
     before, observations = world.manager, replace(world.observations, polls={})
     manager, decision = synchronize(before, observations, world.now)
     out.append(Remember(before, observations, decision))
-    again_at = world.look_due  # wanted meanwhile
+    again_at, pressed = world.look_due, world.under_pressure  # wanted meanwhile
     world = replace(
         world,
         manager=manager,
@@ -413,6 +413,9 @@ def decided(world: World, out: list[Effect]) -> World:
         looks=world.looks + 1,
     )
     world = world.telling("observed", observations, decision)
+    if world.under_pressure and not pressed:  # from now on it is asked every second, and not after a minute first
+        due = min(world.asking.locate_due, world.now + RETRY_SECONDS)
+        world = replace(world, asking=replace(world.asking, locate_due=due))
     if world.stopping:
         return world
     if not world.on_its_own:
@@ -456,7 +459,9 @@ def lanes_after(world: World, decision: Decision) -> World:
         elif world.now - lane.met_at >= FORGET_SECONDS and lane.back_offs:
             lane = replace(lane, back_offs={})
         world = world.with_lane(name, lane)
-    return world
+    here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
+    lanes = {name: lane for name, lane in world.lanes.items() if name in here or not isinstance(name, int)}
+    return replace(world, lanes=lanes)  # those of filesystems that are gone are forgotten
 
 
 def row_is_empty(world: World, decision: Decision) -> World:

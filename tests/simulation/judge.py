@@ -221,10 +221,9 @@ class Judge:
     def _is_pressed(self, what: str, the: RunningPass, device: int, world: World) -> None:
         """A pass of the daemon's own removes only while something presses."""
         share = 0.34 if self.configuration.eviction_soft else self._mark() + 0.03
-        for (
-            disk
-        ) in self.machine.disks.values():  # in a split layout the kubelet takes its own data to be with containers
-            if disk.device == device or disk is self.machine.disks["/node"]:
+        # in a split layout the kubelet takes its own data to be with the containers
+        for disk in self.machine.disks.values():
+            if disk.device == device or disk is not self.machine.disks["/images"]:
                 available = self._available.get(disk.device)
                 if available is None or available <= share * disk.capacity:
                     return
@@ -306,7 +305,10 @@ class Judge:
 
     def _patience_is_used_up(self, began: float, sent: Sent) -> bool:
         """Whether, by its rules, a pass need not wait for what has begun then: it has waited for as long as it does,
-        and it is urgent, or others have begun in it before."""
+        and it is urgent, or others have begun in it before. What has begun during the check, the last look sees, which
+        then stops an image once."""
+        if began > sent.looked.began and not sent.claim.attempts:
+            return False
         if sent.at - sent.pass_began < min(2 * self.configuration.pod_start_seconds, PATIENCE_SECONDS):
             return False
         return sent.urgent or any(sent.pass_began < each < began for each in self.machine.beginnings)

@@ -349,7 +349,7 @@ class Machine:
         name = f"c{place}"
         making = Starting(pod, name, image_id, self.clock.now)
         self.starting.setdefault(image_id, []).append(making)
-        directory, made = pod.rng.uniform(0.0, 0.01), pod.rng.choice((0.01, 0.03, 0.1, 0.4, 1.5))
+        directory, made = pod.rng.choice((0.0002, 0.001, 0.01)), pod.rng.choice((0.01, 0.03, 0.1, 0.4, 1.5))
 
         def directory_made() -> None:
             if pod.seen is not None:

@@ -447,7 +447,7 @@ class Run:
             self.clock.at(self.clock.now + seconds, lambda: self._happens(entry, waits=False))
         if self._next_use and effect.claim.verdict.kind == Kind.IMAGE:
             use = self._next_use.pop(0)
-            seconds = (0.01, 0.1)[use.number % 2] * (use.number % 997) / 997
+            seconds = (0.01, 0.01, 0.02, 0.1)[use.number % 4] * (use.number % 997) / 997
             self.clock.at(self.clock.now + seconds, lambda: self._used(use, effect.claim.verdict.id))
 
     def _used(self, entry: Entry, image_id: str) -> None:

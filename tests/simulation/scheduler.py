@@ -149,13 +149,15 @@ class Scheduler:
         """Which task has the baton; None: the hub."""
         return self._current
 
-    def wake(self, fiber: object) -> None:
-        """A parked task goes on now."""
-        assert isinstance(fiber, _Fiber)
-        self._resume_at(self.now, fiber)
-
-    def _resume_at(self, time: float, fiber: _Fiber) -> None:
+    def parks(self) -> Callable[[], None]:
+        """Before the present task parks: what wakes it, unless it was killed since."""
+        fiber = self._current
+        assert fiber is not None
         waits = fiber.waits
+        return lambda: self._resume_at(self.now, fiber, waits)
+
+    def _resume_at(self, time: float, fiber: _Fiber, waits: int | None = None) -> None:
+        waits = fiber.waits if waits is None else waits
         self.at(time, lambda: self._resume(fiber) if fiber.waits == waits else None)
 
     def _resume(self, fiber: _Fiber) -> None:
@@ -196,13 +198,13 @@ class _Lock:
     def __init__(self, scheduler: Scheduler):
         self._scheduler = scheduler
         self._held = False
-        self._waiting: deque[object] = deque()
+        self._waiting: deque[Callable[[], None]] = deque()
 
     def acquire(self) -> bool:
         while self._held:
             if self._scheduler.task is None:
                 raise RuntimeError("the owner of the state waits for a lock")
-            self._waiting.append(self._scheduler.task)
+            self._waiting.append(self._scheduler.parks())
             self._scheduler.park()
         self._held = True
         return True
@@ -210,7 +212,7 @@ class _Lock:
     def release(self) -> None:
         self._held = False
         if self._waiting:
-            self._scheduler.wake(self._waiting.popleft())
+            self._waiting.popleft()()
 
     def locked(self) -> bool:
         return self._held

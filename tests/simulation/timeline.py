@@ -125,7 +125,7 @@ RARE: dict[str, tuple[float, Make]] = {
         4.0,
         lambda r: (_seconds(r, 5, 60), (r.choice(("", "keep", "keep all", "dry run", "extent all", "order")),)),
     ),
-    "use": (40.0, lambda r: (0.0, (r.random() < 0.6,))),
+    "use": (60.0, lambda r: (0.0, (r.random() < 0.8,))),
     "look": (10.0, lambda r: (0.0, ())),
     "request": (1.5, lambda r: (0.0, (r.choice(("dry run", "enough", "now", "withdrawn")),))),
     "kill": (0.7, lambda r: (_seconds(r, 1, 10, 100), ())),

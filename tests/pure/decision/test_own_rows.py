@@ -80,11 +80,12 @@ def test_a_function_that_waits_has_its_own_mark_as_its_goal() -> None:
     rows = {NODEFS: (RowEntry("DeleteUnusedImages"), RowEntry("ReleaseBallast", AT_3))}
     config = EvictionConfig((Threshold(NODEFS, percent("10%"), min_reclaim=percent("2%")),), rows=rows)
     observations = seen(nodefs_available=5, containerfs_available=5)
-    assert config.waits("ReleaseBallast", observations)
-    goal, _ = config.goal("ReleaseBallast", observations)
+    (goal, _), waits = config.goal("ReleaseBallast", observations)
+    assert waits
     assert (goal.mark(100), goal.mark_with_min_reclaim(100), goal.signal) == (3, 3, NODEFS)
-    assert not config.waits("DeleteUnusedImages", observations)
-    assert [t.signal for t in config.goal("DeleteUnusedImages", observations)] == [NODEFS, CONTAINERFS]
+    goals, waits = config.goal("DeleteUnusedImages", observations)
+    assert not waits
+    assert [t.signal for t in goals] == [NODEFS, CONTAINERFS]
 
 
 def test_containerfs_has_the_row_of_the_filesystem_that_its_thresholds_are_derived_from() -> None:
@@ -95,7 +96,7 @@ def test_containerfs_has_the_row_of_the_filesystem_that_its_thresholds_are_deriv
     own = {**rows, CONTAINERFS: (RowEntry("DeleteUnusedImages"),)}
     assert row(CONTAINERFS, FsLayout.SINGLE, rows=own) == ("DeleteUnusedImages",)
     config = EvictionConfig((Threshold(NODEFS, percent("10%")),), rows=rows)
-    goal = config.goal("prune", seen(nodefs_available=5, containerfs_available=5))
+    goal, _ = config.goal("prune", seen(nodefs_available=5, containerfs_available=5))
     assert [(one.signal, one.mark(100)) for one in goal] == [(NODEFS, 3), (CONTAINERFS, 3)]
 
 
@@ -103,8 +104,8 @@ def test_a_mark_that_is_not_below_the_thresholds_own_makes_nothing_wait() -> Non
     """The threshold is the stricter one then."""
     rows = {NODEFS: (RowEntry("ReleaseBallast", percent("10%")),)}
     config = EvictionConfig((Threshold(NODEFS, percent("10%")),), rows=rows)
-    assert not config.waits("ReleaseBallast", seen(nodefs_available=5))
-    assert config.goal("ReleaseBallast", seen(nodefs_available=5))[:1] == config.thresholds
+    goal, waits = config.goal("ReleaseBallast", seen(nodefs_available=5))
+    assert (goal[:1], waits) == (config.thresholds, False)
 
 
 def test_one_row_may_wait_where_another_does_not() -> None:
@@ -115,5 +116,5 @@ def test_one_row_may_wait_where_another_does_not() -> None:
     }
     thresholds = (Threshold(NODEFS, percent("10%")), Threshold(Signal.IMAGEFS_AVAILABLE, percent("15%")))
     config = EvictionConfig(thresholds, rows=rows)
-    goal = config.goal("ReleaseBallast", seen(nodefs_available=5, imagefs_available=50))
+    goal, _ = config.goal("ReleaseBallast", seen(nodefs_available=5, imagefs_available=50))
     assert [(one.signal, one.mark(100)) for one in goal[:2]] == [(NODEFS, 3), (Signal.IMAGEFS_AVAILABLE, 15)]

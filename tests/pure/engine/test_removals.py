@@ -352,20 +352,18 @@ def test_a_check_that_hangs_is_given_up_and_its_removal_is_never_sent() -> None:
     assert (site.engine.world.removals, site.store.sent) == ({}, ["b"])
 
 
-def test_a_check_that_is_given_up_and_ends_while_its_pass_still_runs_is_not_sent() -> None:
-    """After 90 s; the other two objects are removed from 60 s to 110 s."""
-    site, seconds = Site(3, wanted_mib=100), {(Check, "a"): 90.0, (Send, "b"): 25.0, (Send, "c"): 25.0}
-
-    def takes(effect: Effect) -> float:
-        return seconds.get((type(effect), effect.claim.verdict.id), 0.0) if isinstance(effect, Check | Send) else 0.0
-
-    site.engine.takes = takes
-    executed = site.relieve()
-    assert site.store.sent == ["b", "c"]
-    assert results(executed) == {"a": Result.PARKED, "b": Result.REMOVED, "c": Result.REMOVED}
-    assert [(each.verdict.id, each.result, each.error) for each in site.engine.said("parked_ended")] == [
-        ("a", None, "")
+def test_a_check_that_was_given_up_sends_nothing_though_its_pass_goes_on() -> None:
+    """It ends 10 s later, while the next object is being removed: nothing comes of it."""
+    site = Site(2, wanted_mib=100)
+    takes = {("Check", "a"): 70.0, ("Send", "b"): 20.0}
+    site.engine.takes = lambda effect: (
+        takes.get((type(effect).__name__, effect.claim.verdict.id), 0.0) if isinstance(effect, Check | Send) else 0.0
+    )
+    site.relieve()
+    assert [(each.verdict.id, each.verdict.reason) for each in site.engine.said("parked_ended")] == [
+        ("a", Reason.STOPPING)
     ]
+    assert site.store.sent == ["b"]
 
 
 # ---- a patience of its own

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from signals.filesystems import FilesystemPaths, Reading
+from signals.filesystems import FilesystemPaths, FilesystemReader, Reading
 from signals.interval import WatchedLevels
 from signals.samplers import Sample, Samplers
 from signals.summary import NodeSummary, PublishedReadings, answered, asked, observations_of, signals_of
@@ -54,7 +54,7 @@ class Disks:
         )
 
 
-def node(disks: Disks, clock: SteppedClock, imagefs: str | None = IMAGES) -> NodeSummary:
+def node(disks: FilesystemReader, clock: SteppedClock, imagefs: str | None = IMAGES) -> NodeSummary:
     """A summary of a node whose kubelet is at /node and whose images and layers are at `imagefs`."""
     return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Samplers(clock, disks, on_new_thread), clock)
 
@@ -81,30 +81,24 @@ def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
 
 def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> None:
     """A fill between the two readings must not make the signals of one filesystem differ."""
-    clock, disks = SteppedClock(at=50.0), Disks({NODE: DISK_A, IMAGES: DISK_A})
-
-    def fill() -> None:
-        disks.available[DISK_A] -= GIB
-        clock.step(0.25)
-
-    disks.meanwhile = fill
-    seen = node(disks, clock).observe()
+    readings: PublishedReadings = {}
+    for path, available, at in ((IMAGES, 4 * GIB, 50.0), (NODE, 3 * GIB, 50.25)):
+        reading = Reading(FsStats(available, available, 10 * GIB, 400, 1000, at), DISK_A)
+        readings = answered(readings, Sample(path, at, reading, FilesystemIdentity(path, DISK_A)))
+    seen = observations_of(FilesystemPaths(NODE, IMAGES, IMAGES), readings, 51.0, 0.0, "")
     assert {o.available for s, o in seen.signals.items() if str(s).endswith(".available")} == {3 * GIB}
     assert {o.time for o in seen.signals.values()} == {50.25}
 
 
 def test_two_sizes_on_one_device_are_two_numbers() -> None:
     """A project quota answers `statvfs` for its directory alone, on the device of the whole filesystem."""
-    disks = Disks({NODE: DISK_A, IMAGES: DISK_A})
-    sizes = iter((2 * GIB, 10 * GIB))
+    sizes = {NODE: 10 * GIB, IMAGES: 2 * GIB}
 
-    def next_size() -> None:
-        disks.capacity = next(sizes)
-        disks.available[DISK_A] = disks.capacity // 2
+    def read(path: str, now: float) -> Reading:
+        return Reading(FsStats(sizes[path] // 2, sizes[path] // 2, sizes[path], 10, 20, now), DISK_A)
 
-    disks.meanwhile = next_size
-    seen = node(disks, SteppedClock()).observe()
-    assert seen.signals[Signal.IMAGEFS_AVAILABLE].available == GIB  # read first
+    seen = node(read, SteppedClock()).observe()
+    assert seen.signals[Signal.IMAGEFS_AVAILABLE].available == GIB
     assert seen.signals[Signal.NODEFS_AVAILABLE].available == 5 * GIB
 
 
