@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from eviction.engine.effects import Check, Effect, Send, Stopping
+from eviction.engine.effects import Check, Send, Stopping
 from eviction.engine.step import stalled_seconds
 from reclaim.function import Ready, Refused, Wait
 from reclaim.removals import (
