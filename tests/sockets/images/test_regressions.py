@@ -57,7 +57,7 @@ def test_age_zero_without_a_witness(small_node: SmallNode) -> None:
 
 
 def test_a_name_of_the_keep_list_that_an_image_got_after_the_list(small_node: SmallNode) -> None:
-    """The stateful model found it: the keep-list is asked right before the removal, with the names of that moment."""
+    """The keep-list is asked right before the removal, with the names of that moment."""
     _, second = small_node.add_images(2)
     small_node.run(small_node.run_pod("app"))
     small_node.failpoints["RemoveImage"] = Hang(times=1)
