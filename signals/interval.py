@@ -78,16 +78,21 @@ class FillRate:
 
 
 def update_fill_rate(
-    previous: FillRate | None, available: int, now: float, polled: Iterable[tuple[float, int]] = ()
+    previous: FillRate | None,
+    available: int,
+    now: float,
+    polled: Iterable[tuple[float, int]] = (),
+    shortest_seconds: float = SHORTEST_SECONDS,
 ) -> FillRate:
     """The fill rate after an observation of `available` units at `now` (monotonic seconds).
 
-    A rise counts as a fall of 0. A reading less than 1 ms after the previous one changes nothing. `previous` is None
-    for the first reading. `polled`: the times and amounts of the polls since then, oldest first.
+    A rise counts as a fall of 0. A reading sooner than `shortest_seconds` (at least 1 ms) after the previous one changes
+    nothing. `previous` is None for the first reading. `polled`: the times and amounts of the polls since then, oldest
+    first.
     """
     if previous is None:
         return FillRate(available, now, watched_since=now)
-    if now - previous.time < SHORTEST_SECONDS:
+    if now - previous.time < max(shortest_seconds, SHORTEST_SECONDS):
         return previous
     elapsed = now - previous.time
     rate = max(previous.available - available, 0) / elapsed

@@ -49,9 +49,11 @@ class PollPolicy:
         return ASSUMED_INODES_PER_SECOND if inodes else self.assumed_fill_rate
 
 
-def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -> dict[tuple[int, bool], FillRate]:
+def update_fill_rates(
+    fill_rates: FillRates, observations: SignalObservations, shortest_seconds: float = 0.0
+) -> dict[tuple[int, bool], FillRate]:
     """The fill rates after an observation, including its polls since the previous one. Rates of filesystems that are
-    gone are dropped."""
+    gone are dropped. `shortest_seconds`: a reading sooner after the last one says nothing about a rate."""
     after: dict[tuple[int, bool], FillRate] = {}
     for role, (identity, stats) in observations.filesystems.items():
         of_bytes, of_inodes = (identity.device_id, False), (identity.device_id, True)
@@ -60,8 +62,12 @@ def update_fill_rates(fill_rates: FillRates, observations: SignalObservations) -
         polls = observations.polls.get(role, ())
         polled_bytes = [(poll.time, poll.available_bytes) for poll in polls]
         polled_inodes = [(poll.time, poll.inodes_free) for poll in polls]
-        after[of_bytes] = update_fill_rate(fill_rates.get(of_bytes), stats.available_bytes, stats.time, polled_bytes)
-        after[of_inodes] = update_fill_rate(fill_rates.get(of_inodes), stats.inodes_free, stats.time, polled_inodes)
+        after[of_bytes] = update_fill_rate(
+            fill_rates.get(of_bytes), stats.available_bytes, stats.time, polled_bytes, shortest_seconds
+        )
+        after[of_inodes] = update_fill_rate(
+            fill_rates.get(of_inodes), stats.inodes_free, stats.time, polled_inodes, shortest_seconds
+        )
     return after
 
 

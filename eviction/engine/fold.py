@@ -133,7 +133,8 @@ def sampled(world: World, sample: Sample) -> World:
         return world
     before = world.observations
     world = observed(replace(world, readings=answered(world.readings, sample)))
-    rates = update_fill_rates(world.fill_rates, world.observations)
+    shortest = world.configuration.poll_floor_seconds  # paths of one filesystem are read a moment apart
+    rates = update_fill_rates(world.fill_rates, world.observations, shortest)
     world = replace(world, fill_rates=rates)
     if world.look is not None:
         world = replace(world, look=replace(world.look, awaited=world.look.awaited - {sample.path}))
