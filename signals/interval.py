@@ -86,9 +86,9 @@ def update_fill_rate(
 ) -> FillRate:
     """The fill rate after an observation of `available` units at `now` (monotonic seconds).
 
-    A rise counts as a fall of 0. A reading sooner than `shortest_seconds` (at least 1 ms) after the previous one changes
-    nothing. `previous` is None for the first reading. `polled`: the times and amounts of the polls since then, oldest
-    first.
+    A rise counts as a fall of 0. A reading sooner than `shortest_seconds` (at least 1 ms) after the previous one
+    changes nothing. `previous` is None for the first reading. `polled`: the times and amounts of the polls since then,
+    oldest first.
     """
     if previous is None:
         return FillRate(available, now, watched_since=now)
