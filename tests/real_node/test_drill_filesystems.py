@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from eviction.drill.scenario import library
 from tests.reclaimd_process import reclaimd
-from tests.repository import ROOT
-
-LIBRARY = ROOT / "config" / "scenarios"
 
 # On btrfs a crossing is seen when what was written is committed, which the speed of the disk decides: only what is held
 # there also when it comes late.
@@ -59,7 +57,7 @@ def drilled(directory: Path, *arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize(("name", "fstype"), RUNS)
 def test_a_drill_on_a_loop_device_holds(name: str, fstype: str, tmp_path: Path) -> None:
     """The filesystem is what was asked for, and everything that the scenario says holds."""
-    scenario = yaml.safe_load((LIBRARY / f"{name}.yaml").read_text())
+    scenario = yaml.safe_load(Path(library()[name]).read_text())
     scenario["node"] |= ROOMY.get((name, fstype), {})
     (tmp_path / f"{name}.yaml").write_text(json.dumps(scenario))
     found = drilled(tmp_path / "report", str(tmp_path / f"{name}.yaml"), "--filesystem-type", fstype)

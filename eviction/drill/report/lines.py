@@ -60,9 +60,10 @@ def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
     The kinds stand in one order, whichever of them was first: functions run side by side where it hurries.
     """
     rows = []
-    kinds = {kind for kind, *_ in objects}
-    for kind in sorted(kinds, key=[*PLURALS, *sorted(kinds)].index):
+    for kind in dict.fromkeys((*PLURALS, *sorted(each for each, *_ in objects))):
         mine = [(reason, name) for each, name, reason in objects if each == kind]
+        if not mine:
+            continue
         ((most, _),) = Counter(reason for reason, _ in mine).most_common(1)
         example = next(name for reason, name in mine if reason == most)
         why = f" ({reason_in_words(most)})" if most else ""
