@@ -35,7 +35,7 @@ from reclaim.types import NEVER, Plan, Result, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
-STATUS_FRESH_SECONDS = 0.05  # how old an object's status may be when its removal is sent
+STATUS_FRESH_SECONDS = 0.05  # how old an object's status, and the last look, may be when its removal is sent
 
 
 @dataclass(frozen=True, slots=True)
