@@ -89,8 +89,9 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
     if world.on_its_own and not world.stopping:
         world = periodic_begun(world, out)
         world = runtime_asked(world, out)
-    news, world = world.news, replace(world, news=())
-    return world, (*out, *news)
+    if not world.news:
+        return world, tuple(out)
+    return replace(world, news=()), (*out, *world.news)
 
 
 def next_deadline(world: World) -> float:
@@ -262,7 +263,8 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
         stage = StageId(the.row[min(the.at, len(the.row) - 1)] if the.row else "", 1)
         failed = StageRun(stage, world.now, world.now, types.Plan(), error=in_words(defect), ended_at=world.now)
         the = replace(the, current=(), done=(*the.done, *the.current, failed), ended=True)
-    world = world.with_pass(the)
+    if the is not world.passes[the.id]:
+        world = world.with_pass(the)
     for effect in effects:
         if isinstance(effect, Read):
             world = reads(world, effect.paths, out)
@@ -456,16 +458,17 @@ def lanes_after(world: World, decision: Decision) -> World:
     """A lane with a threshold that is met may use the lead again next time. Once none of a lane has been met for a
     while, its pauses are forgotten, because whatever comes next is new pressure."""
     pressed = {lane_of(threshold.signal, world) for threshold in decision.thresholds_met}
+    here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
+    lanes = {}
     for name in pressed | world.lanes.keys():
         lane = world.lane(name)
         if name in pressed:
             lane = replace(lane, lead_used=False, met_at=world.now)
         elif world.now - lane.met_at >= KUBELET_INTERVAL_SECONDS and lane.back_offs:  # what flaps is no new pressure
             lane = replace(lane, back_offs={})
-        world = world.with_lane(name, lane)
-    here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
-    lanes = {name: lane for name, lane in world.lanes.items() if name in here or not isinstance(name, int)}
-    return replace(world, lanes=lanes)  # those of filesystems that are gone are forgotten
+        if name in here or not isinstance(name, int):  # those of filesystems that are gone are forgotten
+            lanes[name] = lane
+    return replace(world, lanes=lanes)
 
 
 def row_is_empty(world: World, decision: Decision) -> World:
@@ -606,7 +609,7 @@ def runtime_asked(world: World, out: list[Effect]) -> World:
         problem = f"where its images are: it did not answer within {LATE_SECONDS:g} s"
         asking = replace(asking, overdue_told=True, problem=problem)
         world = world.telling("runtime_asked", problem, None)
-    return replace(world, asking=asking)
+    return world if asking is world.asking else replace(world, asking=asking)
 
 
 # ---- what is told of it
