@@ -67,7 +67,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
     disk = disk_of(the, function, world)
     if disk.unread:
         return the, (Read(disk.unread),)
-    the = replace(the, crossed=disk.crossed, seconds_left=disk.seconds_left, pressure=pressure_of(the, world))
+    the = replace(the, crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(the, world))
     if waits_for_late_space(the, disk):
         return begin_settling(the, world, at_end=False)
     the = measured(the, in_flight)
@@ -113,8 +113,7 @@ class Disk:
 
     stop: Reason | None = None
     """Why nothing more is removed: RELIEVED, UNREADABLE or LAYOUT_CHANGED; None: removals go on."""
-    seconds_left: float = NEVER
-    """The urgency."""
+    urgent: bool = False
     crossed: bool = True
     """Whether the mark that began the pass is reached."""
     unread: tuple[str, ...] = ()
@@ -163,7 +162,7 @@ def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int =
         stop = Reason.UNREADABLE  # going on without a reading could remove everything
     elif goal.stops and relieved:
         stop = Reason.RELIEVED
-    return Disk(stop, seconds_left, crossed)
+    return Disk(stop, seconds_left < URGENT_SECONDS, crossed)
 
 
 def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
@@ -324,7 +323,7 @@ def has_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, world: 
     """Whether another removal is worth it: what those in flight promise is not enough, and there are not too many of
     them. Late removals are still in flight and count."""
     parallel = parallel_of(the, world)
-    bound = limit_in_flight(parallel) if disk.seconds_left < URGENT_SECONDS else parallel
+    bound = limit_in_flight(parallel) if disk.urgent else parallel
     bound -= 0 if the.dry_run else len(late(world.removals))
     promised = sum(claim.verdict.promised_bytes for claim in in_flight)
     return len(in_flight) < bound and disk_of(the, the.row[the.at], world, promised).stop is None
@@ -369,7 +368,7 @@ def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
     if stage.patience_seconds is not None:
         return 0.0 if world.lane(the.lane).another_waits else stage.patience_seconds
     usual = world.configuration.removal_patience_seconds
-    return min(usual, URGENT_PATIENCE_SECONDS) if the.seconds_left < URGENT_SECONDS else usual
+    return min(usual, URGENT_PATIENCE_SECONDS) if the.urgent else usual
 
 
 # ---- the next stage, the next function
@@ -377,7 +376,7 @@ def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
 
 def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced:
     """The next function of the row, or the first ones side by side, if it is urgent."""
-    together = side_by_side(the, world) if disk.seconds_left < URGENT_SECONDS else ()
+    together = side_by_side(the, world) if disk.urgent else ()
     if together:
         return ask_plans(the, tuple(StageId(name, 1) for name in together), world)
     if the.last_resort and not held_something_back(the, function):
@@ -513,7 +512,7 @@ def measured(the: RunningPass, in_flight: Sequence[Claim]) -> RunningPass:
 
 def waits_for_late_space(the: RunningPass, disk: Disk) -> bool:
     """Whether the last removal has freed less than half of what it promised, so that more may come."""
-    if not the.unmeasured or not the.measures or disk.seconds_left < URGENT_SECONDS or disk.stop is not None:
+    if not the.unmeasured or not the.measures or disk.urgent or disk.stop is not None:
         return False
     gained_bytes, _ = the.gained.gained_since(the.measured)
     return gained_bytes * 2 < promised_bytes(the.unmeasured)
@@ -523,7 +522,7 @@ def late_space_of_stages(the: RunningPass, ended: Sequence[StageRun]) -> bool:
     """Whether space may still arrive from a stage whose objects free it some time after the answer."""
     late_ones = (stage for stage in ended if stage.frees_late)
     removed = any(each.result is Result.REMOVED for stage in late_ones for each in stage.outcomes)
-    return removed and the.measures and the.seconds_left >= URGENT_SECONDS
+    return removed and the.measures and not the.urgent
 
 
 def begin_settling(the: RunningPass, world: World, *, at_end: bool) -> Advanced:
@@ -565,7 +564,7 @@ def facts_of(world: World, pass_id: str) -> PassFacts:
         dry_run=the.dry_run,
         began_at=the.began_at,
         removal_ended_at=world.removal_ended_at,
-        seconds_left=the.seconds_left,
+        urgent=the.urgent,
         planned=the.planned,
         pressure=the.pressure,
     )

@@ -191,8 +191,8 @@ class RunningPass:
     """Whether the row is called for what goes only as a last resort."""
     crossed: bool = True
     """Whether its mark was reached: until then, a pass of the lead removes one object of each stage."""
-    seconds_left: float = NEVER
-    """The urgency, as measured last."""
+    urgent: bool = False
+    """Whether its filesystem is full within a minute, as measured last."""
     assumed: Mapping[FilesystemRole, int] = field(default_factory=dict)
     """Bytes that a dry run has planned to free, by filesystem."""
     planned: tuple[Verdict, ...] = ()
