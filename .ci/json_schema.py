@@ -1,7 +1,7 @@
 """JSON Schemas (draft 2020-12) of the files that are read and the documents that are printed, made from their types.
 
 * Of a file that is read: from its pydantic model. Unknown fields are rejected, as by the program.
-* Of a document that is printed: from its dataclass or TypedDict. Other fields are allowed, as later versions may have
+* Of a document that is printed: from its dataclass. Other fields are allowed, as later versions may have
   more.
 
 Descriptions are docstrings: of a class, and of a field the literal text below it. Python ignores the latter, so they
@@ -23,12 +23,10 @@ from typing import (
     Annotated,
     Any,
     Literal,
-    NotRequired,
     Union,
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 from eviction.configuration.models import Model
@@ -70,7 +68,7 @@ def schema_of_model(model: type[Model], name: str) -> Schema:
 
 
 def schema_of_document(shape: Any, name: str) -> Schema:
-    """The schema of a document of this dataclass or TypedDict. `name`: its `$id`."""
+    """The schema of a document of this dataclass. `name`: its `$id`."""
     shapes = _Shapes()
     root = shapes.of(shape)["$ref"].rpartition("/")[2]
     schema = shapes.definitions.pop(root)
@@ -92,7 +90,7 @@ class _Shapes:
         """The schema of a type. Raises TypeError for one that JSON does not have."""
         if hint in _PLAIN:
             return dict(_PLAIN[hint])
-        if is_typeddict(hint) or is_dataclass(hint):
+        if is_dataclass(hint):
             return {"$ref": f"#/$defs/{self._define(hint)}"}
         if inspect.isclass(hint) and issubclass(hint, StrEnum):
             return {"type": "string", "enum": [str(word) for word in hint]}
@@ -100,8 +98,6 @@ class _Shapes:
         if origin is Annotated:
             added = [each.keywords for each in arguments[1:] if isinstance(each, Keywords)]
             return {**self.of(arguments[0]), **{word: value for each in added for word, value in each.items()}}
-        if origin is NotRequired:
-            return self.of(arguments[0])
         if origin is Literal:
             return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
         if origin in (Union, types.UnionType):
@@ -124,17 +120,13 @@ class _Shapes:
             properties = {}
             for key, hint in hints.items():
                 described = {"description": texts[key]} if key in texts else {}
-                properties[key] = {**described, **self.of(hint)}
+                properties[key.rstrip("_")] = {**described, **self.of(hint)}
             self.definitions[name] = {
                 "title": name,
                 **_described(shape),
                 "type": "object",
                 "properties": properties,
-                "required": [
-                    key
-                    for key, hint in hints.items()
-                    if get_origin(hint) is not NotRequired and LeftOut not in get_args(hint)
-                ],
+                "required": [key for key, hint in hints.items() if LeftOut not in get_args(hint)],
             }
         return name
 
@@ -165,15 +157,12 @@ def _described(cls: Any) -> Schema:
 
 
 def _field_docstrings(cls: Any) -> dict[str, str]:
-    """The text below each field, also of base classes, whose names are read from the source: a TypedDict does not know
-    its own. Empty for a TypedDict made by a call, which describes its fields in their types."""
+    """The text below each field, also of base classes."""
     module = sys.modules[cls.__module__]
-    statement = _classes_of(module).get(cls.__name__)
+    statement = _classes_of(module)[cls.__name__]
     found: dict[str, str] = {}
-    if statement is None:
-        return found
     for base in statement.bases:
-        if isinstance(base, ast.Name) and base.id not in ("TypedDict", "StrictModel"):
+        if isinstance(base, ast.Name) and base.id not in ("Document", "StrictModel"):
             found |= _field_docstrings(getattr(module, base.id))
     for field, text in zip(statement.body, statement.body[1:], strict=False):
         match field, text:

@@ -22,7 +22,6 @@ import os
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Versioned
@@ -52,7 +51,6 @@ Allocate = Callable[[int, int, int], None]
 """Allocates bytes of an open file (descriptor, offset, length), as `os.posix_fallocate` does. Raises OSError."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Ballast(Versioned):
     """The file that is removed when the disk is full: the answer of `reclaimd ballast`."""
 

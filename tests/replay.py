@@ -9,7 +9,8 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from eviction.decision.synchronize import ManagerState, synchronize
-from eviction.reporting.replay import Json, Table
+from eviction.reporting.json_shapes import Json
+from eviction.reporting.replay import Table
 from eviction.types import Threshold
 from signals.types import SignalObservations
 

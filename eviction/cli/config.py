@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from eviction.cli.options import (
@@ -37,7 +36,6 @@ from signals.types import SignalObservations
 HEADS = ["FIELD", "VALUE", "DEFAULT", "ORIGIN"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveConfiguration(Versioned):
     """The configuration in force: the answer of `reclaimd config`."""
 

@@ -7,18 +7,18 @@ import argparse
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
 from eviction.cli.options import add_output, answer, columns, exit_with, mention, places_of
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.history_file.recorder import Document, RecordJson, documents_of
+from eviction.history_file.recorder import RecordJson, documents_of
 from eviction.history_file.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.node.state_file import RecordFile
-from eviction.reporting.json_shapes import Versioned
+from eviction.reporting.json_shapes import Json, Versioned
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import table
@@ -31,7 +31,6 @@ REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAI
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryJson(Versioned):
     """The contents of the history file: the answer of `reclaimd history`."""
 
@@ -60,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     path = places.history_file
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
-    found: list[Document] = []
+    found: list[Json] = []
     try:
         with Progress("reading the history"):
             documents = documents_of(read_records(path))
@@ -87,15 +86,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 def regret_lines(regret: RegretJson, width: int | None = None) -> list[str]:
     """A table of images, and one of times. `width`: as in `history_lines`."""
-    images = [_regret_row("all", regret), *(_regret_row(each["name"], each) for each in regret["images"])]
-    windows = [(name, *map(str, fates.values())) for name, fates in regret["within"].items()]
+    images = [_regret_row("all", regret), *(_regret_row(each.name, each) for each in regret.images)]
+    windows = [(name, *map(str, fates.values())) for name, fates in regret.within.items()]
     return [*table([REGRET_HEADS, *images], width), *table([WINDOW_HEADS, *windows], width)]
 
 
 def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
-    soonest = "-" if sums["soonest_seconds"] is None else format_duration(sums["soonest_seconds"])
-    amounts = map(_bytes, (sums["freed_bytes"], sums["returned_bytes"], sums["returned_bytes_per_gib"]))
-    return (shortened(name), str(sums["removed"]), str(sums["returned"]), soonest, *amounts)
+    soonest = "-" if sums.soonest_seconds is None else format_duration(sums.soonest_seconds)
+    amounts = map(_bytes, (sums.freed_bytes, sums.returned_bytes, sums.returned_bytes_per_gib))
+    return (shortened(name), str(sums.removed), str(sums.returned), soonest, *amounts)
 
 
 def since(text: str, now: float) -> str:
@@ -114,12 +113,10 @@ def since(text: str, now: float) -> str:
     raise argparse.ArgumentTypeError(f"must be {forms}, but it was {text!r}")
 
 
-def selected(
-    documents: Iterable[Document], start: str = "", about: str = "", limit: int | None = None
-) -> list[Document]:
+def selected(documents: Iterable[Json], start: str = "", about: str = "", limit: int | None = None) -> list[Json]:
     """The newest `limit` documents since the time `start`. With `about`, only those with a removal of such an object,
     and only these removals."""
-    found: deque[Document] = deque(maxlen=limit)
+    found: deque[Json] = deque(maxlen=limit)
     for document in documents:
         removals = [removal for removal in document.get("removals", ()) if is_about(removal, about)]
         returned = document["kind"] == "returned" and is_about(document, about)
@@ -135,13 +132,13 @@ def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
     return text in found["name"] or (len(text) >= shortest_id and begins)
 
 
-def history_lines(documents: Iterable[Document], width: int | None = None) -> list[str]:
+def history_lines(documents: Iterable[Json], width: int | None = None) -> list[str]:
     """A table with a line for each removal and for each pass, the newest last. `width`: columns of the terminal; None:
     lines of any length."""
     return table([HEADS, *(row for document in documents for row in _rows(document))], width)
 
 
-def _rows(document: Document) -> Iterator[Sequence[str]]:
+def _rows(document: Json) -> Iterator[Sequence[str]]:
     time, kind = document["time"][:19].replace("T", " "), document["kind"]
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):

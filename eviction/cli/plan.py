@@ -27,7 +27,7 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 from eviction.node.node import Node
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
-from eviction.reporting.json_shapes import Seconds, VersionedJson
+from eviction.reporting.json_shapes import Seconds
 from eviction.reporting.pass_record import PassFieldsJson, pass_json
 from eviction.reporting.status import PodDirectories, pod_directories
 from eviction.reporting.tables import signals_table
@@ -53,12 +53,11 @@ class Pods:
     """Whether its directories are trusted."""
 
 
-class PlanJson(PassFieldsJson, VersionedJson):
+class PlanJson(PassFieldsJson):
     """What would be removed now, and why everything else is kept: the answer of `reclaimd plan`, a pass without
     removals."""
 
-    kind: Literal["Plan"]
-    """What the document is."""
+    kind: Literal["Plan"] = "Plan"
     pods: Pods
     """The source of the pods' states."""
     enough: bool | None
@@ -94,7 +93,6 @@ def run(arguments: argparse.Namespace) -> int:
             survey = node.disk_survey.survey(record.observations, record.removals + record.kept)
     record, lead_seconds = replace(record, attributions=survey), node.world.lead_seconds
     enough, width = is_enough(record, options.signal, request), columns()
-    added = {"kind": "Plan", "pods": pods, "enough": enough, "lead_seconds": lead_seconds}
 
     def lines() -> Iterator[str]:
         yield from signals_table(record.observations, node.thresholds(record.observations.layout), width)
@@ -107,7 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         if pods.directories.sentence is not None:
             yield f"pods: {pods.directories.sentence}"
 
-    answer(arguments, {**pass_json(record), **added}, lines)
+    found = PlanJson.of(pass_json(record), kind="Plan", pods=pods, enough=enough, lead_seconds=lead_seconds)
+    answer(arguments, found, lines)
     return EXIT_NOT_RELIEVED if enough is False else EXIT_OK
 
 

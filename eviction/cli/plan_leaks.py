@@ -71,7 +71,6 @@ class Leak:
     """What can be done about it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Leaks(Versioned):
     """What takes space on the runtime's disk and belongs to nobody: the answer of `reclaimd plan --leaks`."""
 

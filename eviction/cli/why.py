@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 from eviction.cli.ask_daemon import NotAskedError, converse
 from eviction.cli.history import is_about
@@ -18,11 +18,11 @@ from eviction.cli.progress import Progress
 from eviction.configuration.effective import ConfigurationError
 from eviction.control.reclaim import ReclaimOptions
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
-from eviction.history_file.recorder import Document, documents_of
+from eviction.history_file.recorder import documents_of
 from eviction.history_file.regret import ImageRegretJson, images_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.reporting.explain import in_words, reason_in_words
-from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Time, Versioned
+from eviction.reporting.json_shapes import LEFT_OUT, Count, Json, LeftOut, Time, Versioned, to_json
 from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
@@ -61,7 +61,6 @@ class RemovalJson:
     """The object, and the outcome of its removal."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WhyJson(Versioned):
     """The objects with a name, each with its verdict: the answer of `reclaimd why`."""
 
@@ -87,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd why registry.example/app:1.2
     """
     name = arguments.name
+    objects: Any
     try:
         configuration = configuration_of(arguments)
     except ConfigurationError as error:
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         history_file = configuration.history_file
     history = history_of(history_file)
     regret = images_of(named(removals_of(history), name, asdict))
-    went = [] if objects else named(last_removals(history), name, lambda each: each.removal)
+    went = [] if objects else named(last_removals(history), name, lambda each: to_json(each.removal))
     if not objects:
         mention(f"no object has {name!r} in its name, or begins its id with it{' any more' * bool(went)}")
     if objects or went:
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
 
-def by_daemon(arguments: argparse.Namespace, error: ConfigurationError) -> tuple[list[ObjectJson], str]:
+def by_daemon(arguments: argparse.Namespace, error: ConfigurationError) -> tuple[Any, str]:
     """The objects with the name, as a dry run of the daemon sees them, and the history file: for a configuration that
     cannot be used. Raises this error if no daemon does the dry run."""
     places = places_of(arguments, ASKED)
@@ -118,12 +118,12 @@ def by_daemon(arguments: argparse.Namespace, error: ConfigurationError) -> tuple
         listed = [*enumerate(document["removals"], 1), *((None, kept) for kept in document["kept"])]
     except (NotAskedError, LookupError, TypeError):
         raise error from None
-    found: list[tuple[int | None, OutcomeJson]] = named(listed, arguments.name, lambda each: each[1])
+    found: list[tuple[int | None, Json]] = named(listed, arguments.name, lambda each: each[1])
     objects = [
         {**one, "place": place, "in_words": reason_in_words(one["reason"]), "eligible_in_seconds": None}
         for place, one in found
     ]
-    return cast("list[ObjectJson]", objects), places.history_file
+    return objects, places.history_file
 
 
 def named(found: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]) -> list[Found]:
@@ -137,10 +137,10 @@ def named(found: Iterable[Found], name: str, shown: Callable[[Found], Mapping[st
     return whole or [each for each, of_it in each_with if is_about(of_it, name, SHORTEST_ID)]
 
 
-def last_removals(history: Iterable[Document]) -> list[RemovalJson]:
+def last_removals(history: Iterable[Json]) -> list[RemovalJson]:
     """The last removal of each object in these records, the last first."""
     last: dict[tuple[str, str], RemovalJson] = {}
-    passes: dict[tuple[str, str], Document] = {}  # the record of a parked removal's end does not contain its pass
+    passes: dict[tuple[str, str], Json] = {}  # the record of a parked removal's end does not contain its pass
     for document, removal in ((each, one) for each in history for one in each.get("removals", ())):
         key = removal["kind"], removal["id"]
         of_pass = passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
@@ -151,7 +151,7 @@ def last_removals(history: Iterable[Document]) -> list[RemovalJson]:
     return list(reversed(last.values()))
 
 
-def history_of(history_file: str) -> list[Document]:
+def history_of(history_file: str) -> list[Json]:
     """The records of the history; none if there is none. Problems go to stderr."""
     try:
         with Progress("reading the history"):
@@ -161,13 +161,13 @@ def history_of(history_file: str) -> list[Document]:
         return []
 
 
-def why_json(place: int | None, outcome: Outcome) -> ObjectJson:
+def why_json(place: int | None, outcome: Outcome) -> Json:
     eligible_in_seconds = outcome.verdict.eligible_in_seconds
     added = {"place": place, "in_words": in_words(outcome), "eligible_in_seconds": eligible_in_seconds}
-    return cast("ObjectJson", {**outcome_json(outcome), **added})
+    return {**to_json(outcome_json(outcome)), **added}
 
 
-def why_lines(found: ObjectJson) -> list[str]:
+def why_lines(found: Json) -> list[str]:
     """An object for people."""
     size, age, eligible = found["size"], found["age_seconds"], found["eligible_in_seconds"]
     goes = found["place"] is not None and found["result"] == Result.PLANNED
@@ -183,7 +183,7 @@ def why_lines(found: ObjectJson) -> list[str]:
 
 def went_lines(went: RemovalJson) -> list[str]:
     """A removed object for people."""
-    removal = went.removal
+    removal: Json = to_json(went.removal)
     by = ", ".join(filter(None, (went.trigger, went.signal)))
     what = "was gone already" if removal["result"] == Result.ALREADY_GONE else "removed"
     return _block(
@@ -194,7 +194,7 @@ def went_lines(went: RemovalJson) -> list[str]:
     )
 
 
-def _block(found: OutcomeJson | ObjectJson, **facts: str | None) -> list[str]:
+def _block(found: Json, **facts: str | None) -> list[str]:
     known = {"id": found["id"], **facts}
     lines = [f"  {name + ':':6} {fact}" for name, fact in known.items() if fact is not None]
     return [f"{found['kind']} {found['name']}", *lines]
@@ -202,12 +202,12 @@ def _block(found: OutcomeJson | ObjectJson, **facts: str | None) -> list[str]:
 
 def regret_line(regret: ImageRegretJson) -> str:
     """How often an image was removed and came back."""
-    soonest, back = regret["soonest_seconds"], counted(regret["returned"], "time")
+    soonest, back = regret.soonest_seconds, counted(regret.returned, "time")
     after = "" if soonest is None else f", soonest after {format_duration(soonest)}"
-    return f"image {regret['name']}: removed {counted(regret['removed'], 'time')}, came back {back}{after}"
+    return f"image {regret.name}: removed {counted(regret.removed, 'time')}, came back {back}{after}"
 
 
-def _why(removal: Mapping[str, Any]) -> str:
+def _why(removal: Json) -> str:
     """The reason, and whose rule it is."""
     whose = "as the kubelet would decide" if removal["rule"] == Rule.KUBELET else "by a guard of reclaimd's"
     return f"{removal.get('in_words') or reason_in_words(removal['reason'])} ({removal['reason']}), {whose}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eviction.configuration.effective import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
@@ -20,12 +20,9 @@ from eviction.reporting.filesystem_facts import facts_table, filesystem_facts, p
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json
 from eviction.reporting.tables import amount, conditions_in_words, disk_pressure, signals_table
-from eviction.types import API_VERSION, Threshold
+from eviction.types import Threshold
 from signals.mounts import mounts_of
 from signals.types import SignalObservations
-
-if TYPE_CHECKING:
-    from eviction.reporting.status import CheckJson  # which a light command does not load
 
 LONGEST_LINE = 80  # bytes; node-problem-detector truncates a plugin's message there
 
@@ -62,20 +59,20 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
         runtime = f"runtime: {node.endpoint.remark or node.endpoint.runtime}"
         signals = signals_table(observations, thresholds, options.width)
         return Answer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
-    document: CheckJson = {
-        "apiVersion": API_VERSION,
-        "kind": "Check",
-        "endpoint": node.endpoint.runtime,
-        "conditions": sorted(reported),
-        "disk_pressure": disk_pressure(reported, config.kubelets),
-        "layout": observations.layout,
-        "filesystems": to_json(filesystems),
-        "observations": observations_json(observations),
-        "thresholds": [threshold_json(threshold, observations) for threshold in thresholds],
-        "thresholds_met": [threshold_json(threshold, observations) for threshold in met],
-        "unavailable": [{"filesystem": str(u.role), "reason": u.reason} for u in observations.unavailable],
-    }
-    return Answer(code, document=document)
+    from eviction.reporting.status import CheckJson, UnavailableJson  # which a light command does not load
+
+    document = CheckJson(
+        endpoint=node.endpoint.runtime,
+        conditions=sorted(reported),
+        disk_pressure=disk_pressure(reported, config.kubelets),
+        layout=observations.layout,
+        filesystems=filesystems,
+        observations=observations_json(observations),
+        thresholds=[threshold_json(threshold, observations) for threshold in thresholds],
+        thresholds_met=[threshold_json(threshold, observations) for threshold in met],
+        unavailable=[UnavailableJson(filesystem=each.role, reason=each.reason) for each in observations.unavailable],
+    )
+    return Answer(code, document=to_json(document))
 
 
 def check_for_client(request: Mapping[str, Any], loaded: Fingerprint, node: NodeView) -> Iterator[dict[str, Any]]:

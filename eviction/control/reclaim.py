@@ -139,7 +139,7 @@ def respond(
         if room is None:
             code = EXIT_READING
         else:
-            document["room"] = room
+            document = replace(document, room=room)
             lines.append(room.sentence)
             code = EXIT_OK if not room.missing else max(code, EXIT_NOT_RELIEVED)
     if options.as_json:

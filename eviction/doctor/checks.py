@@ -73,7 +73,6 @@ Findings = Iterator[Finding]
 Marks = tuple[Threshold, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorJson(Versioned):
     """What is wrong or risky on this node: the answer of `reclaimd doctor`."""
 

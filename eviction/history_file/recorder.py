@@ -17,16 +17,16 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal
 
 from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
 from eviction.record import Pass, PassResult, Timings, Trigger
-from eviction.reporting.json_shapes import Count, Time, one_of
+from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, Json, LeftOut, Time, one_of, to_json
 from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import OfAPass, OutcomeJson, RecordedPassJson, outcome_json, pass_json, shortened
+from eviction.reporting.pass_record import OutcomeJson, RecordedPassJson, outcome_json, pass_json, shortened
 from eviction.types import Decision
 from reclaim.types import Image, Outcome, ReclaimResult, Result
 from signals.clock import Clock
@@ -43,17 +43,15 @@ MOST_BYTES = 1 << 20  # of records that wait
 RETRY_SECONDS = 5.0
 END_SECONDS = 1.0
 
-Document = dict[str, Any]
 
-
-class WrittenJson(TypedDict):
+class WrittenJson(Document):
     """What every record has."""
 
     time: Time
     """When it was written."""
 
 
-class PassRecordJson(WrittenJson, RecordedPassJson):
+class PassRecordJson(RecordedPassJson, WrittenJson):
     """One pass, with all its removals: the record of a pass without observations and kept objects. That of a periodic
     loop has no layout, and its `measured` is what the filesystem had gained right after each removal."""
 
@@ -63,17 +61,19 @@ class PassRecordJson(WrittenJson, RecordedPassJson):
     """What started it."""
 
 
-class RemovalsRecordJson(OfAPass, WrittenJson):
+class RemovalsRecordJson(WrittenJson):
     """Further removals of a pass whose own record has been overwritten, or the end of one that its pass, which is not
     known then, did not wait for."""
 
+    pass_: str | LeftOut = LEFT_OUT
+    """The id of the pass that it is about."""
     kind: Literal["removals", "parked_ended"]
     """What the record is."""
     removals: list[OutcomeJson]
     """The objects, in order."""
 
 
-class ReturnedRecordJson(TypedDict):
+class ReturnedRecordJson(Document):
     """An image that had gone is there again."""
 
     kind: Literal["returned"]
@@ -115,9 +115,9 @@ RecordJson = PassRecordJson | RemovalsRecordJson | ReturnedRecordJson | DaemonRe
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
     """The records of a pass."""
-    found = {**pass_json(record, with_kept=False), "kind": "pass", "time": timestamp(wall)}
-    document = {name: found[name] for name in PassRecordJson.__annotations__}
-    return _with_removals(document)
+    return _with_removals(
+        to_json(PassRecordJson.of(pass_json(record, with_kept=False), kind="pass", time=timestamp(wall)))
+    )
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
@@ -139,14 +139,14 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
     return pass_records(record, wall)
 
 
-def encoded(record: Mapping[str, Any]) -> bytes:
-    """One line. Characters that UTF-8 cannot encode become JSON escapes."""
-    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+def encoded(record: object) -> bytes:
+    """A document as one line. Characters that UTF-8 cannot encode become JSON escapes."""
+    return json.dumps(to_json(record), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
 
 
-def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
+def documents_of(records: Iterable[bytes]) -> Iterator[Json]:
     """The documents of records, with the further removals of a pass joined to it."""
-    last: Document = {}
+    last: Json = {}
     for document in map(json.loads, records):
         if document["kind"] == "removals" and last.get("id") == document["pass"]:
             last["removals"] += document["removals"]
@@ -158,7 +158,7 @@ def documents_of(records: Iterable[bytes]) -> Iterator[Document]:
         yield last
 
 
-def _with_removals(document: Document) -> list[bytes]:
+def _with_removals(document: Json) -> list[bytes]:
     """The records of a pass. Its texts and lists are cut until it has at most 32 KiB: a runtime may return anything."""
     removals = document.pop("removals")
     for longest in LONGEST_TEXTS:
@@ -232,7 +232,7 @@ class HistoryRecorder(Listener):
             self.put(*periodic_records(os.urandom(6).hex(), result, self.clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
-        self._put("parked_ended", self.clock.wall(), removals=[outcome_json(outcome)])
+        self._put("parked_ended", self.clock.wall(), removals=[to_json(outcome_json(outcome))])
 
     def returned(self, image: Image, gone_id: str, _: bool, since: float) -> None:
         name, size = shortened(image.title), image.size_bytes

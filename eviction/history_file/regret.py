@@ -13,11 +13,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypedDict
+from typing import Any, Literal
 
-from eviction.history_file.recorder import Document
-from eviction.reporting.json_shapes import Count, Seconds, VersionedJson
-from eviction.types import API_VERSION
+from eviction.reporting.json_shapes import Count, Document, Json, Seconds, Versioned
 from reclaim.types import Kind, Result
 
 WINDOWS_SECONDS = {"1h": 3600, "24h": 24 * 3600, "7d": 7 * 24 * 3600}
@@ -41,7 +39,7 @@ class Removal:
     missing: float = 0.0
 
 
-class SumsJson(TypedDict):
+class SumsJson(Document):
     """Removals of images, and what came back."""
 
     removed: Count
@@ -68,16 +66,15 @@ class ImageRegretJson(SumsJson):
     """Its name."""
 
 
-class RegretJson(VersionedJson, SumsJson):
+class RegretJson(SumsJson, Versioned):
     """What the removals of images have cost: the answer of `reclaimd history --regret`."""
 
-    kind: Literal["Regret"]
-    """What the document is."""
+    kind: Literal["Regret"] = "Regret"
     images: list[ImageRegretJson]
     """That of which the most bytes came back first."""
 
 
-def removals_of(documents: Iterable[Document], gone: Container[str] = (), until: float | None = None) -> list[Removal]:
+def removals_of(documents: Iterable[Json], gone: Container[str] = (), until: float | None = None) -> list[Removal]:
     """The removals of images in these records, the oldest first, each with its next appearance. `gone`: the ids of the
     images that the daemon remembered as gone at the Unix time `until`."""
     found: list[Removal] = []
@@ -104,15 +101,14 @@ def removals_of(documents: Iterable[Document], gone: Container[str] = (), until:
     return found
 
 
-def _began(document: Document) -> str:
+def _began(document: Json) -> str:
     """When a pass began, in which images may have come back; or when something else happened."""
     return str(document.get("started", document["time"]))
 
 
 def regret_of(removals: Sequence[Removal], limit: int | None = None) -> RegretJson:
     """`limit`: of the images."""
-    images = images_of(removals)[:limit]
-    return {"apiVersion": API_VERSION, "kind": "Regret", **_sums(removals), "images": images}
+    return RegretJson(**_sums(removals), images=images_of(removals)[:limit])
 
 
 def images_of(removals: Iterable[Removal]) -> list[ImageRegretJson]:
@@ -120,11 +116,11 @@ def images_of(removals: Iterable[Removal]) -> list[ImageRegretJson]:
     by_name: dict[str, list[Removal]] = {}
     for removal in removals:
         by_name.setdefault(removal.name, []).append(removal)
-    images: list[ImageRegretJson] = [{"name": name, **_sums(each)} for name, each in by_name.items()]
-    return sorted(images, key=lambda each: (-each["returned_bytes"], -each["removed"], each["name"]))
+    images = [ImageRegretJson(name=name, **_sums(each)) for name, each in by_name.items()]
+    return sorted(images, key=lambda each: (-each.returned_bytes, -each.removed, each.name))
 
 
-def _sums(removals: Sequence[Removal]) -> SumsJson:
+def _sums(removals: Sequence[Removal]) -> dict[str, Any]:
     back = [each.came_back for each in removals if each.came_back is not None]
     freed, returned = sum(each.freed_bytes for each in removals), sum(each.returned_bytes for each in removals)
     within = {name: [_within(seconds, each) for each in removals] for name, seconds in WINDOWS_SECONDS.items()}

@@ -1,16 +1,16 @@
 """What JSON documents have in common: how a record becomes one, and types that say more than Python's.
 
-A record that is printed as it is, is one frozen dataclass. `to_json` makes its document, and `.ci/schemas.py` its JSON
-Schema, with the docstrings of the class and of each field as descriptions. A document that differs from the record
-behind it is a TypedDict, which `document_of` fills from the record, and from what is given where they differ.
+Whatever is printed is a frozen dataclass. `to_json` makes its JSON, and `.ci/schemas.py` its JSON Schema, with the
+docstrings of the class and of each field as descriptions. Where a record is printed otherwise than it is, the form is
+a `Document`, which is filled from the record by the names of its fields.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum, StrEnum
-from typing import Annotated, Any, Final, Literal, TypedDict, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, Self, cast, dataclass_transform
 
 from eviction.types import API_VERSION, ThresholdValue
 from signals.types import AVAILABLE, INODES_FREE, ROLE_NAME
@@ -29,7 +29,8 @@ def one_of(*closed_lists: type[StrEnum], open_: bool = False) -> Keywords:
     return Keywords({"anyOf": [words, {"minLength": 1}]} if open_ else words)
 
 
-Shape = TypeVar("Shape")
+Json = dict[str, Any]
+"""A JSON object, as it is printed, or read, maybe from another version."""
 
 _TIME = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$"
 
@@ -49,23 +50,6 @@ RoleName = Annotated[str, Keywords({"pattern": f"^{ROLE_NAME.pattern}$"})]
 """A filesystem: nodefs, imagefs, containerfs, or one that the configuration adds."""
 
 
-class VersionedJson(TypedDict):
-    """A document with a version and a kind."""
-
-    apiVersion: Literal["reclaimd.io/v1alpha1"]
-    """The version of this format. Fields may be added to it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Versioned:
-    """A record that is printed as a document."""
-
-    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
-    """The version of this format. Fields may be added to it."""
-    kind: str
-    """What the document is."""
-
-
 class LeftOut(Enum):
     """The value of a field that the document does not have: `cost: Cost | LeftOut = LEFT_OUT`."""
 
@@ -75,12 +59,30 @@ class LeftOut(Enum):
 LEFT_OUT: Final = LeftOut.LEFT_OUT
 
 
-def document_of(shape: type[Shape], record: object, **given: Any) -> Shape:
-    """A document with the fields of this TypedDict or dataclass: what is given, else the attribute of the record with
-    that name, rounded to a microsecond. What neither has, and what is `LEFT_OUT`, is left out."""
-    found = {name: given[name] if name in given else getattr(record, name, LEFT_OUT) for name in shape.__annotations__}
-    rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in found.items()}
-    return cast("Shape", to_json(rounded))
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Document:
+    """What is printed: a subclass is a frozen dataclass."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    @classmethod
+    def of(cls, *records: object, **given: Any) -> Self:
+        """A document: each field as it is given, else the attribute of that name of the first record that has it,
+        numbers rounded to a microsecond, else its default."""
+        names = [each.name for each in fields(cast("Any", cls))]
+        found = {name: getattr(each, name) for each in reversed(records) for name in names if hasattr(each, name)}
+        values = (found | given).items()
+        return cls(**{name: round(value, 6) if isinstance(value, float) else value for name, value in values})
+
+
+class Versioned(Document):
+    """A document with a version and a kind."""
+
+    apiVersion: Literal["reclaimd.io/v1alpha1"] = API_VERSION  # noqa: N815 # the name that Kubernetes gives it
+    """The version of this format. Fields may be added to it."""
+    kind: str
+    """What the document is."""
 
 
 def to_json(record: Any) -> Any:
@@ -92,7 +94,7 @@ def to_json(record: Any) -> Any:
     if isinstance(record, StrEnum | ThresholdValue):
         return str(record)
     if is_dataclass(record):
-        record = {field.name: getattr(record, field.name) for field in fields(record)}
+        record = {each.name.rstrip("_"): getattr(record, each.name) for each in fields(record)}  # `pass` is a keyword
     if isinstance(record, Mapping):
         return {str(name): to_json(value) for name, value in record.items() if value is not LEFT_OUT}
     if isinstance(record, list | tuple):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TypedDict
 
-from eviction.reporting.json_shapes import Count, Seconds, SignalName, Time, document_of
+from eviction.reporting.json_shapes import Count, Document, Seconds, SignalName, Time
 from eviction.types import Threshold
 from signals.types import SignalObservation, SignalObservations, in_order
 
 
-class FilesystemJson(TypedDict):
+class FilesystemJson(Document):
     """What a filesystem is, and where."""
 
     path: str
@@ -21,7 +20,7 @@ class FilesystemJson(TypedDict):
     """The kernel's name for its type, such as ext4 or xfs."""
 
 
-class ObservationJson(TypedDict):
+class ObservationJson(Document):
     """One observed signal."""
 
     signal: SignalName
@@ -38,7 +37,7 @@ class ObservationJson(TypedDict):
     """The filesystem; null if it is not known."""
 
 
-class ThresholdJson(TypedDict):
+class ThresholdJson(Document):
     """One threshold."""
 
     signal: SignalName
@@ -66,11 +65,10 @@ def timestamp(wall: float) -> str:
 
 def observation_json(observation: SignalObservation, observations: SignalObservations) -> ObservationJson:
     filesystem = observation.filesystem
-    return document_of(
-        ObservationJson,
+    return ObservationJson.of(
         observation,
         time=timestamp(observations.wall_time - (observations.time - observation.time)),
-        filesystem=None if filesystem is None else document_of(FilesystemJson, filesystem),
+        filesystem=None if filesystem is None else FilesystemJson.of(filesystem),
     )
 
 
@@ -80,4 +78,4 @@ def observations_json(observations: SignalObservations) -> list[ObservationJson]
 
 def threshold_json(threshold: Threshold, observations: SignalObservations) -> ThresholdJson:
     seen = observations.signals.get(threshold.signal)
-    return document_of(ThresholdJson, threshold, effective=None if seen is None else threshold.mark(seen.capacity))
+    return ThresholdJson.of(threshold, effective=None if seen is None else threshold.mark(seen.capacity))

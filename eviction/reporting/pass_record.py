@@ -7,21 +7,20 @@ They are a stable interface for programs: bytes and inodes are integers, times R
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from typing import Annotated, Literal, NotRequired, TypedDict
+from dataclasses import astuple, dataclass, field, replace
+from typing import Annotated, Literal
 
 from eviction.record import OF_PASSES, Pass, PassResult, Timings
 from eviction.reporting.json_shapes import (
     LEFT_OUT,
     Count,
+    Document,
     Keywords,
     LeftOut,
     RoleName,
     Seconds,
     Time,
     Versioned,
-    VersionedJson,
-    document_of,
     one_of,
 )
 from eviction.reporting.observations_json import (
@@ -32,7 +31,7 @@ from eviction.reporting.observations_json import (
     timestamp,
 )
 from eviction.reporting.space import Attribution
-from eviction.types import API_VERSION, NodeCondition
+from eviction.types import NodeCondition
 from reclaim.pods.states import Why
 from reclaim.types import Action, EventReason, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
@@ -48,7 +47,7 @@ ReasonWord = Annotated[str, one_of(Reason, open_=True)]
 """A reason: one that the kubelet's functions give, or another function's."""
 
 
-class AmountsJson(TypedDict):
+class AmountsJson(Document):
     """What a filesystem has gained."""
 
     bytes: int
@@ -57,16 +56,16 @@ class AmountsJson(TypedDict):
     """At least 0."""
 
 
-class BytesJson(TypedDict):
+class BytesJson(Document):
     """An amount of bytes, with an unknown number of inodes."""
 
     bytes: Count
     """The sum of sizes that a runtime reports; layers that images share count once for each image."""
-    inodes: None
+    inodes: None = None
     """Not known."""
 
 
-class OutcomeJson(TypedDict):
+class OutcomeJson(Document):
     """One object of a pass or a plan, with its verdict and what became of it."""
 
     kind: KindWord
@@ -77,9 +76,9 @@ class OutcomeJson(TypedDict):
     """For people, at most 512 characters."""
     size: Count | None
     """In bytes, as the runtime reports it; null if it does not."""
-    frees: NotRequired[Count]
+    frees: Count | LeftOut = LEFT_OUT
     """The bytes that its removal frees once everything before it is gone; missing if that is not known."""
-    needed_in_seconds: NotRequired[Seconds]
+    needed_in_seconds: Seconds | LeftOut = LEFT_OUT
     """When it is expected to be needed again, if that had a say in its place; missing if not."""
     age_seconds: float | None
     """Its age; null if the verdict did not depend on it."""
@@ -99,7 +98,7 @@ class OutcomeJson(TypedDict):
     """What the filesystem had gained right after the removal."""
 
 
-class FunctionJson(TypedDict):
+class FunctionJson(Document):
     """What one function of the row did."""
 
     name: str
@@ -151,7 +150,7 @@ class Room:
         object.__setattr__(self, "sentence", f"{sentence}: {short}")
 
 
-class RecordedPassJson(TypedDict):
+class RecordedPassJson(Document):
     """What every record of a pass has, that of the history too."""
 
     id: str
@@ -186,7 +185,7 @@ class RecordedPassJson(TypedDict):
     """Why functions failed, each sentence once."""
 
 
-class PassFieldsJson(RecordedPassJson):
+class PassFieldsJson(RecordedPassJson, Versioned):
     """Everything that happened in one pass."""
 
     trigger: Annotated[str, Keywords({"enum": [*map(str, OF_PASSES)]})]
@@ -199,21 +198,20 @@ class PassFieldsJson(RecordedPassJson):
     """Met, or not resolved yet."""
     kept_by_reason: dict[ReasonWord, Count]
     """Reason -> how many objects were kept for it."""
-    kept: NotRequired[list[OutcomeJson]]
+    kept: list[OutcomeJson] | LeftOut = LEFT_OUT
     """The objects that were kept; not in summaries."""
-    observations_after: NotRequired[list[ObservationJson]]
+    observations_after: list[ObservationJson] | LeftOut = LEFT_OUT
     """What was observed at its end."""
-    still_met: NotRequired[list[ThresholdJson]]
+    still_met: list[ThresholdJson] | LeftOut = LEFT_OUT
     """The thresholds that were still met then."""
-    attribution: NotRequired[list[Attribution]]
+    attribution: tuple[Attribution, ...] | LeftOut = LEFT_OUT
     """What uses the bytes of each filesystem, if the pass was not enough."""
-    room: NotRequired[Room]
+    room: Room | LeftOut = LEFT_OUT
     """With --room: whether it is there, and how much is missing."""
-    removals_left_out: NotRequired[Count]
+    removals_left_out: Count | LeftOut = LEFT_OUT
     """In summaries, which list the first 32 removals: how many more there are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NothingToDo(Versioned):
     """The answer of `reclaimd reclaim` if nothing was under pressure, or the room was there, so there was no pass."""
 
@@ -232,62 +230,56 @@ class NothingToDo(Versioned):
     """With --room: that it is there."""
 
 
-class PassJson(PassFieldsJson, VersionedJson):
+class PassJson(PassFieldsJson):
     """The record of one pass: the answer of `reclaimd reclaim`, and part of status, reports and log lines."""
 
-    kind: Literal["Pass"]
-    """What the document is."""
+    kind: Literal["Pass"] = "Pass"
 
 
-# `pass` is a keyword of Python, so it cannot be a field of a class.
-OfAPass = TypedDict(
-    "OfAPass",
-    {"pass": NotRequired[Annotated[str, Keywords({"description": "The id of the pass that it is about."})]]},
-)
-
-
-class LogLineJson(OfAPass):
+class LogLineJson(Document):
     """One event, as one line of the log. The message is for people, the fields are for programs."""
 
+    pass_: str | LeftOut = LEFT_OUT
+    """The id of the pass that it is about."""
     time: Time
     """When it was written."""
     level: Literal["error", "warning", "info", "debug"]
     """warning: an operator should look at it."""
     message: str
     """A sentence."""
-    result: NotRequired[Annotated[str, one_of(PassResult)]]
+    result: Annotated[str, one_of(PassResult)] | LeftOut = LEFT_OUT
     """How a pass ended."""
-    record: NotRequired[PassJson]
+    record: PassJson | LeftOut = LEFT_OUT
     """The record of the pass, with its first 32 removals."""
-    attribution: NotRequired[Attribution]
+    attribution: Attribution | LeftOut = LEFT_OUT
     """What uses the bytes of a filesystem, some seconds after a pass that was not enough."""
-    condition: NotRequired[Annotated[str, one_of(NodeCondition)]]
+    condition: Annotated[str, one_of(NodeCondition)] | LeftOut = LEFT_OUT
     """The node condition that changed."""
-    status: NotRequired[bool]
+    status: bool | LeftOut = LEFT_OUT
     """Whether it is reported now."""
-    event: NotRequired[Annotated[str, one_of(EventReason)]]
+    event: Annotated[str, one_of(EventReason)] | LeftOut = LEFT_OUT
     """The kubelet's reason of an event about the node."""
-    usage_percent: NotRequired[int]
+    usage_percent: int | LeftOut = LEFT_OUT
     """In an event: how full imagefs is."""
-    capacity_bytes: NotRequired[Count]
+    capacity_bytes: Count | LeftOut = LEFT_OUT
     """In an event: how large imagefs is."""
-    target_bytes: NotRequired[Count]
+    target_bytes: Count | LeftOut = LEFT_OUT
     """In an event: how much was to be freed."""
-    freed_bytes: NotRequired[Count]
+    freed_bytes: Count | LeftOut = LEFT_OUT
     """In an event: how much was freed."""
-    function: NotRequired[str]
+    function: str | LeftOut = LEFT_OUT
     """The reclaim function whose program printed the line."""
-    id: NotRequired[str]
+    id: str | LeftOut = LEFT_OUT
     """The runtime's id for the object that the line is about."""
-    signal: NotRequired[RoleName]
+    signal: RoleName | LeftOut = LEFT_OUT
     """The filesystem that could not be read: its role, not a signal."""
-    reason: NotRequired[Literal["held_off"]]
+    reason: Literal["held_off"] | LeftOut = LEFT_OUT
     """Why there is no pass although a threshold is met."""
-    why: NotRequired[Annotated[str, one_of(Why)]]
+    why: Annotated[str, one_of(Why)] | LeftOut = LEFT_OUT
     """Why the kubelet's pod directories are not believed."""
-    endpoint: NotRequired[str]
+    endpoint: str | LeftOut = LEFT_OUT
     """In the first line: the endpoint of the runtime."""
-    address: NotRequired[str]
+    address: str | LeftOut = LEFT_OUT
     """Where metrics and health are served."""
 
 
@@ -297,33 +289,31 @@ def shortened(name: str) -> str:
     return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
 
 
-def _amounts(freed_bytes: int, freed_inodes: int | None = None) -> dict[str, int | None]:
-    return {"bytes": freed_bytes, "inodes": freed_inodes}
-
-
 def outcome_json(outcome: Outcome) -> OutcomeJson:
     verdict = outcome.verdict
-    return document_of(
-        OutcomeJson,
+    return OutcomeJson.of(
+        outcome,
         verdict,
         name=shortened(verdict.name),
         size=verdict.size_bytes,
         frees=LEFT_OUT if verdict.frees_bytes is None else verdict.frees_bytes,
         needed_in_seconds=LEFT_OUT if verdict.needed_in_seconds is None else verdict.needed_in_seconds,
         verdict=verdict.action,
-        result=outcome.result,
         error=shortened(outcome.error) or None,
-        duration_seconds=outcome.duration_seconds,
-        freed=_amounts(outcome.freed_bytes, outcome.freed_inodes),
+        freed=AmountsJson(bytes=outcome.freed_bytes, inodes=outcome.freed_inodes),
     )
 
 
-def pass_summary(record: Pass) -> PassJson:
-    """The record of a pass in bounded size, for log lines and for records in memory: the first 32 removals; the others
-    and the kept objects are only counted."""
-    document = pass_json(record, with_kept=False, most_removals=MOST_REPORTED)
-    document["removals_left_out"] = max(len(record.removals) - MOST_REPORTED, 0)
-    return document
+def function_json(function: ReclaimResult) -> FunctionJson:
+    return FunctionJson.of(
+        function,
+        name=function.operation,
+        removed=function.count(Result.REMOVED),
+        measured=AmountsJson(bytes=function.freed_bytes, inodes=function.freed_inodes),
+        nominal=BytesJson(bytes=function.nominal_bytes),
+        skipped=shortened(function.skipped) or None,
+        error=shortened(function.error) or None,
+    )
 
 
 def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None = None) -> PassJson:
@@ -333,39 +323,30 @@ def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None
     by_result = defaultdict[str, Counter[str]](Counter)
     for outcome in record.removals:
         by_result[outcome.verdict.kind][str(outcome.result)] += 1
-    found = document_of(
-        PassFieldsJson,
+    return PassJson.of(
         record,
+        decision,
         started=timestamp(record.started_wall),
-        layout=decision.layout,
         observations=observations_json(seen),
-        conditions=decision.conditions,
         thresholds_met=[threshold_json(threshold, seen) for threshold in decision.thresholds_met],
         acted_on=None if decision.acted_on is None else threshold_json(decision.acted_on, seen),
         functions=list(map(function_json, record.functions)),
         removals=list(map(outcome_json, record.removals[:most_removals])),
         removals_by_result=by_result,
         kept_by_reason=dict(sorted(Counter(str(outcome.verdict.reason) for outcome in record.kept).items())),
-        measured=_amounts(record.measured_bytes, record.measured_inodes),
-        nominal=_amounts(record.nominal_bytes),
-        written_meanwhile=_amounts(record.written_bytes, record.written_inodes),
-        timings=document_of(Timings, record.timings),
+        measured=AmountsJson(bytes=record.measured_bytes, inodes=record.measured_inodes),
+        nominal=BytesJson(bytes=record.nominal_bytes),
+        written_meanwhile=AmountsJson(bytes=record.written_bytes, inodes=record.written_inodes),
+        timings=Timings(*(round(seconds, 6) for seconds in astuple(record.timings))),
         kept=list(map(outcome_json, record.kept)) if with_kept else LEFT_OUT,
         observations_after=LEFT_OUT if after is None else observations_json(after),
         still_met=LEFT_OUT if after is None else [threshold_json(threshold, after) for threshold in record.still_met],
         attribution=record.attributions or LEFT_OUT,
     )
-    return {"apiVersion": API_VERSION, "kind": "Pass", **found}
 
 
-def function_json(function: ReclaimResult) -> FunctionJson:
-    return document_of(
-        FunctionJson,
-        function,
-        name=function.operation,
-        removed=function.count(Result.REMOVED),
-        measured=_amounts(function.freed_bytes, function.freed_inodes),
-        nominal=_amounts(function.nominal_bytes),
-        skipped=shortened(function.skipped) or None,
-        error=shortened(function.error) or None,
-    )
+def pass_summary(record: Pass) -> PassJson:
+    """The record of a pass in bounded size, for log lines and for records in memory: the first 32 removals; the others
+    and the kept objects are only counted."""
+    document = pass_json(record, with_kept=False, most_removals=MOST_REPORTED)
+    return replace(document, removals_left_out=max(len(record.removals) - MOST_REPORTED, 0))

@@ -15,12 +15,11 @@ from math import isinf
 from typing import Any
 
 from eviction.decision.synchronize import ManagerState
+from eviction.reporting.json_shapes import Json
 from eviction.types import Decision, Threshold
 from signals.types import SignalObservations
 
 KEPT_ENTRIES = 512
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

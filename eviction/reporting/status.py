@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from eviction.decision.headroom import FillRates
 from eviction.reporting.filesystem_facts import FilesystemFacts
-from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, Seconds, Time, Versioned, VersionedJson
+from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, LeftOut, RoleName, Seconds, Time, Versioned
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.reporting.pass_record import AmountsJson, BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
@@ -61,7 +61,7 @@ class LastCallJson(FunctionJson):
     """When the pass began."""
 
 
-class FunctionTotalJson(TypedDict):
+class FunctionTotalJson(Document):
     """What a reclaim function has done since the daemon started."""
 
     calls: Count
@@ -78,7 +78,6 @@ class FunctionTotalJson(TypedDict):
     """Its last call."""
 
 
-@dataclass(frozen=True, slots=True)
 class Status(Versioned):
     """What the daemon sees and does: the answer of `reclaimd status`."""
 
@@ -139,7 +138,7 @@ class NodeStatus:
     a thread have failed. `accepted_wall`: when a configuration was accepted last, in seconds since the epoch.
     """
 
-    document: Status = Status()
+    document: Status = field(default_factory=Status)
     observations: SignalObservations | None = None
     now: float = 0.0
     removal_in_flight_seconds: float = 0.0
@@ -147,7 +146,7 @@ class NodeStatus:
     accepted_wall: float | None = None
 
 
-class UnavailableJson(TypedDict):
+class UnavailableJson(Document):
     """A filesystem that could not be read."""
 
     filesystem: RoleName
@@ -156,11 +155,10 @@ class UnavailableJson(TypedDict):
     """Why, for people."""
 
 
-class CheckJson(VersionedJson):
+class CheckJson(Versioned):
     """One observation: the answer of `reclaimd check`."""
 
-    kind: Literal["Check"]
-    """What the document is."""
+    kind: Literal["Check"] = "Check"
     endpoint: str
     """The endpoint of the runtime."""
     conditions: list[NodeCondition]
@@ -169,7 +167,7 @@ class CheckJson(VersionedJson):
     """Whether the kubelet would report DiskPressure now; null if its thresholds are not known."""
     layout: FsLayout | None
     """How the roles are spread over filesystems; null if that is not known."""
-    filesystems: list[FilesystemFacts]
+    filesystems: tuple[FilesystemFacts, ...]
     """The filesystems of the signals."""
     observations: list[ObservationJson]
     """What was observed, in the order of the signals."""
@@ -230,4 +228,4 @@ def threshold_status(
             headroom_seconds = 0.0
         elif rate > 0:
             headroom_seconds = round(above / rate, 3)
-    return {**threshold_json(threshold, observations), "headroom_seconds": headroom_seconds}
+    return ThresholdStatusJson.of(threshold_json(threshold, observations), headroom_seconds=headroom_seconds)

@@ -14,6 +14,7 @@ from eviction.node.node import Node
 from eviction.record import Pass, PassResult, PeriodicLoop
 from eviction.reporting import explain, tables
 from eviction.reporting.configuration_warnings import table_warnings
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.space import explained
@@ -135,7 +136,7 @@ class Announcements(Listener):
 
     def passed(self, record: Pass) -> None:
         """One line per pass. One that removed nothing and did not succeed is a repeating warning."""
-        fields = {"pass": record.id, "result": str(record.result), "record": pass_summary(record)}
+        fields = {"pass": record.id, "result": str(record.result), "record": to_json(pass_summary(record))}
         acted_on = record.decision.acted_on
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"

@@ -17,10 +17,11 @@ from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass
 from eviction.reporting.explain import names_of_removed
+from eviction.reporting.json_shapes import Json, to_json
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import PassJson, function_json, pass_summary
-from eviction.reporting.status import FunctionTotalJson, LastCallJson
+from eviction.reporting.status import LastCallJson
 from eviction.types import Decision
 from reclaim.types import Kind, Outcome, Result, RuntimeUnavailable
 from signals.clock import Clock
@@ -41,14 +42,14 @@ class Done(Listener):
         self._lock = threading.Lock()
         self._passes: dict[str, PassJson] = {}
         self._sums: dict[str, Any] = {}
-        self._last: dict[str, LastCallJson] = {}
+        self._last: dict[str, Json] = {}
 
     def passed(self, record: Pass) -> None:
         """Keeps the summary of the pass, and adds up what its functions have done."""
         self.attributed(record)
         with self._lock:
             for function in record.functions:
-                last: Any = {"started": timestamp(record.started_wall), **function_json(function)}
+                last = to_json(LastCallJson.of(function_json(function), started=timestamp(record.started_wall)))
                 of_it = {"calls": int(not function.skipped), **{name: last[name] for name in SUMMED}}
                 total = self._sums.get(function.operation)
                 self._sums[function.operation] = of_it if total is None else _sum(total, of_it)
@@ -66,11 +67,10 @@ class Done(Listener):
         with self._lock:
             return list(self._passes.values())
 
-    def functions(self) -> dict[str, FunctionTotalJson]:
-        """By name: the sums, and the last call as in the record of its pass."""
+    def functions(self) -> dict[str, Any]:
+        """By name, as `FunctionTotalJson`: the sums, and the last call as in the record of its pass."""
         with self._lock:
-            totals: Any = {name: {**total, "last": self._last[name]} for name, total in self._sums.items()}
-        return dict(totals)
+            return {name: {**total, "last": self._last[name]} for name, total in self._sums.items()}
 
 
 class ReloadState:

@@ -193,10 +193,10 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", ages, "signal")
     stale = {(one.signal,): one.stale for one in seen}
     yield _gauge("signal_stale", "1 while the filesystem does not answer", stale, "signal")
-    marks = {(one["signal"], "hard" if one["hard"] else "soft"): one for one in document.thresholds}
-    effective = {labels: one["effective"] for labels, one in marks.items()}
+    marks = {(one.signal, "hard" if one.hard else "soft"): one for one in document.thresholds}
+    effective = {labels: one.effective for labels, one in marks.items()}
     yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", effective, "signal", "kind")
-    headroom = {labels: one["headroom_seconds"] for labels, one in marks.items()}
+    headroom = {labels: one.headroom_seconds for labels, one in marks.items()}
     text = "Seconds until the mark is reached at the present fill rate; no series while nothing fills, "
     text += "0 below the mark"
     yield _gauge("headroom_seconds", text, headroom, "signal", "kind")

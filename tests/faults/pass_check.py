@@ -19,6 +19,7 @@ from typing import Any
 
 from eviction.engine.world import Request
 from eviction.record import Pass
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import pass_json
 from reclaim.types import Kind, Result
@@ -169,7 +170,7 @@ def contradictions(record: Pass, removed: set[str], node: PopulatedNode) -> list
 def log_line(record: Pass) -> tuple[str, list[str]]:
     """The JSON log line of a pass, and what is wrong with it and with the text line."""
     written, text = io.StringIO(), io.StringIO()
-    Log(lambda: 0.0, as_json=True, stream=written).info(record.reason, record=pass_json(record))
+    Log(lambda: 0.0, as_json=True, stream=written).info(record.reason, record=to_json(pass_json(record)))
     Log(lambda: 0.0, stream=text).info(record.reason)
     lines, problems = written.getvalue().split("\n"), []
     if len(lines) != 2 or lines[1] or len(written.getvalue().splitlines()) != 1:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import outcomes_table, pass_lines
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.pass_record import pass_json
 from eviction.types import Decision
@@ -71,7 +72,7 @@ def test_tables_and_passes(name: str, message: str) -> None:
 @given(hostile, hostile)
 def test_records_in_a_log(name: str, message: str) -> None:
     """JSON output is one object with exactly that text, text output one printable line."""
-    record = pass_json(record_of(name, message))
+    record = to_json(pass_json(record_of(name, message)))
     for as_json in (True, False):
         stream = io.StringIO()
         log = Log(lambda: 1_800_000_000.0, as_json=as_json, stream=stream)

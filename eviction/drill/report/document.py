@@ -88,7 +88,6 @@ PointJson = Annotated[
 """One point of the timeline."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Run(Versioned):
     """What the document and the report that is read back share."""
 
@@ -146,7 +145,6 @@ class _Run(Versioned):
     """The last observations and decisions, if an expectation did not hold. Its form is not part of this contract."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DrillReportJson(_Run):
     """A run of a drill, as `reclaimd drill` prints and writes it. Times are seconds since its start."""
 
@@ -193,7 +191,7 @@ def result_json(result: DrillResult) -> dict[str, Any]:
         lists_apart_seconds=None if result.lists_apart_seconds is None else round(result.lists_apart_seconds, 4),
         history=dict(result.history),
         passes=[
-            {**pass_json(one.record), "from_seconds": round(one.seconds, 4), "collector": one.collector}
+            MeasuredPassJson.of(pass_json(one.record), from_seconds=round(one.seconds, 4), collector=one.collector)
             for one in measured.passes
         ],
         timeline=[_point(sample, measured) for sample in downsample(measured.samples, LARGEST_POINTS)],
@@ -213,7 +211,7 @@ def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
     observation = None if measured.observations is None else measured.observations.signals.get(threshold.signal)
     release = None if observation is None else threshold.mark_with_min_reclaim(observation.capacity)
     described = threshold_json(threshold, measured.observations or SignalObservations({}, None, 0.0))
-    return {**described, "filesystem": names[0] if names else None, "effective_with_min_reclaim": release}
+    return MarkJson.of(described, filesystem=names[0] if names else None, effective_with_min_reclaim=release)
 
 
 def _point(sample: Sample, measured: Measurements) -> dict[str, Any]:
@@ -286,7 +284,6 @@ class DrawnPoint(Model):
     inodes_free: Amount | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Report(_Run):
     """A report that was read back."""
 

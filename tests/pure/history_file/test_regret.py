@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from eviction.cli.history import regret_lines
 from eviction.cli.why import regret_line
-from eviction.history_file.recorder import Document, documents_of, pass_records
+from eviction.history_file.recorder import documents_of, pass_records
 from eviction.history_file.regret import WINDOWS_SECONDS, Removal, images_of, regret_of, removals_of
+from eviction.reporting.json_shapes import Json, to_json
 from reclaim.types import Result
 from tests.pure.history_file.documents import daemon_record, outcome, parked_ended_record, pass_of, returned_record
 from tests.pure.values import MIB, image_id
@@ -37,7 +38,7 @@ def joined(*records: list[bytes] | bytes, gone: Iterable[int] = (), until: float
 
 def fates(removals: list[Removal]) -> list[str]:
     """For each window what is known of one removal."""
-    within = regret_of(removals)["within"]
+    within = regret_of(removals).within
     return [next(fate for fate, count in within[window].items() if count) for window in WINDOWS_SECONDS]
 
 
@@ -62,16 +63,16 @@ def test_the_sums_are_of_all_and_of_each_image_the_worst_first() -> None:
     """Three removals freed 39 MiB, 20 MiB came back: 525 MiB for each GiB."""
     regret = regret_of(joined(removed(0, 1, 2), removed(5, 3), returned_record(2, T + 60)))
     sums = {"removed": 3, "returned": 1, "soonest_seconds": 60.0, "freed_bytes": 39 * MIB, "returned_bytes": 20 * MIB}
-    assert sums.items() <= regret.items()
-    assert regret["returned_bytes_per_gib"] == round(20 / 39 * 2**30)
-    assert [(each["name"], each["returned"]) for each in regret["images"]] == [
+    assert sums.items() <= to_json(regret).items()
+    assert regret.returned_bytes_per_gib == round(20 / 39 * 2**30)
+    assert [(each.name, each.returned) for each in regret.images] == [
         ("registry.example/app:2", 1),
         ("registry.example/app:1", 0),
         ("registry.example/app:3", 0),
     ]
-    assert len(regret_of(joined(removed(0, 1, 2)), limit=1)["images"]) == 1
-    assert_as_described(regret)
-    assert_as_described(regret_of([]))
+    assert len(regret_of(joined(removed(0, 1, 2)), limit=1).images) == 1
+    assert_as_described(to_json(regret))
+    assert_as_described(to_json(regret_of([])))
 
 
 def test_a_tag_that_came_back_is_joined_with_the_image_that_had_it() -> None:
@@ -173,7 +174,7 @@ def test_every_removal_has_one_fate_in_each_window(story: list[tuple[str, int, f
     found = joined(records, gone=gone, until=at + 60)
     assert len(found) == sum(what == "removed" for what, _, _ in story)
     assert all((each.came_back is None or each.came_back >= 0) and each.missing >= 0 for each in found)
-    within = regret_of(found)["within"]
+    within = regret_of(found).within
     assert all(sum(counts.values()) == len(found) for counts in within.values())
     assert within["1h"]["returned"] <= within["24h"]["returned"] <= within["7d"]["returned"]
     assert within["1h"]["not_returned"] >= within["24h"]["not_returned"] >= within["7d"]["not_returned"]
@@ -184,6 +185,6 @@ def test_every_removal_has_one_fate_in_each_window(story: list[tuple[str, int, f
 
 def test_documents_come_in_any_order() -> None:
     """An appearance is recorded with the time of the pull, which may be before what was recorded meanwhile."""
-    documents: list[Document] = list(documents_of([*removed(0, 1), *removed(500, 2), returned_record(1, T + 400)]))
+    documents: list[Json] = list(documents_of([*removed(0, 1), *removed(500, 2), returned_record(1, T + 400)]))
     assert [each.came_back for each in removals_of(documents)] == [400.0, None]
     assert [each.came_back for each in removals_of(reversed(documents))] == [400.0, None]

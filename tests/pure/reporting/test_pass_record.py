@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eviction.record import Pass, PassResult, Timings, Trigger
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import outcome_json, pass_json, pass_summary
 from eviction.types import Decision, NodeCondition
@@ -51,7 +52,7 @@ def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
     nodefs = replace(observation(Signal.NODEFS_AVAILABLE, GIB, time=95.0), filesystem=where)
     images = observation(Signal.IMAGEFS_AVAILABLE, GIB, time=100.0, stale=True)
     found = observations_json(replace(observations_of(images, nodefs, time=100.0), wall_time=1_800_000_005.0))
-    assert found == [
+    assert to_json(found) == [
         {
             "signal": "nodefs.available",
             "available": GIB,
@@ -75,7 +76,7 @@ def test_an_observation_carries_the_wall_time_of_its_reading() -> None:
 def test_a_threshold_carries_its_mark_at_the_present_capacity(capacity: int | None, effective: int | None) -> None:
     """Null where the capacity is not known."""
     seen = observations_of(*([observation(Signal.NODEFS_AVAILABLE, 0, capacity)] if capacity else []))
-    assert threshold_json(LOW, seen) == {
+    assert to_json(threshold_json(LOW, seen)) == {
         "signal": "nodefs.available",
         "value": "10%",
         "margin": None,
@@ -89,7 +90,7 @@ def test_a_threshold_carries_its_mark_at_the_present_capacity(capacity: int | No
 
 def test_an_outcome_has_the_result_of_an_object() -> None:
     """Bytes are integers, durations seconds; the result of a kept object is null."""
-    assert outcome_json(GONE) == {
+    assert to_json(outcome_json(GONE)) == {
         "kind": "image",
         "id": "sha256:1",
         "name": "app:1",
@@ -103,7 +104,7 @@ def test_an_outcome_has_the_result_of_an_object() -> None:
         "duration_seconds": 0.25,
         "freed": {"bytes": 2 * MIB, "inodes": 3},
     }
-    kept = outcome_json(STAYS)
+    kept = to_json(outcome_json(STAYS))
     assert (kept["verdict"], kept["reason"], kept["result"], kept["size"], kept["age_seconds"]) == (
         "keep", "running", None, None, None,
     )  # fmt: skip
@@ -129,7 +130,7 @@ def test_a_pass_is_one_json_document() -> None:
         after=seen,
         still_met=(LOW,),
     )
-    document = json.loads(json.dumps(pass_json(record), allow_nan=False))
+    document = json.loads(json.dumps(to_json(pass_json(record)), allow_nan=False))
     assert (document["id"], document["trigger"], document["layout"]) == ("abc", "watch", "single")
     assert document["conditions"] == ["ReclaimPressure"]
     assert document["acted_on"]["signal"] == document["still_met"][0]["signal"] == "nodefs.available"
@@ -139,8 +140,8 @@ def test_a_pass_is_one_json_document() -> None:
     assert document["nominal"] == {"bytes": MIB, "inodes": None}
     assert (document["result"], document["reason"], document["errors"]) == ("not_enough", "because", ["lost"])
     assert document["timings"]["total_seconds"] == 1.5
-    assert "kept" not in pass_json(record, with_kept=False)
-    assert pass_json(record, with_kept=False)["kept_by_reason"] == {"pinned": 1, "running": 2}
+    assert "kept" not in to_json(pass_json(record, with_kept=False))
+    assert to_json(pass_json(record, with_kept=False))["kept_by_reason"] == {"pinned": 1, "running": 2}
 
 
 def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None:
@@ -155,7 +156,7 @@ def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None
         ReclaimResult("DeleteUnusedImages", (long,) * 50_000, (STAYS,)),
     )
     record = Pass("abc", 0.0, Trigger.WATCH, seen, Decision(frozenset(), (), None, (), None), functions=functions)
-    summary = pass_summary(record)
+    summary = to_json(pass_summary(record))
     assert len(json.dumps(summary)) < 48 << 10
     assert (len(summary["removals"]), summary["removals_left_out"]) == (32, 49_998)
     assert summary["removals_by_result"] == {"image": {"removed": 50_030}}
@@ -163,4 +164,4 @@ def test_a_pass_of_fifty_thousand_removals_made_a_line_of_17_megabytes() -> None
     assert [function["removed"] for function in summary["functions"]] == [30, 50_000], "of all, not of the first 32"
     assert "kept" not in summary
     few = replace(record, functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS,)),))
-    assert pass_summary(few) == {**pass_json(few, with_kept=False), "removals_left_out": 0}
+    assert to_json(pass_summary(few)) == {**to_json(pass_json(few, with_kept=False)), "removals_left_out": 0}

@@ -92,7 +92,7 @@ def test_the_oldest_passes_go_first() -> None:
     done, names = Done(), [str(number) for number in range(KEPT_PASSES + 1)]
     for name in names:
         done.passed(a_pass(name=name))
-    assert [kept["id"] for kept in done.passes()] == names[1:]
+    assert [kept.id for kept in done.passes()] == names[1:]
 
 
 def test_a_pass_that_is_explained_later_is_replaced() -> None:
@@ -101,5 +101,5 @@ def test_a_pass_that_is_explained_later_is_replaced() -> None:
     for name in "abc":
         done.passed(a_pass(pruned(1), name=name))
     done.attributed(a_pass(pruned(1), name="b", reason="explained"))
-    assert [(kept["id"], kept["reason"]) for kept in done.passes()] == [("a", ""), ("b", "explained"), ("c", "")]
+    assert [(kept.id, kept.reason) for kept in done.passes()] == [("a", ""), ("b", "explained"), ("c", "")]
     assert done.functions()["prune"]["calls"] == 3

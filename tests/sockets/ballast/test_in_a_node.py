@@ -11,6 +11,7 @@ from eviction.ballast import create_ballast
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.explain import outcomes_table
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.pass_record import pass_json
 from reclaim.ballast import BallastRefused, BallastSettings, release_ballast_function
 from reclaim.functions import FUNCTIONS, table_of
@@ -51,7 +52,7 @@ def test_it_is_released_and_measured_and_nothing_else_goes(small_node: SmallNode
     assert not os.path.lexists(settings.path)
     assert set(images) <= small_node.images()
     assert (record.result, record.measured_bytes) == (PassResult.SATISFIED, SIZE)
-    (removal,) = pass_json(record)["removals"]
+    (removal,) = to_json(pass_json(record))["removals"]
     assert {key: removal[key] for key in ("kind", "id", "reason", "result", "size")} == {
         "kind": "ballast",
         "id": settings.path,

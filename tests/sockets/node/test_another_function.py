@@ -14,6 +14,7 @@ from typing import Any
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.explain import outcomes_table
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.pass_record import pass_json
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.metrics import Metrics
@@ -123,7 +124,7 @@ def test_it_is_executed_in_its_row_and_stops_when_the_disk_is_relieved(small_nod
     assert set(images) <= small_node.images()
     assert record.result is PassResult.SATISFIED
     assert 8 * MIB <= record.measured_bytes < 9 * MIB
-    document = pass_json(record)
+    document = to_json(pass_json(record))
     assert document["row"] == ["ReleaseBallast", "DeleteAllUnusedContainers", "DeleteUnusedImages"]
     removed = [(each["kind"], each["id"], each["reason"], each["result"]) for each in document["removals"]]
     assert removed == [(BALLAST, name, "set_aside", "removed") for name in "01"]

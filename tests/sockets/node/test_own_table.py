@@ -15,6 +15,7 @@ from eviction.engine.world import Request
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.configuration_warnings import table_warnings
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.pass_record import pass_json
 from eviction.types import Extent
 from reclaim.function import (
@@ -131,7 +132,7 @@ def test_a_filesystem_of_ones_own_is_relieved_by_its_own_row(small_node: SmallNo
     assert set(images) <= small_node.images()
     assert (record.result, record.decision.conditions) == (PassResult.SATISFIED, frozenset())
     assert record.measured_bytes == available(cache) - before == 8 * MIB
-    document = pass_json(record)
+    document = to_json(pass_json(record))
     assert document["row"] == [PRUNE]
     assert document["functions"] == [
         {
@@ -190,7 +191,7 @@ def test_what_waits_is_told_as_the_reason_why_a_pass_did_not_do_more(small_node:
     record = relieve(waiting_node(small_node, ballast, above=30 * MIB, below=-MIB, extent=str(extent)))
     assert ballast.left() == ["0"]
     assert "ballast was not called: nodefs.available is not below" in record.reason
-    assert str(pass_json(record)["functions"][-1]["skipped"]).startswith("nodefs.available is not below")
+    assert str(to_json(pass_json(record))["functions"][-1]["skipped"]).startswith("nodefs.available is not below")
 
 
 def test_a_plan_of_everything_shows_what_waits_too(small_node: SmallNode) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from eviction.record import Pass, PassResult
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.pass_record import pass_json
 from reclaim.function import Pressure
 from reclaim.functions import FUNCTIONS, table_of
@@ -54,7 +55,7 @@ class Cache:
 
 def told(record: Pass) -> list[tuple[str, str, str, str, str | None]]:
     """What became of the program, or of what it says."""
-    removals = pass_json(record)["removals"]
+    removals = to_json(pass_json(record))["removals"]
     return [(each["kind"], each["id"], each["name"], each["reason"], each["result"]) for each in removals]
 
 

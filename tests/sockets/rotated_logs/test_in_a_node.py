@@ -8,6 +8,7 @@ from pathlib import Path
 from eviction.node.node import Node
 from eviction.record import PassResult
 from eviction.reporting.explain import outcomes_table
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.pass_record import pass_json
 from reclaim.functions import FUNCTIONS, table_of
 from reclaim.rotated_logs import delete_rotated_logs_function
@@ -53,7 +54,7 @@ def test_the_oldest_go_until_the_disk_is_relieved(small_node: SmallNode) -> None
     assert (len(os.listdir(web)), len(os.listdir(db))) == (3, 3)
     assert set(images) <= small_node.images()
     assert (record.result, record.measured_bytes) == (PassResult.SATISFIED, 4 * MIB)
-    document = pass_json(record)
+    document = to_json(pass_json(record))
     assert [(each["kind"], each["name"], each["reason"], each["result"]) for each in document["removals"]] == [
         ("rotated_log", "default/web/app/0.log.20261101-120000.gz", "rotated", "removed"),
         ("rotated_log", "default/db/app/0.log.20261102-120000.gz", "rotated", "removed"),
