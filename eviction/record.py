@@ -75,13 +75,22 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class Amounts:
+    """What a filesystem has gained."""
+
+    bytes: int = 0
+    """At least 0."""
+    inodes: int = 0
+    """At least 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pass:
     """Everything that happened in one pass.
 
-    `measured_*`: what the filesystems gained, 0 if they have less than before; `written_*` is then how much less.
-    `nominal_bytes`: the sizes that the runtime reported for the removed objects. `after`: the observations at the end.
-    `started_wall`: seconds since the epoch. `attributions`: what uses the bytes of each filesystem, measured when
-    reclaim was not enough.
+    `measured`: what the filesystems gained, 0 if they have less than before; `written_meanwhile` is then how much less.
+    `after`: the observations at the end. `started_wall`: seconds since the epoch. `attributions`: what uses the bytes
+    of each filesystem, measured when reclaim was not enough.
     """
 
     id: str
@@ -91,10 +100,8 @@ class Pass:
     decision: Decision
     row: tuple[str, ...] = ()
     functions: tuple[ReclaimResult, ...] = ()
-    measured_bytes: int = 0
-    measured_inodes: int = 0
-    written_bytes: int = 0
-    written_inodes: int = 0
+    measured: Amounts = Amounts()
+    written_meanwhile: Amounts = Amounts()
     result: PassResult = PassResult.IDLE
     reason: str = ""
     timings: Timings = Timings()
@@ -159,8 +166,8 @@ def _result(record: Pass) -> tuple[PassResult, str]:
     # Without pressure, no threshold is met whether or not the request succeeded.
     if errors and not record.count(Result.REMOVED) and (record.decision.acted_on is None or not relieved):
         return PassResult.FAILED, errors
-    gained = record.measured_bytes - record.written_bytes, record.measured_inodes - record.written_inodes
-    removed = f"removed {counted(record.count(Result.REMOVED), 'object')}, {freed_in_words(*gained)}"
+    freed = freed_in_words(record.measured, record.written_meanwhile)
+    removed = f"removed {counted(record.count(Result.REMOVED), 'object')}, {freed}"
     if relieved:
         return PassResult.SATISFIED, f"{removed}; no threshold is met any more"
     met = [_still_met(threshold, record) for threshold in record.still_met]
@@ -200,10 +207,11 @@ def _why_not_more(record: Pass) -> str:
     return ", ".join(parts) or "everything else is in use or protected"
 
 
-def freed_in_words(gained_bytes: int, gained_inodes: int) -> str:
+def freed_in_words(measured: Amounts, written: Amounts) -> str:
     """The gain of a pass as text. If a filesystem has less than before, it was written to meanwhile; no negative
     amount is called freed."""
-    written = [format_bytes(-gained_bytes)] * (gained_bytes < 0)
-    written += [counted(-gained_inodes, "inode")] * (gained_inodes < 0)
-    freed = f"freed {format_bytes(max(gained_bytes, 0))} and {counted(max(gained_inodes, 0), 'inode')}"
-    return f"{freed}, as {' and '.join(written)} were written meanwhile" if written else freed
+    freed = f"freed {format_bytes(measured.bytes)} and {counted(measured.inodes, 'inode')}"
+    less = [format_bytes(written.bytes)] if written.bytes else []
+    if written.inodes:
+        less.append(counted(written.inodes, "inode"))
+    return f"{freed}, as {' and '.join(less)} were written meanwhile" if less else freed

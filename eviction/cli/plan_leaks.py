@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -21,7 +20,7 @@ from eviction.cli.plan import located
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_READING, EXIT_USAGE
 from eviction.node.node import Node
-from eviction.reporting.json_shapes import Count, Time, Versioned
+from eviction.reporting.json_shapes import Count, Document, Time, Versioned
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.space import TimeLimit, Tree, count_trees
 from eviction.reporting.tables import table
@@ -53,8 +52,7 @@ REMEDIES: Mapping[LeakKind, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Leak:
+class Leak(Document):
     """Something that belongs to nobody."""
 
     kind: LeakKind
@@ -97,9 +95,16 @@ def judged(first: Reading, second: Reading, now: float, up_seconds: float, not_k
     if young := [one.size_bytes or 0 for key, one in second.items() if key in first and not old(one)]:
         reasons.add(f"{counted(len(young), 'object')} of {format_bytes(sum(young))} changed within a day: too young")
     leaks = [
-        Leak(one.kind, one.path or one.name, one.namespace or None, one.size_bytes, timestamp(one.since), remedy)
+        Leak(
+            kind=one.kind,
+            name=one.path or one.name,
+            namespace=one.namespace or None,
+            bytes=one.size_bytes,
+            since=timestamp(one.since),
+            remedy=REMEDIES[one.kind],
+        )
         for one in sorted(found, key=lambda one: (-(one.size_bytes or 0), one.kind, one.name))
-        if one.kind not in moving and (remedy := REMEDIES[one.kind])
+        if one.kind not in moving
     ]
     return Leaks(leaks=tuple(leaks), not_known=tuple(sorted(reasons.union(not_known))))
 

@@ -30,7 +30,7 @@ from eviction.record import Pass, PassResult, Trigger
 from eviction.reporting.explain import pass_lines
 from eviction.reporting.json_shapes import LEFT_OUT, to_json
 from eviction.reporting.observations_json import observations_json
-from eviction.reporting.pass_record import NothingToDo, Room, pass_json
+from eviction.reporting.pass_record import NothingToDo, Room, pass_json, room_of
 from eviction.reporting.tables import signals_table
 from eviction.types import Decision, EvictionError, Extent, Threshold
 from reclaim.workers import NoThread
@@ -156,7 +156,7 @@ def _room(options: ReclaimOptions, node: Node, observations: SignalObservations,
         return None
     kept_free = highest_mark(node.thresholds(observations.layout), observations, signal.filesystem)
     asked, available = until.mark(seen.capacity), seen.available + promised
-    return Room(signal.filesystem, asked, available, kept_free, options.dry_run)
+    return room_of(signal.filesystem, asked, available, kept_free, dry_run=options.dry_run)
 
 
 def respond_to_client(options: ReclaimOptions, node: Node, wanted: Callable[[PassWanted], None]) -> Answer:

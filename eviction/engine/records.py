@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.world import RunningPass, StageRun, World
-from eviction.record import Pass, Timings, with_result
+from eviction.record import Amounts, Pass, Timings, with_result
 from reclaim.types import Outcome, ReclaimResult, Usage
 
 
@@ -24,10 +24,8 @@ def record_of(the: RunningPass, world: World) -> Pass:
         the.decision,
         the.row,
         functions,
-        measured_bytes=max(gained_bytes, 0),
-        measured_inodes=max(gained_inodes, 0),
-        written_bytes=max(-gained_bytes, 0),
-        written_inodes=max(-gained_inodes, 0),
+        measured=Amounts(max(gained_bytes, 0), max(gained_inodes, 0)),
+        written_meanwhile=Amounts(max(-gained_bytes, 0), max(-gained_inodes, 0)),
         after=after,
         still_met=thresholds_met(goal, after.signals, enforce_min_reclaim=True),
         timings=Timings(

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 from eviction.history_file.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from eviction.listener import Listener
-from eviction.record import Pass, PassResult, Timings, Trigger
+from eviction.record import Amounts, Pass, PassResult, Timings, Trigger
 from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, Json, LeftOut, Time, one_of, to_json
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import OutcomeJson, RecordedPassJson, outcome_json, pass_json, shortened
@@ -130,8 +130,7 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         Decision(frozenset(), (), None, (), None),
         (result.operation,),
         (result,),
-        result.freed_bytes,
-        result.freed_inodes,
+        Amounts(result.freed_bytes, result.freed_inodes),
         result=PassResult.FAILED if result.error else PassResult.SATISFIED,
         reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
         timings=Timings(0.0, result.list_seconds, result.plan_seconds, result.remove_seconds, result.seconds),

@@ -267,7 +267,7 @@ def pass_lines(record: Pass, width: int | None = None) -> list[str]:
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
         lines.append(
-            f"measured {format_bytes(record.measured_bytes)} and {counted(record.measured_inodes, 'inode')}, "
+            f"measured {format_bytes(record.measured.bytes)} and {counted(record.measured.inodes, 'inode')}, "
             f"nominal {format_bytes(record.nominal_bytes)}; "
             f"took {format_duration(record.timings.total_seconds)} "
             f"(lists {format_duration(record.timings.list_seconds)}, "

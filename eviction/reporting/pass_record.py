@@ -7,10 +7,10 @@ They are a stable interface for programs: bytes and inodes are integers, times R
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import astuple, replace
 from typing import Annotated, Literal
 
-from eviction.record import OF_PASSES, Pass, PassResult, Timings
+from eviction.record import OF_PASSES, Amounts, Pass, PassResult, Timings
 from eviction.reporting.json_shapes import (
     LEFT_OUT,
     Count,
@@ -45,15 +45,6 @@ KindWord = Annotated[str, one_of(Kind, open_=True)]
 
 ReasonWord = Annotated[str, one_of(Reason, open_=True)]
 """A reason: one that the kubelet's functions give, or another function's."""
-
-
-class AmountsJson(Document):
-    """What a filesystem has gained."""
-
-    bytes: int
-    """At least 0."""
-    inodes: int
-    """At least 0."""
 
 
 class BytesJson(Document):
@@ -94,7 +85,7 @@ class OutcomeJson(Document):
     """Why it was not removed; null if nothing failed."""
     duration_seconds: Seconds
     """How long its removal took."""
-    freed: AmountsJson
+    freed: Amounts
     """What the filesystem had gained right after the removal."""
 
 
@@ -105,7 +96,7 @@ class FunctionJson(Document):
     """Its name in the reclaim table."""
     removed: Count
     """How many objects it removed."""
-    measured: AmountsJson
+    measured: Amounts
     """What the filesystems gained."""
     nominal: BytesJson
     """The reported sizes of the removed objects."""
@@ -119,8 +110,7 @@ class FunctionJson(Document):
     """Why it failed; null if it did not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Document):
     """The room that `reclaimd reclaim --room` asked for, in bytes."""
 
     filesystem: RoleName
@@ -133,21 +123,27 @@ class Room:
     """Of that, the marks with their minimum reclaim: using it makes reclaimd remove more."""
     dry_run: bool
     """Whether nothing was removed."""
-    missing: Count = field(init=False)
+    missing: Count
     """How much less is available than was asked for; 0: the room is there."""
-    sentence: str = field(init=False)
+    sentence: str
     """The same for people."""
 
-    def __post_init__(self) -> None:
-        missing, verb = max(self.asked - self.available, 0), "would be" if self.dry_run else "is"
-        asked, available = format_bytes(self.asked), format_bytes(self.available)
-        spare = format_bytes(max(self.available - self.kept_free, 0))
-        short = f"{format_bytes(missing)} {verb} missing" if missing else f"the room {verb} there"
-        sentence = (
-            f"{available} {verb} available on {self.filesystem}, {spare} of it above the marks; {asked} was asked for"
-        )
-        object.__setattr__(self, "missing", missing)
-        object.__setattr__(self, "sentence", f"{sentence}: {short}")
+
+def room_of(filesystem: str, asked: int, available: int, kept_free: int, *, dry_run: bool) -> Room:
+    """The room, with what is missing and the sentence."""
+    missing, verb = max(asked - available, 0), "would be" if dry_run else "is"
+    spare = format_bytes(max(available - kept_free, 0))
+    short = f"{format_bytes(missing)} {verb} missing" if missing else f"the room {verb} there"
+    there = f"{format_bytes(available)} {verb} available on {filesystem}, {spare} of it above the marks"
+    return Room(
+        filesystem=filesystem,
+        asked=asked,
+        available=available,
+        kept_free=kept_free,
+        dry_run=dry_run,
+        missing=missing,
+        sentence=f"{there}; {format_bytes(asked)} was asked for: {short}",
+    )
 
 
 class RecordedPassJson(Document):
@@ -169,11 +165,11 @@ class RecordedPassJson(Document):
     """The objects that were to be removed, in order."""
     removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
     """Kind -> result -> how many objects."""
-    measured: AmountsJson
+    measured: Amounts
     """What the filesystems gained."""
     nominal: BytesJson
     """The reported sizes of the removed objects."""
-    written_meanwhile: AmountsJson
+    written_meanwhile: Amounts
     """How much less the filesystems have than before, if they gained nothing."""
     timings: Timings
     """How long its parts took."""
@@ -300,7 +296,7 @@ def outcome_json(outcome: Outcome) -> OutcomeJson:
         needed_in_seconds=LEFT_OUT if verdict.needed_in_seconds is None else verdict.needed_in_seconds,
         verdict=verdict.action,
         error=shortened(outcome.error) or None,
-        freed=AmountsJson(bytes=outcome.freed_bytes, inodes=outcome.freed_inodes),
+        freed=Amounts(outcome.freed_bytes, outcome.freed_inodes),
     )
 
 
@@ -309,7 +305,7 @@ def function_json(function: ReclaimResult) -> FunctionJson:
         function,
         name=function.operation,
         removed=function.count(Result.REMOVED),
-        measured=AmountsJson(bytes=function.freed_bytes, inodes=function.freed_inodes),
+        measured=Amounts(function.freed_bytes, function.freed_inodes),
         nominal=BytesJson(bytes=function.nominal_bytes),
         skipped=shortened(function.skipped) or None,
         error=shortened(function.error) or None,
@@ -334,9 +330,7 @@ def pass_json(record: Pass, *, with_kept: bool = True, most_removals: int | None
         removals=list(map(outcome_json, record.removals[:most_removals])),
         removals_by_result=by_result,
         kept_by_reason=dict(sorted(Counter(str(outcome.verdict.reason) for outcome in record.kept).items())),
-        measured=AmountsJson(bytes=record.measured_bytes, inodes=record.measured_inodes),
         nominal=BytesJson(bytes=record.nominal_bytes),
-        written_meanwhile=AmountsJson(bytes=record.written_bytes, inodes=record.written_inodes),
         timings=Timings(*(round(seconds, 6) for seconds in astuple(record.timings))),
         kept=list(map(outcome_json, record.kept)) if with_kept else LEFT_OUT,
         observations_after=LEFT_OUT if after is None else observations_json(after),

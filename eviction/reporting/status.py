@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from eviction.decision.headroom import FillRates
+from eviction.record import Amounts
 from eviction.reporting.filesystem_facts import FilesystemFacts
 from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, LeftOut, RoleName, Seconds, Time, Versioned
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
-from eviction.reporting.pass_record import AmountsJson, BytesJson, FunctionJson, KindWord, PassJson
+from eviction.reporting.pass_record import BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
 from reclaim.pods.states import Doubt, Why
 from reclaim.removals import Claim
@@ -28,8 +29,7 @@ class ThresholdStatusJson(ThresholdJson):
     """Until it would be met at the present fill rate. 0: it is met. null: nothing fills the filesystem."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
+class Parked(Document):
     """A removal that was sent, and that no pass waits for any longer."""
 
     kind: KindWord
@@ -68,7 +68,7 @@ class FunctionTotalJson(Document):
     """How often it was called."""
     removed: Count
     """How many objects it removed."""
-    measured: AmountsJson
+    measured: Amounts
     """What the filesystems gained."""
     nominal: BytesJson
     """The reported sizes of the removed objects."""
@@ -196,7 +196,7 @@ def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_sec
 def parked_removal(claim: Claim, now: float) -> Parked:
     """A parked removal; `seconds`: since it was sent, or since its check began."""
     verdict, since = claim.verdict, claim.claimed_at if claim.sent_at is None else claim.sent_at
-    return Parked(verdict.kind, verdict.id, verdict.name, round(now - since, 3))
+    return Parked.of(verdict, seconds=round(now - since, 3))
 
 
 def pod_directories(doubt: Doubt | None) -> PodDirectories:

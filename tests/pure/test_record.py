@@ -8,7 +8,7 @@ import pytest
 
 from eviction.control.reclaim import exit_code
 from eviction.exit_codes import EXIT_RUNTIME
-from eviction.record import Pass, PassResult, Trigger, freed_in_words, with_result
+from eviction.record import Amounts, Pass, PassResult, Trigger, freed_in_words, with_result
 from eviction.types import Decision, Threshold
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
@@ -68,7 +68,7 @@ def record(
     decision = Decision(frozenset(), (LOW,), LOW, row, FsLayout.SINGLE)
     return Pass(
         "id", 0.0, Trigger.INTERVAL, CLEAR, decision, row, (done,),
-        measured_bytes=20 * MIB, measured_inodes=30, after=after, still_met=still_met,
+        measured=Amounts(20 * MIB, 30), after=after, still_met=still_met,
     )  # fmt: skip
 
 
@@ -175,18 +175,18 @@ def test_a_dry_run_that_could_list_a_part_says_what_is_missing() -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
-    ("gained_bytes", "gained_inodes", "words"),
+    ("freed", "written", "words"),
     [
-        (20 * MIB, 30, "freed 20.0MiB and 30 inodes"),
-        (0, 0, "freed 0B and 0 inodes"),
-        (-31 * MIB, -12, "freed 0B and 0 inodes, as 31.0MiB and 12 inodes were written meanwhile"),
-        (-31 * MIB, 12, "freed 0B and 12 inodes, as 31.0MiB were written meanwhile"),
-        (31 * MIB, -12, "freed 31.0MiB and 0 inodes, as 12 inodes were written meanwhile"),
+        (Amounts(20 * MIB, 30), Amounts(), "freed 20.0MiB and 30 inodes"),
+        (Amounts(), Amounts(), "freed 0B and 0 inodes"),
+        (Amounts(), Amounts(31 * MIB, 12), "freed 0B and 0 inodes, as 31.0MiB and 12 inodes were written meanwhile"),
+        (Amounts(0, 12), Amounts(31 * MIB), "freed 0B and 12 inodes, as 31.0MiB were written meanwhile"),
+        (Amounts(31 * MIB), Amounts(0, 12), "freed 31.0MiB and 0 inodes, as 12 inodes were written meanwhile"),
     ],
 )
-def test_nothing_is_freed_below_zero(gained_bytes: int, gained_inodes: int, words: str) -> None:
+def test_nothing_is_freed_below_zero(freed: Amounts, written: Amounts, words: str) -> None:
     """Somebody who writes faster than reclaimd frees makes the gain of a pass negative; that is said in words."""
-    assert freed_in_words(gained_bytes, gained_inodes) == words
+    assert freed_in_words(freed, written) == words
 
 
 def test_a_dry_run_says_what_would_be_removed() -> None:

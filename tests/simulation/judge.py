@@ -390,10 +390,10 @@ class Judge:
     def _passed(self, record: Pass, world: World) -> None:
         self._pass_began.pop(record.id, None)
         ledger = self._ledger.pop(record.id, [0, 0, 0])
-        gained = record.measured_bytes - record.written_bytes
-        if gained != max(ledger[0], ledger[1]) or record.measured_inodes - record.written_inodes != ledger[2]:
+        gained = record.measured.bytes - record.written_meanwhile.bytes
+        if gained != max(ledger[0], ledger[1]) or record.measured.inodes - record.written_meanwhile.inodes != ledger[2]:
             raise Violation(f"pass {record.id} says it gained {gained} bytes, and its filesystems {max(ledger[:2])}")
-        if record.measured_bytes < 0 or record.written_bytes < 0:
+        if record.measured.bytes < 0 or record.written_meanwhile.bytes < 0:
             raise Violation(f"pass {record.id} has measured less than nothing")
         freed = sum(result.freed_bytes for result in record.functions)
         self.counts["freed MiB"] += freed >> 20

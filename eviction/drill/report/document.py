@@ -163,13 +163,10 @@ class DrillReportJson(_Run):
 def result_json(result: DrillResult) -> dict[str, Any]:
     """The document of a run."""
     measured = result.measurements
-    report = DrillReportJson(
+    report = DrillReportJson.of(
+        result,
+        measured,
         scenario=result.name,
-        why=result.why,
-        response=result.response,
-        held=result.held,
-        simulated=result.simulated,
-        filesystem=result.filesystem,
         layout="unknown" if result.layout is None else result.layout,
         crossed_seconds=measured.crossed,
         first_removal_seconds=measured.first_removal,
@@ -180,8 +177,6 @@ def result_json(result: DrillResult) -> dict[str, Any]:
         from_crossing_to_relief_seconds=measured.to_relief,
         images_lost_beyond_need=None if measured.layers is None else lost_beyond_need(measured),
         lowest={signal: measured.lowest(signal) for signal in in_order({each.signal for each in measured.thresholds})},
-        checks=list(result.checks),
-        filesystems=list(measured.filesystems),
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
         conditions=[_rounded(one) for one in measured.condition_periods],
         pressures=[_rounded(one) for one in measured.pressure_periods],
@@ -189,7 +184,6 @@ def result_json(result: DrillResult) -> dict[str, Any]:
         removals=[_rounded(one) for one in measured.removals],
         ended_pods=[_rounded(one) for one in measured.ended_pods],
         lists_apart_seconds=None if result.lists_apart_seconds is None else round(result.lists_apart_seconds, 4),
-        history=dict(result.history),
         passes=[
             MeasuredPassJson.of(pass_json(one.record), from_seconds=round(one.seconds, 4), collector=one.collector)
             for one in measured.passes

@@ -10,7 +10,7 @@ from eviction.control.answer import RequestRefused
 from eviction.control.reclaim import read_options, request_of
 from eviction.decision.synchronize import EvictionConfig
 from eviction.engine.world import Request
-from eviction.reporting.pass_record import Room
+from eviction.reporting.pass_record import Room, room_of
 from eviction.types import Decision, Extent
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
 from tests.pure.values import GIB, observation, observations_of
@@ -68,22 +68,22 @@ def test_what_cannot_be_asked_for_is_refused(given: dict[str, Any], sentence: st
     ("room", "missing", "sentence"),
     [
         (
-            Room(IMAGEFS, 12 * GIB, 14 * GIB, 9 * GIB, False),
+            room_of(IMAGEFS, 12 * GIB, 14 * GIB, 9 * GIB, dry_run=False),
             0,
             f"14.0GiB is available {ON} 5.0GiB {ABOVE} 12.0GiB was asked for: the room is there",
         ),
         (
-            Room(IMAGEFS, 12 * GIB, 8 * GIB, 9 * GIB, False),
+            room_of(IMAGEFS, 12 * GIB, 8 * GIB, 9 * GIB, dry_run=False),
             4 * GIB,
             f"8.0GiB is available {ON} 0B {ABOVE} 12.0GiB was asked for: 4.0GiB is missing",
         ),
         (
-            Room(IMAGEFS, 12 * GIB, 12 * GIB, 0, True),
+            room_of(IMAGEFS, 12 * GIB, 12 * GIB, 0, dry_run=True),
             0,
             f"12.0GiB would be available {ON} 12.0GiB {ABOVE} 12.0GiB was asked for: the room would be there",
         ),
         (
-            Room(IMAGEFS, 12 * GIB, 11 * GIB, 0, True),
+            room_of(IMAGEFS, 12 * GIB, 11 * GIB, 0, dry_run=True),
             GIB,
             f"11.0GiB would be available {ON} 11.0GiB {ABOVE} 12.0GiB was asked for: 1.0GiB would be missing",
         ),

@@ -56,7 +56,7 @@ def test_a_pass_from_the_reading_to_its_record() -> None:
     assert reasons(executed) == dict.fromkeys("cde", Reason.RELIEVED)
     assert [outcome.freed_bytes for outcome in executed.outcomes] == [10 * MIB, 10 * MIB]
     assert (executed.relieved, executed.error) == (True, "")
-    assert (record.result, record.measured_bytes) == (PassResult.SATISFIED, 20 * MIB)
+    assert (record.result, record.measured.bytes) == (PassResult.SATISFIED, 20 * MIB)
     assert record.observations.signals[Signal.IMAGEFS_AVAILABLE].available == AT_FIRST  # what has caused it
     assert site.engine.world.passes == {}
     assert site.engine.world.removals == {}
@@ -273,7 +273,7 @@ def test_what_each_of_two_at_once_has_freed_is_what_was_promised_for_it() -> Non
     record = site.passed()
     (executed,) = record.functions
     assert {outcome.verdict.id: outcome.freed_bytes for outcome in executed.outcomes} == sizes
-    assert record.measured_bytes == 42 * MIB
+    assert record.measured.bytes == 42 * MIB
 
 
 @pytest.mark.regression
@@ -735,15 +735,15 @@ def test_what_another_filesystem_gains_or_loses_meanwhile_is_not_the_pass_s() ->
     record = site.passed(until=(site.until, threshold(Signal.NODEFS_AVAILABLE, "1Mi")))
     assert record.after is not None
     assert record.after.signals[Signal.NODEFS_AVAILABLE].available == AT_FIRST - 300 * MIB
-    assert (record.measured_bytes, record.written_bytes) == (20 * MIB, 0)
+    assert (record.measured.bytes, record.written_meanwhile.bytes) == (20 * MIB, 0)
 
 
 @pytest.mark.regression
 def test_what_a_device_gains_is_booked_once_though_it_has_several_roles() -> None:
     """Images and writable layers are on one: 20 MiB, not 40."""
     site, _, _ = two_disks()
-    assert site.passed().measured_bytes == 20 * MIB
-    assert Site(2, wanted_mib=20).passed().measured_bytes == 20 * MIB  # all three on one
+    assert site.passed().measured.bytes == 20 * MIB
+    assert Site(2, wanted_mib=20).passed().measured.bytes == 20 * MIB  # all three on one
 
 
 @pytest.mark.regression
@@ -758,7 +758,7 @@ def test_a_mount_is_no_gain() -> None:
 
     site.store.on_remove = mounted
     record = site.passed()
-    assert (record.measured_bytes, record.written_bytes) == (0, 0)
+    assert (record.measured.bytes, record.written_meanwhile.bytes) == (0, 0)
 
 
 # ---- the lead, and urgency

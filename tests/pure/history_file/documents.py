@@ -11,7 +11,7 @@ from eviction.history_file.recorder import (
     ReturnedRecordJson,
     encoded,
 )
-from eviction.record import Pass, PassResult, Trigger
+from eviction.record import Amounts, Pass, PassResult, Trigger
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import outcome_json
 from eviction.types import Decision
@@ -52,7 +52,7 @@ def pass_of(
         decision,
         decision.row,
         (function,),
-        measured_bytes=13 * MIB,
+        measured=Amounts(13 * MIB),
         result=result,
         reason="removed 1 object",
         after=observations,

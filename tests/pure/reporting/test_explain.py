@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.record import Pass, PassResult, Trigger
+from eviction.record import Amounts, Pass, PassResult, Trigger
 from eviction.reporting.explain import (
     REASONS,
     counts_table,
@@ -140,7 +140,7 @@ def test_a_pass_is_shown_from_signal_to_result() -> None:
         decision=Decision(frozenset(), (mark,), mark, row, FsLayout.SINGLE),
         row=row,
         functions=(done,),
-        measured_bytes=2 * MIB,
+        measured=Amounts(2 * MIB),
         result=PassResult.SATISFIED,
         reason="done\x1b",
     )

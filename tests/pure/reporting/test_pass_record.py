@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.record import Pass, PassResult, Timings, Trigger
+from eviction.record import Amounts, Pass, PassResult, Timings, Trigger
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import outcome_json, pass_json, pass_summary
@@ -122,8 +122,7 @@ def test_a_pass_is_one_json_document() -> None:
         decision=Decision(frozenset({NodeCondition.RECLAIM_PRESSURE}), (LOW,), LOW, row, FsLayout.SINGLE),
         row=row,
         functions=(ReclaimResult("DeleteUnusedImages", (GONE,), (STAYS, PINNED, STAYS), error="lost"),),
-        measured_bytes=2 * MIB,
-        measured_inodes=3,
+        measured=Amounts(2 * MIB, 3),
         result=PassResult.NOT_ENOUGH,
         reason="because",
         timings=Timings(total_seconds=1.5),

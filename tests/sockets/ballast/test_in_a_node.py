@@ -51,7 +51,7 @@ def test_it_is_released_and_measured_and_nothing_else_goes(small_node: SmallNode
     record = relieve(node_of(small_node, settings, 6 * MIB))
     assert not os.path.lexists(settings.path)
     assert set(images) <= small_node.images()
-    assert (record.result, record.measured_bytes) == (PassResult.SATISFIED, SIZE)
+    assert (record.result, record.measured.bytes) == (PassResult.SATISFIED, SIZE)
     (removal,) = to_json(pass_json(record))["removals"]
     assert {key: removal[key] for key in ("kind", "id", "reason", "result", "size")} == {
         "kind": "ballast",

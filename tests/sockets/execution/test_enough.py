@@ -37,7 +37,7 @@ def test_inodes_are_relieved_as_bytes_are(small_node: SmallNode) -> None:
     record = relieve(small_node.node(Signal.NODEFS_INODES_FREE, above=400))
     assert small_node.removed() == images[:2]
     assert str(record.result) == "satisfied"
-    assert record.measured_inodes == small_node.inodes_free() - before >= 600
+    assert record.measured.inodes == small_node.inodes_free() - before >= 600
 
 
 def test_extent_all_runs_to_the_end_of_the_row(small_node: SmallNode) -> None:
@@ -75,7 +75,7 @@ def test_measured_bytes_are_those_of_the_filesystem_and_nominal_ones_count_share
     gained = small_node.available() - before
     assert small_node.removed() == images[:3], "10 MiB each, nominally; the layer of 8 MiB stays with the last"
     assert record.nominal_bytes == 30 * MIB
-    assert abs(record.measured_bytes - gained) <= MIB
+    assert abs(record.measured.bytes - gained) <= MIB
     assert abs(gained - 6 * MIB) <= MIB
     assert abs(sum(outcome_of(record, each).freed_bytes for each in images[:3]) - gained) <= MIB
 
@@ -87,8 +87,8 @@ def test_the_last_image_of_a_shared_layer_frees_it(small_node: SmallNode) -> Non
     before = small_node.available()
     record = relieve(small_node.node(Signal.NODEFS_AVAILABLE, above=10 * MIB))
     assert small_node.removed() == images
-    assert abs(record.measured_bytes - (small_node.available() - before)) <= MIB
-    assert abs(record.nominal_bytes - record.measured_bytes - 16 * MIB) <= MIB
+    assert abs(record.measured.bytes - (small_node.available() - before)) <= MIB
+    assert abs(record.nominal_bytes - record.measured.bytes - 16 * MIB) <= MIB
 
 
 def test_what_others_write_meanwhile_is_taken_off(small_node: SmallNode) -> None:
@@ -122,8 +122,8 @@ def test_late_space_of_sandboxes_and_containers_is_seen_at_the_end(make_small_no
     record = relieve(small.node(Signal.NODEFS_AVAILABLE, above=6 * MIB, imageMinimumGCAge="100h"))
     assert small.removed("container") == [dead]
     assert str(record.result) == "satisfied"
-    assert abs(record.measured_bytes - (small.available() - before)) <= MIB
-    assert record.measured_bytes >= 8 * MIB
+    assert abs(record.measured.bytes - (small.available() - before)) <= MIB
+    assert record.measured.bytes >= 8 * MIB
 
 
 def test_a_dry_run_plans_what_a_run_would_do_and_touches_nothing(small_node: SmallNode) -> None:

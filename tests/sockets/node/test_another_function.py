@@ -123,7 +123,7 @@ def test_it_is_executed_in_its_row_and_stops_when_the_disk_is_relieved(small_nod
     assert ballast.left() == ["2", "3"]
     assert set(images) <= small_node.images()
     assert record.result is PassResult.SATISFIED
-    assert 8 * MIB <= record.measured_bytes < 9 * MIB
+    assert 8 * MIB <= record.measured.bytes < 9 * MIB
     document = to_json(pass_json(record))
     assert document["row"] == ["ReleaseBallast", "DeleteAllUnusedContainers", "DeleteUnusedImages"]
     removed = [(each["kind"], each["id"], each["reason"], each["result"]) for each in document["removals"]]

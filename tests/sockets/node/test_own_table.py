@@ -131,7 +131,7 @@ def test_a_filesystem_of_ones_own_is_relieved_by_its_own_row(small_node: SmallNo
     assert files.left() == ["2", "3"]
     assert set(images) <= small_node.images()
     assert (record.result, record.decision.conditions) == (PassResult.SATISFIED, frozenset())
-    assert record.measured_bytes == available(cache) - before == 8 * MIB
+    assert record.measured.bytes == available(cache) - before == 8 * MIB
     document = to_json(pass_json(record))
     assert document["row"] == [PRUNE]
     assert document["functions"] == [

@@ -97,7 +97,7 @@ def test_a_program_that_frees_and_then_fails_has_relieved_the_disk_all_the_same(
     record = cache.relieve(small_node, 8 * MIB)
     assert [each[4] for each in told(record)] == ["failed"]
     assert record.result is PassResult.SATISFIED
-    assert record.measured_bytes >= 16 * MIB
+    assert record.measured.bytes >= 16 * MIB
     assert set(images) <= small_node.images()
 
 

@@ -53,7 +53,7 @@ def test_the_oldest_go_until_the_disk_is_relieved(small_node: SmallNode) -> None
     record = relieve(node_of(small_node, 3 * MIB))
     assert (len(os.listdir(web)), len(os.listdir(db))) == (3, 3)
     assert set(images) <= small_node.images()
-    assert (record.result, record.measured_bytes) == (PassResult.SATISFIED, 4 * MIB)
+    assert (record.result, record.measured.bytes) == (PassResult.SATISFIED, 4 * MIB)
     document = to_json(pass_json(record))
     assert [(each["kind"], each["name"], each["reason"], each["result"]) for each in document["removals"]] == [
         ("rotated_log", "default/web/app/0.log.20261101-120000.gz", "rotated", "removed"),
