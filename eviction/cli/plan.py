@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -27,7 +27,7 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 from eviction.node.node import Node
 from eviction.record import Pass, Trigger
 from eviction.reporting.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
-from eviction.reporting.json_shapes import Seconds
+from eviction.reporting.json_shapes import Document, Seconds
 from eviction.reporting.pass_record import PassFieldsJson, pass_json
 from eviction.reporting.status import PodDirectories, pod_directories
 from eviction.reporting.tables import signals_table
@@ -41,8 +41,7 @@ BY_RUNTIME = "as the runtime counts them"  # their space on the disk may differ
 IN_GROUPS = "; by reason (--all lists them):"
 
 
-@dataclass(frozen=True, slots=True)
-class Pods:
+class Pods(Document):
     """The source of the pods' states."""
 
     told_by: str
@@ -88,7 +87,8 @@ def run(arguments: argparse.Namespace) -> int:
     configuration = configuration_of(arguments)
     options = read_options({"signal": arguments.signal, "until": arguments.until}, configuration.signals)
     with planned(arguments, configuration, options) as (node, request, record):
-        pods = Pods(node.pod_state_source, node.pods_problem, pod_directories(node.pods_doubt))
+        directories = pod_directories(node.pods_doubt)
+        pods = Pods(told_by=node.pod_state_source, problem=node.pods_problem, directories=directories)
         with Progress("measuring what uses the space"):
             survey = node.disk_survey.survey(record.observations, record.removals + record.kept)
     record, lead_seconds = replace(record, attributions=survey), node.world.lead_seconds

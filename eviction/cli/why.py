@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from typing import Any, Literal, TypeVar
 
@@ -22,7 +22,7 @@ from eviction.history_file.recorder import documents_of
 from eviction.history_file.regret import ImageRegretJson, images_of, removals_of
 from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
 from eviction.reporting.explain import in_words, reason_in_words
-from eviction.reporting.json_shapes import LEFT_OUT, Count, Json, LeftOut, Time, Versioned, to_json
+from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, Json, LeftOut, Time, Versioned, to_json
 from eviction.reporting.pass_record import OutcomeJson, outcome_json
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
@@ -45,8 +45,7 @@ class ObjectJson(OutcomeJson):
     """How long until it is old enough; null if its age is not what keeps it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalJson:
+class RemovalJson(Document):
     """The last removal of an object, from the history."""
 
     time: Time
@@ -146,8 +145,13 @@ def last_removals(history: Iterable[Json]) -> list[RemovalJson]:
         of_pass = passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
         if removal["result"] in GONE:
             last.pop(key, None)  # so that it moves to the end
-            identity, signal = of_pass.get("id", of_pass.get("pass")), (of_pass.get("acted_on") or {}).get("signal")
-            last[key] = RemovalJson(document["time"], identity, of_pass.get("trigger"), signal, removal)
+            last[key] = RemovalJson(
+                time=document["time"],
+                pass_id=of_pass.get("id", of_pass.get("pass")),
+                trigger=of_pass.get("trigger"),
+                signal=(of_pass.get("acted_on") or {}).get("signal"),
+                removal=removal,
+            )
     return list(reversed(last.values()))
 
 

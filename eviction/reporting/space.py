@@ -275,6 +275,10 @@ class TreeUsage:
     sparsest: SparseFile | None = None
 
     @property
+    def there(self) -> bool:
+        return self.device_id is not None
+
+    @property
     def total_bytes(self) -> int:
         return sum(self.bytes_by_class.values())
 
@@ -573,12 +577,12 @@ def kernel_name(mount: Mount, sys: str = SYS) -> str | None:
 @dataclass(slots=True)
 class HiddenSpace:
     """What was found on one filesystem. `others`: the overlays that write to it and are not the CRI runtime's, each
-    with what its upper directory holds, None if that was not counted. `remarks`: what the kernel says about it."""
+    with what its upper directory holds. `remarks`: what the kernel says about it."""
 
     mount: Mount | None = None
     open_files: Sequence[OpenFile] = ()
     remarks: Sequence[Remark] = ()
-    others: Mapping[WritableOverlay, TreeUsage | None] = field(default_factory=dict)
+    others: Mapping[WritableOverlay, TreeUsage] = field(default_factory=dict)
 
 
 def look(
@@ -601,7 +605,7 @@ def look(
             mount, mine = mount_holding(os.path.realpath(path), table), overlays.get(device_id, [])
             if device_id not in known:
                 remarks = () if mount is None else tuple(kernel_remarks(mount, block_size))
-                others = dict.fromkeys(not_of_the_runtime(mine, stores))
+                others = {overlay: TreeUsage() for overlay in not_of_the_runtime(mine, stores)}
                 known[device_id] = HiddenSpace(mount, (), remarks, others)
             if mount is not None and mount.type == "xfs":
                 scan.block_sizes[device_id] = block_size
@@ -669,18 +673,18 @@ class Measured:
 
     `store_reported`: the size of the image store as the runtime reports it, including the writable layers if
     `writable_in_store`. `store`: the same, counted on the disk. `content`: the compressed content next to it
-    (containerd), None if there is none. `writable_layers`: by container id. `logs`: by use. `filesystems`: by
+    (containerd). `writable_layers`: by container id. `logs`: by use. `filesystems`: by
     `device_id`. `unseen`: which processes' open files were not looked at. `late_bytes`: freed after the last removal
     was measured.
     """
 
     store_reported: int | None = None
-    store: TreeUsage | None = None
-    content: TreeUsage | None = None
+    store: TreeUsage = field(default_factory=TreeUsage)
+    content: TreeUsage = field(default_factory=TreeUsage)
     writable_in_store: bool = True
     writable_layers: Mapping[str, int] | None = None
-    logs: TreeUsage | None = None
-    volumes: TreeUsage | None = None
+    logs: TreeUsage = field(default_factory=TreeUsage)
+    volumes: TreeUsage = field(default_factory=TreeUsage)
     filesystems: Mapping[int, HiddenSpace] = field(default_factory=dict)
     unseen: Remark | None = None
     late_bytes: int = 0
@@ -732,17 +736,16 @@ def _images(outcomes: list[Outcome], removed: list[Outcome], measured: Measured)
     on_disk, freeing, hidden, at_least = nominal, 0, 0, False
     reported, store, content = measured.store_reported, measured.store, measured.content
     if reported is not None:
-        beside = 0 if content is None else content.total_bytes
-        hidden = max(beside - nominal, 0) if nominal else 0
-        on_disk = beside - hidden
-        at_least = content is not None and (hidden > 0 or not content.complete)
-        if store is not None:
+        hidden = max(content.total_bytes - nominal, 0) if nominal else 0
+        on_disk = content.total_bytes - hidden
+        at_least = content.there and (hidden > 0 or not content.complete)
+        if store.there:
             hidden += max(store.total_bytes - reported, 0)
             at_least = at_least or not store.complete
             reported = min(reported, store.total_bytes) if store.complete else reported
         written = sum((measured.writable_layers or {}).values()) if measured.writable_in_store else 0
         on_disk += max(reported - written, 0)
-        if on_disk > nominal * (1 if content is None else COMPRESSED_TO_DISK):
+        if on_disk > nominal * (COMPRESSED_TO_DISK if content.there else 1):
             freeing = min(_not_freed_yet(removed, measured), on_disk - nominal)
     left = on_disk - freeing
     if nominal:
@@ -769,10 +772,10 @@ def _containers(outcomes: list[Outcome], measured: Measured) -> list[Share]:
 
 def _logs_and_volumes(measured: Measured, device_id: int) -> Iterator[Share]:
     logs, volumes = measured.logs, measured.volumes
-    if logs is not None and logs.device_id == device_id:
+    if logs.device_id == device_id:
         for use, amount in logs.bytes_by_class.items():
             yield Share(Use(use), amount, at_least=not logs.complete)
-    if volumes is not None and volumes.device_id == device_id:
+    if volumes.device_id == device_id:
         yield Share(Use.VOLUMES, volumes.total_bytes, at_least=not volumes.complete)
 
 
@@ -802,7 +805,7 @@ def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
     """Of all files counted on a filesystem, the one with the most missing bytes."""
     uppers = (usage for space in measured.filesystems.values() for usage in space.others.values())
     trees = (measured.logs, measured.volumes, measured.store, measured.content, *uppers)
-    found = [tree.sparsest for tree in trees if tree is not None and tree.device_id == device_id]
+    found = [tree.sparsest for tree in trees if tree.device_id == device_id]
     return max(filter(None, found), key=lambda file: file.missing, default=None)
 
 
@@ -856,11 +859,10 @@ def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
         yield Remark(About.DELETED_OPEN, rest, f"{hold} {format_bytes(rest)} of deleted files open")
 
 
-def _others(others: Mapping[WritableOverlay, TreeUsage | None]) -> Iterator[Remark]:
+def _others(others: Mapping[WritableOverlay, TreeUsage]) -> Iterator[Remark]:
     if others:
-        known = [usage for usage in others.values() if usage is not None]
-        written = sum(usage.total_bytes for usage in known)
-        at_least = len(known) < len(others) or not all(usage.complete for usage in known)
+        written = sum(usage.total_bytes for usage in others.values())
+        at_least = not all(usage.complete for usage in others.values())
         text = (
             f"{counted(len(others), 'writable layer')} of containers that CRI does not list (docker, podman, another "
             f"namespace), {'at least ' * at_least}{format_bytes(written)}, the first at {next(iter(others)).point}"
@@ -978,7 +980,7 @@ class DiskSurvey:
         logs, volumes, content, store, *of_upper = count_trees(trees, self._counting)
         counted_of = dict(zip(uppers, of_upper, strict=True))
         for space in filesystems.values():
-            space.others = {overlay: counted_of.get(overlay.upper) for overlay in space.others}
+            space.others = {overlay: counted_of.get(overlay.upper, usage) for overlay, usage in space.others.items()}
         service = self.service()
         reported: int | None = None
         writable_layers: Mapping[str, int] | None = None
@@ -991,8 +993,8 @@ class DiskSurvey:
                 writable_layers = dict(service.writable_layers())
         return Measured(
             reported,
-            None if store.device_id is None else store,
-            None if content.device_id is None else content,
+            store,
+            content,
             len(set(places.stores)) < 2,
             writable_layers,
             logs,

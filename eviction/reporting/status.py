@@ -42,15 +42,14 @@ class Parked(Document):
     """How long ago the removal was sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodDirectories:
+class PodDirectories(Document):
     """Whether the kubelet's pod directories are believed to show which pods exist."""
 
-    believed: bool
+    believed: bool = True
     """Whether they are; while they are not, no pod counts as gone."""
-    why: Why | None
+    why: Why | None = None
     """Why they are not, in a word; null if they are."""
-    sentence: str | None
+    sentence: str | None = None
     """Why they are not, for people; null if they are."""
 
 
@@ -89,7 +88,7 @@ class Status(Versioned):
     """How long ago the last observation was."""
     pods_problem: str | None = None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
-    pod_directories: PodDirectories = PodDirectories(True, None, None)
+    pod_directories: PodDirectories = field(default_factory=PodDirectories)
     """Whether the kubelet's pod directories are believed."""
     reload_problem: str | None = None
     """Why the last reload was rejected, so that an older configuration is in force; null if it was accepted."""
@@ -200,7 +199,7 @@ def parked_removal(claim: Claim, now: float) -> Parked:
 
 
 def pod_directories(doubt: Doubt | None) -> PodDirectories:
-    return PodDirectories(True, None, None) if doubt is None else PodDirectories(False, doubt.why, doubt.sentence)
+    return PodDirectories() if doubt is None else PodDirectories.of(doubt, believed=False)
 
 
 def threshold_statuses(

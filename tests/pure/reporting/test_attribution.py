@@ -109,8 +109,8 @@ def test_a_figure_of_the_runtime_that_is_out_of_date_is_not_believed() -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("content", [None, counted(0)], ids=["unpacked sizes", "compressed sizes"])
-def test_what_is_being_freed_is_a_part_of_its_own(content: TreeUsage | None) -> None:
+@pytest.mark.parametrize("content", [TreeUsage(), counted(0)], ids=["unpacked sizes", "compressed sizes"])
+def test_what_is_being_freed_is_a_part_of_its_own(content: TreeUsage) -> None:
     """Removed images of 160 MiB have freed 16 MiB so far, and 4 MiB more came late: the pinned one does not take what
     is missing."""
     gone = replace(image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED), freed_bytes=16 * MIB)
@@ -208,8 +208,8 @@ def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
     """For any measurement: everything else is the rest, and 0 where the parts exceed what is used."""
     measured = Measured(
         reported,
-        None if store is None else counted(store),
-        None if content is None else counted(content),
+        TreeUsage() if store is None else counted(store),
+        TreeUsage() if content is None else counted(content),
         writable_layers=layers,
     )
     node = seen(nodefs=(1, min(used, 10 * GIB)), imagefs=(1, min(used, 10 * GIB)), containerfs=(1, min(used, 10 * GIB)))

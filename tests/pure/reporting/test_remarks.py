@@ -43,7 +43,7 @@ def told(
     *,
     reserve: int = 0,
     sparsest: SparseFile | None = None,
-    others: Mapping[WritableOverlay, TreeUsage | None] = MappingProxyType({}),
+    others: Mapping[WritableOverlay, TreeUsage] = MappingProxyType({}),
 ) -> list[Remark]:
     """`others`: overlays that are not of the runtime, each with what was counted of it."""
     quota = project_quota_sentence(space.mount, observations_of(), ())
@@ -230,5 +230,5 @@ def test_what_is_not_counted_makes_a_lower_bound() -> None:
     counted = {OVERLAYS[1]: usage(3 * MIB), OVERLAYS[2]: usage(MIB)}
     (known,) = told(HiddenSpace(), others=counted)
     assert (known.bytes, known.at_least) == (4 * MIB, False)
-    (bound,) = told(HiddenSpace(), others={**counted, OVERLAYS[3]: None})
+    (bound,) = told(HiddenSpace(), others={**counted, OVERLAYS[3]: TreeUsage()})
     assert (bound.bytes, bound.at_least) == (4 * MIB, True)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from eviction.drill.runtime.faults import Distort, Distortion
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.pass_record import pass_json
 from tests.nodes.small_node import EVERYTHING, SmallNode, relieve
 
@@ -20,5 +21,5 @@ def test_a_name_of_one_mebibyte_makes_no_line_of_megabytes(small_node: SmallNode
     small_node.gone_pod("gone")
     small_node.failpoints["ListContainers"] = Distort(how)
     small_node.failpoints["ListImages"] = Distort(how)
-    line = json.dumps(pass_json(relieve(small_node.node(), EVERYTHING)))
+    line = json.dumps(to_json(pass_json(relieve(small_node.node(), EVERYTHING))))
     assert len(line) < 48 << 10
