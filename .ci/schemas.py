@@ -16,12 +16,13 @@ from eviction.cli.plan import PlanJson
 from eviction.cli.plan_leaks import Leaks
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
+from eviction.control.check import CheckJson
 from eviction.doctor.checks import DoctorJson
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario import NOT_IN_A_SCENARIO, Scenario
 from eviction.history_file.regret import RegretJson
 from eviction.reporting.pass_record import LogLineJson, NothingToDo, PassJson
-from eviction.reporting.status import CheckJson, Status
+from eviction.reporting.status import Status
 from eviction.types import API_VERSION
 from json_schema import Schema, schema_of_document, schema_of_model
 from written import write

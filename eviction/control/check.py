@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from eviction.configuration.effective import eviction_config
 from eviction.configuration.fingerprint import Fingerprint
@@ -16,13 +16,13 @@ from eviction.control.answer import Answer, Output, RequestRefused, options_of_c
 from eviction.decision import thresholds as rules
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
 from eviction.node.view import NodeView
-from eviction.reporting.filesystem_facts import facts_table, filesystem_facts, paths_that_answer
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.observations_json import observations_json, threshold_json
+from eviction.reporting.filesystem_facts import FilesystemFacts, facts_table, filesystem_facts, paths_that_answer
+from eviction.reporting.json_shapes import Document, RoleName, Versioned, to_json
+from eviction.reporting.observations_json import ObservationJson, ThresholdJson, observations_json, threshold_json
 from eviction.reporting.tables import amount, conditions_in_words, disk_pressure, signals_table
-from eviction.types import Threshold
+from eviction.types import NodeCondition, Threshold
 from signals.mounts import mounts_of
-from signals.types import SignalObservations
+from signals.types import FsLayout, SignalObservations
 
 LONGEST_LINE = 80  # bytes; node-problem-detector truncates a plugin's message there
 
@@ -32,6 +32,39 @@ class CheckOptions(Output):
     """The options of the command. `npd`: one line for node-problem-detector."""
 
     npd: bool = False
+
+
+class UnavailableJson(Document):
+    """A filesystem that could not be read."""
+
+    filesystem: RoleName
+    """Its role."""
+    reason: str
+    """Why, for people."""
+
+
+class CheckJson(Versioned):
+    """One observation: the answer of `reclaimd check`."""
+
+    kind: Literal["Check"] = "Check"
+    endpoint: str
+    """The endpoint of the runtime."""
+    conditions: list[NodeCondition]
+    """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
+    disk_pressure: bool | None
+    """Whether the kubelet would report DiskPressure now; null if its thresholds are not known."""
+    layout: FsLayout | None
+    """How the roles are spread over filesystems; null if that is not known."""
+    filesystems: tuple[FilesystemFacts, ...]
+    """The filesystems of the signals."""
+    observations: list[ObservationJson]
+    """What was observed, in the order of the signals."""
+    thresholds: list[ThresholdJson]
+    """The thresholds in force."""
+    thresholds_met: list[ThresholdJson]
+    """Those that are met."""
+    unavailable: list[UnavailableJson]
+    """The filesystems that could not be read."""
 
 
 def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
@@ -59,8 +92,6 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
         runtime = f"runtime: {node.endpoint.remark or node.endpoint.runtime}"
         signals = signals_table(observations, thresholds, options.width)
         return Answer(code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime))
-    from eviction.reporting.status import CheckJson, UnavailableJson  # which a light command does not load
-
     document = CheckJson(
         endpoint=node.endpoint.runtime,
         conditions=sorted(reported),

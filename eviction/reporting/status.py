@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from eviction.decision.headroom import FillRates
 from eviction.record import Amounts
-from eviction.reporting.filesystem_facts import FilesystemFacts
-from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, LeftOut, RoleName, Seconds, Time, Versioned
+from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, LeftOut, Seconds, Time, Versioned
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.reporting.pass_record import BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
@@ -143,39 +142,6 @@ class NodeStatus:
     removal_in_flight_seconds: float = 0.0
     threads_not_started: int = 0
     accepted_wall: float | None = None
-
-
-class UnavailableJson(Document):
-    """A filesystem that could not be read."""
-
-    filesystem: RoleName
-    """Its role."""
-    reason: str
-    """Why, for people."""
-
-
-class CheckJson(Versioned):
-    """One observation: the answer of `reclaimd check`."""
-
-    kind: Literal["Check"] = "Check"
-    endpoint: str
-    """The endpoint of the runtime."""
-    conditions: list[NodeCondition]
-    """The node conditions that are reported: ReclaimPressure is ours, DiskPressure the kubelet's."""
-    disk_pressure: bool | None
-    """Whether the kubelet would report DiskPressure now; null if its thresholds are not known."""
-    layout: FsLayout | None
-    """How the roles are spread over filesystems; null if that is not known."""
-    filesystems: tuple[FilesystemFacts, ...]
-    """The filesystems of the signals."""
-    observations: list[ObservationJson]
-    """What was observed, in the order of the signals."""
-    thresholds: list[ThresholdJson]
-    """The thresholds in force."""
-    thresholds_met: list[ThresholdJson]
-    """Those that are met."""
-    unavailable: list[UnavailableJson]
-    """The filesystems that could not be read."""
 
 
 def why_not_alive(late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float) -> str | None:
