@@ -52,7 +52,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -371,7 +371,8 @@ class ProgramRun:
         switch = "" if user is None or _is_own(user) else f"{user.uid}:{user.gid}"
         try:
             self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with news:
+            with news, ExitStack() as undo:
+                undo.enter_context(self._news)
                 descriptors = (news.fileno(), program)
                 self._supervisor = subprocess.Popen(
                     [sys.executable, "-I", "-S", "-B", _SUPERVISOR, *map(str, descriptors), switch, *argv],
@@ -385,6 +386,7 @@ class ProgramRun:
                     umask=0o022,
                     start_new_session=True,  # signals from a terminal are for the daemon
                 )
+                undo.pop_all()
         except OSError as error:
             raise self._not_started(error.strerror or str(error)) from error
         self.pid = self._supervisor.pid
