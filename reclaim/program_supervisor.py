@@ -29,7 +29,6 @@ import signal
 import sys
 from contextlib import suppress
 
-LOOK_SECONDS = 1.0  # between looks for what is left, when none of it ends
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -88,7 +87,7 @@ def _end_children() -> None:
                     os.kill(child, signal.SIGKILL)
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-            signal.sigtimedwait((signal.SIGCHLD,), LOOK_SECONDS)
+            signal.sigwait((signal.SIGCHLD,))  # whatever was missed comes with the end of one that was not
 
 
 def _children() -> list[int]:

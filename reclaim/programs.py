@@ -21,10 +21,10 @@ turn starts is its owner's business: a script's interpreter, libraries, other pr
 
 **A run** takes no longer than its timeout plus `LEFT_BEHIND_SECONDS`, whatever the program does.
 
-* A process of its own (`program_supervisor`) starts it and ends with it, so that a start that hangs never blocks this
-  process, and is ended like a program that hangs. Nothing of it waits for a pass: it needs no more than a program does,
-  two processes and some memory, and if they cannot be had, neither can the program's. Only the interpreter itself is
-  executed by this process.
+* A process of its own (`program_supervisor`) starts it, so that a start that hangs never blocks this process, and is
+  ended like a program that hangs. It begins with the run, and not before: it needs a process and 4 MiB for as long as
+  the program needs more than that. Where they cannot be had, the run fails, and the row goes on. If the interpreter's
+  own file hangs, the calling thread does, too, and nobody else.
 * A script finds its file through the descriptor as well: the kernel passes `/proc/self/fd/N` to the interpreter, so
   this one descriptor stays open in the child; `argv[0]` is the path.
 * There is no shell. The child has its own session and no terminal, `/dev/null` as its input, two pipes as its outputs,
@@ -91,7 +91,7 @@ LOOK_SECONDS = 0.01
 
 _SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program_supervisor.py")
 if sys.version_info < (3, 11, 4):
-    subprocess._USE_VFORK = False  # type: ignore[misc] # noqa: SLF001 # or its execve(2) would hold the interpreter
+    subprocess._USE_VFORK = False  # type: ignore[misc] # noqa: SLF001 # it holds the interpreter until execve(2) ends
 _CAP_SETGID, _CAP_SETUID = 6, 7
 _HINT = " (a script begins with a line like #!/bin/sh, and what it names must exist)"
 
