@@ -125,8 +125,9 @@ class SharedReading(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What shows that nobody uses an image: complete lists. The list of containers was begun at `begun_at` and answered
-    at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`."""
+    """What shows that nobody uses an image: complete lists. The list of containers was begun at `begun_at`, right after
+    the directories of pods were read as `directories`; all that belongs to it was answered at `answered_at` (monotonic
+    seconds)."""
 
     listing: Listing
     directories: Directories | None
@@ -135,7 +136,7 @@ class Evidence:
 
     @property
     def as_of(self) -> float:
-        """When it counts from: its beginning; but its answer, if the list was slow, as it would never be fresh enough.
+        """When it counts from: its beginning; but its answer, if that was slow, as it would never be fresh enough.
         What has begun meanwhile is seen by the last look."""
         return self.answered_at if self.answered_at - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
 

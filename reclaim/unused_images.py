@@ -87,7 +87,8 @@ class UnusedImages(Stage):
         records, count = context.records.records, self._policy.keep_newest_per_repository
         self._listing = listing
         with self._lock:
-            self._evidence, self._of_plan = None, replace(evidence, listing=listing)
+            # counted from when the last list was answered: it serves the first checks, however slow the lists were
+            self._evidence, self._of_plan = None, replace(evidence, listing=listing, answered_at=listed_at)
         self._references = {each: removal_references(known) for each, known in entries_by_id(listing.images).items()}
         self._newest = NewestOfRepositories(listing.images, records, count, began)
         return ListedImages(listing, usage, began, listed_at - began)
@@ -106,6 +107,8 @@ class UnusedImages(Stage):
                     return Wait(seconds)
             if evidence is not self._evidence:
                 self._usage = images_in_use(evidence.listing, self._inventory.index_of(evidence.listing.images))
+                if evidence.directories is not None:  # the last look covers whatever was read with it, however slow
+                    evidence = replace(evidence, answered_at=self._clock.monotonic())
                 self._evidence = evidence
             usage = self._usage
         refused = self._refusal(verdict, usage, evidence)

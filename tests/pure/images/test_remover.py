@@ -20,7 +20,7 @@ from reclaim.types import (
 )
 from reclaim.unused_images import UnusedImages
 from tests.pure.contexts import carried_out, context_of, images_stage
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime, SlowPods
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
 
 UNUSED = Verdict(Kind.IMAGE, image_id(1), image_id(1), Action.REMOVE, Reason.UNUSED)
@@ -153,6 +153,59 @@ def test_without_an_answer_of_the_runtime_no_image_is_ready() -> None:
     node.runtime.away = True
     with pytest.raises(RuntimeUnavailable):
         images.check(UNUSED)
+
+
+# ---- slow lists, slow looks
+
+
+class SlowNode(Node):
+    """A node with two unused images and one pod, on which each list, and each look at the directories of pods, takes so
+    long."""
+
+    def __init__(self, list_seconds: float = 0.0, look_seconds: float = 0.0) -> None:
+        super().__init__()
+        self.pods = SlowPods(self.clock, look_seconds)
+        self.pods.begun["uid-old"] = self.clock.wall() - 3600.0
+        self.runtime.hold(sandbox("of uid-old", pod_uid="uid-old"))
+        self.runtime.slow |= dict.fromkeys(("list_images", "list_containers", "list_pod_sandboxes"), list_seconds)
+
+    def remove_both(self) -> list[Outcome]:
+        """Plans, and removes the two."""
+        stage = self.images(pod_start_seconds=1.0)
+        return carried_out(Plan((UNUSED, UNUSED._replace(id=image_id(2)))), stage, self.clock)
+
+
+@pytest.mark.regression
+def test_one_list_of_containers_serves_the_plan_and_the_first_look() -> None:
+    """Lists of 9.9 s: nothing is listed twice before the first removal, as long as the last look holds; nor before the
+    second, which comes at once."""
+    node = SlowNode(list_seconds=9.9)
+    assert [outcome.result for outcome in node.remove_both()] == [Result.REMOVED] * 2
+    calls = [call.split()[0] for call in node.runtime.calls if not call.startswith("image_status")]
+    assert calls == ["list_images", "list_containers", "list_pod_sandboxes", "remove_image", "remove_image"]
+
+
+@pytest.mark.regression
+def test_looks_at_directories_that_are_slower_than_a_list_may_be_old_keep_no_image() -> None:
+    """1.1 s each: what the look has taken does not make the list too old, as the last look covers it."""
+    node = SlowNode(look_seconds=1.1)
+    assert [outcome.result for outcome in node.remove_both()] == [Result.REMOVED] * 2
+
+
+def test_where_no_directory_can_be_read_slow_sandboxes_make_the_list_too_old() -> None:
+    """Nothing then covers what has begun meanwhile."""
+    node = SlowNode()
+    node.runtime.slow["list_pod_sandboxes"] = 1.1
+
+    class Unreadable(MemoryPods):
+        """Directories of which nothing is known."""
+
+        def pod_directories(self, since: float | None = None) -> None:  # type: ignore[override]
+            """Nothing."""
+
+    node.pods = Unreadable()
+    assert [outcome.result for outcome in node.remove_both()] == [Result.FAILED] * 2
+    assert not any(call.startswith("remove_image") for call in node.runtime.calls)
 
 
 # ---- pods and containers that begin beside a removal
