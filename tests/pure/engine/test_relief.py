@@ -760,6 +760,23 @@ def test_what_a_device_gains_is_booked_once_though_it_has_several_roles() -> Non
 
 
 @pytest.mark.regression
+def test_two_passes_at_once_on_one_device_book_each_gain_once() -> None:
+    """One about the filesystem of the images, one about none, each with an object of its own under way: 20 MiB in
+    all."""
+    site = Site(2, wanted_mib=300)
+    other = Store(site.disk, {"other": 10 * MIB})
+    functions = {**site.engine.world.functions, "Other": function_of(other, name="Other")}
+    site.engine.world = replace(site.engine.world, functions=functions)
+    del site.store.sizes["b"]
+    site.store.planned = plan_of(site.store.sizes)
+    site.engine.takes = lambda effect: 1.0 if isinstance(effect, Send) else 0.0
+    passes = [site.begin(signal=Signal.IMAGEFS_AVAILABLE), site.begin(row=("Other",))]
+    site.engine.until(lambda: all(each.record.done() for each in passes))
+    assert site.disk.available == AT_FIRST + 20 * MIB
+    assert sum(record_of(each).measured_bytes for each in passes) == 20 * MIB
+
+
+@pytest.mark.regression
 def test_a_mount_is_no_gain() -> None:
     """An empty disk is mounted over the images in the middle: what it has available was not freed, nor the rest
     written."""

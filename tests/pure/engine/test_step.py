@@ -104,10 +104,10 @@ class Daemon:
         """How many effects of this kind were handed out."""
         return sum(isinstance(effect, kind) for effect in self.engine.handed_out)
 
-    def want(self, **request: Any) -> PassWanted:
-        """A command asks for a pass about nodefs."""
+    def want(self, function: str = DELETE_UNUSED_IMAGES, **request: Any) -> PassWanted:
+        """A command asks for a pass of this function about nodefs."""
         world = self.engine.world
-        asked = Request(row=(DELETE_UNUSED_IMAGES,), **request)
+        asked = Request(row=(function,), **request)
         signal = Signal.NODEFS_AVAILABLE
         wanted = PassWanted(world.observations, world.decision, Trigger.REQUEST, asked, signal, self.clock.monotonic())
         self.engine.events.append(wanted)
@@ -481,8 +481,7 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     daemon.engine.world = replace(daemon.engine.world, functions=functions)
     daemon.engine.takes = lambda each: HANGS if isinstance(each, Send) and each.claim.verdict.id == "program" else 0.0
     daemon.after(1.0)
-    wanted = daemon.want(extent=Extent.ALL)
-    daemon.engine.events[-1] = wanted = replace_row(wanted, ("Program",))
+    wanted = daemon.want("Program", extent=Extent.ALL)
     daemon.after(60.0)
     assert not wanted.record.done()
     daemon.disk.free(PRESSURE)
@@ -490,18 +489,6 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     daemon.after(1.0)
     assert results(record_of(wanted).functions[0]) == {"program": Result.PARKED}
     assert daemon.images.sent == ["A", "B"]
-
-
-def replace_row(wanted: PassWanted, row: tuple[str, ...]) -> PassWanted:
-    """The same request for another row."""
-    return PassWanted(
-        wanted.observations,
-        wanted.decision,
-        wanted.trigger,
-        replace(wanted.request, row=row),
-        wanted.signal,
-        wanted.asked_at,
-    )
 
 
 # ---- the lead
@@ -556,6 +543,23 @@ def test_where_images_are_is_asked_while_a_pass_runs() -> None:
     daemon.after(60.0 if before < 2 else 5.0)
     assert daemon.count(Locate) > before
     assert daemon.engine.world.paths == elsewhere
+
+
+@pytest.mark.regression
+def test_a_program_that_runs_keeps_nobody_from_asking_the_runtime() -> None:
+    """A command's program of ten minutes: where images are, and who uses them, is asked every minute all the while."""
+    daemon = Daemon()
+    program = Store(daemon.disk, {"program": 10 * MIB})
+    program.patience_seconds = 600.0
+    functions = {**daemon.engine.world.functions, "Program": function_of(program, name="Program")}
+    daemon.engine.world = replace(daemon.engine.world, functions=functions)
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
+    daemon.after(1.0)
+    wanted = daemon.want("Program", extent=Extent.ALL)
+    daemon.after(61.0)
+    assert not wanted.record.done()
+    assert (daemon.count(Locate), daemon.count(Refresh)) == (2, 2)
+    assert len(daemon.engine.said("detected")) == 2
 
 
 def test_a_runtime_that_does_not_say_is_told_after_two_seconds_and_asked_by_nobody_else() -> None:
