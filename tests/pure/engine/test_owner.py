@@ -32,6 +32,7 @@ from eviction.engine.stages import Stages
 from eviction.engine.world import Request
 from eviction.listener import Listener, Listeners
 from eviction.record import Pass, Trigger
+from eviction.types import EvictionError
 from reclaim.types import Reason, ReclaimResult, Result
 from reclaim.workers import Workers
 from signals.filesystems import Reading
@@ -433,3 +434,35 @@ def test_whoever_still_waits_at_the_end_is_answered_and_nothing_is_sent() -> Non
         site.owner.refuse_the_rest()
         assert all(each.record.done() for each in wanted)
         assert site.store.sent == []
+
+
+def test_commands_that_wait_while_a_removal_hangs_are_told_of_the_end() -> None:
+    """One whose removal is not answered in time for the end, and one that waits for its turn behind it: neither has a
+    record, and each learns why. What was sent stays claimed, and nothing else is sent."""
+    with on_threads(2, wanted_mib=20) as site:
+        site.calls.before = lambda job: site.hang() if isinstance(job, Send) else None
+        told: list[str] = []
+        with running(site):
+            wanted = [site.want()]
+            assert came_true(lambda: any(isinstance(job, Send) for job in site.calls.jobs))
+            wanted.append(site.want())
+            assert came_true(lambda: site.owner.world.wanted == (wanted[1],))
+
+            def wait(each: PassWanted) -> None:
+                try:
+                    site.owner.until(each.record.done)
+                    each.record.result()
+                except EvictionError as error:
+                    told.append(str(error))
+
+            waiting = [threading.Thread(target=wait, args=(each,)) for each in wanted]
+            for thread in waiting:
+                thread.start()
+        assert not site.owner.drained(0.01)
+        site.owner.refuse_the_rest()
+        for thread in waiting:
+            thread.join(LONGEST_SECONDS)
+        assert told == ["it is stopping"] * 2
+        assert site.owner.world.wanted == ()
+        assert [job.claim.verdict.id for job in site.calls.jobs if isinstance(job, Send)] == ["a"]
+        assert len(site.owner.world.removals) == 1

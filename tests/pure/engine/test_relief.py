@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.engine.effects import Check, Effect, Plan, Progressed, Read, Send, Stopping, Tick
+from eviction.engine.effects import (
+    Check,
+    Effect,
+    Event,
+    PauseSet,
+    Plan,
+    Progressed,
+    Read,
+    Reconfigured,
+    Send,
+    Stopping,
+    Tick,
+)
 from eviction.engine.records import result_of
 from eviction.engine.world import FIRST_SECONDS, StageRun
 from eviction.record import PassResult, Trigger
@@ -575,15 +587,21 @@ def test_a_long_plan_that_goes_forward_does_not_hang() -> None:
 
 
 @pytest.mark.regression
-def test_a_stop_while_a_plan_is_awaited_ends_the_pass() -> None:
-    """Its record is there at once, with nothing removed."""
+@pytest.mark.parametrize(
+    "event", [Stopping(), PauseSet(60.0), Reconfigured(configured())], ids=lambda one: type(one).__name__
+)
+def test_what_stops_a_pass_while_its_plan_is_awaited_ends_it(event: Event) -> None:
+    """Its record is there at once, with nothing removed; the plan that hangs changes nothing when it comes."""
     site = Site(1, wanted_mib=10)
     site.engine.takes = lambda effect: HANGS if isinstance(effect, Plan) else 0.0
     wanted = site.begin()
     site.engine.until_it(Plan)
-    site.engine.events.append(Stopping())
+    site.engine.events.append(event)
     site.engine.turn()
-    assert record_of(wanted).functions[0].outcomes == ()
+    (executed,) = record_of(wanted).functions
+    assert (executed.outcomes, executed.relieved) == ((), True)
+    site.engine.let_go()
+    assert site.store.sent == []
 
 
 # ---- the last resort
@@ -679,6 +697,17 @@ def test_a_disk_that_can_no_longer_be_read_ends_the_pass() -> None:
     executed = site.relieve()
     assert site.store.sent == ["a"]
     assert reasons(executed) == dict.fromkeys("bcde", Reason.UNREADABLE)
+
+
+@pytest.mark.regression
+def test_a_pass_to_the_end_of_its_row_ends_though_its_filesystem_hangs() -> None:
+    """It answers nothing from the plan on: the objects go all the same, and what that has gained is not known."""
+    site = Site(2, wanted_mib=0)
+    site.engine.before = lambda effect: setattr(
+        site.engine, "takes", lambda each: HANGS if isinstance(each, Read) else 0.0
+    )
+    record = site.passed(extent=Extent.ALL)
+    assert (site.store.sent, record.measured_bytes) == (["a", "b"], 0)
 
 
 def test_a_mount_ends_the_pass() -> None:

@@ -22,9 +22,10 @@ from eviction.engine.effects import (
     Refresh,
     Send,
     Stopping,
+    Tick,
     Withdrawn,
 )
-from eviction.engine.step import backed_off, new_pass
+from eviction.engine.step import backed_off, new_pass, next_deadline
 from eviction.engine.world import Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Extent
@@ -253,6 +254,21 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     assert (record.functions[0].relieved, store.sent) == (True, ["A", "B"])
     assert clock.monotonic() - began < 1.0  # 0.3 s of it are the wait for late space at the end
     assert record.timings.total_seconds < 0.5
+
+
+@pytest.mark.regression
+def test_a_filesystem_that_hangs_costs_no_turn() -> None:
+    """Once its reading is late, that deadline is over, and is not due for as long as it hangs."""
+    daemon = Daemon()
+    daemon.after(0.1)
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Read) else 0.0
+    daemon.engine.look()
+    daemon.clock.step(3.0)
+    daemon.engine.events.append(Tick())
+    daemon.engine.turn()
+    world = daemon.engine.world
+    assert all(reading.late(world.now) for reading in world.readings.values())
+    assert next_deadline(world) > world.now
 
 
 def test_a_reading_that_comes_after_its_look_is_decided_about_when_it_is_there() -> None:
