@@ -1,4 +1,4 @@
-"""One pass, from what is read of the disk to its record: what goes, in which order, and when it ends."""
+"""One pass: what goes, in which order, and when it ends. `test_story` tells one whole."""
 
 from __future__ import annotations
 
@@ -56,30 +56,6 @@ URGENT, WITH_TIME = 10.0, 1000.0  # seconds until the disk is full
 
 
 # ---- one object after another
-
-
-def test_a_pass_from_the_reading_to_its_record() -> None:
-    """20 MiB are wanted: of five objects of 10 MiB two go, in order, each measured; three stay."""
-    site = Site(5, wanted_mib=20)
-    record = site.passed()
-    (executed,) = record.functions
-    assert site.store.sent == ["a", "b"]
-    assert results(executed) == {"a": Result.REMOVED, "b": Result.REMOVED}
-    assert reasons(executed) == dict.fromkeys("cde", Reason.RELIEVED)
-    assert [outcome.freed_bytes for outcome in executed.outcomes] == [10 * MIB, 10 * MIB]
-    assert (executed.relieved, executed.error) == (True, "")
-    assert (record.result, record.measured_bytes) == (PassResult.SATISFIED, 20 * MIB)
-    assert record.observations.signals[Signal.IMAGEFS_AVAILABLE].available == AT_FIRST  # what has caused it
-    assert site.engine.world.passes == {}
-    assert site.engine.world.removals == {}
-
-
-def test_before_a_call_and_after_it_the_disk_is_read() -> None:
-    """Once after the check, as something may have been mounted meanwhile; once before the next check."""
-    site = Site(2, wanted_mib=20)
-    site.relieve()
-    kinds = [type(each).__name__ for each in site.engine.handed_out if isinstance(each, Read | Check | Send)]
-    assert kinds[1:8] == ["Check", "Read", "Send", "Read", "Check", "Read", "Send"]
 
 
 def test_nothing_is_removed_if_relieved_before_it_begins() -> None:
