@@ -114,6 +114,7 @@ class OnThreads:
         self.disk = Disk(self.clock)
         self.store = Store(self.disk, objects(count))
         self.stopping, self.let_go = threading.Event(), threading.Event()
+        self.waited_for = False  # whether what hangs had to give up, as the test waited for it
         self.listeners, self.heard = Listeners(), Heard()
         self.listeners.add(self.heard)
         self.samplers = Samplers(self.clock, self._read, on_new_thread)
@@ -133,7 +134,8 @@ class OnThreads:
 
     def hang(self) -> None:
         """What a call does that is not answered."""
-        assert self.let_go.wait(LONGEST_SECONDS)
+        if not self.let_go.wait(LONGEST_SECONDS):
+            self.waited_for = True
 
     def look(self) -> None:
         """One observation."""
@@ -162,12 +164,13 @@ class OnThreads:
         return result
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Nothing is left behind, and nobody has waited for what hangs."""
         self.let_go.set()
         self.owner.drained(LONGEST_SECONDS)
         self.owner.workers.close()
         self.samplers.close()
         self.listeners.finish(LONGEST_SECONDS)
+        assert not self.waited_for
 
 
 @contextmanager
@@ -355,10 +358,8 @@ def test_a_filesystem_that_hangs_keeps_nobody_from_looking() -> None:
     """A look ends without it, within a moment, and the owner goes on."""
     with on_threads(1, wanted_mib=10) as site:
         site.reads = lambda path: site.hang() if path == "/node" else None
-        began = time.monotonic()
         for _ in range(5):
             site.look()
-        assert time.monotonic() - began < 30.0, "the filesystem hangs for 60 s"
         assert site.owner.world.readings["/node"].asked_at is not None
         assert site.owner.world.readings["/node/images"].last is not None
 
