@@ -192,6 +192,14 @@ def test_looks_at_directories_that_are_slower_than_a_list_may_be_old_keep_no_ima
     assert [outcome.result for outcome in node.remove_both()] == [Result.REMOVED] * 2
 
 
+@pytest.mark.regression
+def test_a_runtime_that_takes_longer_for_each_call_than_a_list_may_be_old_keeps_no_image() -> None:
+    """1.1 s each, ImageStatus too: the last look covers that as well."""
+    node = SlowNode()
+    node.runtime.call_seconds = 1.1
+    assert [outcome.result for outcome in node.remove_both()] == [Result.REMOVED] * 2
+
+
 def test_where_no_directory_can_be_read_slow_sandboxes_make_the_list_too_old() -> None:
     """Nothing then covers what has begun meanwhile."""
     node = SlowNode()
@@ -287,6 +295,26 @@ def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(hold_o
     results = [node.removed(stage, number).result for number in numbers[1:]]
     assert set(results) == {Result.REMOVED}
     assert node.lists - lists <= 4 * len(numbers)
+
+
+@pytest.mark.regression
+def test_where_containers_keep_beginning_a_list_that_is_too_old_is_not_enough() -> None:
+    """Sandboxes take 1.5 s after the containers: the last look has stopped the image often enough, and sees one more
+    that begins meanwhile. It is that of the image."""
+    node = BusyNode()
+    node.runtime.slow["list_pod_sandboxes"] = 1.5
+    stage, asked = node.images(1.0), [0]
+
+    def begins() -> None:
+        asked[0] += 1
+        node.runs(f"uid-{asked[0]}", "app", 3 if asked[0] == 4 else 2)
+
+    node.runtime.on_call["list_pod_sandboxes"] = begins
+    begins()
+    outcome = node.removed(stage, 3)
+    assert asked[0] >= 4
+    assert outcome.result is not Result.REMOVED
+    assert image_id(3) in node.runtime.images
 
 
 def test_what_cannot_be_checked_for_containers_that_begin_fails_alone() -> None:
