@@ -159,45 +159,44 @@ def test_without_an_answer_of_the_runtime_no_image_is_ready() -> None:
 
 
 class SlowNode(Node):
-    """A node with two unused images and one pod, on which each list, and each look at the directories of pods, takes so
+    """A node with four unused images and a pod, on which each list, and each look at the directories of pods, takes so
     long."""
 
     def __init__(self, list_seconds: float = 0.0, look_seconds: float = 0.0) -> None:
         super().__init__()
         self.pods = SlowPods(self.clock, look_seconds)
         self.pods.begun["uid-old"] = self.clock.wall() - 3600.0
-        self.runtime.hold(sandbox("of uid-old", pod_uid="uid-old"))
+        self.runtime.hold(sandbox("of uid-old", pod_uid="uid-old"), image(3, "third:1"), image(4, "fourth:1"))
         self.runtime.slow |= dict.fromkeys(("list_images", "list_containers", "list_pod_sandboxes"), list_seconds)
 
-    def remove_both(self) -> list[Outcome]:
-        """Plans, and removes the two."""
-        stage = self.images(pod_start_seconds=1.0)
-        return carried_out(Plan((UNUSED, UNUSED._replace(id=image_id(2)))), stage, self.clock)
+    def removed(self, stage: UnusedImages, *numbers: int) -> list[Result | None]:
+        """How the removals of these images end."""
+        plan = Plan(tuple(UNUSED._replace(id=image_id(number)) for number in numbers))
+        return [outcome.result for outcome in carried_out(plan, stage, self.clock)]
 
 
 @pytest.mark.regression
 def test_one_list_of_containers_serves_the_plan_and_the_first_look() -> None:
     """Lists of 9.9 s: nothing is listed twice before the first removal, as long as the last look holds; nor before the
-    second, which comes at once."""
+    second, which comes at once. A second later containers and sandboxes are listed, once for the next two."""
     node = SlowNode(list_seconds=9.9)
-    assert [outcome.result for outcome in node.remove_both()] == [Result.REMOVED] * 2
+    stage = node.images(pod_start_seconds=1.0)
+    assert node.removed(stage, 1, 2) == [Result.REMOVED] * 2
+    node.clock.step(1.0)
+    assert node.removed(stage, 3, 4) == [Result.REMOVED] * 2
     calls = [call.split()[0] for call in node.runtime.calls if not call.startswith("image_status")]
-    assert calls == ["list_images", "list_containers", "list_pod_sandboxes", "remove_image", "remove_image"]
+    assert calls[:5] == ["list_images", "list_containers", "list_pod_sandboxes", "remove_image", "remove_image"]
+    assert calls[5:] == ["list_containers", "list_pod_sandboxes", "remove_image", "remove_image"]
 
 
 @pytest.mark.regression
-def test_looks_at_directories_that_are_slower_than_a_list_may_be_old_keep_no_image() -> None:
-    """1.1 s each: what the look has taken does not make the list too old, as the last look covers it."""
-    node = SlowNode(look_seconds=1.1)
-    assert [outcome.result for outcome in node.remove_both()] == [Result.REMOVED] * 2
-
-
-@pytest.mark.regression
-def test_a_runtime_that_takes_longer_for_each_call_than_a_list_may_be_old_keeps_no_image() -> None:
-    """1.1 s each, ImageStatus too: the last look covers that as well."""
-    node = SlowNode()
-    node.runtime.call_seconds = 1.1
-    assert [outcome.result for outcome in node.remove_both()] == [Result.REMOVED] * 2
+@pytest.mark.parametrize("what", ["looks at directories", "calls of the runtime"])
+def test_what_is_slower_than_a_list_may_be_old_keeps_no_image(what: str) -> None:
+    """1.1 s each, ImageStatus too: that does not make the list too old, as the last look covers all of it."""
+    node = SlowNode(look_seconds=1.1) if what == "looks at directories" else SlowNode()
+    if what == "calls of the runtime":
+        node.runtime.call_seconds = 1.1
+    assert node.removed(node.images(pod_start_seconds=1.0), 1, 2) == [Result.REMOVED] * 2
 
 
 def test_where_no_directory_can_be_read_slow_sandboxes_make_the_list_too_old() -> None:
@@ -212,7 +211,7 @@ def test_where_no_directory_can_be_read_slow_sandboxes_make_the_list_too_old() -
             """Nothing."""
 
     node.pods = Unreadable()
-    assert [outcome.result for outcome in node.remove_both()] == [Result.FAILED] * 2
+    assert node.removed(node.images(pod_start_seconds=1.0), 1, 2) == [Result.FAILED] * 2
     assert not any(call.startswith("remove_image") for call in node.runtime.calls)
 
 
