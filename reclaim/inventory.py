@@ -126,18 +126,21 @@ class SharedReading(Generic[Answer]):
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What shows that nobody uses an image: complete lists. The list of containers was begun at `begun_at` and answered
-    at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`."""
+    at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`; what else
+    belongs to it was read by `read_at`."""
 
     listing: Listing
     directories: Directories | None
     begun_at: float
     answered_at: float
+    read_at: float
 
     @property
     def as_of(self) -> float:
-        """When it counts from: its beginning; but its answer, if the list was slow, as it would never be fresh enough.
-        What has begun meanwhile is seen by the last look."""
-        return self.answered_at if self.answered_at - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
+        """When it counts from: its beginning; but its end, if it was slow, as it would never be fresh enough. What has
+        begun meanwhile is seen by the last look; where there is none, only the list of containers may be slow."""
+        end = self.answered_at if self.directories is None else self.read_at
+        return end if end - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,7 @@ class Inventory:
         volumes = self._image_volumes(containers, self._current_facts())
         fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
         fresh = self._of_one_runtime(self._resolved(fresh, self.index_of(listing.images)))
-        return Evidence(fresh, directories, reading.begun_at, reading.answered_at)
+        return Evidence(fresh, directories, reading.begun_at, reading.answered_at, self._clock.monotonic())
 
     def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
@@ -259,7 +262,7 @@ class Inventory:
         volumes = self._image_volumes(containers, facts, goes_on)
         listing = Listing(images, containers, sandboxes, sandbox_images, volumes, {}, str(facts), named)
         listing = self._of_one_runtime(self._resolved(listing, self.index_of(images)))
-        return Evidence(listing, directories, reading.begun_at, reading.answered_at)
+        return Evidence(listing, directories, reading.begun_at, reading.answered_at, self._clock.monotonic())
 
     def _named(self, since: float | None) -> frozenset[str]:
         return frozenset().union(*self._pods.named_images(since).values())

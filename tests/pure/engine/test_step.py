@@ -22,9 +22,10 @@ from eviction.engine.effects import (
     Refresh,
     Send,
     Stopping,
+    Tick,
     Withdrawn,
 )
-from eviction.engine.step import backed_off, new_pass
+from eviction.engine.step import backed_off, new_pass, next_deadline
 from eviction.engine.world import Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Extent
@@ -104,10 +105,10 @@ class Daemon:
         """How many effects of this kind were handed out."""
         return sum(isinstance(effect, kind) for effect in self.engine.handed_out)
 
-    def want(self, **request: Any) -> PassWanted:
-        """A command asks for a pass about nodefs."""
+    def want(self, function: str = DELETE_UNUSED_IMAGES, **request: Any) -> PassWanted:
+        """A command asks for a pass of this function about nodefs."""
         world = self.engine.world
-        asked = Request(row=(DELETE_UNUSED_IMAGES,), **request)
+        asked = Request(row=(function,), **request)
         signal = Signal.NODEFS_AVAILABLE
         wanted = PassWanted(world.observations, world.decision, Trigger.REQUEST, asked, signal, self.clock.monotonic())
         self.engine.events.append(wanted)
@@ -253,6 +254,21 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     assert (record.functions[0].relieved, store.sent) == (True, ["A", "B"])
     assert clock.monotonic() - began < 1.0  # 0.3 s of it are the wait for late space at the end
     assert record.timings.total_seconds < 0.5
+
+
+@pytest.mark.regression
+def test_a_filesystem_that_hangs_costs_no_turn() -> None:
+    """Once its reading is late, that deadline is over, and is not due for as long as it hangs."""
+    daemon = Daemon()
+    daemon.after(0.1)
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Read) else 0.0
+    daemon.engine.look()
+    daemon.clock.step(3.0)
+    daemon.engine.events.append(Tick())
+    daemon.engine.turn()
+    world = daemon.engine.world
+    assert all(reading.late(world.now) for reading in world.readings.values())
+    assert next_deadline(world) > world.now
 
 
 def test_a_reading_that_comes_after_its_look_is_decided_about_when_it_is_there() -> None:
@@ -481,8 +497,7 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     daemon.engine.world = replace(daemon.engine.world, functions=functions)
     daemon.engine.takes = lambda each: HANGS if isinstance(each, Send) and each.claim.verdict.id == "program" else 0.0
     daemon.after(1.0)
-    wanted = daemon.want(extent=Extent.ALL)
-    daemon.engine.events[-1] = wanted = replace_row(wanted, ("Program",))
+    wanted = daemon.want("Program", extent=Extent.ALL)
     daemon.after(60.0)
     assert not wanted.record.done()
     daemon.disk.free(PRESSURE)
@@ -490,18 +505,6 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     daemon.after(1.0)
     assert results(record_of(wanted).functions[0]) == {"program": Result.PARKED}
     assert daemon.images.sent == ["A", "B"]
-
-
-def replace_row(wanted: PassWanted, row: tuple[str, ...]) -> PassWanted:
-    """The same request for another row."""
-    return PassWanted(
-        wanted.observations,
-        wanted.decision,
-        wanted.trigger,
-        replace(wanted.request, row=row),
-        wanted.signal,
-        wanted.asked_at,
-    )
 
 
 # ---- the lead
@@ -556,6 +559,23 @@ def test_where_images_are_is_asked_while_a_pass_runs() -> None:
     daemon.after(60.0 if before < 2 else 5.0)
     assert daemon.count(Locate) > before
     assert daemon.engine.world.paths == elsewhere
+
+
+@pytest.mark.regression
+def test_a_program_that_runs_keeps_nobody_from_asking_the_runtime() -> None:
+    """A command's program of ten minutes: where images are, and who uses them, is asked every minute all the while."""
+    daemon = Daemon()
+    program = Store(daemon.disk, {"program": 10 * MIB})
+    program.patience_seconds = 600.0
+    functions = {**daemon.engine.world.functions, "Program": function_of(program, name="Program")}
+    daemon.engine.world = replace(daemon.engine.world, functions=functions)
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
+    daemon.after(1.0)
+    wanted = daemon.want("Program", extent=Extent.ALL)
+    daemon.after(61.0)
+    assert not wanted.record.done()
+    assert (daemon.count(Locate), daemon.count(Refresh)) == (2, 2)
+    assert len(daemon.engine.said("detected")) == 2
 
 
 def test_a_runtime_that_does_not_say_is_told_after_two_seconds_and_asked_by_nobody_else() -> None:
