@@ -171,9 +171,6 @@ class Owner:
         """At the end: whoever still waits is told that nothing will come."""
         while not self._events.empty():
             self.turn(FOREVER_AGO)
-        for wanted in self.world.wanted:
-            wanted.record.set_exception(EvictionError("it is stopping"))
-        self.world = replace(self.world, wanted=())
         self._over = True
         with self._turned:
             self._turned.notify_all()

@@ -766,6 +766,8 @@ def test_two_passes_at_once_on_one_device_book_each_gain_once() -> None:
     site.engine.until(lambda: all(each.record.done() for each in passes))
     assert site.disk.available == AT_FIRST + 20 * MIB
     assert sum(record_of(each).measured_bytes for each in passes) == 20 * MIB
+    freed = [outcome.freed_bytes for each in passes for outcome in record_of(each).removals]
+    assert freed == [10 * MIB, 10 * MIB]  # what was promised for each, as neither was alone
 
 
 @pytest.mark.regression
