@@ -29,7 +29,7 @@ from eviction.reporting.tables import disk_pressure
 from eviction.telemetry.announcements import Announcements, log_event
 from eviction.telemetry.done import Done, ReloadState, Shadow
 from reclaim.removals import late, oldest_seconds
-from reclaim.types import GCEvent
+from reclaim.types import NEVER, GCEvent
 from reclaim.workers import Workers
 
 STALLED_PATIENCES = 3.0  # a pass that has made no progress for this many times `removalPatience` is stuck
@@ -148,6 +148,8 @@ class Daemon:
         looked_at = world.looked_at if world.looks else node.owner.began_at
         document = Status(
             heartbeat_age_seconds=round(now - looked_at, 3),
+            next_look_seconds=None if world.look_due == NEVER else round(max(world.look_due - now, 0.0), 3),
+            next_look_why=world.look_why,
             pods_problem=node.pods_problem,
             pod_directories=pod_directories(node.pods_doubt),
             reload_problem=self.reloads.problem,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 
 from eviction.configuration.effective import Configuration
 from eviction.decision.headroom import FillRates
@@ -227,6 +228,22 @@ class RunningPass:
 # ---- what is remembered between passes
 
 
+class LookWhy(StrEnum):
+    """Why the next look is due when it is: for people."""
+
+    WANTED = "it was asked for"
+    RELIEVING = "a pass runs"
+    TO_RELIEVE = "a pass is due"
+    HELD_OFF = "a pass is due, but held off"
+    BACKS_OFF = "the row pauses after a pass that was not enough"
+    EMPTY_ROW = "the row names no function"
+    NOT_YET = "a threshold is met, but not to be acted on yet"
+    POLLED = "a mark is near, and polls look in between"
+    NOTHING_FILLS = "a mark is near, but nothing fills"
+    HALFWAY = "halfway to the next mark"
+    NO_MARK_NEAR = "no mark can be reached sooner"
+
+
 @dataclass(frozen=True, slots=True)
 class BackOff:
     """The pause of one row of the reclaim table after a pass."""
@@ -316,6 +333,8 @@ class World:
     """Until when a function is not called again."""
     look: Look | None = None
     look_due: float = FOREVER_AGO
+    look_why: LookWhy = LookWhy.WANTED
+    """Why it is due then."""
     look_floor: float = FOREVER_AGO
     """An earlier look that is wanted, but not urgent, does not begin before."""
     looked_at: float = FOREVER_AGO

@@ -88,6 +88,10 @@ class Status(Versioned):
     configuration has the same fingerprint."""
     heartbeat_age_seconds: Seconds = 0.0
     """How long ago the last observation was."""
+    next_look_seconds: Seconds | None = None
+    """How long until the node is observed again; null while it is."""
+    next_look_why: str = ""
+    """Why then, for people."""
     pods_problem: str | None = None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
     pod_directories: PodDirectories = PodDirectories(True, None, None)
