@@ -162,6 +162,8 @@ class Daemon:
             doing=self.doing(),
             stalled_seconds=round(self.stalled_seconds(), 3),
             parked=[parked_removal(claim, now) for claim in late(world.removals)],
+            events_dropped=node.listeners.dropped,
+            listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
             paused_for_seconds=round(max([0.0, *back_offs]), 3),
             lead_seconds=round(world.lead_seconds, 3),

@@ -110,6 +110,10 @@ class Status(Versioned):
     """How long that has made no progress."""
     parked: list[Parked] = field(default_factory=list)
     """Removals that no pass waits for any longer."""
+    events_dropped: Count = 0
+    """Events that log, metrics and history were not told of, because too many waited."""
+    listener_failures: Count = 0
+    """How often one of these has failed, and lost an event."""
     requests_waiting: Count = 0
     """Commands that wait for a pass."""
     paused_for_seconds: Seconds = 0.0
