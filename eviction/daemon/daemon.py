@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -55,7 +54,7 @@ class Daemon:
     """Runs one node until `stop`, and reports what happens to the node's listeners. Any thread may call.
 
     `events`: called with the kubelet's events; None: they are logged. `hold_off_seconds`: for how long after now
-    nothing is removed unless the kubelet is healthy before. `beside`: threads that must not end before it does.
+    nothing is removed unless the kubelet is healthy before.
     """
 
     def __init__(
@@ -84,7 +83,6 @@ class Daemon:
             stopping=node.stopping.is_set,
             signals=node.configuration.signals,
         )
-        self.beside: tuple[threading.Thread, ...] = ()
         node.begin_on_its_own(hold_off_seconds=hold_off_seconds)
 
     def prepare(self) -> None:
@@ -130,13 +128,18 @@ class Daemon:
 
     def why_not_alive(self) -> str | None:
         """Why the daemon should be restarted, in a sentence; None if it works."""
-        node = self._node
-        ended = next((thread.name for thread in self.beside if not thread.is_alive()), None)
-        if ended is not None and not node.stopping.is_set():
-            return f"the thread of {ended} has ended"
+        node, now = self._node, self._node.clock.monotonic()
+        late_seconds = now - node.owner.due_at  # also if its thread has ended
+        if not node.stopping.is_set():  # turns that end in no look observe nothing
+            ceiling_seconds = node.configuration.poll_ceiling_seconds
+            late_seconds = max(late_seconds, now - self._looked_at() - ceiling_seconds)
         limit_seconds = max(STALLED_PATIENCES * node.configuration.removal_patience_seconds, SHORTEST_STALL_SECONDS)
-        overdue_seconds = node.clock.monotonic() - node.owner.due_at
-        return why_not_alive(overdue_seconds, self.stalled_seconds(), limit_seconds)
+        return why_not_alive(late_seconds, self.stalled_seconds(), limit_seconds)
+
+    def _looked_at(self) -> float:
+        """When the last observation was; before the first one, when it began to be waited for."""
+        world = self._node.world
+        return world.looked_at if world.looks else self._node.owner.began_at
 
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
@@ -145,9 +148,8 @@ class Daemon:
         conditions = world.decision.conditions
         thresholds = () if seen is None else node.thresholds(seen.layout)
         back_offs = [each.until - now for lane in world.lanes.values() for each in lane.back_offs.values()]
-        looked_at = world.looked_at if world.looks else node.owner.began_at
         document = Status(
-            heartbeat_age_seconds=round(now - looked_at, 3),
+            heartbeat_age_seconds=round(now - self._looked_at(), 3),
             next_look_seconds=None if world.look_due == NEVER else round(max(world.look_due - now, 0.0), 3),
             next_look_why=world.look_why,
             pods_problem=node.pods_problem,
