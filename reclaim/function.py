@@ -31,11 +31,11 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.pods.starts import PartAges
 from reclaim.pods.states import PodStateProvider
 from reclaim.services import ImageService, RuntimeService
-from reclaim.types import NEVER, Plan, Result, Verdict
+from reclaim.types import Plan, Result, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
-STATUS_FRESH_SECONDS = 0.05  # how old an object's status may be when its removal is sent
+STATUS_FRESH_SECONDS = 0.05  # how old an object's status, and the last look, may be when its removal is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +125,8 @@ class PassFacts:
     began_at: float = float("-inf")
     removal_ended_at: float = float("-inf")
     """When a removal on the node last ended (monotonic seconds): an older list may name objects that are gone."""
-    seconds_left: float = NEVER
-    """The urgency: seconds until, at the current fill rate, the disk reaches the level it must not reach."""
+    urgent: bool = False
+    """Whether, at the current fill rate, the disk reaches the level it must not reach within a minute."""
     planned: tuple[Verdict, ...] = ()
     """What a dry run would have removed in the stages before. It counts as gone."""
     pressure: Pressure = NO_PRESSURE

@@ -46,9 +46,8 @@ from reclaim.types import (
 )
 from signals.clock import Clock
 
-CHECK_PATIENCE_SECONDS = 60.0  # more than the waits a check may ask for plus the deadlines of its calls
+HANGS_SECONDS = 60.0  # without an answer: more than the deadline of any call with all its retries and waits
 CHECK_ATTEMPTS = 20  # where a processor is shared by many, a check takes longer than it may be old every other time
-LOOK_FRESH_SECONDS = 0.05  # how long ago the last look may have ended when the removal is sent
 URGENT_IN_FLIGHT = 16  # removals on a disk that fills fast
 BTRFS_IOC_START_SYNC, BTRFS_IOC_WAIT_SYNC = 0x8008_9418, 0x4008_9416  # <linux/btrfs.h>
 
@@ -131,7 +130,7 @@ class Claim:
 
     def overdue_at(self, patience_seconds: float) -> float:
         """When its pass goes on without it unless it ends first."""
-        return self.claimed_at + CHECK_PATIENCE_SECONDS if self.sent_at is None else self.sent_at + patience_seconds
+        return self.claimed_at + HANGS_SECONDS if self.sent_at is None else self.sent_at + patience_seconds
 
 
 Claims = Mapping[ClaimId, Claim]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import Final, NamedTuple, Self
 
 from signals.types import FilesystemRole
@@ -454,6 +454,38 @@ class Result(StrEnum):
     PARKED = "parked"
 
 
+class Fate(Enum):
+    """What a pass goes by once it knows what has become of an object. Only SILENT says anything about others."""
+
+    GONE = auto()
+    """It is absent."""
+    KEPT = auto()
+    """Somebody uses it, or a guard keeps it."""
+    FAILED = auto()
+    """This object could not be checked or removed."""
+    SILENT = auto()
+    """The runtime does not answer."""
+    LATE = auto()
+    """It was sent, was not answered in time, and is still under way."""
+    PLANNED = auto()
+    """A dry run would have sent it."""
+
+
+OPEN: Final = frozenset({Fate.FAILED, Fate.SILENT, Fate.LATE})
+"""After one of these it is not known that nothing else can be removed."""
+
+_FATES: Final = {
+    None: Fate.KEPT,
+    Result.IN_USE: Fate.KEPT,
+    Result.REMOVED: Fate.GONE,
+    Result.ALREADY_GONE: Fate.GONE,
+    Result.FAILED: Fate.FAILED,
+    Result.UNANSWERED: Fate.SILENT,
+    Result.PARKED: Fate.LATE,
+    Result.PLANNED: Fate.PLANNED,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One object after a pass.
@@ -469,6 +501,11 @@ class Outcome:
     duration_seconds: float = 0.0
     freed_bytes: int = 0
     freed_inodes: int = 0
+
+    @property
+    def fate(self) -> Fate:
+        """What has become of it."""
+        return _FATES[self.result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,13 +566,6 @@ class ReclaimResult:
     def seconds(self) -> float:
         """How long it took."""
         return self.list_seconds + self.plan_seconds + self.remove_seconds
-
-    @property
-    def settled(self) -> bool:
-        """Whether it did all it can: there was no error, and each object is gone, or kept for a reason of its own."""
-        open_ends = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
-        unsettled = any(outcome.result in open_ends for outcome in self.outcomes)
-        return not self.error and not unsettled and all(each.verdict.reason not in UNSETTLED for each in self.kept)
 
     def count(self, result: Result) -> int:
         """How many removals ended this way."""

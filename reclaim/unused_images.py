@@ -16,7 +16,6 @@ from reclaim.inventory import FRESH_SECONDS, Evidence
 from reclaim.pods.starts import Directories, PodStarts
 from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
 
-URGENT_SECONDS = 60.0  # as in the pass: relief comes before waiting for a pod
 LIST_AGE_SECONDS = 0.25  # how old the list of containers may be when an image is checked, if nothing has begun since
 
 
@@ -55,7 +54,7 @@ class UnusedImages(Stage):
             context.clock,
             self._policy.pod_start_seconds,
             context.part_ages,
-            lambda: context.facts().seconds_left < URGENT_SECONDS,
+            lambda: context.facts().urgent,
         )
         self._lock = threading.Lock()  # guards the evidence, which concurrent checks share
         self._evidence: Evidence | None = None

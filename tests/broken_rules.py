@@ -372,7 +372,7 @@ BREAKS = (
     Break(
         "a last look is fresh for ever",
         GATE,
-        "world.now - checked.looked_at > FRESH_SECONDS",
+        "world.now - checked.looked_at > STATUS_FRESH_SECONDS",
         "False",
     ),
     Break(
@@ -539,7 +539,7 @@ BREAKS = (
     Break(
         "pressure that flaps is new pressure",
         STEP,
-        "elif world.now - lane.met_at >= FORGET_SECONDS and lane.back_offs:",
+        "elif world.now - lane.met_at >= KUBELET_INTERVAL_SECONDS and lane.back_offs:",
         "elif lane.back_offs:",
     ),
     Break(

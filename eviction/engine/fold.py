@@ -29,17 +29,22 @@ from eviction.engine.effects import (
     Tick,
     Withdrawn,
 )
-from eviction.engine.world import FOREVER_AGO, REMEMBERED, LookWhy, RunningPass, StageRun, World
+from eviction.engine.world import (
+    FOREVER_AGO,
+    REMEMBERED,
+    RETRY_SECONDS,
+    SELDOM_SECONDS,
+    LookWhy,
+    RunningPass,
+    StageRun,
+    World,
+)
 from reclaim import types
 from reclaim.removals import Claim, StageId, sent_claims
-from reclaim.types import Outcome, Result, Usage
+from reclaim.types import Fate, Outcome, Result, Usage
 from signals.samplers import Sample
-from signals.summary import answered, kept, observations_of
+from signals.summary import LATE_SECONDS, answered, kept, observations_of
 from signals.types import SignalObservations
-
-RETRY_SECONDS = 1.0  # while the runtime does not answer
-REFRESH_SECONDS = 60.0  # between two questions to it
-ANSWER_SECONDS = 2.0  # the longest wait for its answer
 
 
 def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each event
@@ -225,19 +230,19 @@ def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: Worl
     run = next((run for run in the.current if run.id == stage), None)
     if run is None:
         return the
-    if outcome.result in (None, Result.IN_USE):
+    if outcome.fate is Fate.KEPT:
         run = replace(run, kept=(*run.kept, outcome))
     else:
         run = replace(run, outcomes=(*run.outcomes, outcome))
-    if outcome.result is Result.UNANSWERED:
+    if outcome.fate is Fate.SILENT:
         run = replace(run, silent=True, error=run.error or outcome.error)
-    if outcome.result is Result.PLANNED:
+    if outcome.fate is Fate.PLANNED:
         role = world.functions[stage.function].frees
         promised = the.assumed.get(role, 0) + outcome.verdict.promised_bytes
         the = replace(the, assumed={**the.assumed, role: promised})
     if outcome.result is Result.REMOVED:
         the = replace(the, unmeasured=(*the.unmeasured, outcome))
-    if outcome.result not in (None, Result.IN_USE, Result.PLANNED):
+    if outcome.fate not in (Fate.KEPT, Fate.PLANNED):
         the = replace(the, measure_after=world.now)
     return replace(the, current=tuple(run if each.id == stage else each for each in the.current))
 
@@ -251,9 +256,9 @@ def located(world: World, problem: str, pods_problem: str | None) -> World:
     every second."""
     asking, known = world.asking, world.paths.imagefs is not None
     waited = world.now - (world.now if asking.locating_since is None else asking.locating_since)
-    in_vain = known and waited >= ANSWER_SECONDS
+    in_vain = known and waited >= LATE_SECONDS
     soon = not in_vain and (problem or world.under_pressure)
-    due = world.now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
+    due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
     asking = replace(asking, locating_since=None, overdue_told=False, problem=problem, locate_due=due)
     world = replace(world, asking=asking, imagefs_problem=problem or world.imagefs_problem)
     return world.telling("runtime_asked", problem or None, pods_problem)
@@ -262,8 +267,8 @@ def located(world: World, problem: str, pods_problem: str | None) -> World:
 def refreshed(world: World, event: Refreshed) -> World:
     """The image records were updated, or not."""
     waited = world.now - (world.asking.refreshing_since or world.now)
-    soon = event.given_up or (event.problem and waited < ANSWER_SECONDS)
-    due = world.now + (RETRY_SECONDS if soon else REFRESH_SECONDS)
+    soon = event.given_up or (event.problem and waited < LATE_SECONDS)
+    due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
     world = replace(world, asking=replace(world.asking, refreshing_since=None, refresh_due=due))
     if not event.given_up:
         world = world.telling("runtime_asked", event.problem or None, event.pods_problem)

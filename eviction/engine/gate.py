@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from eviction.engine.relief import brake, disk_of, parallel_of
 from eviction.engine.world import RunningPass, World
-from reclaim.removals import LOOK_FRESH_SECONDS as FRESH_SECONDS
+from reclaim.function import STATUS_FRESH_SECONDS
 from reclaim.removals import Checked, stuck
 from reclaim.types import Reason
 
@@ -28,4 +28,4 @@ def may_send(the: RunningPass | None, world: World) -> Reason | None:
 
 def too_old(checked: Checked, world: World) -> bool:
     """Whether what a check has found says nothing about now any more, so that the object is checked again."""
-    return checked.answer is None or world.now - checked.looked_at > FRESH_SECONDS
+    return checked.answer is None or world.now - checked.looked_at > STATUS_FRESH_SECONDS

@@ -42,7 +42,7 @@ from eviction.engine.effects import (
 )
 from eviction.engine.fold import after_defect, fold
 from eviction.engine.step import next_deadline, step
-from eviction.engine.world import FOREVER_AGO, World
+from eviction.engine.world import FOREVER_AGO, RETRY_SECONDS, World
 from eviction.listener import Listeners
 from eviction.types import EvictionError
 from reclaim.function import Refused
@@ -53,7 +53,6 @@ from signals.clock import Clock
 from signals.samplers import Sample, Samplers
 
 MOST_EVENTS = 4096  # that wait: whoever posts another one waits for room
-RETRY_SECONDS = 1.0  # after a defect
 LONGEST_WAIT_SECONDS = 60.0
 LAST_SECONDS = 3.0  # at the end, for the last reading of a pass
 STOP_SECONDS = 0.25  # a stop of a command is noticed so soon

@@ -17,17 +17,16 @@ from dataclasses import replace
 from typing import Final
 
 from eviction.engine.relief import promised_bytes
-from eviction.engine.world import Request, RunningPass, StageRun, World
+from eviction.engine.world import RETRY_SECONDS, Request, RunningPass, StageRun, World
 from eviction.record import Pass, PeriodicLoop
 from eviction.types import Decision, Extent
 from reclaim.functions import CONTAINER_GC
 from reclaim.periodic_image_gc import IMAGE_GC
-from reclaim.types import BRAKES, NEVER, GCEvent, Outcome, ReclaimResult, Result
+from reclaim.types import BRAKES, NEVER, OPEN, GCEvent, Outcome, ReclaimResult
 from signals.quantity import counted
 
 CONTAINER_PERIOD_SECONDS = 60.0
 IMAGE_PERIOD_SECONDS = 300.0
-HELD_OFF_SECONDS = 1.0
 CONTAINER: Final = "container"
 IMAGE: Final = "image"
 FUNCTIONS: Final = {CONTAINER: CONTAINER_GC, IMAGE: IMAGE_GC}
@@ -43,7 +42,7 @@ def begin_periodic(world: World, loop: PeriodicLoop) -> tuple[World, Request | N
     """What the pass of a loop that is due is asked for; None: none may run now."""
     nothing = replace(world.decision, acted_on=None, row=())
     if world.held_off():
-        return with_loop(world, replace(loop, due=world.now + HELD_OFF_SECONDS)), None, nothing
+        return with_loop(world, replace(loop, due=world.now + RETRY_SECONDS)), None, nothing
     request = Request(row=(FUNCTIONS[loop.what],), extent=Extent.ALL)
     return with_loop(world, replace(loop, due=NEVER)), request, nothing
 
@@ -92,7 +91,6 @@ def braked(stage: StageRun) -> bool:
 
 def failures(outcomes: tuple[Outcome, ...]) -> str:
     """Failed removals in words: how many, and the first few. Empty if there are none."""
-    failed = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
-    found = [f"{each.verdict.name}: {each.error}" for each in outcomes if each.result in failed]
+    found = [f"{each.verdict.name}: {each.error}" for each in outcomes if each.fate in OPEN]
     more = [f"and {len(found) - 3} more"] if len(found) > 3 else []
     return f"{counted(len(found), 'failed removal')}: {'; '.join(found[:3] + more)}" if found else ""

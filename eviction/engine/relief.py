@@ -32,21 +32,15 @@ from itertools import takewhile
 from eviction.decision.headroom import faster, urgency
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.effects import Check, Effect, Plan, Read
-from eviction.engine.world import RunningPass, Settling, StageRun, World
+from eviction.engine.world import TICK_SECONDS, URGENT_PATIENCE_SECONDS, RunningPass, Settling, StageRun, World
 from eviction.types import Extent, Threshold
 from reclaim import types
 from reclaim.function import NO_PRESSURE, PassFacts, Pressure
 from reclaim.removals import Claim, StageId, late, limit_in_flight, stuck
-from reclaim.types import BRAKES, NEVER, UNSETTLED, Outcome, Reason, Result
+from reclaim.types import BRAKES, NEVER, OPEN, UNSETTLED, Fate, Outcome, Reason, Result
 from signals.types import FilesystemRole, SignalObservations
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
-URGENT_PATIENCE_SECONDS = 5.0  # how long a removal is waited for if it is urgent
-LOOK_SECONDS = 0.25  # how often to measure while waiting for removals or plans: it may have become urgent
-STILL_SECONDS = 0.25  # late space: after this long without a rise, nothing more is coming for now
-SETTLE_SECONDS = 5.0  # wait no longer than this: something else may keep freeing space
-SETTLE_READ_SECONDS = STILL_SECONDS / 8  # between two readings meanwhile
-VAIN_WAITS = 2  # in a row: then this pass assumes that the runtime frees before it answers
 TURNS = 8  # side by side, one removal in this many promises no size: 500 dead containers may hold nothing
 RUN_SECONDS = 1.0  # how long a program is assumed to run: what is written meanwhile has to be freed as well
 
@@ -73,7 +67,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
     disk = disk_of(the, function, world)
     if disk.unread:
         return the, (Read(disk.unread),)
-    the = replace(the, crossed=disk.crossed, seconds_left=disk.seconds_left, pressure=pressure_of(the, world))
+    the = replace(the, crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(the, world))
     if waits_for_late_space(the, disk):
         return begin_settling(the, world, at_end=False)
     the = measured(the, in_flight)
@@ -119,8 +113,7 @@ class Disk:
 
     stop: Reason | None = None
     """Why nothing more is removed: RELIEVED, UNREADABLE or LAYOUT_CHANGED; None: removals go on."""
-    seconds_left: float = NEVER
-    """The urgency."""
+    urgent: bool = False
     crossed: bool = True
     """Whether the mark that began the pass is reached."""
     unread: tuple[str, ...] = ()
@@ -169,7 +162,7 @@ def disk_of(the: RunningPass, function: str, world: World, promised_bytes: int =
         stop = Reason.UNREADABLE  # going on without a reading could remove everything
     elif goal.stops and relieved:
         stop = Reason.RELIEVED
-    return Disk(stop, seconds_left, crossed)
+    return Disk(stop, seconds_left < URGENT_SECONDS, crossed)
 
 
 def paths_of(the: RunningPass, function: str, world: World) -> dict[str, float]:
@@ -198,7 +191,7 @@ def unread_since(the: RunningPass, function: str, world: World, since: float) ->
 
 def look_meanwhile(the: RunningPass, function: str, world: World) -> tuple[Effect, ...]:
     """Another reading while removals are waited for, if the last one is too old by now."""
-    old = world.now - LOOK_SECONDS
+    old = world.now - TICK_SECONDS
     paths = tuple(path for path, time in paths_of(the, function, world).items() if time <= old)
     return (Read(paths),) if paths else ()
 
@@ -290,7 +283,7 @@ def left_over(stage: StageRun, why: Reason) -> StageRun:
 
 def planned_by(the: RunningPass, ended: Sequence[StageRun]) -> tuple[types.Verdict, ...]:
     """What a dry run has planned to remove so far, with these stages."""
-    planned = [each.verdict for stage in ended for each in stage.outcomes if each.result is Result.PLANNED]
+    planned = [each.verdict for stage in ended for each in stage.outcomes if each.fate is Fate.PLANNED]
     return (*the.planned, *planned)
 
 
@@ -308,7 +301,7 @@ def stage_with_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, 
     if not left or any(stage.silent for stage in the.current) or enough_by_plan(the):
         return None
     # what may free nothing must not go first because it was planned a moment sooner; a plan that hangs holds nothing up
-    if any(stage.plan is None and world.now < stage.asked_at + LOOK_SECONDS for stage in the.current):
+    if any(stage.plan is None and world.now < stage.asked_at + TICK_SECONDS for stage in the.current):
         return None
     if not the.dry_run and stuck(world.removals, parallel_of(the, world), world.now):
         return None
@@ -330,7 +323,7 @@ def has_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, world: 
     """Whether another removal is worth it: what those in flight promise is not enough, and there are not too many of
     them. Late removals are still in flight and count."""
     parallel = parallel_of(the, world)
-    bound = limit_in_flight(parallel) if disk.seconds_left < URGENT_SECONDS else parallel
+    bound = limit_in_flight(parallel) if disk.urgent else parallel
     bound -= 0 if the.dry_run else len(late(world.removals))
     promised = sum(claim.verdict.promised_bytes for claim in in_flight)
     return len(in_flight) < bound and disk_of(the, the.row[the.at], world, promised).stop is None
@@ -341,9 +334,7 @@ def enough_by_plan(the: RunningPass) -> bool:
     removal does."""
     for stage in the.current:
         wanted = None if stage.plan is None else stage.plan.target_bytes
-        ended = [
-            each for each in stage.outcomes if each.result in (Result.REMOVED, Result.PLANNED, Result.ALREADY_GONE)
-        ]
+        ended = any(each.fate in (Fate.GONE, Fate.PLANNED) for each in stage.outcomes)
         if wanted is not None and ended and promised_bytes(stage.outcomes) >= wanted:
             return True
     return False
@@ -377,7 +368,7 @@ def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
     if stage.patience_seconds is not None:
         return 0.0 if world.lane(the.lane).another_waits else stage.patience_seconds
     usual = world.configuration.removal_patience_seconds
-    return min(usual, URGENT_PATIENCE_SECONDS) if the.seconds_left < URGENT_SECONDS else usual
+    return min(usual, URGENT_PATIENCE_SECONDS) if the.urgent else usual
 
 
 # ---- the next stage, the next function
@@ -385,7 +376,7 @@ def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
 
 def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced:
     """The next function of the row, or the first ones side by side, if it is urgent."""
-    together = side_by_side(the, world) if disk.seconds_left < URGENT_SECONDS else ()
+    together = side_by_side(the, world) if disk.urgent else ()
     if together:
         return ask_plans(the, tuple(StageId(name, 1) for name in together), world)
     if the.last_resort and not held_something_back(the, function):
@@ -458,7 +449,7 @@ def ended_stage(stage: StageRun, the: RunningPass, world: World) -> StageRun:
 
 def failed(stage: StageRun) -> bool:
     """Whether it could not do what it planned."""
-    return bool(stage.error) or any(each.result in (Result.FAILED, Result.PARKED) for each in stage.outcomes)
+    return bool(stage.error) or any(each.fate in (Fate.FAILED, Fate.LATE) for each in stage.outcomes)
 
 
 # ---- after the row
@@ -475,10 +466,9 @@ def after_the_row(the: RunningPass, world: World) -> Advanced:
 
 def settled(the: RunningPass) -> bool:
     """Whether every object is gone, planned or kept for a reason of its own, and no stage has failed."""
-    open_ends = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
     return not any(
         stage.error
-        or any(each.result in open_ends for each in stage.outcomes)
+        or any(each.fate in OPEN for each in stage.outcomes)
         or any(each.verdict.reason in UNSETTLED for each in stage.kept)
         for stage in the.done
     )
@@ -522,23 +512,22 @@ def measured(the: RunningPass, in_flight: Sequence[Claim]) -> RunningPass:
 
 def waits_for_late_space(the: RunningPass, disk: Disk) -> bool:
     """Whether the last removal has freed less than half of what it promised, so that more may come."""
-    if not the.unmeasured or not the.measures or disk.seconds_left < URGENT_SECONDS or disk.stop is not None:
+    if not the.unmeasured or not the.measures or disk.urgent or disk.stop is not None:
         return False
     gained_bytes, _ = the.gained.gained_since(the.measured)
-    return gained_bytes * 2 < promised_bytes(the.unmeasured) and the.vain_waits < VAIN_WAITS
+    return gained_bytes * 2 < promised_bytes(the.unmeasured)
 
 
 def late_space_of_stages(the: RunningPass, ended: Sequence[StageRun]) -> bool:
     """Whether space may still arrive from a stage whose objects free it some time after the answer."""
     late_ones = (stage for stage in ended if stage.frees_late)
     removed = any(each.result is Result.REMOVED for stage in late_ones for each in stage.outcomes)
-    return removed and the.measures and the.seconds_left >= URGENT_SECONDS
+    return removed and the.measures and not the.urgent
 
 
 def begin_settling(the: RunningPass, world: World, *, at_end: bool) -> Advanced:
     """From now on nothing is begun until nothing more arrives."""
-    counts = bool(the.unmeasured)
-    settling = Settling(at_end, world.now, world.now, the.gained, the.gained, counts, world.now)
+    settling = Settling(at_end, began_at=world.now, quiet_since=world.now, best=the.gained, read_at=world.now)
     return advance(replace(the, settling=settling), world)
 
 
@@ -552,20 +541,17 @@ def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
     gained = the.gained.gained_since(settling.best)
     if max(gained) > 0:
         settling = replace(settling, best=the.gained, quiet_since=world.now)
-    over = min(settling.quiet_since + STILL_SECONDS, settling.began_at + SETTLE_SECONDS)
+    over = min(settling.quiet_since + TICK_SECONDS, settling.began_at + URGENT_PATIENCE_SECONDS)
     goal = goal_of(the, function, world).thresholds
     clear = settling.at_end and not thresholds_met(goal, world.observations.signals, enforce_min_reclaim=True)
     relieved = disk.stop is not None or clear
     if not relieved and not world.stopping and world.now < over:
         if world.now < settling.read_at:
             return replace(the, settling=settling), ()
-        following = min(world.now + SETTLE_READ_SECONDS, over)
+        following = min(world.now + TICK_SECONDS / 8, over)
         the = replace(the, settling=replace(settling, read_at=following), measure_after=world.now)
         return the, (Read(unread_since(the, function, world, the.measure_after)),)
-    the = replace(the, settling=None)
-    if settling.in_vain_counts:
-        more = the.gained.gained_since(settling.at_once)[0] > 0
-        the = measured(replace(the, vain_waits=0 if more else the.vain_waits + 1), world.claims_of(the))
+    the = measured(replace(the, settling=None), world.claims_of(the))
     return (replace(the, ended=True), ()) if settling.at_end else advance(the, world)
 
 
@@ -578,7 +564,7 @@ def facts_of(world: World, pass_id: str) -> PassFacts:
         dry_run=the.dry_run,
         began_at=the.began_at,
         removal_ended_at=world.removal_ended_at,
-        seconds_left=the.seconds_left,
+        urgent=the.urgent,
         planned=the.planned,
         pressure=the.pressure,
     )

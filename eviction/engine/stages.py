@@ -7,13 +7,11 @@ from collections.abc import Callable
 
 from eviction.engine.effects import Check, CheckEnded, Ended, Plan, Planned, Progressed, Send
 from eviction.engine.relief import facts_of
-from eviction.engine.world import FOREVER_AGO, World
+from eviction.engine.world import FOREVER_AGO, RETRY_SECONDS, World
 from reclaim.function import PassFacts, ReclaimContext, Stage
 from reclaim.removals import StageId, check, send
 from reclaim.types import ReclaimError
 from signals.clock import Clock
-
-PROGRESS_SECONDS = 1.0  # between two pieces of news that a plan goes on
 
 
 class Stages:
@@ -79,7 +77,7 @@ class Stages:
         if that was told within the last second."""
         thread, now = threading.get_ident(), self._clock.monotonic()
         job = self._planning.get(thread)
-        if job is None or now - self._told_at.get(thread, FOREVER_AGO) < PROGRESS_SECONDS:
+        if job is None or now - self._told_at.get(thread, FOREVER_AGO) < RETRY_SECONDS:
             return None
         self._told_at[thread] = now
         return Progressed(job.pass_id, job.stage)

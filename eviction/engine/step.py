@@ -33,18 +33,30 @@ from eviction.engine.effects import (
     Send,
     Watch,
 )
-from eviction.engine.fold import ANSWER_SECONDS, RETRY_SECONDS, observed, removal_ended, with_outcome
+from eviction.engine.fold import observed, removal_ended, with_outcome
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.periodic import begin_periodic, periodic_ended
 from eviction.engine.records import record_of
-from eviction.engine.relief import LOOK_SECONDS, advance, patience_of, unread_since
-from eviction.engine.world import BackOff, Look, LookWhy, Request, RunningPass, StageRun, World
+from eviction.engine.relief import advance, patience_of, unread_since
+from eviction.engine.world import (
+    RETRY_SECONDS,
+    SELDOM_SECONDS,
+    TICK_SECONDS,
+    BackOff,
+    Look,
+    LookWhy,
+    Request,
+    RunningPass,
+    StageRun,
+    World,
+)
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Threshold
 from reclaim import types
 from reclaim.function import Ready, Refused, Wait
 from reclaim.removals import (
     CHECK_ATTEMPTS,
+    HANGS_SECONDS,
     Claim,
     StageId,
     State,
@@ -61,13 +73,6 @@ from signals.summary import LATE_SECONDS, asked
 from signals.types import Signal
 
 LOOK_PATIENCE_SECONDS = 0.05  # a filesystem that answers later is decided about when it has
-TICK_SECONDS = 0.25  # the longest interval while a pass runs, or a threshold is in its grace period
-STILL_SECONDS = 1.0  # the longest interval near a mark while nothing fills the filesystem
-LONGEST_BACK_OFF_SECONDS = 60.0
-FORGET_SECONDS = (
-    10.0  # a back-off is forgotten once nothing has been met for so long: pressure that flaps is no new one
-)
-HANGS_SECONDS = 60.0  # a plan without any answer for so long hangs: more than the deadline of any call with all retries
 SLOW_SECONDS = 10.0  # what makes no progress for longer is announced
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
@@ -86,8 +91,9 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
     if world.on_its_own and not world.stopping:
         world = periodic_begun(world, out)
         world = runtime_asked(world, out)
-    news, world = world.news, replace(world, news=())
-    return world, (*out, *news)
+    if not world.news:
+        return world, tuple(out)
+    return replace(world, news=()), (*out, *world.news)
 
 
 def next_deadline(world: World) -> float:
@@ -103,7 +109,7 @@ def next_deadline(world: World) -> float:
     for the in world.passes.values():
         planning = [run for run in the.current if run.plan is None]
         due += [run.progress_at + HANGS_SECONDS for run in planning]
-        due += [at for run in planning if (at := run.asked_at + LOOK_SECONDS) > world.now]
+        due += [at for run in planning if (at := run.asked_at + TICK_SECONDS) > world.now]
         if the.settling is not None and the.settling.read_at > world.now:
             due.append(the.settling.read_at)
         elif world.claims_of(the):
@@ -120,7 +126,7 @@ def asking_due(world: World) -> list[float]:
     if not world.configuration.has_runtime or asking.overdue_told:
         return []
     since = asking.locating_since
-    return [asking.locate_due if since is None else since + ANSWER_SECONDS]
+    return [asking.locate_due if since is None else since + LATE_SECONDS]
 
 
 # ---- what takes too long
@@ -259,7 +265,8 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
         stage = StageId(the.row[min(the.at, len(the.row) - 1)] if the.row else "", 1)
         failed = StageRun(stage, world.now, world.now, types.Plan(), error=in_words(defect), ended_at=world.now)
         the = replace(the, current=(), done=(*the.done, *the.current, failed), ended=True)
-    world = world.with_pass(the)
+    if the is not world.passes[the.id]:
+        world = world.with_pass(the)
     for effect in effects:
         if isinstance(effect, Read):
             world = reads(world, effect.paths, out)
@@ -363,7 +370,7 @@ def backed_off(world: World, the: RunningPass, record: Pass) -> World:
         elif record.result is PassResult.FAILED or record.count(Result.REMOVED):
             seconds = RETRY_SECONDS
         else:
-            seconds = min(max(seconds * 2, RETRY_SECONDS), LONGEST_BACK_OFF_SECONDS)
+            seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)
         waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
         after = BackOff(world.now + min([seconds, *waits]), seconds)
     return world.with_lane(the.lane, replace(lane, back_offs={**lane.back_offs, the.row: after}))
@@ -457,16 +464,17 @@ def lanes_after(world: World, decision: Decision) -> World:
     """A lane with a threshold that is met may use the lead again next time. Once none of a lane has been met for a
     while, its pauses are forgotten, because whatever comes next is new pressure."""
     pressed = {lane_of(threshold.signal, world) for threshold in decision.thresholds_met}
+    here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
+    lanes = {}
     for name in pressed | world.lanes.keys():
         lane = world.lane(name)
         if name in pressed:
             lane = replace(lane, lead_used=False, met_at=world.now)
-        elif world.now - lane.met_at >= FORGET_SECONDS and lane.back_offs:
+        elif world.now - lane.met_at >= KUBELET_INTERVAL_SECONDS and lane.back_offs:  # what flaps is no new pressure
             lane = replace(lane, back_offs={})
-        world = world.with_lane(name, lane)
-    here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
-    lanes = {name: lane for name, lane in world.lanes.items() if name in here or not isinstance(name, int)}
-    return replace(world, lanes=lanes)  # those of filesystems that are gone are forgotten
+        if name in here or not isinstance(name, int):  # those of filesystems that are gone are forgotten
+            lanes[name] = lane
+    return replace(world, lanes=lanes)
 
 
 def row_is_empty(world: World, decision: Decision) -> World:
@@ -570,7 +578,7 @@ def seconds_halfway(world: World) -> float:
 def longest_near_a_mark(world: World) -> tuple[float, LookWhy]:
     """The longest interval where polls look in between, and why."""
     if nothing_fills(world.fill_rates, poll_policy(world.configuration)):
-        return STILL_SECONDS, LookWhy.NOTHING_FILLS
+        return RETRY_SECONDS, LookWhy.NOTHING_FILLS
     return TICK_SECONDS, LookWhy.POLLED
 
 
@@ -645,11 +653,11 @@ def runtime_asked(world: World, out: list[Effect]) -> World:
         if may_refresh and world.now >= asking.refresh_due:
             out.append(Refresh())
             asking = replace(asking, refreshing_since=world.now)
-    elif world.now >= asking.locating_since + ANSWER_SECONDS and not asking.overdue_told:
-        problem = f"where its images are: it did not answer within {ANSWER_SECONDS:g} s"
+    elif world.now >= asking.locating_since + LATE_SECONDS and not asking.overdue_told:
+        problem = f"where its images are: it did not answer within {LATE_SECONDS:g} s"
         asking = replace(asking, overdue_told=True, problem=problem)
         world = world.telling("runtime_asked", problem, None)
-    return replace(world, asking=asking)
+    return world if asking is world.asking else replace(world, asking=asking)
 
 
 # ---- what is told of it

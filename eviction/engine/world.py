@@ -23,9 +23,13 @@ from reclaim.functions import FUNCTIONS, FunctionTable
 from reclaim.removals import Claim, Claims, StageId
 from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
+from signals.interval import MIN_NOTIFY_SECONDS
 from signals.summary import PublishedReadings
 from signals.types import FilesystemRole, FsStats, SignalObservations
 
+TICK_SECONDS = MIN_NOTIFY_SECONDS  # what runs, or may become urgent, is looked at again so soon
+RETRY_SECONDS = 1.0  # what has failed, or is held off, is tried again
+SELDOM_SECONDS = 60.0  # what is of no use at present is tried again
 URGENT_PATIENCE_SECONDS = 5.0  # how long a removal is waited for if it is urgent
 FIRST_SECONDS = 1.0  # assumed duration of a removal on a disk under full write load, until one is known
 REMEMBERED = 8  # removals whose durations count
@@ -148,11 +152,7 @@ class Settling:
     """When the filesystem last gained."""
     best: Usage
     """The most that it had gained by then."""
-    at_once: Usage = NOTHING
-    """What it had gained when the wait began."""
-    in_vain_counts: bool = False
-    """Whether a wait in vain makes the next one less likely."""
-    read_at: float = FOREVER_AGO
+    read_at: float
     """When it is read next."""
 
 
@@ -192,8 +192,8 @@ class RunningPass:
     """Whether the row is called for what goes only as a last resort."""
     crossed: bool = True
     """Whether its mark was reached: until then, a pass of the lead removes one object of each stage."""
-    seconds_left: float = NEVER
-    """The urgency, as measured last."""
+    urgent: bool = False
+    """Whether its filesystem is full within a minute, as measured last."""
     assumed: Mapping[FilesystemRole, int] = field(default_factory=dict)
     """Bytes that a dry run has planned to free, by filesystem."""
     planned: tuple[Verdict, ...] = ()
@@ -208,8 +208,6 @@ class RunningPass:
     """The same when a removal of its was last measured."""
     unmeasured: tuple[Outcome, ...] = ()
     """Removals that have ended since."""
-    vain_waits: int = 0
-    """How often in a row it waited for late space that did not come."""
     settling: Settling | None = None
     progress_at: float = FOREVER_AGO
     """When a call of its was last answered, or a removal of its ended."""

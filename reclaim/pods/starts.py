@@ -39,7 +39,7 @@ from signals.clock import Clock
 PATIENCE_HOLD_OFFS = 2.0
 LOST_SECONDS = 2.0  # as much must be lost if the hold-off is shorter than a second, or 0
 UNFINISHED_HOLD_OFFS = 30.0  # how long a pod that lacks its next part counts as being made
-LONGEST_SECONDS = 30.0  # how long an image waits for unfinished pods: much less than `removals.CHECK_PATIENCE_SECONDS`
+LONGEST_SECONDS = 30.0  # how long an image waits for unfinished pods: much less than `removals.HANGS_SECONDS`
 AGAIN_HOLD_OFFS = 0.1  # pause before checking for that part again
 STEP_SECONDS = 0.5  # if the clocks drift apart by so much between two looks, one was set
 LATE_SECONDS = 1.0  # how much older than a look its list may be (`inventory.FRESH_SECONDS`)

@@ -27,7 +27,6 @@ from tests.simulation.services import Mood
 
 LOOK_FRESH_SECONDS = 0.05
 LIST_AGE_SECONDS = 0.25
-URGENT_SECONDS = 60.0
 PATIENCE_SECONDS = 2.0
 A_PASS_AT_MOST_SECONDS = 3600.0
 BEGINS_WITHIN_SECONDS = 10.0
@@ -205,7 +204,7 @@ class Judge:
             raise Violation(f"{what} was sent {now - looked.ended:.3f} s after its last look")
         if len(self._under_way) > 2 * MOST_CLAIMS:
             raise Violation(f"{len(self._under_way)} removals are under way")
-        sent = Sent(claim, looked, now, the.began_at, the.trigger, the.seconds_left < URGENT_SECONDS)
+        sent = Sent(claim, looked, now, the.began_at, the.trigger, the.urgent)
         self._under_way[claim.verdict.id] = self._sent[claim.id] = sent
         if claim.verdict.kind == Kind.IMAGE and claim.verdict.id in self.machine.images:
             held = self.machine.images[claim.verdict.id]

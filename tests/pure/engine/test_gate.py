@@ -11,8 +11,8 @@ from eviction.engine.effects import Check, Event, PauseSet, Reconfigured, Sample
 from eviction.engine.fold import fold
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.world import Pause, RunningPass, World
-from reclaim.function import Ready
-from reclaim.removals import LOOK_FRESH_SECONDS, Checked, Claim, StageId, State, moved_to, sent
+from reclaim.function import STATUS_FRESH_SECONDS, Ready
+from reclaim.removals import Checked, Claim, StageId, State, moved_to, sent
 from reclaim.types import Reason, Result
 from signals.samplers import Sample
 from signals.summary import Published
@@ -132,8 +132,8 @@ def test_a_command_that_ignores_a_pause_ignores_the_one_that_it_knew() -> None:
 def test_a_check_says_something_about_now_for_a_moment() -> None:
     """50 ms after its last look has ended; at no time if it was too old already."""
     _, world, _ = checking()
-    assert not too_old(Checked(Ready(world.now), world.now - LOOK_FRESH_SECONDS), world)
-    assert too_old(Checked(Ready(world.now), world.now - LOOK_FRESH_SECONDS - 0.001), world)
+    assert not too_old(Checked(Ready(world.now), world.now - STATUS_FRESH_SECONDS), world)
+    assert too_old(Checked(Ready(world.now), world.now - STATUS_FRESH_SECONDS - 0.001), world)
     assert too_old(Checked(None), world)
 
 

@@ -302,26 +302,13 @@ def test_space_that_arrives_late_is_waited_for_before_the_next_object() -> None:
     assert ([each.freed_bytes for each in executed.outcomes], reasons(executed)) == ([10 * MIB], {"b": "relieved"})
 
 
-def test_a_pass_waits_twice_in_vain_and_then_no_more() -> None:
-    """Images whose layers are shared: two waits of 0.25 s, the other six go at once, and one wait at the end."""
+def test_a_pass_waits_after_each_image_that_frees_less_than_it_promised() -> None:
+    """Images whose layers are shared: a quarter of a second for each of the eight, and one at the end."""
     site = Site(8, wanted_mib=100)
     site.store.sizes = dict.fromkeys(site.store.sizes, 0)
     began = site.clock.monotonic()
     assert len(site.relieve().outcomes) == 8
-    assert 0.75 <= site.clock.monotonic() - began < 1.0
-
-
-def test_two_images_that_free_nothing_do_not_end_the_waiting_for_late_space_in_the_next_pass() -> None:
-    """Their layers were shared. In the next pass the space of the first image comes 0.1 s late, and is enough."""
-    site = Site(0, wanted_mib=10)
-    site.store.sizes = {"a": 0, "b": 0, "c": 10 * MIB, "d": 10 * MIB}
-    site.store.planned = plan_of(dict.fromkeys("ab", 10 * MIB))
-    first = site.relieve()
-    assert [outcome.freed_bytes for outcome in first.outcomes] == [0, 0]
-    site.store.planned = plan_of(dict.fromkeys("cd", 10 * MIB))
-    site.store.late_seconds = 0.1
-    second = site.relieve()
-    assert ([each.freed_bytes for each in second.outcomes], reasons(second)) == ([10 * MIB], {"d": "relieved"})
+    assert 2.25 <= site.clock.monotonic() - began < 2.6
 
 
 def test_where_it_is_urgent_nobody_waits_for_late_space() -> None:
