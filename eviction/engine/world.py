@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from eviction.configuration.effective import Configuration
+from eviction.configuration.effective import Configuration, eviction_config
 from eviction.decision.headroom import FillRates
 from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import PassWanted, Resolve, Tell
@@ -413,6 +413,23 @@ class World:
         """All functions that rows name and that free space on a filesystem of this node."""
         roles, named = self.observations.filesystems, self.manager.config.functions
         return tuple(name for name, one in self.functions.items() if name in named and one.frees in roles)
+
+
+def first_world(
+    configuration: Configuration, functions: FunctionTable, paths: FilesystemPaths, *, now: float, wall: float
+) -> World:
+    """A node that nothing is known of yet: nothing is due, and nothing begins by itself."""
+    return World(
+        now=now,
+        wall=wall,
+        configuration=configuration,
+        functions=functions,
+        manager=ManagerState(eviction_config(configuration)),
+        paths=paths,
+        observations=SignalObservations({}, None, now, wall),
+        decision=Decision(frozenset(), (), None, (), None),
+        look_due=NEVER,
+    )
 
 
 def stats_of_role(observations: SignalObservations, role: FilesystemRole) -> FsStats | None:
