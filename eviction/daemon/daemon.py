@@ -26,7 +26,7 @@ from eviction.reporting.status import (
 )
 from eviction.reporting.tables import disk_pressure
 from eviction.telemetry.announcements import Announcements, log_event
-from eviction.telemetry.done import Done, ReloadState, Shadow
+from eviction.telemetry.done import ReloadState, Shadow, Totals
 from reclaim.removals import late, oldest_seconds
 from reclaim.types import NEVER, GCEvent
 from reclaim.workers import Workers
@@ -67,11 +67,11 @@ class Daemon:
     ):
         self._node = node
         self._announcements = Announcements(node, log, events or partial(log_event, log))
-        self._done = Done()
+        self._totals = Totals()
         shadow = Shadow(node, log)
         node.shadow = shadow.look
         self.reloads = ReloadState(node.clock)
-        for listener in (self._announcements, self._done, shadow, _Explains(node)):
+        for listener in (self._announcements, self._totals, shadow, _Explains(node)):
             node.listeners.add(listener)
         self._threads = Workers("requests", REQUEST_THREADS)
         self.requests = Requests(
@@ -147,7 +147,7 @@ class Daemon:
         seen = world.observations if world.looks else None
         conditions = world.decision.conditions
         thresholds = () if seen is None else node.thresholds(seen.layout)
-        back_offs = [each.until - now for lane in world.lanes.values() for each in lane.back_offs.values()]
+        pauses = [row.until - now for lane in world.lanes.values() for row in lane.back_offs.values()]
         document = Status(
             heartbeat_age_seconds=round(now - self._looked_at(), 3),
             next_look_seconds=None if world.look_due == NEVER else round(max(world.look_due - now, 0.0), 3),
@@ -167,15 +167,15 @@ class Daemon:
             events_dropped=node.listeners.dropped,
             listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
-            paused_for_seconds=round(max([0.0, *back_offs]), 3),
+            paused_for_seconds=round(max([0.0, *pauses]), 3),
             lead_seconds=round(world.lead_seconds, 3),
             conditions=conditions,
             disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
             layout=None if seen is None else seen.layout,
             observations=[] if seen is None else observations_json(seen),
             thresholds=[] if seen is None else threshold_statuses(thresholds, seen, world.fill_rates),
-            functions=self._done.functions(),
-            passes=self._done.passes(),
+            functions=self._totals.functions(),
+            passes=self._totals.passes(),
         )
         oldest = oldest_seconds(world.removals.values(), now)
         return NodeStatus(document, seen, now, oldest, node.threads_not_started, self.reloads.accepted_wall)
