@@ -361,7 +361,7 @@ def backed_off(world: World, the: RunningPass, record: Pass) -> World:
     twice the last one, up to 60 s; never longer than until the next object is old enough. A pass that the lead began
     has nothing to reach before its mark is met."""
     lane = world.lane(the.lane)
-    seconds = lane.back_offs.get(the.row, BackOff()).seconds
+    seconds = lane.back_off(the.row).seconds
     if the.trigger is Trigger.LEAD:
         after = BackOff(seconds=seconds)
     else:
@@ -373,7 +373,7 @@ def backed_off(world: World, the: RunningPass, record: Pass) -> World:
             seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)
         waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
         after = BackOff(world.now + min([seconds, *waits]), seconds)
-    return world.with_lane(the.lane, replace(lane, back_offs={**lane.back_offs, the.row: after}))
+    return world.with_lane(the.lane, lane.with_back_off(the.row, after))
 
 
 # ---- looks
@@ -515,18 +515,15 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: lis
         return world
     name = lane_of(acted_on.signal, world)
     lane = world.lane(name)
-    back_off = lane.back_offs.get(row, BackOff())
+    back_off = lane.back_off(row)
     if world.now < back_off.until:
         return world
-    running = running_in(name, world)
-    if running is not None:
+    if (running := running_in(name, world)) is not None:
         waits = running.wanted is not None or row != running.row
         return world.with_lane(name, replace(lane, another_waits=lane.another_waits or waits))
-    due_again = replace(back_off, until=world.now + RETRY_SECONDS)  # in case it is held off
-    lane = replace(lane, back_offs={**lane.back_offs, row: due_again})
-    held_off = world.held_off()
-    if held_off:
-        return world.with_lane(name, lane).telling("not_begun", held_off)
+    if held_off := world.held_off():
+        tried_again = replace(back_off, until=world.now + RETRY_SECONDS)
+        return world.with_lane(name, lane.with_back_off(row, tried_again)).telling("not_begun", held_off)
     world = world.with_lane(name, replace(lane, lead_used=lane.lead_used or trigger is Trigger.LEAD))
     world = world.telling("reclaiming", acted_on)
     world, the = new_pass(world, trigger, Request(), decision)
@@ -591,7 +588,7 @@ def pause_seconds(world: World) -> float:
     """How long the row that is to be called still pauses."""
     acted_on, row = world.decision.acted_on, world.decision.row
     lane = world.lane(lane_of(None if acted_on is None else acted_on.signal, world))
-    return lane.back_offs.get(row, BackOff()).until - world.now
+    return lane.back_off(row).until - world.now
 
 
 def pass_is_due(world: World) -> bool:

@@ -266,6 +266,14 @@ class Lane:
     ended_at: float = FOREVER_AGO
     """When a pass of it last ended."""
 
+    def back_off(self, row: tuple[str, ...]) -> BackOff:
+        """The pause of a row."""
+        return self.back_offs.get(row, BackOff())
+
+    def with_back_off(self, row: tuple[str, ...], back_off: BackOff) -> Lane:
+        """The same with this pause of a row."""
+        return replace(self, back_offs={**self.back_offs, row: back_off})
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
