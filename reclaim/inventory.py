@@ -41,7 +41,9 @@ from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import (
     NEVER,
     NO_LAYERS,
+    AnsweredLate,
     AnsweredWithError,
+    ConnectionLost,
     Container,
     ContainerState,
     Image,
@@ -49,6 +51,7 @@ from reclaim.types import (
     Listing,
     PodSandbox,
     PodSandboxState,
+    RequestRefused,
     RuntimeUnavailable,
 )
 from signals.clock import Clock
@@ -111,7 +114,10 @@ class SharedReading(Generic[Answer]):
         """Whether the reading was begun late enough and has not failed. A reading that missed its deadline a moment ago
         also counts, so that the same question is not waited for twice."""
         if reading.error is not None:
-            return reading.error.late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+            return (
+                isinstance(reading.error, AnsweredLate)
+                and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+            )
         return reading.begun_at > not_older_than
 
     def _asked(self) -> _Reading[Answer]:
@@ -313,7 +319,7 @@ class Inventory:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
             except RuntimeUnavailable as error:
                 of_this_one = isinstance(error, AnsweredWithError)
-                if not (known and (error.late or of_this_one)):
+                if not (known and (isinstance(error, AnsweredLate) or of_this_one)):
                     raise
                 with self._lock:
                     self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
@@ -359,10 +365,10 @@ class Inventory:
         for reference in unlisted.union(images_in_use(listing, index).unresolved) - resolved.keys():
             try:
                 image = self._image_service.image_status(reference)
-            except RuntimeUnavailable as error:
-                if error.refused and not is_full_name(reference):
-                    continue
-                raise
+            except RequestRefused:
+                if is_full_name(reference):
+                    raise
+                continue
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id
         return replace(listing, resolved=resolved)
@@ -375,20 +381,18 @@ def _check(goes_on: Callable[[], bool]) -> None:
 
 
 def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
-    """The result of `read`, repeated for up to half a second while it fails with a transient error.
+    """The result of `read`, repeated for up to half a second while the connection is lost.
 
     Raises the last RuntimeUnavailable. tenacity is imported only after the first attempt has failed, which keeps
     commands fast to start.
     """
     try:
         return read()
-    except RuntimeUnavailable as first:
-        if not first.transient:
-            raise
+    except ConnectionLost:
         import tenacity
 
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
+            retry=tenacity.retry_if_exception_type(ConnectionLost),
             stop=tenacity.stop_before_delay(RETRY_FOR_SECONDS),
             wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=RETRY_FOR_SECONDS / 2),
             sleep=sleep,

@@ -113,7 +113,7 @@ class Owner:
         self._over = False  # whether nobody turns any more
         self._crossed = lambda: self.post(Crossed())  # one object, by which a sampler knows equal levels
         self.began_at = self.due_at = clock.monotonic()
-        """When its next turn is due at the latest (monotonic seconds)."""
+        """When its next turn is due at the latest; while it turns, since when (monotonic seconds)."""
 
     def post(self, event: Event) -> None:
         """Something has happened."""
@@ -162,7 +162,8 @@ class Owner:
         self._thread = threading.current_thread()
 
     def run(self) -> None:
-        """Is the owner until `stop`. No exception ends it: a defect is told, and a second later it goes on."""
+        """Is the owner until `stop`. A defect in fold or step does not end it: it is told, and a second later it goes
+        on."""
         self.own()
         while not self._stopping.is_set():
             self.turn()
@@ -178,9 +179,10 @@ class Owner:
     def turn(self, until: float = NEVER) -> None:
         """Waits for what happens next, at most until this time, takes it in, and hands out what follows."""
         events = self._next_events(until)
+        self.due_at = now = self._clock.monotonic()
         world = replace(
             self.world,
-            now=self._clock.monotonic(),
+            now=now,
             wall=self._clock.wall(),
             stopping=self.world.stopping or self._stopping.is_set(),
         )

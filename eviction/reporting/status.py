@@ -88,6 +88,10 @@ class Status(Versioned):
     configuration has the same fingerprint."""
     heartbeat_age_seconds: Seconds = 0.0
     """How long ago the last observation was."""
+    next_look_seconds: Seconds | None = None
+    """How long until the node is observed again; null while it is."""
+    next_look_why: str = ""
+    """Why then, for people."""
     pods_problem: str | None = None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
     pod_directories: PodDirectories = PodDirectories(True, None, None)
@@ -106,6 +110,10 @@ class Status(Versioned):
     """How long that has made no progress."""
     parked: list[Parked] = field(default_factory=list)
     """Removals that no pass waits for any longer."""
+    events_dropped: Count = 0
+    """Events that log, metrics and history were not told of, because too many waited."""
+    listener_failures: Count = 0
+    """How often one of these has failed, and lost an event."""
     requests_waiting: Count = 0
     """Commands that wait for a pass."""
     paused_for_seconds: Seconds = 0.0

@@ -1,5 +1,5 @@
-"""An exception while the daemon observes the node: it is logged, and a second later the daemon goes on. A thread that
-ends all the same is seen."""
+"""An exception while the daemon observes the node: it is logged, and a second later the daemon goes on. If nothing
+comes of it, that is seen."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ import pytest
 from eviction.daemon.daemon import Daemon
 from eviction.listener import Listener
 from eviction.reporting.log import Log
+from eviction.reporting.status import LARGEST_DELAY_SECONDS
 from eviction.types import Decision
 from signals.filesystems import Reading, read_statvfs
 from signals.types import Signal, SignalObservations
 from tests.nodes.small_node import MIB, SmallNode
+from tests.pure.values import SteppedClock
 from tests.reclaimd_process import came_true
 
 IMAGES = {"imagefs.available": "1%"}  # so that a capacity counts
@@ -94,16 +96,28 @@ def test_a_listener_that_raises_holds_no_relief_up(small_node: SmallNode) -> Non
 
 
 @pytest.mark.regression
-def test_a_thread_of_the_daemon_that_has_ended_makes_it_not_alive(small_node: SmallNode) -> None:
-    """Such as that of a periodic loop; after a stop each may end."""
-    node, goes_on = small_node.node(), threading.Event()
-    daemon = Daemon(node, Log(lambda: 0.0, stream=io.StringIO()))
-    thread = threading.Thread(target=goes_on.wait, name="image GC")
-    thread.start()
-    daemon.beside = (thread,)
+def test_a_daemon_whose_owner_does_not_turn_is_not_alive(small_node: SmallNode) -> None:
+    """Its thread has ended, or it hangs in a turn: seen 8 s after the turn was due, or after it began."""
+    clock = SteppedClock()
+    node = small_node.node(clock=clock)
+    daemon = Daemon(node, Log(clock.wall, stream=io.StringIO()))
+    clock.step(LARGEST_DELAY_SECONDS)
     assert daemon.why_not_alive() is None
-    goes_on.set()
-    thread.join(60.0)
-    assert daemon.why_not_alive() == "the thread of image GC has ended"
-    daemon.stop()
+    while not node.world.looks:
+        node.owner.turn()
     assert daemon.why_not_alive() is None
+    clock.step(LARGEST_DELAY_SECONDS + 0.1)
+    assert daemon.why_not_alive() == "the next observation is 8.1 s late"
+
+
+@pytest.mark.regression
+def test_a_daemon_that_turns_and_never_ends_a_look_is_not_alive(small_node: SmallNode) -> None:
+    """A defect in each turn: it goes on, and relieves nothing."""
+    clock, defective = SteppedClock(), Defective(small_node.root_directory)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, evictionHard=IMAGES, reader=defective, clock=clock)
+    daemon = Daemon(node, Log(clock.wall, stream=io.StringIO()))
+    clock.step(node.configuration.poll_ceiling_seconds + LARGEST_DELAY_SECONDS + 0.1)
+    while defective.attempts < 2:
+        node.owner.turn()
+    assert not node.world.looks
+    assert daemon.why_not_alive() == "the next observation is 8.1 s late"

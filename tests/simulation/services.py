@@ -16,11 +16,12 @@ from reclaim.pods.states import PodDirectory, PodStates, RootIdentity, Why, doub
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import (
     NEVER,
-    AnsweredWithError,
+    AnsweredLate,
     Container,
     Image,
     PodSandbox,
     RemovalFailed,
+    RequestRefused,
     RuntimeUnavailable,
 )
 from tests.simulation.machine import PAUSE_IMAGE, Machine
@@ -108,12 +109,12 @@ class Runtime:
         if seconds > deadline:
             self.faults += 1
             clock.sleep(deadline)
-            raise RuntimeUnavailable(f"it did not answer within {deadline:g} s", late=True)
+            raise AnsweredLate(f"it did not answer within {deadline:g} s")
         clock.sleep(seconds)
         if clock.now < mood.errors_until and self._rng.random() < mood.errors:
             self.faults += 1
             if self._rng.random() < 0.5:
-                raise AnsweredWithError("unknown: an error of its own", refused=True)
+                raise RequestRefused("unknown: an error of its own")
             raise RuntimeUnavailable("the connection was lost")
 
     def _answered(self) -> None:

@@ -23,10 +23,11 @@ from eviction.engine.effects import (
     Send,
     Stopping,
     Tick,
+    Watch,
     Withdrawn,
 )
-from eviction.engine.step import backed_off, new_pass, next_deadline
-from eviction.engine.world import Request
+from eviction.engine.step import backed_off, new_pass, next_deadline, next_look
+from eviction.engine.world import LookWhy, Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Extent
 from reclaim import types
@@ -162,14 +163,83 @@ def test_a_poll_that_has_seen_a_crossing_brings_a_look() -> None:
     assert daemon.engine.world.look is not None
 
 
-def test_near_a_mark_the_disk_is_polled_between_looks() -> None:
+@pytest.mark.parametrize("near", [True, False])
+def test_near_a_mark_the_disk_is_polled_between_looks(near: bool) -> None:
     """Its sampler is told the level; far away it is not."""
-    from eviction.engine.effects import Watch
-
-    daemon = Daemon()
+    daemon = Daemon(assumedFillRate="500Mi" if near else "1Mi")
     daemon.after(0.1)
     watches = [effect for effect in daemon.engine.handed_out if isinstance(effect, Watch)]
-    assert {effect.levels.levels[0] for effect in watches} == {MARK_MIB * MIB}
+    assert {effect.levels.levels[0] for effect in watches} == ({MARK_MIB * MIB} if near else set())
+
+
+SLOWLY = {"assumedFillRate": "2Mi"}  # halfway to the mark in 5 s
+
+
+@pytest.mark.parametrize(
+    ("fields", "written", "why", "longest_seconds"),
+    [
+        ({"assumedFillRate": "1Ki"}, 0, LookWhy.NO_MARK_NEAR, 10.0),
+        (SLOWLY, 0, LookWhy.HALFWAY, 5.0),
+        ({}, 0, LookWhy.NOTHING_FILLS, 1.0),
+        ({**SLOWLY, "reclaimTable": {"nodefs.available": []}}, -PRESSURE, LookWhy.EMPTY_ROW, 1.0),
+        ({**SLOWLY, "reclaimTable": {"nodefs.available": [DELETE_UNUSED_IMAGES]}}, -PRESSURE, LookWhy.BACKS_OFF, 1.0),
+        (
+            {
+                **SLOWLY,
+                "evictionSoft": {"nodefs.available": "490Mi"},
+                "evictionSoftGracePeriod": {"nodefs.available": "1m"},
+            },
+            15 * MIB,
+            LookWhy.NOT_YET,
+            0.25,
+        ),
+    ],
+)
+def test_why_the_next_look_is_due_is_known(
+    fields: dict[str, Any], written: int, why: LookWhy, longest_seconds: float
+) -> None:
+    """A sentence for `status`, and the longest interval that goes with it."""
+    daemon = Daemon(images=0, **fields)
+    daemon.after(1.0)
+    daemon.disk.free(-written)
+    daemon.engine.events.append(LookWanted(urgent=True))
+    daemon.after(0.5)
+    world = daemon.engine.world
+    assert (world.look_why, world.look_due - world.looked_at <= longest_seconds) == (why, True)
+    assert next_look(replace(world, now=world.looked_at))[1] is why
+
+
+def test_while_something_fills_near_a_mark_polls_look_in_between() -> None:
+    """1 MiB every 50 ms."""
+    daemon = Daemon()
+    for _ in range(15):
+        daemon.disk.free(-MIB)
+        daemon.engine.events.append(LookWanted(urgent=True))
+        daemon.after(0.05)
+    assert daemon.engine.world.look_why is LookWhy.POLLED
+
+
+def test_a_look_that_is_wanted_and_has_to_wait_is_due_for_that_reason() -> None:
+    """Until the floor allows it."""
+    daemon = Daemon(pollFloor="5s", pollCeiling="10s", assumedFillRate="1Ki")
+    daemon.after(1.0)
+    daemon.engine.events.append(LookWanted())
+    daemon.after(0.1)
+    world = daemon.engine.world
+    assert (world.look_why, world.look_due - world.looked_at) == (LookWhy.WANTED, 5.0)
+
+
+def test_while_a_pass_runs_or_is_held_off_the_next_look_says_so() -> None:
+    """Neither is a pause of its row."""
+    daemon = Daemon()
+    daemon.engine.world = replace(daemon.engine.world, hold_off_until=daemon.clock.monotonic() + 60.0)
+    daemon.disk.free(PRESSURE)
+    daemon.after(2.5)
+    held_off = daemon.engine.world.look_why
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
+    daemon.engine.events.append(KubeletHealthy())
+    daemon.after(1.0)
+    assert (held_off, daemon.engine.world.look_why) == (LookWhy.HELD_OFF, LookWhy.RELIEVING)
 
 
 @pytest.mark.regression
