@@ -106,7 +106,7 @@ class Owner:
         self._clock = clock
         self._stopping = stopping
         self._events: queue.Queue[Event | Answer] = queue.Queue(MOST_EVENTS)
-        self._waiting: deque[Job] = deque()  # for a worker
+        self._waiting: deque[Job] = deque()  # for a worker: one a claim, one a stage that plans, Locate and Refresh
         self._at_work = 0
         self._failed: list[Event] = []  # of what could not be begun
         self._turned = threading.Condition()  # for those who wait while another thread is the owner
