@@ -84,6 +84,12 @@ class CannotPrepare(EvictionError):
     """Something that a pass needs cannot be made. The message is one sentence."""
 
 
+def at_work_at_once(parallel: int) -> int:
+    """How many workers there are before they are needed: for the removals of an urgent pass, and two that read. What
+    finds none at work is begun on a new one, or waits if none can be started."""
+    return limit_in_flight(parallel) + 2
+
+
 def most_at_work(parallel: int) -> int:
     """How many workers there are at most: for urgent removals, late ones, and those that read."""
     return limit_in_flight(parallel) + parallel + 1 + READERS
@@ -408,7 +414,7 @@ class Node(NodeView):
         for name in IMPORTED_LATER:
             import_module(name)
         try:
-            self.owner.workers.prepare(self.owner.workers.most)
+            self.owner.workers.prepare(at_work_at_once(self.configuration.parallel_removals))
             self.samplers.prepare(self.world.paths.distinct())
             self.directory_threads.prepare(self.configuration.parallel_removals + 1)
             self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
