@@ -277,6 +277,7 @@ class Node(NodeView):
         differ. From then on, passes that were made before send nothing more."""
         event = Reconfigured(configuration)
         changed: tuple[str, ...] = self.owner.ask(event, event.done)
+        self.owner.workers.most = most_at_work(self.configuration.parallel_removals)
         return changed
 
     def paused(self) -> str:
