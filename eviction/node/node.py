@@ -85,9 +85,9 @@ class CannotPrepare(EvictionError):
 
 
 def at_work_at_once(parallel: int) -> int:
-    """How many workers there are before they are needed: for the removals of an urgent pass, and two that read. What
-    finds none at work is begun on a new one, or waits if none can be started."""
-    return limit_in_flight(parallel) + 2
+    """How many workers there are before they are needed: for the removals of an urgent pass, and two that read. More
+    are started when they are needed; what finds none waits if none can be."""
+    return max(limit_in_flight(parallel) + 2, most_at_work(1))
 
 
 def most_at_work(parallel: int) -> int:
