@@ -164,7 +164,7 @@ class LoadedConfiguration:
         self.arguments = arguments
         self._log = log
         self._notifier = notifier
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = threading.Lock()  # SIGHUP and clients: what is read last must be in force last
         self.fingerprint: Fingerprint = {}
 
     def read(self) -> tuple[Configuration, Fingerprint]:

@@ -86,8 +86,8 @@ class Daemon:
         node.begin_on_its_own(hold_off_seconds=hold_off_seconds)
 
     def prepare(self) -> None:
-        """Starts the threads of requests. Raises NoThread."""
-        self._threads.prepare(2)
+        """Starts the thread of a request; more are started when they are needed. Raises NoThread."""
+        self._threads.prepare(1)
 
     def run(self) -> None:
         """Observes and reclaims until `stop`, then waits for removals that were sent, at most 30 s."""

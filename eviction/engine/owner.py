@@ -105,10 +105,10 @@ class Owner:
         self._clock = clock
         self._stopping = stopping
         self._events: queue.Queue[Event | Answer] = queue.Queue(MOST_EVENTS)
-        self._waiting: deque[Job] = deque()  # for a worker
+        self._waiting: deque[Job] = deque()  # for a worker: one a claim, one a stage that plans, Locate and Refresh
         self._at_work = 0
         self._failed: list[Event] = []  # of what could not be begun
-        self._turned = threading.Condition()  # for those who wait while another thread is the owner
+        self._until: list[tuple[Callable[[], bool], Future[None]]] = []  # what other threads wait for, one each
         self._thread: threading.Thread | None = None
         self._over = False  # whether nobody turns any more
         self._crossed = lambda: self.post(Crossed())  # one object, by which a sampler knows equal levels
@@ -131,18 +131,19 @@ class Owner:
         return answer.result()
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Waits until something holds: turns meanwhile, unless another thread is the owner. Raises EvictionError if
-        nobody turns any more."""
-        if self._over:
-            raise EvictionError("it is stopping")
-        if self._thread is not None and self._thread is not threading.current_thread():
-            with self._turned:
-                self._turned.wait_for(lambda: holds() or self._over)
-            if not holds():
-                raise EvictionError("it is stopping")
-            return
+        """Waits until something holds, which from then on does: turns meanwhile, unless another thread is the owner.
+        Raises EvictionError if nobody turns any more."""
+        turns = self._thread is None or self._thread is threading.current_thread()
+        reached: Future[None] = Future()
+        if not turns:
+            self._until.append((holds, reached))  # before it is asked: the next turn tells whoever is here
         while not holds():
-            self.turn()
+            if self._over:
+                raise EvictionError("it is stopping")
+            if turns:
+                self.turn()
+            else:
+                reached.result()
 
     def drained(self, seconds: float) -> bool:
         """Waits up to `seconds` until every removal that was sent has ended; returns whether that is so. If it is, and
@@ -170,11 +171,12 @@ class Owner:
 
     def refuse_the_rest(self) -> None:
         """At the end: whoever still waits is told that nothing will come."""
+        self._over = True  # first: whoever has not seen it yet is answered below
         while not self._events.empty():
             self.turn(FOREVER_AGO)
-        self._over = True
-        with self._turned:
-            self._turned.notify_all()
+        self._tell_reached()
+        for _, reached in self._until:
+            reached.set_exception(EvictionError("it is stopping"))
 
     def turn(self, until: float = NEVER) -> None:
         """Waits for what happens next, at most until this time, takes it in, and hands out what follows."""
@@ -205,8 +207,14 @@ class Owner:
         for effect in effects:
             self._hand_out(effect)
         self._begin_waiting()
-        with self._turned:
-            self._turned.notify_all()
+        self._tell_reached()
+
+    def _tell_reached(self) -> None:
+        for waiting in tuple(self._until):
+            holds, reached = waiting
+            if holds():
+                self._until.remove(waiting)
+                reached.set_result(None)
 
     def _next_events(self, until: float) -> Iterable[Event]:
         """What has happened, as soon as anything has; a tick if the world has named a time that has come."""

@@ -60,7 +60,7 @@ class KubeletWatch:
         self._address = address
         self._seconds = seconds
         self._healthy = healthy
-        self._over = threading.Event()
+        self._over = threading.Event()  # ends a pause between two requests, too
 
     def start(self) -> None:
         """Starts the thread if there is anything to ask. Raises NoThread."""

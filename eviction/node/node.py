@@ -80,6 +80,12 @@ class CannotPrepare(EvictionError):
     """Something that a pass needs cannot be made. The message is one sentence."""
 
 
+def at_work_at_once(parallel: int) -> int:
+    """How many workers there are before they are needed: for the removals of an urgent pass, and two that read. More
+    are started when they are needed; what finds none waits if none can be."""
+    return max(limit_in_flight(parallel) + 2, most_at_work(1))
+
+
 def most_at_work(parallel: int) -> int:
     """How many workers there are at most: for urgent removals, late ones, and those that read."""
     return limit_in_flight(parallel) + parallel + 1 + READERS
@@ -244,6 +250,7 @@ class Node(NodeView):
         differ. From then on, passes that were made before send nothing more."""
         event = Reconfigured(configuration)
         changed: tuple[str, ...] = self.owner.ask(event, event.done)
+        self.owner.workers.most = most_at_work(self.configuration.parallel_removals)
         return changed
 
     def paused(self) -> str:
@@ -350,7 +357,7 @@ class Node(NodeView):
         for name in IMPORTED_LATER:
             import_module(name)
         try:
-            self.owner.workers.prepare(self.owner.workers.most)
+            self.owner.workers.prepare(at_work_at_once(self.configuration.parallel_removals))
             self.samplers.prepare(self.world.paths.distinct())
             self.directory_threads.prepare(self.configuration.parallel_removals + 1)
             self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -214,6 +213,35 @@ def test_any_thread_may_ask_while_another_one_is_the_owner() -> None:
         assert site.owner.world.pause.left_seconds(site.clock.monotonic()) > 0
 
 
+@pytest.mark.usefixtures("hasty")
+def test_of_many_who_wait_each_is_told_and_at_the_end_all_are_refused() -> None:
+    """Six threads, each asking a hundred times for a pause, until the owner ends: whoever asks then is refused."""
+    refused = list[str]()
+    with on_threads(1, wanted_mib=10) as site:
+
+        def ask() -> None:
+            try:
+                for _ in range(100):
+                    pause = PauseSet(60.0)
+                    assert site.owner.ask(pause, pause.done) == 0
+                begun.release()
+                while True:
+                    pause = PauseSet(60.0)
+                    site.owner.ask(pause, pause.done)
+            except EvictionError as error:
+                refused.append(str(error))
+
+        begun, asking = threading.Semaphore(0), [threading.Thread(target=ask, daemon=True) for _ in range(6)]
+        with running(site):
+            for thread in asking:
+                thread.start()
+            assert all(begun.acquire(timeout=LONGEST_SECONDS) for _ in asking)
+        site.owner.refuse_the_rest()
+        for thread in asking:
+            thread.join(LONGEST_SECONDS)
+        assert refused == ["it is stopping"] * len(asking)
+
+
 # ---- what is raised
 
 
@@ -309,15 +337,6 @@ def test_a_listener_that_raises_or_hangs_does_not_stand_before_relief() -> None:
 
 
 # ---- threads
-
-
-@pytest.fixture
-def hasty() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.regression
