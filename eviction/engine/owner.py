@@ -175,7 +175,8 @@ class Owner:
         while not self._events.empty():
             self.turn(FOREVER_AGO)
         self._tell_reached()
-        for _, reached in self._until:
+        while self._until:
+            _, reached = self._until.pop()
             reached.set_exception(EvictionError("it is stopping"))
 
     def turn(self, until: float = NEVER) -> None:
