@@ -13,15 +13,27 @@ from dataclasses import dataclass, field
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.policies import policies_of
-from eviction.engine.effects import Check, Effect, Ended, Event, PassWanted, Plan, Sampled, Send, Tell
+from eviction.engine.effects import (
+    Check,
+    Effect,
+    Ended,
+    Event,
+    PassWanted,
+    Plan,
+    Planned,
+    Progressed,
+    Sampled,
+    Send,
+    Tell,
+)
 from eviction.engine.effects import CheckEnded as CheckAnswer
 from eviction.engine.world import RunningPass, World
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
-from reclaim.removals import Claim
+from reclaim.removals import Claim, StageId
 from reclaim.types import Kind, PodSandboxState, Reason, Result
 from signals.types import FsLayout
-from tests.simulation.machine import EXITED, HeldImage, Machine
+from tests.simulation.machine import EXITED, HeldImage, Machine, Pod
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.services import Mood
 
@@ -29,6 +41,8 @@ LOOK_FRESH_SECONDS = 0.05
 LIST_AGE_SECONDS = 0.25
 PATIENCE_SECONDS = 2.0
 A_PASS_AT_MOST_SECONDS = 3600.0
+PLAN_HANGS_SECONDS = 62.0
+LOOKS_IN_VAIN_SECONDS = 60.0  # for so long lists may count that were made without a look
 BEGINS_WITHIN_SECONDS = 10.0
 BEGINS_AGAIN_WITHIN_SECONDS = 75.0
 MOST_CLAIMS, MOST_PASSES, MOST_LANES = 64, 8, 12
@@ -42,10 +56,12 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class Looked:
-    """A check that has ended. `look`: of which moment the directories were that it last saw."""
+    """A check that has ended. `look`: of which moment the directories were that it last saw. `answered`: of which
+    moment its last answer of the runtime was; the last look comes after it."""
 
     began: float
     look: float
+    answered: float
     ended: float
 
 
@@ -80,7 +96,9 @@ class Judge:
     def __post_init__(self) -> None:
         self._looked: dict[object, Looked] = {}
         self._check_began: dict[object, float] = {}
-        self._look = float("-inf")  # the moment of the last look
+        self._look = self._look_in_vain = float("-inf")  # the moment of the last look
+        self._answered: dict[object, float] = {}  # by the task that was answered
+        self._plan_progress: dict[tuple[str, StageId], float] = {}  # when a plan that is awaited was last answered
         self._under_way: dict[str, Sent] = {}
         self._sent: dict[object, Sent] = {}
         self._ledger: dict[str, list[int]] = {}
@@ -106,6 +124,8 @@ class Judge:
         self._sent.clear()
         self._ledger.clear()
         self._pass_began.clear()
+        self._answered.clear()
+        self._plan_progress.clear()
         self._available.clear()
         self.all_dirty(40.0)
 
@@ -128,6 +148,11 @@ class Judge:
             elif type(event) is Ended:
                 self._under_way.pop(event.claim.object_id, None)
                 self._sent.pop(event.claim, None)
+            elif type(event) is Planned:
+                self._plan_progress.pop((event.pass_id, event.stage), None)
+            elif type(event) is Progressed:
+                if (event.pass_id, event.stage) in self._plan_progress:
+                    self._plan_progress[event.pass_id, event.stage] = self.clock.now
             elif type(event) is PassWanted:
                 self.counts["requests"] += 1
         if sampled and before.booked_to:
@@ -139,6 +164,8 @@ class Judge:
         for effect in effects:
             if type(effect) is Send:
                 self._sends(effect, world)
+            elif type(effect) is Plan:
+                self._plan_progress[effect.pass_id, effect.stage] = self.clock.now
             elif type(effect) is Tell:
                 if effect.what == "passed":
                     self._passed(effect.about[0], world)  # type: ignore[arg-type]
@@ -154,7 +181,10 @@ class Judge:
     def ends(self, job: object, event: Event) -> None:
         if type(job) is Check:
             assert isinstance(event, CheckAnswer)
-            self._looked[job.claim.id] = Looked(self._check_began[job.claim.id], self._look, self.clock.now)
+            began, now = self._check_began[job.claim.id], self.clock.now
+            last_look_follows = self._look_in_vain < began - LOOKS_IN_VAIN_SECONDS
+            answered = self._answered.get(self.clock.task, began) if last_look_follows else float("-inf")
+            self._looked[job.claim.id] = Looked(began, self._look, answered, now)
             self.counts["checks"] += 1
         elif type(job) is Plan:
             self.counts["plans"] += 1
@@ -219,7 +249,7 @@ class Judge:
 
     def _is_pressed(self, what: str, the: RunningPass, device: int, world: World) -> None:
         """A pass of the daemon's own removes only while something presses."""
-        share = 0.34 if self.configuration.eviction_soft else self._mark() + 0.03
+        share = 0.34 if self.configuration.eviction_soft else self.mark() + 0.03
         # in a split layout the kubelet takes its own data to be with the containers
         for disk in self.machine.disks.values():
             if disk.device == device or disk is not self.machine.disks["/images"]:
@@ -231,7 +261,7 @@ class Judge:
             percent = 100 * self._available.get(device, 0) / self.machine.disks["/images"].capacity
             raise Violation(f"{what} was sent in a pass of {the.trigger} while {percent:.1f} % are available")
 
-    def _mark(self) -> float:
+    def mark(self) -> float:
         margin = str(self.configuration.effective["margin"])
         return 0.05 + float(margin.rstrip("%")) / 100
 
@@ -279,6 +309,12 @@ class Judge:
     def looks(self) -> None:
         self._look = self.clock.now
 
+    def looks_in_vain(self) -> None:
+        self._look_in_vain = self.clock.now
+
+    def answers(self) -> None:
+        self._answered[self.clock.task] = self.clock.now
+
     def removes(self, kind: str, object_id: str, sent: object) -> None:
         if not isinstance(sent, Sent):
             raise Violation(f"{kind} {object_id[:20]} is removed, and nobody has sent that")
@@ -312,8 +348,17 @@ class Judge:
             return False
         return sent.urgent or any(sent.pass_began < each < began for each in self.machine.beginnings)
 
+    def _must_be_seen(self, began: float, last_look: float, pod: Pod, sent: Sent) -> bool:
+        """Whether a container that is not listed yet must stop the removal of its image: its directory was there at the
+        last look, and it is waited for, or its pod was touched during the check."""
+        if began >= last_look - SLACK:
+            return False
+        touched = sent.looked.began < pod.touched_at < last_look - SLACK and not sent.claim.attempts
+        return touched or not self._patience_is_used_up(began, sent)
+
     def _wrong_with_image(self, image_id: str, sent: Sent) -> str:
         machine, looked = self.machine, sent.looked
+        last_look = max(looked.look, looked.answered)
         held = machine.images.get(image_id)
         if held is None:
             return ""
@@ -323,13 +368,13 @@ class Judge:
             if user.made_at < looked.began - LIST_AGE_SECONDS - SLACK:
                 there = looked.began - user.made_at
                 return f"container {user.listed.title} uses it, and was there {there:.3f} s before the check"
-            if user.directory_at < looked.look - SLACK and not self._patience_is_used_up(user.directory_at, sent):
-                there = looked.look - user.directory_at
+            if self._must_be_seen(user.directory_at, last_look, user.pod, sent):
+                there = last_look - user.directory_at
                 what = f"container {user.listed.title} uses it"
                 return f"{what}; its directory was there {there:.3f} s before the last look"
             self.counts["began unseen"] += 1
         for making in machine.starting.get(image_id, ()):
-            if making.directory_at < looked.look - SLACK and not self._patience_is_used_up(making.directory_at, sent):
+            if self._must_be_seen(making.directory_at, last_look, making.pod, sent):
                 return f"pod {making.pod.name} makes {making.name} of it; its directory was there before the last look"
             self.counts["began unseen"] += 1
         if held.listed.pinned and self.pinned_at.get(image_id, 0.0) < looked.began:
@@ -348,8 +393,13 @@ class Judge:
             return ""
         if held.listed.state is not EXITED:
             return f"it is {held.listed.state}"
+        if self.clock.now < held.runs_until:
+            return "it runs, and only lists say that it has exited"
         pod = held.pod
         if pod.seen is None:
+            return ""
+        if pod.back_at >= sent.looked.began - SLACK:
+            self.counts["pods back unseen"] += 1
             return ""
         if machine.others_removed_at.get((pod.uid, held.listed.name), 0.0) > sent.looked.began - 1.0:
             return ""
@@ -371,7 +421,9 @@ class Judge:
         ):
             return "it holds containers"
         pod = machine.pods.get(found.pod_uid)
-        return "" if pod is None or pod.seen is None else "its pod exists"
+        if pod is None or pod.seen is None or pod.back_at >= sent.looked.began - SLACK:
+            return ""
+        return "" if pod.sandbox_id != sandbox_id else "its pod exists"
 
     # ---- bookings
 
@@ -419,6 +471,10 @@ class Judge:
         for the in world.passes.values():
             if now - the.began_at > A_PASS_AT_MOST_SECONDS:
                 raise Violation(f"pass {the.id} has not ended for {now - the.began_at:.0f} s")
+            for run in the.current:
+                waits = now - self._plan_progress.get((the.id, run.id), now)
+                if run.plan is None and waits > PLAN_HANGS_SECONDS:
+                    raise Violation(f"pass {the.id} waits for a plan that has hung for {waits:.0f} s")
         sizes = {
             "claims": (len(world.removals), MOST_CLAIMS),
             "passes": (len(world.passes), MOST_PASSES),
@@ -452,10 +508,10 @@ class Judge:
         for device, disk in disks.items():
             if now < disk.hangs_until:
                 self._dirty_at[device] = now
-            pressed = disk.available() < (self._mark() - 0.005) * disk.capacity and device in relieved
+            pressed = disk.available() < (self.mark() - 0.005) * disk.capacity and device in relieved
             if not pressed:
                 self._pressed_since.pop(device, None)
-                if disk.available() > (self._mark() + 0.03) * disk.capacity:
+                if disk.available() > (self.mark() + 0.03) * disk.capacity:
                     self._calm_since.setdefault(device, now)
                 else:
                     self._calm_since.pop(device, None)
@@ -498,7 +554,7 @@ class Judge:
         if layout is None:
             raise Violation("the layout is not known at the end")
         images = self.machine.disks["/images"]
-        mark = (self._mark() - 0.005) * images.capacity
+        mark = (self.mark() - 0.005) * images.capacity
         left = self.candidates(600.0)
         if images.device in self.relieved_devices(layout) and images.available() < mark and left:
             percent = 100 * images.available() / images.capacity
