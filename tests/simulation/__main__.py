@@ -57,6 +57,7 @@ def _run_many(made: Bench, given: argparse.Namespace, first: int) -> int:
         counts += result.counts
         hours += result.at / 3600
         if result.problem:
+            print(f"{hours:.2f} hours: ", end="")
             return _tell(made, result, shorten=not given.no_shrink)
         seed += 1
     minutes = (time.monotonic() - began) / 60

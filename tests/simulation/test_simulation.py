@@ -48,6 +48,11 @@ def test_a_seed_is_a_run() -> None:
     assert first.split()[-1] != other.split()[-1]
 
 
+def test_what_is_reverted_is_there() -> None:
+    """Each mend that is reverted is of the program as it is."""
+    assert all(reverted.changed(each) for each in reverted.REVERTS)
+
+
 @pytest.mark.timeout(300)
 def test_a_planted_defect_is_found_and_made_short(tmp_path: Path) -> None:
     """A hold-off that holds nothing off: the run that shows it needs few of its entries."""
