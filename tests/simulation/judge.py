@@ -56,11 +56,13 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class Looked:
-    """A check that has ended. `look`: of which moment the directories were that it last saw. `answered`: of which
-    moment its last answer of the runtime was; the last look comes after it."""
+    """A check that has ended. `look`: of which moment the directories were that it last saw; `listed`: and those
+    before the last list of containers. `answered`: of which moment its last answer of the runtime was; the last look
+    comes after it."""
 
     began: float
     look: float
+    listed: float
     answered: float
     ended: float
 
@@ -96,7 +98,7 @@ class Judge:
     def __post_init__(self) -> None:
         self._looked: dict[object, Looked] = {}
         self._check_began: dict[object, float] = {}
-        self._look = self._look_in_vain = float("-inf")  # the moment of the last look
+        self._look = self._look_in_vain = self._listed = float("-inf")  # the moment of the last look
         self._answered: dict[object, float] = {}  # by the task that was answered
         self._plan_progress: dict[tuple[str, StageId], float] = {}  # when a plan that is awaited was last answered
         self._under_way: dict[str, Sent] = {}
@@ -184,7 +186,7 @@ class Judge:
             began, now = self._check_began[job.claim.id], self.clock.now
             last_look_follows = self._look_in_vain < began - LOOKS_IN_VAIN_SECONDS
             answered = self._answered.get(self.clock.task, began) if last_look_follows else float("-inf")
-            self._looked[job.claim.id] = Looked(began, self._look, answered, now)
+            self._looked[job.claim.id] = Looked(began, self._look, self._listed, answered, now)
             self.counts["checks"] += 1
         elif type(job) is Plan:
             self.counts["plans"] += 1
@@ -305,6 +307,8 @@ class Judge:
 
     def lists(self, method: str) -> None:
         self.counts[f"lists of {method}"] += 1
+        if method == "containers":
+            self._listed = self._look
 
     def looks(self) -> None:
         self._look = self.clock.now
@@ -350,10 +354,10 @@ class Judge:
 
     def _must_be_seen(self, began: float, last_look: float, pod: Pod, sent: Sent) -> bool:
         """Whether a container that is not listed yet must stop the removal of its image: its directory was there at the
-        last look, and it is waited for, or its pod was touched during the check."""
+        last look, and it is waited for, or its pod was touched since the list."""
         if began >= last_look - SLACK:
             return False
-        touched = sent.looked.began < pod.touched_at < last_look - SLACK and not sent.claim.attempts
+        touched = sent.looked.listed < pod.touched_at < last_look - SLACK and not sent.claim.attempts
         return touched or not self._patience_is_used_up(began, sent)
 
     def _wrong_with_image(self, image_id: str, sent: Sent) -> str:

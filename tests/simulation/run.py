@@ -126,6 +126,7 @@ class Run:
         self._next_pass: list[Entry] = []  # what waits until something is about to go
         self._next_use: list[Entry] = []  # the same for images
         self._next_back: list[Entry] = []  # the same for containers of pods that are gone
+        self._next_touch: list[Entry] = []  # the same for images of which a container is being made
         self._next_plan: list[Entry] = []  # what waits until something is about to be planned
 
     def _configuration(self) -> Configuration:
@@ -413,9 +414,7 @@ class Run:
             case "use":
                 self._next_use = [*self._next_use[-7:], entry]
             case "touch":
-                pods = [pod for pod in machine.pods.values() if pod.seen is not None]
-                if pods:
-                    machine.touch(pods[entry.number % len(pods)])
+                self._next_touch = [*self._next_touch[-7:], entry]
             case "pod comes back":
                 self._next_back = [*self._next_back[-3:], entry]
             case "said to have exited":
@@ -488,9 +487,21 @@ class Run:
         if self._next_use and effect.claim.verdict.kind == Kind.IMAGE:
             use = self._next_use.pop(0)
             seconds = (0.004, 0.01, 0.02, 0.1)[use.number % 4] * (use.number % 997) / 997
-            self.clock.at(self.clock.now + seconds, lambda: self._used(use, effect.claim.verdict.id))
+            later = [effect.claim.verdict.id, *self._later(effect)][: 1 + use.number % 3]  # it, or one of the next
+            self.clock.at(self.clock.now + seconds, lambda: self._used(use, later[-1]))
+        making = self.machine.starting.get(effect.claim.verdict.id)
+        if self._next_touch and making:
+            pod, touch = making[0].pod, self._next_touch.pop(0)
+            self.clock.at(self.clock.now + 0.008 * (touch.number % 997) / 997, lambda: self.machine.touch(pod))
+            self.judge.counts["touched"] += 1
         if self._next_back and effect.claim.verdict.kind == Kind.CONTAINER:
             self._comes_back(effect)
+
+    def _later(self, effect: Check) -> list[str]:
+        """What its pass has planned to remove next."""
+        the = None if self.daemon is None else self.daemon.world.passes.get(effect.claim.pass_id)
+        plans = [] if the is None else [(run.plan, run.taken) for run in the.current if run.id == effect.claim.stage]
+        return [verdict.id for plan, taken in plans if plan is not None for verdict in plan.remove[taken:]]
 
     def _plans(self) -> None:
         """Something is about to be planned: now happens what has waited for that."""
@@ -500,12 +511,8 @@ class Run:
 
     def _comes_back(self, effect: Check) -> None:
         """A pod of which something is planned to be removed, but not checked yet, begins anew."""
-        assert self.daemon is not None
-        the = self.daemon.world.passes.get(effect.claim.pass_id)
-        later = (
-            [verdict.id for run in the.current if run.plan for verdict in run.plan.remove[run.taken :]] if the else []
-        )
-        gone = [held.pod for each in later if (held := self.machine.containers.get(each)) and held.pod.seen is None]
+        containers, later = self.machine.containers, self._later(effect)
+        gone = [held.pod for each in later if (held := containers.get(each)) and held.pod.seen is None]
         if gone:
             entry = self._next_back.pop(0)
             self._line(f"-- pod {gone[entry.number % len(gone)].name} comes back")
