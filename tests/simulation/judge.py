@@ -149,7 +149,9 @@ class Judge:
                     self._available[event.sample.reading.device_id] = event.sample.reading.stats.available_bytes
             elif type(event) is Ended:
                 self._under_way.pop(event.claim.object_id, None)
-                self._sent.pop(event.claim, None)
+                sent = self._sent.pop(event.claim, None)
+                if sent is not None and event.outcome.result in (Result.REMOVED, Result.ALREADY_GONE):
+                    self._is_gone(event.claim.object_id, sent)
             elif type(event) is Planned:
                 self._plan_progress.pop((event.pass_id, event.stage), None)
             elif type(event) is Progressed:
@@ -190,6 +192,13 @@ class Judge:
             self.counts["checks"] += 1
         elif type(job) is Plan:
             self.counts["plans"] += 1
+
+    def _is_gone(self, object_id: str, sent: Sent) -> None:
+        """What counts as gone is: the runtime does not have it any more."""
+        held, image = self.machine.containers.get(object_id), self.machine.images.get(object_id)
+        there = held is not None or object_id in self.machine.sandboxes
+        if there or (image is not None and image.since < sent.at):  # else it was pulled again
+            raise Violation(f"{sent.claim.verdict.kind} {sent.claim.verdict.name} counts as gone, and is there")
 
     def _reclaiming(self, threshold: object, world: World) -> None:
         role = threshold.signal.filesystem  # type: ignore[attr-defined]
