@@ -353,8 +353,8 @@ class Judge:
 
     def _patience_is_used_up(self, began: float, sent: Sent) -> bool:
         """Whether, by its rules, a pass need not wait for what has begun then: it has waited for as long as it does,
-        and it is urgent, or others have begun in it before. What has begun since the list, the last look sees, which then
-        stops an image once."""
+        and it is urgent, or others have begun in it before. What has begun since the list, the last look sees, which
+        then stops an image once."""
         if began > max(sent.looked.began, sent.looked.listed) and not sent.claim.attempts:
             return False
         if sent.at - sent.pass_began < min(2 * self.configuration.pod_start_seconds, PATIENCE_SECONDS):
