@@ -387,6 +387,8 @@ class Judge:
                 return f"{what}; its directory was there {there:.3f} s before the last look"
             self.counts["began unseen"] += 1
         for making in machine.starting.get(image_id, ()):
+            if making.pod.over:  # nothing comes of it
+                continue
             if self._must_be_seen(making.directory_at, last_look, making.pod, sent):
                 return f"pod {making.pod.name} makes {making.name} of it; its directory was there before the last look"
             self.counts["began unseen"] += 1
