@@ -74,8 +74,8 @@ REVERTS = (
         "the hold-off after a start holds nothing off",
         "the first minutes after a start",
         STEP,
-        "    held_off = world.held_off()\n",
-        '    held_off = ""\n',
+        "    if held_off := world.held_off():\n",
+        '    if held_off := "":\n',
     ),
     # ---- what is in use
     Revert(
@@ -108,7 +108,11 @@ REVERTS = (
         (("        if image.id in usage.by_containers:\n", "        if False:\n"),),
     ),
     Revert(
-        "a check is never too old", "a slow machine", GATE, "world.now - checked.looked_at > FRESH_SECONDS", "False"
+        "a check is never too old",
+        "a slow machine",
+        GATE,
+        "world.now - checked.looked_at > STATUS_FRESH_SECONDS",
+        "False",
     ),
     Revert(
         "the state of a container is not asked again",
@@ -225,14 +229,14 @@ REVERTS = (
         "one pass at a time on the whole node",
         "a slow filesystem delays all",
         STEP,
-        "    running = running_in(name, world)\n",
-        "    running = next(iter(world.passes.values()), None)\n",
+        "    if (running := running_in(name, world)) is not None:\n",
+        "    if (running := next(iter(world.passes.values()), None)) is not None:\n",
     ),
     Revert(
         "a back-off is for ever",
         "a back-off",
         STEP,
-        "            seconds = min(max(seconds * 2, RETRY_SECONDS), LONGEST_BACK_OFF_SECONDS)\n",
+        "            seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)\n",
         "            seconds = max(seconds * 2, RETRY_SECONDS) * 50\n",
     ),
 )
