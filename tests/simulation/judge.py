@@ -42,6 +42,7 @@ LIST_AGE_SECONDS = 0.25
 PATIENCE_SECONDS = 2.0
 A_PASS_AT_MOST_SECONDS = 3600.0
 PLAN_HANGS_SECONDS = 62.0
+STANDS_TIMES = 2  # 10 s
 LOOKS_IN_VAIN_SECONDS = 60.0  # for so long lists may count that were made without a look
 BEGINS_WITHIN_SECONDS = 10.0
 BEGINS_AGAIN_WITHIN_SECONDS = 75.0
@@ -100,6 +101,7 @@ class Judge:
         self._check_began: dict[object, float] = {}
         self._look = self._look_in_vain = self._listed = float("-inf")  # the moment of the last look
         self._answered: dict[object, float] = {}  # by the task that was answered
+        self._stood: dict[str, tuple[object, int]] = {}  # how often in a row a pass was seen as it is
         self._plan_progress: dict[tuple[str, StageId], float] = {}  # when a plan that is awaited was last answered
         self._under_way: dict[str, Sent] = {}
         self._sent: dict[object, Sent] = {}
@@ -128,6 +130,7 @@ class Judge:
         self._pass_began.clear()
         self._answered.clear()
         self._plan_progress.clear()
+        self._stood.clear()
         self._available.clear()
         self.all_dirty(40.0)
 
@@ -483,6 +486,7 @@ class Judge:
         """Nothing grows, everything ends, and what presses is relieved in time."""
         now = self.clock.now
         self.counts["looked over"] += 1
+        self._goes_on(world)
         for the in world.passes.values():
             if now - the.began_at > A_PASS_AT_MOST_SECONDS:
                 raise Violation(f"pass {the.id} has not ended for {now - the.began_at:.0f} s")
@@ -506,6 +510,19 @@ class Judge:
             if size > most:
                 raise Violation(f"the world holds {size} {what}")
         self._relief_begins(world)
+
+    def _goes_on(self, world: World) -> None:
+        """A pass that waits for nothing that it has sent, asked or planned goes on, whatever a filesystem does."""
+        stood: dict[str, tuple[object, int]] = {}
+        waits = {claim.pass_id for claim in world.removals.values() if claim.awaited}
+        for the in world.passes.values():
+            state = the.progress_at, the.at, len(the.done), the.last_resort, the.settling is None
+            before, times = self._stood.get(the.id, (None, 0))
+            if the.id not in waits and not any(run.plan is None for run in the.current):
+                stood[the.id] = state, times + 1 if before == state else 0
+                if stood[the.id][1] > STANDS_TIMES:
+                    raise Violation(f"pass {the.id} waits for nothing, and does not go on")
+        self._stood = stood
 
     def _relief_begins(self, world: World) -> None:
         now, machine = self.clock.now, self.machine

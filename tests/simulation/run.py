@@ -365,12 +365,8 @@ class Run:
                 disk.fills(rate, min(entry.seconds, most / rate))
                 if entry.number % 5:  # else it stays
                     clock.at(now + entry.seconds + entry.number % 240, lambda: disk.is_freed(0.9))
-            case "presses":  # up to a little more than the mark; nothing urgent
-                disk, share = machine.disks[first], self.judge.mark() - what[1]  # type: ignore[operator]
-                missing = disk.available() - share * disk.capacity
-                if missing > 0:
-                    disk.fills(missing / 0.01, 0.01)
-                    clock.at(now + entry.seconds, lambda: disk.is_freed(0.2))
+            case "presses":
+                self._presses(machine.disks[first], what[1], entry.seconds)  # type: ignore[arg-type]
             case "others free":
                 machine.disks[first].is_freed(what[1])  # type: ignore[arg-type]
             case "slow":
@@ -394,6 +390,8 @@ class Run:
             case "filesystem hangs":
                 disk = machine.disks[first]
                 disk.hangs_until = max(disk.hangs_until, now + entry.seconds)
+                if entry.number % 2:
+                    self._others_press(disk)
             case "slow looks":
                 mood.look_seconds, mood.look_until = first, now + entry.seconds
             case "directories are others":
@@ -428,6 +426,8 @@ class Run:
             case "list hangs":
                 mood.lists_hang.append(entry.seconds)
                 del mood.lists_hang[1:]
+                if entry.number % 2:
+                    self._others_press(None)
             case "look":
                 self._post(LookWanted())
             case "request":
@@ -477,6 +477,18 @@ class Run:
                 machine.collect(first)
             case _:
                 raise AssertionError(entry.kind)
+
+    def _presses(self, disk: Disk, below: float, seconds: float) -> None:
+        """Others write until a little less is available than the mark, which is not urgent."""
+        missing = disk.available() - (self.judge.mark() - below) * disk.capacity
+        if missing > 0:
+            disk.fills(missing / 0.01, 0.01)
+            self.clock.at(self.clock.now + seconds, lambda: disk.is_freed(0.2))
+
+    def _others_press(self, but: Disk | None) -> None:
+        """In a moment, every filesystem but this one."""
+        for disk in {disk.device: disk for disk in self.machine.disks.values() if disk is not but}.values():
+            self.clock.at(self.clock.now + 0.5, lambda disk=disk: self._presses(disk, 0.02, 60.0))  # type: ignore[misc]
 
     def _checked(self, effect: Check) -> None:
         """An object is about to be removed: now happens what has waited for that, within the next moments."""
