@@ -165,6 +165,7 @@ class Inventory:
 
     `not_older_than` is always in monotonic seconds: only readings that were begun after it are used. `read_layers`:
     what images hold on the disk, or None if that is not known; its argument tells how many seconds are left to ask.
+    `sleep`: between two attempts of a read.
     """
 
     def __init__(
@@ -174,6 +175,7 @@ class Inventory:
         pods: PodStateProvider,
         clock: Clock,
         read_layers: Callable[[Callable[[], float]], Layers | None] = lambda _: None,
+        sleep: Callable[[float], None] = time.sleep,
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
@@ -181,11 +183,11 @@ class Inventory:
         self._runtime = runtime
         self._image_service = images
         self._pods = pods
-        self._clock = clock
-        self._images = SharedReading(lambda: retried(images.list_images), clock)
+        self._clock, self._sleep = clock, sleep
+        self._images = SharedReading(lambda: self._retried(images.list_images), clock)
         # with the directories of pods right before; None if those cannot be read
-        self._containers = SharedReading(lambda: (look(pods), retried(runtime.list_containers)), clock)
-        self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
+        self._containers = SharedReading(lambda: (look(pods), self._retried(runtime.list_containers)), clock)
+        self._sandboxes = SharedReading(lambda: self._retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._lock = threading.Lock()  # guards everything below
         self._volumes: dict[str, ImageVolumes] = {}
@@ -252,12 +254,15 @@ class Inventory:
             self._index = (images, index)
         return index
 
+    def _retried(self, read: Callable[[], Answer]) -> Answer:
+        return retried(read, self._sleep, self._clock.monotonic)
+
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods, now = self._pods.read(), self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
     def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
-        facts = retried(self._current_facts)
+        facts = self._retried(self._current_facts)
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
@@ -380,7 +385,11 @@ def _check(goes_on: Callable[[], bool]) -> None:
         raise GivenUp("the lists were given up")
 
 
-def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
+def retried(
+    read: Callable[[], Answer],
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Answer:
     """The result of `read`, repeated for up to half a second while the connection is lost.
 
     Raises the last RuntimeUnavailable. tenacity is imported only after the first attempt has failed, which keeps
@@ -391,9 +400,10 @@ def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sl
     except ConnectionLost:
         import tenacity
 
+        began = monotonic()
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(ConnectionLost),
-            stop=tenacity.stop_before_delay(RETRY_FOR_SECONDS),
+            stop=lambda state: max(monotonic() - began, state.idle_for) + state.upcoming_sleep >= RETRY_FOR_SECONDS,
             wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=RETRY_FOR_SECONDS / 2),
             sleep=sleep,
             reraise=True,
