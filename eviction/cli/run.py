@@ -118,6 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         if watcher.problem is not None:
             log.warning(watcher.problem)
         node.listeners.add(_Watches(watcher, node))
+    node.on_look = endpoints.keep_alive
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them

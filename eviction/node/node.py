@@ -120,6 +120,8 @@ class Node(NodeView):
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
         self.history = History()
+        self.on_look: Callable[[], object] = lambda: None
+        """Called on the owner's thread after each look; must return at once."""
         self.functions = functions or functions_of(configuration, partial(self.listeners.tell, "program_line"))
         self.client.on_call = self._called
         store = ImageStore(self.client, self.summary)
@@ -301,6 +303,7 @@ class Node(NodeView):
     def remember(self, decided: Remember) -> None:
         """Keeps what was decided, for a replay."""
         self.history.add(HistoryEntry(decided.before, decided.observations, decided.decision))
+        self.on_look()
 
     def forget(self, pass_id: str) -> None:
         """A pass has ended."""

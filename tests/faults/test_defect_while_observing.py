@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,12 @@ from typing import cast
 import pytest
 
 from eviction.daemon.daemon import Daemon
+from eviction.engine.effects import LookWanted
 from eviction.listener import Listener
 from eviction.reporting.log import Log
 from eviction.reporting.status import LARGEST_DELAY_SECONDS
+from eviction.telemetry.endpoints import DaemonEndpoints
+from eviction.telemetry.systemd import Notifier
 from eviction.types import Decision
 from signals.filesystems import Reading, read_statvfs
 from signals.types import Signal, SignalObservations
@@ -93,6 +98,39 @@ def test_a_listener_that_raises_holds_no_relief_up(small_node: SmallNode) -> Non
         loop.join(60.0)
     assert raises.told == node.listeners.failed > 0
     assert any("result" in json.loads(line) for line in written.getvalue().splitlines()), "the log has the pass"
+
+
+class Hangs(Listener):
+    """A listener that hangs until `mended` is set."""
+
+    def __init__(self) -> None:
+        self.mended = threading.Event()
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """Hangs."""
+        self.mended.wait(60.0)
+
+
+@pytest.mark.regression
+def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(small_node: SmallNode, tmp_path: Path) -> None:
+    """It is fed by the owner, after each look: systemd kills no daemon that relieves."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "40"}
+        notifier, node, hangs = Notifier(environment, os.getpid()), small_node.node(), Hangs()
+        log = Log(lambda: 0.0, stream=io.StringIO())
+        daemon = Daemon(node, log)
+        endpoints = DaemonEndpoints(
+            node, node.held_off, log, notifier, daemon.status, daemon.why_not_alive, lambda: (0, 0)
+        )
+        node.on_look = endpoints.keep_alive
+        node.listeners.add(hangs)
+        while node.world.looks < 3:
+            node.owner.turn()
+            node.owner.post(LookWanted(urgent=True))
+        hangs.mended.set()
+        assert [manager.recv(64) for _ in range(3)] == [b"WATCHDOG=1"] * 3
 
 
 @pytest.mark.regression
