@@ -39,7 +39,6 @@ from eviction.telemetry.announcements import log_event
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.programs import LAUNCHER
 from reclaim.types import GCEvent
 from reclaim.workers import NoThread, Workers
 from signals.types import SignalObservations
@@ -106,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         daemon.prepare()
         ballast.prepare()
         if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
+            from reclaim.programs import LAUNCHER  # most nodes have none
+
             LAUNCHER.prepare()
 
     def observe_now() -> None:

@@ -19,6 +19,7 @@ from eviction.reporting.observations_json import observations_json
 from eviction.reporting.status import (
     NodeStatus,
     Status,
+    hanging_sentences,
     parked_removal,
     pod_directories,
     threshold_statuses,
@@ -158,6 +159,8 @@ class Daemon:
             warnings=[
                 *configuration_warnings(node.configuration),
                 *(() if seen is None else unreachable_sentences(thresholds, seen)),
+                *hanging_sentences(world.hanging),
+                *filter(None, (node.owner.occupied(),)),
             ],
             dry_run=node.dry_run,
             held_off=node.held_off(),

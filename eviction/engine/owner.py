@@ -41,7 +41,7 @@ from eviction.engine.effects import (
     Watch,
 )
 from eviction.engine.fold import after_defect, fold
-from eviction.engine.step import next_deadline, step
+from eviction.engine.step import SLOW_SECONDS, next_deadline, step
 from eviction.engine.world import FOREVER_AGO, RETRY_SECONDS, World
 from eviction.listener import Listeners
 from eviction.types import EvictionError
@@ -107,6 +107,7 @@ class Owner:
         self._events: queue.Queue[Event | Answer] = queue.Queue(MOST_EVENTS)
         self._waiting: deque[Job] = deque()  # for a worker: one a claim, one a stage that plans, Locate and Refresh
         self._at_work = 0
+        self._waiting_since: float | None = None  # since when something has found no worker
         self._failed: list[Event] = []  # of what could not be begun
         self._until: list[tuple[Callable[[], bool], Future[None]]] = []  # what other threads wait for, one each
         self._thread: threading.Thread | None = None
@@ -144,6 +145,18 @@ class Owner:
                 self.turn()
             else:
                 reached.result()
+
+    def occupied(self) -> str:
+        """What follows from workers that hang, in a sentence; empty unless something has waited long for one."""
+        since, seconds = self._waiting_since, 0.0
+        if since is not None:
+            seconds = self._clock.monotonic() - since
+        if seconds < SLOW_SECONDS:
+            return ""
+        return (
+            f"all {self._at_work} threads for calls of the runtime are at work, and what is next has waited for "
+            f"{seconds:.0f} s; one that hangs is left behind, and nothing begins until one of them ends"
+        )
 
     def drained(self, seconds: float) -> bool:
         """Waits up to `seconds` until every removal that was sent has ended; returns whether that is so. If it is, and
@@ -273,9 +286,12 @@ class Owner:
                 self._begin(job)
             except NoThread as error:
                 if self._at_work:
+                    if self._waiting_since is None:
+                        self._waiting_since = self._clock.monotonic()
                     return
                 self._failed.append(not_begun(job, str(error)))
             self._waiting.popleft()
+            self._waiting_since = None
 
     def _begin(self, job: Job) -> None:
         """Raises NoThread, and then nothing has begun."""

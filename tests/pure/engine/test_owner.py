@@ -352,6 +352,26 @@ def test_removals_need_no_more_threads_than_there_are(parallel: int) -> None:
 
 
 @pytest.mark.regression
+def test_while_every_worker_hangs_it_is_said_and_what_is_next_waits() -> None:
+    """A plan hangs on the only thread, and another pass is asked for: after 10 s, and no more once the plan ends."""
+    with on_threads(2, wanted_mib=20, workers=1) as site:
+        site.calls.before = lambda job: site.hang() if isinstance(job, Plan) else None
+        with running(site):
+            site.want()
+            assert came_true(lambda: bool(site.calls.jobs))
+            dry_run = site.want(Request(row=(FUNCTION,), until=(site.site.until,), dry_run=True))
+            site.look()
+            assert site.owner.occupied() == ""
+            site.clock.step(12.0)
+            assert site.owner.occupied().startswith(
+                "all 1 threads for calls of the runtime are at work, and what is next has waited for 1"
+            )
+            site.let_go.set()
+            assert came_true(dry_run.record.done)
+            assert site.owner.occupied() == ""
+
+
+@pytest.mark.regression
 def test_where_no_thread_starts_nothing_is_sent_and_the_next_pass_tries_again() -> None:
     """The pass ends with the sentence, and nothing counts as being removed."""
     with on_threads(2, wanted_mib=20) as site:
