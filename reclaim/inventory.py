@@ -41,7 +41,9 @@ from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import (
     NEVER,
     NO_LAYERS,
+    AnsweredLate,
     AnsweredWithError,
+    ConnectionLost,
     Container,
     ContainerState,
     Image,
@@ -49,6 +51,7 @@ from reclaim.types import (
     Listing,
     PodSandbox,
     PodSandboxState,
+    RequestRefused,
     RuntimeUnavailable,
 )
 from signals.clock import Clock
@@ -111,7 +114,10 @@ class SharedReading(Generic[Answer]):
         """Whether the reading was begun late enough and has not failed. A reading that missed its deadline a moment ago
         also counts, so that the same question is not waited for twice."""
         if reading.error is not None:
-            return reading.error.late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+            return (
+                isinstance(reading.error, AnsweredLate)
+                and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+            )
         return reading.begun_at > not_older_than
 
     def _asked(self) -> _Reading[Answer]:
@@ -126,18 +132,21 @@ class SharedReading(Generic[Answer]):
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What shows that nobody uses an image: complete lists. The list of containers was begun at `begun_at` and answered
-    at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`."""
+    at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`; what else
+    belongs to it was read by `read_at`."""
 
     listing: Listing
     directories: Directories | None
     begun_at: float
     answered_at: float
+    read_at: float
 
     @property
     def as_of(self) -> float:
-        """When it counts from: its beginning; but its answer, if the list was slow, as it would never be fresh enough.
-        What has begun meanwhile is seen by the last look."""
-        return self.answered_at if self.answered_at - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
+        """When it counts from: its beginning; but its end, if it was slow, as it would never be fresh enough. What has
+        begun meanwhile is seen by the last look; where there is none, only the list of containers may be slow."""
+        end = self.answered_at if self.directories is None else self.read_at
+        return end if end - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +165,7 @@ class Inventory:
 
     `not_older_than` is always in monotonic seconds: only readings that were begun after it are used. `read_layers`:
     what images hold on the disk, or None if that is not known; its argument tells how many seconds are left to ask.
+    `sleep`: between two attempts of a read.
     """
 
     def __init__(
@@ -165,6 +175,7 @@ class Inventory:
         pods: PodStateProvider,
         clock: Clock,
         read_layers: Callable[[Callable[[], float]], Layers | None] = lambda _: None,
+        sleep: Callable[[float], None] = time.sleep,
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
@@ -172,11 +183,11 @@ class Inventory:
         self._runtime = runtime
         self._image_service = images
         self._pods = pods
-        self._clock = clock
-        self._images = SharedReading(lambda: retried(images.list_images), clock)
+        self._clock, self._sleep = clock, sleep
+        self._images = SharedReading(lambda: self._retried(images.list_images), clock)
         # with the directories of pods right before; None if those cannot be read
-        self._containers = SharedReading(lambda: (look(pods), retried(runtime.list_containers)), clock)
-        self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
+        self._containers = SharedReading(lambda: (look(pods), self._retried(runtime.list_containers)), clock)
+        self._sandboxes = SharedReading(lambda: self._retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._lock = threading.Lock()  # guards everything below
         self._volumes: dict[str, ImageVolumes] = {}
@@ -224,7 +235,7 @@ class Inventory:
         volumes = self._image_volumes(containers, self._current_facts())
         fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
         fresh = self._of_one_runtime(self._resolved(fresh, self.index_of(listing.images)))
-        return Evidence(fresh, directories, reading.begun_at, reading.answered_at)
+        return Evidence(fresh, directories, reading.begun_at, reading.answered_at, self._clock.monotonic())
 
     def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
@@ -243,12 +254,15 @@ class Inventory:
             self._index = (images, index)
         return index
 
+    def _retried(self, read: Callable[[], Answer]) -> Answer:
+        return retried(read, self._sleep, self._clock.monotonic)
+
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods, now = self._pods.read(), self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
     def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
-        facts = retried(self._current_facts)
+        facts = self._retried(self._current_facts)
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
@@ -259,7 +273,7 @@ class Inventory:
         volumes = self._image_volumes(containers, facts, goes_on)
         listing = Listing(images, containers, sandboxes, sandbox_images, volumes, {}, str(facts), named)
         listing = self._of_one_runtime(self._resolved(listing, self.index_of(images)))
-        return Evidence(listing, directories, reading.begun_at, reading.answered_at)
+        return Evidence(listing, directories, reading.begun_at, reading.answered_at, self._clock.monotonic())
 
     def _named(self, since: float | None) -> frozenset[str]:
         return frozenset().union(*self._pods.named_images(since).values())
@@ -310,7 +324,7 @@ class Inventory:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
             except RuntimeUnavailable as error:
                 of_this_one = isinstance(error, AnsweredWithError)
-                if not (known and (error.late or of_this_one)):
+                if not (known and (isinstance(error, AnsweredLate) or of_this_one)):
                     raise
                 with self._lock:
                     self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
@@ -356,10 +370,10 @@ class Inventory:
         for reference in unlisted.union(images_in_use(listing, index).unresolved) - resolved.keys():
             try:
                 image = self._image_service.image_status(reference)
-            except RuntimeUnavailable as error:
-                if error.refused and not is_full_name(reference):
-                    continue
-                raise
+            except RequestRefused:
+                if is_full_name(reference):
+                    raise
+                continue
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id
         return replace(listing, resolved=resolved)
@@ -371,22 +385,25 @@ def _check(goes_on: Callable[[], bool]) -> None:
         raise GivenUp("the lists were given up")
 
 
-def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
-    """The result of `read`, repeated for up to half a second while it fails with a transient error.
+def retried(
+    read: Callable[[], Answer],
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Answer:
+    """The result of `read`, repeated for up to half a second while the connection is lost.
 
     Raises the last RuntimeUnavailable. tenacity is imported only after the first attempt has failed, which keeps
     commands fast to start.
     """
     try:
         return read()
-    except RuntimeUnavailable as first:
-        if not first.transient:
-            raise
+    except ConnectionLost:
         import tenacity
 
+        began = monotonic()
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
-            stop=tenacity.stop_before_delay(RETRY_FOR_SECONDS),
+            retry=tenacity.retry_if_exception_type(ConnectionLost),
+            stop=lambda state: max(monotonic() - began, state.idle_for) + state.upcoming_sleep >= RETRY_FOR_SECONDS,
             wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=RETRY_FOR_SECONDS / 2),
             sleep=sleep,
             reraise=True,

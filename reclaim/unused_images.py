@@ -105,22 +105,24 @@ class UnusedImages(Stage):
                     return Wait(seconds)
             if evidence is not self._evidence:
                 self._usage = images_in_use(evidence.listing, self._inventory.index_of(evidence.listing.images))
-                self._evidence = evidence
+                evidence = self._evidence = replace(evidence, read_at=self._clock.monotonic())  # sandboxes belong to it
             usage = self._usage
         refused = self._refusal(verdict, usage, evidence)
         if refused is not None:
             return refused
-        at, directories = evidence.as_of, evidence.directories
+        at = replace(evidence, read_at=self._clock.monotonic()).as_of  # and the status of the image
+        directories = evidence.directories
         if directories is None or not self._waits:
             return Ready(at)
         return Ready(at, lambda: self._holds(verdict.id, evidence, directories, alone=evidence.begun_at >= asked_at))
 
     def _holds(self, image_id: str, evidence: Evidence, directories: Directories, *, alone: bool) -> bool:
         """The last look. `alone`: the list was begun after this image was asked about. Where pods keep beginning, the
-        last look stops an image once."""
+        last look stops an image once, unless the list itself is too old by now."""
         if directories.nothing_has_begun_since(evidence.listing.containers):
             return True
-        if alone and image_id in self._stopped and self._starts.patience_used_up:
+        fresh = self._clock.monotonic() - evidence.answered_at <= FRESH_SECONDS
+        if alone and fresh and image_id in self._stopped and self._starts.patience_used_up:
             return True
         with self._lock:
             self._stopped.add(image_id)

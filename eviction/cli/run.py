@@ -114,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         if watcher.problem is not None:
             log.warning(watcher.problem)
         node.listeners.add(_Watches(watcher, node))
+    node.on_look = endpoints.keep_alive
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
@@ -160,7 +161,7 @@ class LoadedConfiguration:
         self.arguments = arguments
         self._log = log
         self._notifier = notifier
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = threading.Lock()  # SIGHUP and clients: what is read last must be in force last
         self.fingerprint: Fingerprint = {}
 
     def read(self) -> tuple[Configuration, Fingerprint]:
