@@ -175,10 +175,8 @@ def booked(world: World, before: SignalObservations) -> World:
 def with_stage(world: World, pass_id: str, stage: StageId, change: Callable[[StageRun], StageRun]) -> World:
     """The same after a change of a stage that runs; unchanged if there is none such any more."""
     the = world.passes.get(pass_id)
-    if the is None:
-        return world
-    current = tuple(change(run) if run.id == stage else run for run in the.current)
-    return world.with_pass(replace(the, current=current))
+    run = None if the is None else the.stage(stage)
+    return world if the is None or run is None else world.with_pass(the.with_stage(change(run)))
 
 
 def progressed(world: World, pass_id: str) -> World:
@@ -227,7 +225,7 @@ def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
 
 def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: World) -> RunningPass:
     """The pass after an object of one of its stages has ended this way."""
-    run = next((run for run in the.current if run.id == stage), None)
+    run = the.stage(stage)
     if run is None:
         return the
     if outcome.fate is Fate.KEPT:
@@ -244,7 +242,7 @@ def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: Worl
         the = replace(the, unmeasured=(*the.unmeasured, outcome))
     if outcome.fate not in (Fate.KEPT, Fate.PLANNED):
         the = replace(the, measure_after=world.now)
-    return replace(the, current=tuple(run if each.id == stage else each for each in the.current))
+    return the.with_stage(run)
 
 
 # ---- what the runtime is asked from time to time

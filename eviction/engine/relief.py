@@ -352,14 +352,9 @@ def claimed(the: RunningPass, stage: StageRun, world: World) -> tuple[RunningPas
     assert verdict is not None
     if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):
         kept = (*stage.kept, Outcome(verdict.kept(Reason.BEING_REMOVED)))
-        return with_stage(the, replace(stage, taken=stage.taken + 1, kept=kept)), None
+        return the.with_stage(replace(stage, taken=stage.taken + 1, kept=kept)), None
     after = replace(stage, taken=stage.taken + 1, begun=stage.begun + 1)
-    return with_stage(the, after), Claim(the.id, stage.id, verdict, world.now, the.dry_run)
-
-
-def with_stage(the: RunningPass, stage: StageRun) -> RunningPass:
-    """The pass with this stage in place of the one with its id."""
-    return replace(the, current=tuple(stage if each.id == stage.id else each for each in the.current))
+    return the.with_stage(after), Claim(the.id, stage.id, verdict, world.now, the.dry_run)
 
 
 def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:

@@ -140,13 +140,8 @@ def readings_in_time(world: World) -> World:
 def patience_for(claim: Claim, world: World) -> float:
     """How long its pass waits for a removal that was sent, in seconds."""
     the = world.passes.get(claim.pass_id)
-    run = None if the is None else run_of(the, claim)
+    run = None if the is None else the.stage(claim.stage)
     return NEVER if the is None or run is None else patience_of(the, run, world)
-
-
-def run_of(the: RunningPass, claim: Claim) -> StageRun | None:
-    """The stage that a removal is of."""
-    return next((run for run in the.current if run.id == claim.stage), None)
 
 
 def removals_in_time(world: World, out: list[Effect]) -> World:
@@ -176,9 +171,8 @@ def plans_in_time(world: World) -> World:
                 what = f"{run.id.function}, stage {run.id.number}"
                 error = f"{what} cannot plan: it did not answer within {HANGS_SECONDS:g} s"
                 given_up = replace(run, plan=types.Plan(), error=error, planned_at=world.now)
-                current = tuple(given_up if each.id == run.id else each for each in the.current)
-                the = replace(the, current=current)  # noqa: PLW2901 # the same pass, changed
-                world = replace(world.with_pass(the), hanging=world.hanging | {run.id})
+                world = world.with_pass(world.passes[the.id].with_stage(given_up))
+                world = replace(world, hanging=world.hanging | {run.id})
     return world
 
 
@@ -232,7 +226,7 @@ def check_again(world: World, claim: Claim, out: list[Effect]) -> World:
     again = checked_again(claim)
     if again.attempts >= CHECK_ATTEMPTS:
         the = world.passes[claim.pass_id]
-        run = run_of(the, claim)
+        run = the.stage(claim.stage)
         fresh_seconds = 0.0 if run is None else run.fresh_seconds
         return removal_ended(world, claim, never_fresh(claim, fresh_seconds, world.now))
     out.append(Check(again))
@@ -674,7 +668,7 @@ def stalled_seconds(the: RunningPass, world: World, now: float) -> float:
     """How long a pass has made no progress: no call was answered, no removal ended or was left, and no program is
     within its time."""
     claims = world.claims_of(the)
-    runs = [run for claim in claims if claim.sent_at is not None and (run := run_of(the, claim)) is not None]
+    runs = [run for claim in claims if claim.sent_at is not None and (run := the.stage(claim.stage)) is not None]
     if any(run.patience_seconds is not None for run in runs):
         return 0.0
     progress = max([the.progress_at, *(run.progress_at for run in the.current if run.plan is None)])

@@ -222,6 +222,14 @@ class RunningPass:
         """How far it goes."""
         return self.request.extent or self.configuration.extent
 
+    def stage(self, stage: StageId) -> StageRun | None:
+        """One of the stages that run; None if it does not run any more."""
+        return next((run for run in self.current if run.id == stage), None)
+
+    def with_stage(self, run: StageRun) -> RunningPass:
+        """The same with this stage in place of the one with its id."""
+        return replace(self, current=tuple(run if each.id == run.id else each for each in self.current))
+
 
 # ---- what is remembered between passes
 
