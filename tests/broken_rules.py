@@ -408,7 +408,7 @@ BREAKS = (
     Break(
         "what its neighbour has freed is an object's own",
         RELIEF,
-        "alone = len(the.unmeasured) == 1 and not in_flight",
+        "alone = len(the.unmeasured) == 1 and not world.claims_of(the) and not others",
         "alone = True",
     ),
     Break(
@@ -581,15 +581,7 @@ BREAKS = (
         "        with self._lock:\n            self._compare_clocks(now, wall_now)\n            if earlier",
         "        if True:\n            self._compare_clocks(now, wall_now)\n            if earlier",
     ),
-    Break(
-        "an older save is kept",
-        STATE_FILE,
-        "with self._lock:\n            recent = ",
-        "if True:\n            recent = ",
-    ),
-    Break(
-        "an ended pause is kept", "eviction/control/pause.py", "with self._lock:  # so that the latest", "if True:  #"
-    ),
+    Break("an ended pause is kept", "eviction/control/pause.py", "        with self._lock:\n", "        if True:\n"),
     # ---- files
     Break("anybody's file is trusted", TRUST, "    if trusts(status.st_uid):\n", "    if True:\n"),
     Break("what every user may write is trusted", TRUST, "if status.st_mode & stat.S_IWOTH:", "if False:"),
