@@ -39,8 +39,8 @@ from reclaim.containerd import REFERENCE, references
 from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.status import CallError, Code, Message, parsed
+from reclaim.evidence.states import PodStates, is_pod_uid
 from reclaim.images.storage import listed_in, reached, stamps
-from reclaim.pods.states import PodStates, is_pod_uid
 from reclaim.services import Metadata
 from reclaim.types import Container, Image, Listing, PodSandbox, ReclaimError
 

@@ -60,14 +60,15 @@ class Noticed:
 
 
 IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
-KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/images/references.py"
+KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/evidence/references.py"
 RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/images/pull_records.py"
 NODE, STATE_FILE = "eviction/node/node.py", "eviction/node/state_file.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
-STATES = "reclaim/pods/states.py"
+STATES = "reclaim/evidence/states.py"
 PODS_API = "reclaim/cri/pods_api.py"
-KUBELET_PODS, STARTS, INVENTORY = "reclaim/pods/kubelet_pods.py", "reclaim/pods/starts.py", "reclaim/inventory.py"
+KUBELET_PODS, STARTS = "reclaim/evidence/kubelet_pods.py", "reclaim/evidence/starts.py"
+INVENTORY = "reclaim/inventory.py"
 REMOVALS, LISTENER = "reclaim/removals.py", "eviction/listener.py"
 THRESHOLDS, SYNCHRONIZE = "eviction/decision/thresholds.py", "eviction/decision/synchronize.py"
 HEADROOM, HOLD_OFF, TYPES = "eviction/decision/headroom.py", "eviction/node/hold_off.py", "reclaim/types.py"
@@ -128,22 +129,20 @@ BREAKS = (
     Break("a digest is found by its tag", REFERENCES, 'return f"{head}/{repository}@{digest}" if at else', "return"),
     Break("what specs name is unused", REFERENCES, "for reference in listing.named_images:", "for reference in ():"),
     Break("an image volume is unused", REFERENCES, "for references in (own, *volumes):", "for references in (own,):"),
-    Break("in use is not looked for again", UNUSED_IMAGES, "if verdict.id in usage.by_containers:", "if False:"),
+    Break(
+        "in use is not looked for again", UNUSED_IMAGES, "if verdict.id in evidence.usage.by_containers:", "if False:"
+    ),
     Break(
         "an unknown user is not looked for again",
         UNUSED_IMAGES,
-        "        if usage.unresolved:\n",
-        "        if False:\n",
+        "    if evidence.usage.unresolved:\n",
+        "    if False:\n",
     ),
-    Break("a pin is not looked for again", UNUSED_IMAGES, "        if image.pinned:\n", "        if False:\n"),
-    Break(
-        "the keep-list is not looked at again", UNUSED_IMAGES, "if self._policy.keep.kept_ids((image,)):", "if False:"
-    ),
-    Break(
-        "newest is not looked at again", UNUSED_IMAGES, "        if self._is_newest(image):\n", "        if False:\n"
-    ),
+    Break("a pin is not looked for again", UNUSED_IMAGES, "    if status.pinned:\n", "    if False:\n"),
+    Break("the keep-list is not looked at again", UNUSED_IMAGES, "if keep.kept_ids((status,)):", "if False:"),
+    Break("newest is not looked at again", UNUSED_IMAGES, "and self._is_newest(status):", "and False:"),
     Break("a list serves for ever", UNUSED_IMAGES, "LIST_AGE_SECONDS = 0.25", "LIST_AGE_SECONDS = 1e9"),
-    Break("no pod is waited for", UNUSED_IMAGES, "                if seconds > 0:\n", "                if False:\n"),
+    Break("no pod is waited for", UNUSED_IMAGES, "        if seconds > 0:\n", "        if False:\n"),
     Break("a removed image keeps its age", UNUSED_IMAGES, "if not there or verdict.id in self._answered:", "if False:"),
     Break(
         "an image without a record is old",
@@ -275,8 +274,8 @@ BREAKS = (
     Break(
         "a check believes directories for ever",
         KUBELET_PODS,
-        "self._doubt = self._doubt or self._other(states.identity)",
-        "self._doubt = self._doubt",
+        "doubt_now = self._doubt_now(states.identity)",
+        "doubt_now = self._comparison.doubt",
     ),
     Break(
         "whoever listens at the kubelet's socket is believed",

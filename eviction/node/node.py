@@ -50,18 +50,18 @@ from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
 from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.starts import PartAges, parts_of_pods
+from reclaim.evidence.states import Doubt
 from reclaim.function import PassFacts, Policies, ReclaimContext, ReclaimFunction
 from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS, FunctionTable, table_of
 from reclaim.images.pull_records import PullRecords, pull_records
 from reclaim.images.records import ImageRecords
-from reclaim.images.references import images_in_use
 from reclaim.images.storage import store_of, stored_at, stored_layers
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.starts import PartAges, parts_of_pods
-from reclaim.pods.states import Doubt
 from reclaim.removals import limit_in_flight
 from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
 from reclaim.workers import NoThread, ReadingsInTime, Workers
@@ -364,11 +364,11 @@ class Node(NodeView):
         """Lists images and who uses them, for the image records only, alongside everything else. `goes_on`: checked
         from time to time; once it is false, GivenUp is raised. Raises RuntimeUnavailable."""
         detected_at, wall = self.clock.monotonic(), self.clock.wall()
-        listing = self.inventory.snapshot(detected_at, goes_on).listing
+        evidence = self.inventory.snapshot(detected_at, goes_on)
         if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
             raise GivenUp("something more urgent has begun")
-        usage = images_in_use(listing, self.inventory.index_of(listing.images))
-        self.records.update(listing.images, usage.ids, detected_at, wall, listing.containers)
+        listing = evidence.listing
+        self.records.update(listing.images, evidence.usage.ids, detected_at, wall, listing.containers)
         directories = self.pods.pod_directories() or {}
         self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
         self.inventory.learn_layers(listing.images, goes_on)

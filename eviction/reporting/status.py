@@ -12,7 +12,7 @@ from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, S
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.reporting.pass_record import AmountsJson, BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
-from reclaim.pods.states import Doubt, Why
+from reclaim.evidence.states import Doubt, Why
 from reclaim.removals import Claim
 from signals.interval import FillRate
 from signals.types import FsLayout, SignalObservations

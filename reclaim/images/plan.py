@@ -58,9 +58,9 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Literal
 
+from reclaim.evidence.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
 from reclaim.images.order import Candidate, by_cost, freed_along
-from reclaim.images.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
 from reclaim.types import (
     NO_LAYERS,
     Action,
@@ -88,7 +88,7 @@ class ImageGCPolicy:
     unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the image
     filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: images that are
     never removed. `keep_not_pulled`: the same for images that the kubelet has not pulled; "auto": they go last, and not
-    for their age. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
+    for their age. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`evidence.starts`).
     `keep_newest_per_repository`: how many of the newest images of each repository are never removed. `says_usage`:
     whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35. `order`: which image goes first.
     """

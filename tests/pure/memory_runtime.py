@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
-from reclaim.pods.states import Doubt, PodDirectory, PodStates
+from reclaim.evidence.states import Doubt, PodDirectory, PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import NEVER, Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock

@@ -46,16 +46,16 @@ from eviction.engine.step import next_deadline, step
 from eviction.engine.world import Pause, World
 from eviction.node.node import LONGEST_REFRESH_SECONDS, most_at_work
 from eviction.types import Decision, Extent
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.references import images_in_use
+from reclaim.evidence.starts import PartAges, parts_of_pods
 from reclaim.function import PassFacts, ReclaimContext
 from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS
 from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.images.records import ImageRecords, Loaded
-from reclaim.images.references import images_in_use
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.kubelet_pods import KubeletPods
-from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import MOST_STEPS, ThresholdNotifier, WatchedLevels

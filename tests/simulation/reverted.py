@@ -34,7 +34,7 @@ class Revert(NamedTuple):
 
 STEP, RELIEF, GATE, FOLD = (f"eviction/engine/{name}.py" for name in ("step", "relief", "gate", "fold"))
 IMAGES, CONTAINERS, REMOVALS = "reclaim/unused_images.py", "reclaim/unused_containers.py", "reclaim/removals.py"
-STARTS, STATES, INVENTORY = "reclaim/pods/starts.py", "reclaim/pods/states.py", "reclaim/inventory.py"
+STARTS, STATES, INVENTORY = "reclaim/evidence/starts.py", "reclaim/evidence/states.py", "reclaim/inventory.py"
 
 REVERTS = (
     # ---- what stops it
@@ -79,7 +79,7 @@ REVERTS = (
         "the last look sees nothing",
         "a container that begins",
         IMAGES,
-        "        if directories.nothing_has_begun_since(evidence.listing.containers):\n",
+        "        if evidence.nothing_has_begun_since():\n",
         "        if True:\n",
     ),
     Revert(
@@ -93,15 +93,15 @@ REVERTS = (
         "images do not wait for pods",
         "a pod that begins",
         IMAGES,
-        "                if seconds > 0:\n",
-        "                if False:\n",
+        "        if seconds > 0:\n",
+        "        if False:\n",
     ),
     Revert(
         "who uses an image is not asked again",
         "an image of a container",
         IMAGES,
-        "        if verdict.id in usage.by_containers:\n",
-        "        if False:\n",
+        "    if verdict.id in evidence.usage.by_containers:\n",
+        "    if False:\n",
     ),
     Revert(
         "a check is never too old", "a slow machine", GATE, "world.now - checked.looked_at > FRESH_SECONDS", "False"

@@ -22,13 +22,13 @@ from eviction.configuration.kubelet_ways import (
     PodsOfKubelet,
     asking_for_pods,
 )
-from reclaim.pods.pod_list import KubeletUnavailable, parse_pod_list
-from reclaim.pods.states import PodState
+from reclaim.evidence.pod_list import KubeletUnavailable, parse_pod_list
+from reclaim.evidence.states import PodState
 from tests.nodes.small_node import CONTAINERS, SmallNode, reason_of, relieve
 from tests.pods_wire import pods_answer
 from tests.pure.values import SteppedClock
-from tests.sockets.kubelet_server import MARGIN_SECONDS, PODS, SHORT_SECONDS, KubeletServer, answer, pod_list, refused
 from tests.sockets.pods_api_server import NOT_YET, RATE_LIMIT, SERVICE, PodsAPIServer
+from tests.sockets.kubelet_server import MARGIN_SECONDS, PODS, SHORT_SECONDS, KubeletServer, answer, pod_list, refused
 
 FILES = IdentityFiles((), (), (), (), ())
 DONE = {"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reclaim.pods.starts import (
+from reclaim.evidence.starts import (
     AGAIN_HOLD_OFFS,
     LONGEST_SECONDS,
     PATIENCE_HOLD_OFFS,

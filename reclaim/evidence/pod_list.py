@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from reclaim.pods.states import PodState
+from reclaim.evidence.states import PodState
 from reclaim.types import ReclaimError
 
 LARGEST_UINT64 = 2**64 - 1
