@@ -78,11 +78,11 @@ TRUST, INTERVAL, ROTATED = "reclaim/trust.py", "signals/interval.py", "reclaim/r
 
 BREAKS = (
     # ---- images
-    Break("an image of a container may go", IMAGES, "(image.id in usage.by_containers, ", "(False, "),
-    Break("the image of sandboxes may go", IMAGES, "(image.id in usage.by_sandboxes, ", "(False, "),
-    Break("a pinned image may go", IMAGES, "(image.pinned, Reason.PINNED", "(False, Reason.PINNED"),
-    Break("an image on the keep-list may go", IMAGES, "(image.id in kept_ids, ", "(False, "),
-    Break("the newest of a repository may go", IMAGES, "(image.id in newest.ids, ", "(False, "),
+    Break("an image of a container may go", IMAGES, "if image.id in self.usage.by_containers:", "if False:"),
+    Break("the image of sandboxes may go", IMAGES, "if image.id in self.usage.by_sandboxes:", "if False:"),
+    Break("a pinned image may go", IMAGES, "if image.pinned:", "if False:"),
+    Break("an image on the keep-list may go", IMAGES, "if image.id in self.kept_ids:", "if False:"),
+    Break("the newest of a repository may go", IMAGES, "if image.id in self.newest_ids:", "if False:"),
     Break("what may not come back is not held back", UNUSED_IMAGES, "part_of(plan, last=self._last_resort)", "plan"),
     Break("no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"),
     Break(
@@ -91,18 +91,16 @@ BREAKS = (
         "(refusal := directory_refusal(directory))",
         "(refusal := None)",
     ),
-    Break(
-        "an image that was just used may go", IMAGES, "(record.last_use >= now, Reason.IN_USE", "(False, Reason.IN_USE"
-    ),
-    Break("an unresolved reference stops nothing", IMAGES, "(bool(usage.unresolved), ", "(False, "),
-    Break("an unknown sandbox image stops nothing", IMAGES, "(not usage.sandbox_image_known, ", "(False, "),
+    Break("an image that was just used may go", IMAGES, "if record.last_use >= self.now:", "if False:"),
+    Break("an unresolved reference stops nothing", IMAGES, "if self.usage.unresolved:", "if False:"),
+    Break("an unknown sandbox image stops nothing", IMAGES, "if self.usage.sandbox_image_known", "if True"),
     Break("the minimum age is not asked", IMAGES, "if wait > 0:  # equal is old enough", "if wait > 1e9:"),
     Break("an image as old as the minimum age stays", IMAGES, "if wait > 0:  # equal", "if wait >= 0:  # equal"),
     Break(
         "the newest image goes first",
         IMAGES,
-        "found.append(((record.last_use, record.first_detected, image.id), verdict))",
-        "found.append(((-record.last_use, -record.first_detected, image.id), verdict))",
+        "by_use.append(((record.last_use, record.first_detected, image.id), verdict))",
+        "by_use.append(((-record.last_use, -record.first_detected, image.id), verdict))",
     ),
     Break(
         "usage is rounded down",

@@ -27,8 +27,8 @@ from reclaim.evidence.states import PodState
 from tests.nodes.small_node import CONTAINERS, SmallNode, reason_of, relieve
 from tests.pods_wire import pods_answer
 from tests.pure.values import SteppedClock
-from tests.sockets.pods_api_server import NOT_YET, RATE_LIMIT, SERVICE, PodsAPIServer
 from tests.sockets.kubelet_server import MARGIN_SECONDS, PODS, SHORT_SECONDS, KubeletServer, answer, pod_list, refused
+from tests.sockets.pods_api_server import NOT_YET, RATE_LIMIT, SERVICE, PodsAPIServer
 
 FILES = IdentityFiles((), (), (), (), ())
 DONE = {"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}}

@@ -8,8 +8,8 @@ from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.rows import Fault
 from tests.pods_wire import pods_answer
 from tests.ports import free_port
-from tests.sockets.pods_api_server import PodsAPIServer
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, answer, dripping, pod_list
+from tests.sockets.pods_api_server import PodsAPIServer
 
 if TYPE_CHECKING:
     from tests.faults.matrix.bench import Bench
