@@ -43,7 +43,6 @@ from reclaim.evidence.references import (
     means,
     pins_sandbox_image,
 )
-from reclaim.evidence.starts import look
 from reclaim.evidence.states import PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import (
@@ -182,7 +181,7 @@ class Inventory:
         self._clock = clock
         self._images = SharedReading(lambda: retried(images.list_images), clock)
         # with the directories of pods right before; None if those cannot be read
-        self._containers = SharedReading(lambda: (look(pods), retried(runtime.list_containers)), clock)
+        self._containers = SharedReading(lambda: (pods.pod_directories(), retried(runtime.list_containers)), clock)
         self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._learned = _Learned()

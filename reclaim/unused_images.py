@@ -135,7 +135,7 @@ class UnusedImages(Stage):
         if not self._waits:
             return True
         by = max(evidence.begun_at, asked_at - STATUS_FRESH_SECONDS)
-        return not self._starts.under_way and evidence.nothing_has_begun_since(by)
+        return not self._starts.under_way and evidence.holds(self._context.pods.pod_directories(by))
 
     def _listed_again(self, not_older_than: float, named_since: float | None = None) -> Evidence:
         """Raises RuntimeUnavailable."""
@@ -156,7 +156,7 @@ class UnusedImages(Stage):
     def _holds(self, image_id: str, evidence: Evidence, *, alone: bool) -> bool:
         """The last look. `alone`: the list was begun after this image was asked about. Where pods keep beginning, the
         last look stops an image once."""
-        if evidence.nothing_has_begun_since():
+        if evidence.holds(self._context.pods.pod_directories()):
             return True
         if alone and image_id in self._stopped and self._starts.patience_used_up:
             return True

@@ -286,14 +286,14 @@ BREAKS = (
     Break(
         "a new pod does not make a list old",
         STARTS,
-        "        now = self.pods.pod_directories(by)\n",
-        "        return True\n        now = self.pods.pod_directories(by)\n",
+        "    if now is None:\n        return False\n",
+        "    return True\n",
     ),
     Break(
         "the next container of a pod does not make a list old",
         STARTS,
-        "if directory != self.found.get(uid)}",
-        "if uid not in self.found}",
+        "if directory != before.get(uid)}",
+        "if uid not in before}",
     ),
     Break("a container that is being made is not waited for", STARTS, "changed - SAME_SECONDS:", "0:"),
     Break("an exchanged runtime answers for the old one", INVENTORY, "if str(facts) != listing.runtime:", "if False:"),

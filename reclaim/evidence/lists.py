@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from reclaim.evidence.references import ImagesInUse, images_in_use
-from reclaim.evidence.starts import Directories
+from reclaim.evidence.starts import nothing_has_begun
+from reclaim.evidence.states import PodDirectory
 from reclaim.types import Listing, Verdict
 
 FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
@@ -19,8 +20,8 @@ class Evidence:
     listing: Listing
     usage: ImagesInUse
     """Which images the lists show in use."""
-    directories: Directories | None
-    """Those of pods, read right before the list of containers was begun; None if they could not be read."""
+    directories: Mapping[str, PodDirectory] | None
+    """Those of pods, looked at right before the list of containers was begun; None if they could not be read."""
     begun_at: float
     """When the list of containers was begun."""
     answered_at: float
@@ -36,9 +37,10 @@ class Evidence:
         listing = self.listing.without(planned)
         return replace(self, listing=listing, usage=images_in_use(listing))
 
-    def nothing_has_begun_since(self, by: float | None = None) -> bool:
-        """The last look (`Directories.nothing_has_begun_since`); False if it cannot be taken."""
-        return self.directories is not None and self.directories.nothing_has_begun_since(self.listing.containers, by)
+    def holds(self, directories_now: Mapping[str, PodDirectory] | None) -> bool:
+        """Whether nothing has begun since, by another look at the directories; False if that is not known."""
+        before = self.directories
+        return before is not None and nothing_has_begun(before, directories_now, self.listing.containers)
 
 
 def usable(evidence: Evidence, asked_at: float) -> bool:

@@ -28,7 +28,7 @@ seen; from then on its age is counted on the monotonic clock (`PartAges`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from reclaim.evidence.states import PodDirectory, PodStateProvider
@@ -48,39 +48,23 @@ Part = tuple[str, float]
 """A part of a pod, and the wall time it is dated with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Directories:
-    """The directories of pods and their containers as they were at one moment. The kubelet makes them before anything
-    else of the pod, and of each attempt of a container.
+def nothing_has_begun(
+    before: Mapping[str, PodDirectory], now: Mapping[str, PodDirectory] | None, containers: Sequence[Container]
+) -> bool:
+    """The last look. The kubelet makes the directories of a pod, and of each attempt of a container, before anything
+    else of it: so a list of containers says nothing about what has begun since the look right before it.
 
-    Evidence that was begun right after that moment says nothing about what has begun since.
+    `before`: that look. `now`: another one; None: they cannot be read. `containers`: the list. What has only gone says
+    nothing, nor does a pod's directory that was touched if all its containers are listed.
     """
-
-    found: Mapping[str, PodDirectory]
-    pods: PodStateProvider = field(repr=False, compare=False)
-
-    def nothing_has_begun_since(self, containers: Sequence[Container], by: float | None = None) -> bool:
-        """The last look: reads the directories once more. False if a pod or a container has begun, or if they cannot be
-        read. `containers`: as listed right after that moment. `by`: until when (monotonic seconds); None: now. Asks no
-        runtime.
-
-        What has only gone says nothing, nor does a pod's directory that was touched if all its containers are listed.
-        """
-        now = self.pods.pod_directories(by)
-        if now is None:
+    if now is None:
+        return False
+    changed = {uid: directory for uid, directory in now.items() if directory != before.get(uid)}
+    for uid, directory in changed.items():
+        then = before.get(uid)
+        if then is None or not directory.containers or not directory.containers.items() <= then.containers.items():
             return False
-        changed = {uid: directory for uid, directory in now.items() if directory != self.found.get(uid)}
-        for uid, directory in changed.items():
-            then = self.found.get(uid)
-            if then is None or not directory.containers or not directory.containers.items() <= then.containers.items():
-                return False
-        return not any(being_made(changed, containers))
-
-
-def look(pods: PodStateProvider) -> Directories | None:
-    """The directories of all pods now; None if they cannot be read. Asks no runtime."""
-    found = pods.pod_directories()
-    return None if found is None else Directories(found, pods)
+    return not any(being_made(changed, containers))
 
 
 def being_made(directories: Mapping[str, PodDirectory], containers: Iterable[Container]) -> Iterator[tuple[str, Part]]:

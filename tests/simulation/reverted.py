@@ -79,15 +79,15 @@ REVERTS = (
         "the last look sees nothing",
         "a container that begins",
         IMAGES,
-        "        if evidence.nothing_has_begun_since():\n",
+        "        if evidence.holds(self._context.pods.pod_directories()):\n",
         "        if True:\n",
     ),
     Revert(
         "a container being made is not seen",
         "an old pod begins its next container",
         STARTS,
-        "        return not any(being_made(changed, containers))\n",
-        "        return True\n",
+        "    return not any(being_made(changed, containers))\n",
+        "    return True\n",
     ),
     Revert(
         "images do not wait for pods",
