@@ -29,7 +29,7 @@ Covers: asking, sharing and retrying reads, keeping answers consistent. Does not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -43,12 +43,14 @@ from reclaim.evidence.references import (
     means,
     pins_sandbox_image,
 )
-from reclaim.evidence.states import PodStateProvider, PodStates
+from reclaim.evidence.states import PodDirectory, PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import (
     NEVER,
     NO_LAYERS,
+    AnsweredLate,
     AnsweredWithError,
+    ConnectionLost,
     Container,
     ContainerState,
     Image,
@@ -56,6 +58,7 @@ from reclaim.types import (
     Listing,
     PodSandbox,
     PodSandboxState,
+    RequestRefused,
     RuntimeUnavailable,
 )
 from signals.clock import Clock
@@ -67,6 +70,8 @@ FIRST_WAIT_SECONDS = 0.05
 LAYERS_SECONDS = 2.0  # how long to ask for what images hold; what is missing then is asked for with the next reading
 
 Answer = TypeVar("Answer")
+_Containers = tuple[Mapping[str, PodDirectory] | None, tuple[Container, ...]]
+"""The directories of pods, None if they cannot be read, and the containers that were listed right after that."""
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
@@ -117,7 +122,10 @@ class SharedReading(Generic[Answer]):
         """Whether the reading was begun late enough and has not failed. A reading that missed its deadline a moment ago
         also counts, so that the same question is not waited for twice."""
         if reading.error is not None:
-            return reading.error.late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+            return (
+                isinstance(reading.error, AnsweredLate)
+                and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+            )
         return reading.begun_at > not_older_than
 
     def _asked(self) -> _Reading[Answer]:
@@ -162,6 +170,7 @@ class Inventory:
 
     `not_older_than` is always in monotonic seconds: only readings that were begun after it are used. `read_layers`:
     what images hold on the disk, or None if that is not known; its argument tells how many seconds are left to ask.
+    `sleep`: between two attempts of a read.
     """
 
     def __init__(
@@ -171,6 +180,7 @@ class Inventory:
         pods: PodStateProvider,
         clock: Clock,
         read_layers: Callable[[Callable[[], float]], Layers | None] = lambda _: None,
+        sleep: Callable[[float], None] = time.sleep,
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
@@ -178,11 +188,10 @@ class Inventory:
         self._runtime = runtime
         self._image_service = images
         self._pods = pods
-        self._clock = clock
-        self._images = SharedReading(lambda: retried(images.list_images), clock)
-        # with the directories of pods right before; None if those cannot be read
-        self._containers = SharedReading(lambda: (pods.pod_directories(), retried(runtime.list_containers)), clock)
-        self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
+        self._clock, self._sleep = clock, sleep
+        self._images = SharedReading(lambda: self._retried(images.list_images), clock)
+        self._containers = SharedReading(self._read_directories_and_containers, clock)
+        self._sandboxes = SharedReading(lambda: self._retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._learned = _Learned()
         self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
@@ -221,11 +230,10 @@ class Inventory:
         """
         named = self._named(named_since)
         reading = self._containers.read(not_older_than)
-        directories, containers = reading.answer
+        _, containers = reading.answer
         volumes = self._image_volumes(containers, self._current_facts())
         fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
-        fresh, usage = self._resolved(fresh)
-        return Evidence(self._of_one_runtime(fresh), usage, directories, reading.begun_at, reading.answered_at)
+        return self._evidence_of(fresh, reading)
 
     def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
@@ -244,23 +252,40 @@ class Inventory:
             self._index = (images, index)
         return index
 
+    def _retried(self, read: Callable[[], Answer]) -> Answer:
+        return retried(read, self._sleep, self._clock.monotonic)
+
+    def _read_directories_and_containers(self) -> _Containers:
+        return self._pods.pod_directories(), self._retried(self._runtime.list_containers)
+
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods, now = self._pods.read(), self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
     def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
-        facts = retried(self._current_facts)
+        facts = self._retried(self._current_facts)
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
         images, named, after = of_images.answer, self._named(None), max(not_older_than, of_images.answered_at)
         reading, sandboxes = self._containers.read(after), self.sandboxes(after)
-        directories, containers = reading.answer
+        _, containers = reading.answer
         sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
         volumes = self._image_volumes(containers, facts, goes_on)
         listing = Listing(images, containers, sandboxes, sandbox_images, volumes, {}, str(facts), named)
+        return self._evidence_of(listing, reading)
+
+    def _evidence_of(self, listing: Listing, of_containers: _Reading[_Containers]) -> Evidence:
+        """What these lists show. Raises RuntimeUnavailable."""
         listing, usage = self._resolved(listing)
-        return Evidence(self._of_one_runtime(listing), usage, directories, reading.begun_at, reading.answered_at)
+        return Evidence(
+            self._of_one_runtime(listing),
+            usage,
+            of_containers.answer[0],
+            begun_at=of_containers.begun_at,
+            answered_at=of_containers.answered_at,
+            read_at=self._clock.monotonic(),
+        )
 
     def _named(self, since: float | None) -> frozenset[str]:
         return frozenset().union(*self._pods.named_images(since).values())
@@ -321,7 +346,7 @@ class Inventory:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
             except RuntimeUnavailable as error:
                 of_this_one = isinstance(error, AnsweredWithError)
-                if not (known and (error.late or of_this_one)):
+                if not (known and (isinstance(error, AnsweredLate) or of_this_one)):
                     raise
                 self._learned.silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
                 if of_this_one:
@@ -363,10 +388,10 @@ class Inventory:
         for reference in unknown:
             try:
                 image = self._image_service.image_status(reference)
-            except RuntimeUnavailable as error:
-                if error.refused and not is_full_name(reference):
-                    continue
-                raise
+            except RequestRefused:
+                if is_full_name(reference):
+                    raise
+                continue
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id
         if unknown:
@@ -381,22 +406,25 @@ def _check(goes_on: Callable[[], bool]) -> None:
         raise GivenUp("the lists were given up")
 
 
-def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
-    """The result of `read`, repeated for up to half a second while it fails with a transient error.
+def retried(
+    read: Callable[[], Answer],
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Answer:
+    """The result of `read`, repeated for up to half a second while the connection is lost.
 
     Raises the last RuntimeUnavailable. tenacity is imported only after the first attempt has failed, which keeps
     commands fast to start.
     """
     try:
         return read()
-    except RuntimeUnavailable as first:
-        if not first.transient:
-            raise
+    except ConnectionLost:
         import tenacity
 
+        began = monotonic()
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
-            stop=tenacity.stop_before_delay(RETRY_FOR_SECONDS),
+            retry=tenacity.retry_if_exception_type(ConnectionLost),
+            stop=lambda state: max(monotonic() - began, state.idle_for) + state.upcoming_sleep >= RETRY_FOR_SECONDS,
             wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=RETRY_FOR_SECONDS / 2),
             sleep=sleep,
             reraise=True,

@@ -355,6 +355,7 @@ class Launcher:
     """The helper process that starts programs for this process. Thread-safe."""
 
     def __init__(self) -> None:
+        # Stays as long as one helper starts all programs: those who ask first at once must not start two.
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None

@@ -103,6 +103,9 @@ class UnusedImages(Stage):
         with self._listing:
             evidence = self._evidence_for(asked_at)
             seconds = self._seconds_to_wait(evidence, verdict)
+            if not self._starts_seen:
+                evidence = replace(evidence, read_at=self._clock.monotonic())  # sandboxes belong to it
+            self._starts_seen = True
             self._evidence = None if seconds > 0 else evidence  # after a wait, everything is read anew
         if seconds > 0:
             return Wait(seconds)
@@ -114,10 +117,11 @@ class UnusedImages(Stage):
             self._context.records.forget(verdict.id)
         if refused is not None:
             return refused
+        as_of = replace(evidence, read_at=self._clock.monotonic()).as_of  # the status belongs to it, too
         if evidence.directories is None or not self._waits:
-            return Ready(evidence.as_of)
+            return Ready(as_of)
         alone = evidence.begun_at >= asked_at
-        return Ready(evidence.as_of, lambda: self._holds(verdict.id, evidence, alone=alone))
+        return Ready(as_of, lambda: self._holds(verdict.id, evidence, alone=alone))
 
     def _evidence_for(self, asked_at: float) -> Evidence:
         """What shows who uses an image, for one who asks at this time. Raises RuntimeUnavailable."""
@@ -149,16 +153,15 @@ class UnusedImages(Stage):
         if not self._waits or (self._starts_seen and not self._starts.under_way):
             return 0.0
         self._listed_after = evidence.begun_at
-        seconds = self._starts.wait_seconds(evidence.listing.containers, verdict.id)
-        self._starts_seen = True
-        return seconds
+        return self._starts.wait_seconds(evidence.listing.containers, verdict.id)
 
     def _holds(self, image_id: str, evidence: Evidence, *, alone: bool) -> bool:
         """The last look. `alone`: the list was begun after this image was asked about. Where pods keep beginning, the
-        last look stops an image once."""
+        last look stops an image once, unless the list itself is too old by now."""
         if evidence.holds(self._context.pods.pod_directories()):
             return True
-        if alone and image_id in self._stopped and self._starts.patience_used_up:
+        fresh = self._clock.monotonic() - evidence.answered_at <= FRESH_SECONDS
+        if alone and fresh and image_id in self._stopped and self._starts.patience_used_up:
             return True
         with self._listing:
             self._stopped.add(image_id)

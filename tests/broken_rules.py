@@ -62,7 +62,7 @@ class Noticed:
 IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
 KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/evidence/references.py"
 RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/images/pull_records.py"
-NODE, STATE_FILE = "eviction/node/node.py", "eviction/node/state_file.py"
+STATE_FILE = "eviction/node/state_file.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
 STATES = "reclaim/evidence/states.py"
@@ -554,8 +554,8 @@ BREAKS = (
     Break(
         "a listener that raises ends those of all",
         LISTENER,
-        "            except BaseException:",
-        "            except KeyboardInterrupt:",
+        "            except BaseException as error:",
+        "            except KeyboardInterrupt as error:",
     ),
     Break(
         "a plan waits for the last object", TYPES, "return min(waits, default=None)", "return max(waits, default=None)"

@@ -39,7 +39,6 @@ from eviction.telemetry.announcements import log_event
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.programs import LAUNCHER
 from reclaim.types import GCEvent
 from reclaim.workers import NoThread, Workers
 from signals.types import SignalObservations
@@ -106,6 +105,8 @@ def run(arguments: argparse.Namespace) -> int:
         daemon.prepare()
         ballast.prepare()
         if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
+            from reclaim.programs import LAUNCHER  # most nodes have none
+
             LAUNCHER.prepare()
 
     def observe_now() -> None:
@@ -118,6 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
         if watcher.problem is not None:
             log.warning(watcher.problem)
         node.listeners.add(_Watches(watcher, node))
+    node.on_look = endpoints.keep_alive
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
@@ -164,7 +166,7 @@ class LoadedConfiguration:
         self.arguments = arguments
         self._log = log
         self._notifier = notifier
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = threading.Lock()  # SIGHUP and clients: what is read last must be in force last
         self.fingerprint: Fingerprint = {}
 
     def read(self) -> tuple[Configuration, Fingerprint]:

@@ -411,9 +411,9 @@ def examine(node: Node) -> DoctorJson:
     if configuration.has_runtime and not runtime_problem:
         try:
             runtime = _ask_runtime(node)
-            doubts.append(node.compare_pods() or (None, ""))
+            doubts.append(node.detection.compare_pods() or (None, ""))
             node.restore_image_records()
-            node.detect_images()
+            node.detection.images()
             pulls = node.pull_records(runtime.listing.containers)
         except RuntimeUnavailable as error:
             runtime, runtime_problem = None, str(error)

@@ -29,7 +29,16 @@ from eviction.engine.effects import (
     Tick,
     Withdrawn,
 )
-from eviction.engine.world import FOREVER_AGO, REMEMBERED, RETRY_SECONDS, SELDOM_SECONDS, RunningPass, StageRun, World
+from eviction.engine.world import (
+    FOREVER_AGO,
+    REMEMBERED,
+    RETRY_SECONDS,
+    SELDOM_SECONDS,
+    LookWhy,
+    RunningPass,
+    StageRun,
+    World,
+)
 from reclaim import types
 from reclaim.removals import Claim, StageId, sent_claims
 from reclaim.types import Fate, Outcome, Result, Usage
@@ -68,7 +77,9 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return refreshed(world, event)
         case LookWanted(urgent):
             due = world.now if urgent else max(world.look_floor, world.now)
-            return replace(world, look_due=min(world.look_due, due), look_is_wanted=world.look_is_wanted or not urgent)
+            if due < world.look_due:
+                world = replace(world, look_due=due, look_why=LookWhy.WANTED)
+            return replace(world, look_is_wanted=world.look_is_wanted or not urgent)
         case PassWanted():
             return replace(world, wanted=(*world.wanted, event))
         case Withdrawn(wanted):

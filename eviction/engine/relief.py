@@ -70,7 +70,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
     the = replace(the, crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(the, world))
     if waits_for_late_space(the, disk):
         return begin_settling(the, world, at_end=False)
-    the = measured(the, in_flight)
+    the = measured(the, world)
 
     # the next function, and its plans; side by side if it is urgent
     if not the.current:
@@ -492,13 +492,14 @@ def finish(the: RunningPass, world: World) -> Advanced:
 # ---- late space
 
 
-def measured(the: RunningPass, in_flight: Sequence[Claim]) -> RunningPass:
+def measured(the: RunningPass, world: World) -> RunningPass:
     """What the removals that have ended since the last measurement have freed. If several were under way, nobody knows
     what each has freed, and what the runtime promised for it stands."""
     if not the.unmeasured:
         return the
     freed_bytes, freed_inodes = the.gained.gained_since(the.measured)
-    alone = len(the.unmeasured) == 1 and not in_flight
+    others = any(other.id != the.id for other in world.removing())
+    alone = len(the.unmeasured) == 1 and not world.claims_of(the) and not others
     current = []
     for stage in the.current:
         outcomes = list(stage.outcomes)
@@ -551,7 +552,7 @@ def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
         following = min(world.now + TICK_SECONDS / 8, over)
         the = replace(the, settling=replace(settling, read_at=following), measure_after=world.now)
         return the, (Read(unread_since(the, function, world, the.measure_after)),)
-    the = measured(replace(the, settling=None), world.claims_of(the))
+    the = measured(replace(the, settling=None), world)
     return (replace(the, ended=True), ()) if settling.at_end else advance(the, world)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
@@ -13,7 +13,7 @@ from eviction.reporting.observations_json import ObservationJson, ThresholdJson,
 from eviction.reporting.pass_record import AmountsJson, BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
 from reclaim.evidence.states import Doubt, Why
-from reclaim.removals import Claim
+from reclaim.removals import Claim, StageId
 from signals.interval import FillRate
 from signals.types import FsLayout, SignalObservations
 
@@ -88,6 +88,10 @@ class Status(Versioned):
     configuration has the same fingerprint."""
     heartbeat_age_seconds: Seconds = 0.0
     """How long ago the last observation was."""
+    next_look_seconds: Seconds | None = None
+    """How long until the node is observed again; null while it is."""
+    next_look_why: str = ""
+    """Why then, for people."""
     pods_problem: str | None = None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
     pod_directories: PodDirectories = PodDirectories(True, None, None)
@@ -106,6 +110,10 @@ class Status(Versioned):
     """How long that has made no progress."""
     parked: list[Parked] = field(default_factory=list)
     """Removals that no pass waits for any longer."""
+    events_dropped: Count = 0
+    """Events that log, metrics and history were not told of, because too many waited."""
+    listener_failures: Count = 0
+    """How often one of these has failed, and lost an event."""
     requests_waiting: Count = 0
     """Commands that wait for a pass."""
     paused_for_seconds: Seconds = 0.0
@@ -199,6 +207,15 @@ def parked_removal(claim: Claim, now: float) -> Parked:
     """A parked removal; `seconds`: since it was sent, or since its check began."""
     verdict, since = claim.verdict, claim.claimed_at if claim.sent_at is None else claim.sent_at
     return Parked(verdict.kind, verdict.id, verdict.name, round(now - since, 3))
+
+
+def hanging_sentences(hanging: Iterable[StageId]) -> Iterator[str]:
+    """One sentence for each stage whose plan hangs."""
+    for stage in sorted(hanging):
+        yield (
+            f"{stage.function}, stage {stage.number}: its plan hangs on a thread that is left behind; no pass asks for "
+            "it again until it has ended"
+        )
 
 
 def pod_directories(doubt: Doubt | None) -> PodDirectories:

@@ -25,12 +25,16 @@ class Evidence:
     begun_at: float
     """When the list of containers was begun."""
     answered_at: float
+    """When it was answered."""
+    read_at: float
+    """By when what else belongs to it was read."""
 
     @property
     def as_of(self) -> float:
-        """When it counts from: its beginning; but its answer, if the list was slow, as it would never be fresh enough.
-        What has begun meanwhile is seen by the last look."""
-        return self.answered_at if self.answered_at - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
+        """When it counts from: its beginning; but its end, if it was slow, as it would never be fresh enough. What has
+        begun meanwhile is seen by the last look; where there is none, only the list of containers may be slow."""
+        end = self.answered_at if self.directories is None else self.read_at
+        return end if end - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
 
     def without(self, planned: Iterable[Verdict]) -> Evidence:
         """How a dry run continues after planning to remove these objects."""

@@ -16,8 +16,8 @@ A pod whose spec the kubelet has listed is not waited for: what it needs is know
 Image removals wait for the others, in one pass for at most twice the hold-off. Time lost to lists that the last look
 found too old costs the same patience. Once it is used up:
 
-* Each image still waits for the pods that were unfinished when it was first asked about, and not for later ones: for at
-  most half a minute; if it is urgent, for a moment, in which a container that is being made is listed.
+* Each image still waits for the pods that were unfinished by then, or when it was first asked about, and not for later
+  ones: for at most half a minute; if it is urgent, for a moment, in which a container that is being made is listed.
 * If pods keep coming, images are removed all the same, each based on a list of containers of its own: what the last
   look sees stops an image once, and a list that was begun after it was asked about again is enough.
 
@@ -174,9 +174,10 @@ class PodStarts:
         waits = [wait for wait in self._waits(containers, self.list_sandboxes()) if wait.seconds > 0]
         self.under_way = bool(waits)
         unfinished = frozenset(wait.uid for wait in waits if wait.unfinished)
-        asked_at, pods = self._unfinished.get(image_id, (now, unfinished))
-        self._unfinished[image_id] = asked_at, pods & unfinished
         patience = max(PATIENCE_HOLD_OFFS * self.hold_off_seconds - self._spent_seconds, 0.0)
+        asked_at, pods = self._unfinished.get(image_id, (now, unfinished))
+        pods = unfinished if patience > 0 else pods & unfinished  # what begins while there is patience counts, too
+        self._unfinished[image_id] = asked_at, pods
         wait = min(max((wait.seconds for wait in waits), default=0.0), patience)
         self._spent_seconds += wait
         again = AGAIN_HOLD_OFFS * self.hold_off_seconds

@@ -174,3 +174,21 @@ class MemoryPods:
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of its pods name."""
         return {"uid-named": self.named} if self.named else {}
+
+
+class SlowPods(MemoryPods):
+    """Its directories are on a busy disk: each look at them takes so long."""
+
+    def __init__(self, clock: SteppedClock, seconds: float, *uids: str):
+        super().__init__(*uids)
+        self._clock, self._seconds = clock, seconds
+
+    def pod_states(self) -> PodStates:
+        """One look."""
+        self._clock.step(self._seconds)
+        return super().pod_states()
+
+    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory]:
+        """One look."""
+        self._clock.step(self._seconds)
+        return super().pod_directories(since)

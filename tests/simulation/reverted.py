@@ -23,13 +23,16 @@ PACKAGES = ("eviction", "reclaim", "signals", "tests", "config")
 
 
 class Revert(NamedTuple):
-    """One change: `new` in place of `old`, which the file has once. `of`: the hazard, or the finding."""
+    """One change: `new` in place of `old`, which the file has once. `of`: the hazard, or the finding. `also`: more of
+    them in that file, where one guard stands behind another. `test`: what finds it if the simulation does not."""
 
     name: str
     of: str
     file: str
     old: str
     new: str
+    also: tuple[tuple[str, str], ...] = ()
+    test: str = ""
 
 
 STEP, RELIEF, GATE, FOLD = (f"eviction/engine/{name}.py" for name in ("step", "relief", "gate", "fold"))
@@ -71,8 +74,8 @@ REVERTS = (
         "the hold-off after a start holds nothing off",
         "the first minutes after a start",
         STEP,
-        "    held_off = world.held_off()\n",
-        '    held_off = ""\n',
+        "    if held_off := world.held_off():\n",
+        '    if held_off := "":\n',
     ),
     # ---- what is in use
     Revert(
@@ -102,9 +105,14 @@ REVERTS = (
         IMAGES,
         "    if verdict.id in evidence.usage.by_containers:\n",
         "    if False:\n",
+        (("    if status.id in usage.by_containers:\n", "    if False:\n"),),
     ),
     Revert(
-        "a check is never too old", "a slow machine", GATE, "world.now - checked.looked_at > FRESH_SECONDS", "False"
+        "a check is never too old",
+        "a slow machine",
+        GATE,
+        "world.now - checked.looked_at > STATUS_FRESH_SECONDS",
+        "False",
     ),
     Revert(
         "the state of a container is not asked again",
@@ -139,9 +147,7 @@ REVERTS = (
         "a late removal is forgotten",
         "a claim is held until its call has ended",
         STEP,
-        "            claim, outcome = left(claim, world.now)\n"
-        "            world = replace(world, removals={**world.removals, claim.id: claim})\n",
-        "            claim, outcome = left(claim, world.now)\n"
+        "            world = replace(world, removals={**world.removals, claim.id: lonely})\n",
         "            world = replace(world, removals={k: c for k, c in world.removals.items() if k != claim.id})\n",
     ),
     Revert(
@@ -188,15 +194,15 @@ REVERTS = (
         "a reading that is late is due for ever",
         "found by this simulation",
         STEP,
-        "for one in world.readings.values() if not one.late(world.now))",
-        "for one in world.readings.values())",
+        "    due += [at for at in late_at if at > world.now]",
+        "    due += late_at",
     ),
     Revert(
         "settling is due while it waits",
         "found by this simulation",
         STEP,
-        "            if the.settling.read_at >= world.now:  # else it waits for a reading\n",
-        "            if True:\n",
+        "        if the.settling is not None and the.settling.read_at > world.now:\n",
+        "        if the.settling is not None:\n",
     ),
     Revert(
         "a pass waits for a filesystem that hangs",
@@ -209,28 +215,28 @@ REVERTS = (
         "a pass stopped while it plans has no record",
         "found by this simulation",
         "eviction/engine/records.py",
-        "    if stage.plan is None:  # the pass has ended before it was there\n        return []\n",
-        "    assert stage.plan is not None\n",
+        "    planned = () if stage.plan is None else stage.plan.remove",
+        "    planned = stage.plan.remove",
     ),
     Revert(
         "a look waits for every filesystem",
         "a slow filesystem delays all",
         STEP,
-        "    if world.look.awaited and world.now < world.look.began_at + LOOK_PATIENCE_SECONDS:\n",
-        "    if world.look.awaited:\n",
+        "    return look.began_at + patience\n",
+        "    return look.began_at + 600.0\n",
     ),
     Revert(
         "one pass at a time on the whole node",
         "a slow filesystem delays all",
         STEP,
-        "    running = running_in(name, world)\n",
-        "    running = next(iter(world.passes.values()), None)\n",
+        "    if (running := running_in(name, world)) is not None:\n",
+        "    if (running := next(iter(world.passes.values()), None)) is not None:\n",
     ),
     Revert(
         "a back-off is for ever",
         "a back-off",
         STEP,
-        "            seconds = min(max(seconds * 2, RETRY_SECONDS), LONGEST_BACK_OFF_SECONDS)\n",
+        "            seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)\n",
         "            seconds = max(seconds * 2, RETRY_SECONDS) * 50\n",
     ),
 )
@@ -240,12 +246,18 @@ def tree_with(revert: Revert, made: Path) -> Path:
     """A copy of the tree with this one change. Raises ValueError if the text is not there exactly once."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, made / package, ignore=shutil.ignore_patterns("__pycache__"))
-    path = made / revert.file
-    text = path.read_text(encoding="utf-8")
-    if text.count(revert.old) != 1:
-        raise ValueError(f"{revert.file}: the text of {revert.name!r} is there {text.count(revert.old)} times")
-    path.write_text(text.replace(revert.old, revert.new), encoding="utf-8")
+    (made / revert.file).write_text(changed(revert), encoding="utf-8")
     return made
+
+
+def changed(revert: Revert) -> str:
+    """Its file with the change. Raises ValueError if a text is not there exactly once."""
+    text = (ROOT / revert.file).read_text(encoding="utf-8")
+    for old, new in ((revert.old, revert.new), *revert.also):
+        if text.count(old) != 1:
+            raise ValueError(f"{revert.file}: the text of {revert.name!r} is there {text.count(old)} times")
+        text = text.replace(old, new)
+    return text
 
 
 def found(revert: Revert, seeds: int, hours: float) -> str:
@@ -258,7 +270,7 @@ def found(revert: Revert, seeds: int, hours: float) -> str:
         ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if ran.returncode == 0:
         return ""
-    return (ran.stdout.strip().splitlines() or [ran.stderr.strip()])[0][:300]
+    return (ran.stdout.strip().splitlines() or [ran.stderr.strip()[-300:]])[0][:300]
 
 
 def main() -> int:

@@ -374,6 +374,18 @@ def test_no_image_waits_for_pods_that_begin_after_it_was_asked_about() -> None:
     assert node.wait_seconds("a later image") > 0
 
 
+def test_an_image_waits_for_a_pod_that_began_while_there_was_patience() -> None:
+    """One that began a moment after the image was first asked about is not forgotten when the patience is used up."""
+    node = Node()
+    assert node.wait_seconds() == 0.0
+    slow_sandbox(node)
+    for _ in range(30):
+        wait = node.wait_seconds()
+        assert wait > 0
+        node.clock.step(wait)
+    assert node.wait_seconds("another image") > 0
+
+
 def test_an_image_waits_half_a_minute_at_most() -> None:
     """Each part of a slow pod is young when it comes; the image does not wait as long for every one of them."""
     node = Node()
