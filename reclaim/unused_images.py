@@ -86,7 +86,7 @@ class UnusedImages(Stage):
         began, wall, context = self._clock.monotonic(), self._clock.wall(), self._context
         listed = self._inventory.snapshot(context.not_older_than())
         listed_at, planned = self._clock.monotonic(), context.facts().planned
-        evidence = listed.without(planned) if planned else listed
+        evidence = listed.without(planned)
         in_use = None if planned else listed.usage.ids  # what a dry run leaves out is still there
         context.records.update(listed.listing.images, in_use, began, wall, listed.listing.containers)
         images, records = evidence.listing.images, context.records.records
@@ -145,8 +145,7 @@ class UnusedImages(Stage):
         """Raises RuntimeUnavailable."""
         evidence = self._inventory.evidence(self._listed_images, not_older_than, named_since)
         self._starts_seen = False
-        planned = self._context.facts().planned
-        return evidence.without(planned) if planned else evidence
+        return evidence.without(self._context.facts().planned)
 
     def _seconds_to_wait(self, evidence: Evidence, verdict: Verdict) -> float:
         """How long to wait for pods that are being made; 0: not at all. Raises RuntimeUnavailable."""

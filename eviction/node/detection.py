@@ -7,7 +7,7 @@ from collections.abc import Callable
 from eviction.engine.effects import Refreshed
 from reclaim.evidence.kubelet_pods import KubeletPods
 from reclaim.evidence.starts import PartAges, parts_of_pods
-from reclaim.evidence.states import Doubt
+from reclaim.evidence.states import DirectoriesDoubted
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.types import RuntimeUnavailable
@@ -58,6 +58,6 @@ class Detection:
         self._part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
         self._inventory.learn_layers(listing.images, goes_on)
 
-    def compare_pods(self) -> Doubt | None:
+    def compare_pods(self) -> DirectoriesDoubted | None:
         """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""
         return self._inventory.pods_and_containers(self._clock.monotonic())[0].doubt

@@ -51,7 +51,7 @@ from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.kubelet_pods import KubeletPods
 from reclaim.evidence.starts import PartAges
-from reclaim.evidence.states import Doubt
+from reclaim.evidence.states import DirectoriesDoubted
 from reclaim.function import PassFacts, Policies, ReclaimContext
 from reclaim.functions import PERIODIC_CONTAINERS, FunctionTable
 from reclaim.images.pull_records import PullRecords, pull_records
@@ -423,7 +423,7 @@ class Node(NodeView):
         return self.pods.list_problem if self.configuration.expects_kubelet else None
 
     @property
-    def pods_doubt(self) -> Doubt | None:
+    def pods_doubt(self) -> DirectoriesDoubted | None:
         """Why no pod counts as gone: the kubelet's directories are not believed. None if they are, or if there is no
         runtime to ask."""
         return self.pods.doubt if self.configuration.has_runtime else None

@@ -46,7 +46,7 @@ from typing import NamedTuple
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
 from reclaim.evidence.states import (
-    Doubt,
+    DirectoriesDoubted,
     PodDirectory,
     PodStates,
     RootIdentity,
@@ -66,7 +66,7 @@ NAMED_SECONDS = 1.0  # how old the list that names images may be, or four times 
 class _Comparison(NamedTuple):
     """What the last comparison found, or a check since."""
 
-    doubt: Doubt | None
+    doubt: DirectoriesDoubted | None
     trusted: RootIdentity | None = None
     """The directories trusted last, kept while there is a doubt."""
 
@@ -102,7 +102,7 @@ class KubeletPods:
         self._comparison = _Comparison(not_compared(self.directories.path))
 
     @property
-    def doubt(self) -> Doubt | None:
+    def doubt(self) -> DirectoriesDoubted | None:
         """Why no pod counts as gone, by the last comparison or check; None while the directories are trusted."""
         return self._comparison.doubt
 
@@ -130,10 +130,10 @@ class KubeletPods:
         """Compares what was read. Without lists, the last comparison still applies to checks right before removals."""
         now_ns = int(self.clock.wall() * 1e9)
         trusted = self._comparison.trusted
-        found = doubt_about(states, listing, trusted, self.directories.path, now_ns)
+        doubted = doubt_about(states, listing, trusted, self.directories.path, now_ns)
         if listing is not None:
-            self._comparison = _Comparison(found, trusted if found else states.identity)
-        return replace(states, doubt=found)
+            self._comparison = _Comparison(doubted, trusted if doubted else states.identity)
+        return replace(states, doubt=doubted)
 
     def gone(self, uid: str) -> bool:
         """Whether the pod is known not to exist, in the trusted directories. If they have changed, that becomes a
@@ -194,7 +194,7 @@ class KubeletPods:
         self._images, self.list_problem = pods.images, None
         return pods
 
-    def _doubt_now(self, identity: RootIdentity | None) -> Doubt | None:
+    def _doubt_now(self, identity: RootIdentity | None) -> DirectoriesDoubted | None:
         """The doubt from the last comparison, or the one that these directories are not those that were trusted."""
         last, path = self._comparison, self.directories.path
         if last.doubt is not None:

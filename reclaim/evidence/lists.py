@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reclaim.evidence.references import ImagesInUse, images_in_use
@@ -36,8 +36,10 @@ class Evidence:
         end = self.answered_at if self.directories is None else self.read_at
         return end if end - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
 
-    def without(self, planned: Iterable[Verdict]) -> Evidence:
+    def without(self, planned: Sequence[Verdict]) -> Evidence:
         """How a dry run continues after planning to remove these objects."""
+        if not planned:
+            return self
         listing = self.listing.without(planned)
         return replace(self, listing=listing, usage=images_in_use(listing))
 

@@ -132,7 +132,7 @@ REVERTS = (
         "other directories are believed",
         "directories that are not the kubelet's",
         STATES,
-        "    if listing is None:\n        return not_compared(where)\n    parts",
+        "    if listing is None:\n        return not_compared(path)\n    parts",
         "    return None\n    parts",
     ),
     # ---- removals
