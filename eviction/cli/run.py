@@ -16,7 +16,6 @@ from eviction.cli.options import add_logging, configuration_of, exit_on, fingerp
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
-from eviction.configuration.file import FunctionKind
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
@@ -104,10 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
         watch.start()
         daemon.prepare()
         ballast.prepare()
-        if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
-            from reclaim.programs import LAUNCHER  # most nodes have none
-
-            LAUNCHER.prepare()
 
     def observe_now() -> None:
         daemon.observe_now()
