@@ -62,12 +62,14 @@ class PeriodicImages:
         )
 
 
-class OldImages(UnusedImages):
-    """Images that have been unused for longer than the maximum age."""
-
+class _Periodic(UnusedImages):
     def __init__(self, context: ReclaimContext, periodic: PeriodicImages):
         super().__init__(context)
         self._periodic = periodic
+
+
+class OldImages(_Periodic):
+    """Images that have been unused for longer than the maximum age."""
 
     def plan(self) -> Plan:
         """Raises RuntimeUnavailable."""
@@ -83,12 +85,8 @@ class OldImages(UnusedImages):
         return Plan(plan.remove, list_seconds=listed.list_seconds)
 
 
-class ImagesForSpace(UnusedImages):
+class ImagesForSpace(_Periodic):
     """Unused images until as much is promised as is missing to the low mark; none below the high mark."""
-
-    def __init__(self, context: ReclaimContext, periodic: PeriodicImages):
-        super().__init__(context)
-        self._periodic = periodic
 
     def plan(self) -> Plan:
         """Raises RuntimeUnavailable, and FilesystemUnreadable, whatever the reading raises."""
