@@ -176,8 +176,8 @@ class Owner:
         self._thread = threading.current_thread()
 
     def run(self) -> None:
-        """Is the owner until `stop`. A defect in fold or step does not end it: it is told, and a second later it goes
-        on."""
+        """Is the owner until `stop`. A defect does not end it: it is told, and it goes on, after one in fold or step a
+        second later."""
         self.own()
         while not self._stopping.is_set():
             self.turn()
@@ -219,7 +219,10 @@ class Owner:
             self._stopping.wait(RETRY_SECONDS)
         self.world = world
         for effect in effects:
-            self._hand_out(effect)
+            try:
+                self._hand_out(effect)
+            except Exception as error:  # noqa: BLE001 # what it was to lead to is waited for to its deadline
+                self._listeners.tell("defect", error)
         self._begin_waiting()
         self._tell_reached()
 

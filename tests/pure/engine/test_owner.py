@@ -78,6 +78,7 @@ class Calls(Performer):
         self._stages = stages
         self.jobs: list[Job] = []
         self.before: Callable[[Job], object] = lambda _: None
+        self.remembers: Callable[[], object] = lambda: None  # stands in the way of what is kept
         self.forgotten: list[str] = []
 
     def perform(self, job: Job) -> Event:
@@ -102,6 +103,7 @@ class Calls(Performer):
 
     def remember(self, decided: Remember) -> None:
         """Nobody replays it."""
+        self.remembers()
 
 
 class OnThreads:
@@ -308,6 +310,20 @@ def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
 
 
 @pytest.mark.regression
+@pytest.mark.regression
+def test_a_defect_in_what_is_handed_out_ends_neither_the_owner_nor_a_pass() -> None:
+    """What else follows from the turn is handed out."""
+
+    def remembers() -> None:
+        raise ZeroDivisionError("of no use")
+
+    with on_threads(1, wanted_mib=10) as site:
+        site.calls.remembers = remembers
+        assert [each.result for each in site.relieve().outcomes] == [Result.REMOVED]
+        assert site.listeners.told(LONGEST_SECONDS)
+        assert {type(error) for error in site.heard.defects} == {ZeroDivisionError}
+
+
 def test_a_listener_that_raises_or_hangs_does_not_stand_before_relief() -> None:
     """One raises at each observation, one hangs in its first: the disk is relieved."""
     with on_threads(2, wanted_mib=20) as site:
