@@ -382,7 +382,8 @@ class Verdict(NamedTuple):
     parts of a pod. `superseded_by`: the id of the newer copy that makes an older one removable, and that must still
     exist at the removal. `state`: a container's state when the plan was made. `rule`: whose rule decided. `identity`:
     of a part of a pod, as listed. `frees_bytes`: what its removal frees once all that go before it are gone; None: not
-    known. `needed_in_seconds`: set if the order depended on when it is expected to be needed again.
+    known. `needed_in_seconds`: set if the order depended on when it is expected to be needed again. `last_resort`: held
+    back until nothing else is enough.
     """
 
     kind: str
@@ -400,6 +401,7 @@ class Verdict(NamedTuple):
     identity: Identity | None = None
     frees_bytes: int | None = None
     needed_in_seconds: float | None = None
+    last_resort: bool = False
 
     @property
     def promised_bytes(self) -> int:

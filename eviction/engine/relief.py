@@ -472,7 +472,7 @@ def settled(the: RunningPass) -> bool:
 def held_something_back(the: RunningPass, function: str) -> bool:
     """Whether a function that was called keeps something that may go as a last resort."""
     stages = (stage for stage in the.done if stage.id.function == function and not stage.id.last_resort)
-    return any(each.verdict.reason == Reason.NOT_PULLED for stage in stages for each in stage.kept)
+    return any(each.verdict.last_resort for stage in stages for each in stage.kept)
 
 
 def finish(the: RunningPass, world: World) -> Advanced:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eviction.engine.effects import Refreshed
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.starts import PartAges, parts_of_pods
+from reclaim.evidence.states import DirectoriesDoubted
 from reclaim.images.records import ImageRecords
-from reclaim.images.references import images_in_use
 from reclaim.inventory import GivenUp, Inventory
-from reclaim.pods.kubelet_pods import KubeletPods
-from reclaim.pods.starts import PartAges, parts_of_pods
-from reclaim.pods.states import Doubt
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
 
@@ -50,15 +49,15 @@ class Detection:
         """Lists images and who uses them. `goes_on`: checked from time to time; once it is false, GivenUp is raised.
         Raises RuntimeUnavailable."""
         detected_at, wall = self._clock.monotonic(), self._clock.wall()
-        listing = self._inventory.snapshot(detected_at, goes_on).listing
+        evidence = self._inventory.snapshot(detected_at, goes_on)
+        listing = evidence.listing
         if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
             raise GivenUp("something more urgent has begun")
-        usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        self._records.update(listing.images, usage.ids, detected_at, wall, listing.containers)
+        self._records.update(listing.images, evidence.usage.ids, detected_at, wall, listing.containers)
         directories = self._pods.pod_directories() or {}
         self._part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
         self._inventory.learn_layers(listing.images, goes_on)
 
-    def compare_pods(self) -> Doubt | None:
+    def compare_pods(self) -> DirectoriesDoubted | None:
         """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""
         return self._inventory.pods_and_containers(self._clock.monotonic())[0].doubt

@@ -48,6 +48,10 @@ from eviction.reporting.replay import History, HistoryEntry
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.starts import PartAges
+from reclaim.evidence.states import DirectoriesDoubted
 from reclaim.function import PassFacts, Policies, ReclaimContext
 from reclaim.functions import PERIODIC_CONTAINERS, FunctionTable
 from reclaim.images.pull_records import PullRecords, pull_records
@@ -56,9 +60,6 @@ from reclaim.images.storage import store_of
 from reclaim.inventory import Inventory
 from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.starts import PartAges
-from reclaim.pods.states import Doubt
 from reclaim.removals import limit_in_flight
 from reclaim.types import Container, ReclaimError, RuntimeUnavailable
 from reclaim.workers import NoThread, ReadingsInTime, Workers
@@ -422,7 +423,7 @@ class Node(NodeView):
         return self.pods.list_problem if self.configuration.expects_kubelet else None
 
     @property
-    def pods_doubt(self) -> Doubt | None:
+    def pods_doubt(self) -> DirectoriesDoubted | None:
         """Why no pod counts as gone: the kubelet's directories are not believed. None if they are, or if there is no
         runtime to ask."""
         return self.pods.doubt if self.configuration.has_runtime else None

@@ -12,7 +12,7 @@ from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, RoleName, S
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.reporting.pass_record import AmountsJson, BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
-from reclaim.pods.states import Doubt, Why
+from reclaim.evidence.states import DirectoriesDoubted, Why
 from reclaim.removals import Claim, StageId
 from signals.interval import FillRate
 from signals.types import FsLayout, SignalObservations
@@ -218,7 +218,7 @@ def hanging_sentences(hanging: Iterable[StageId]) -> Iterator[str]:
         )
 
 
-def pod_directories(doubt: Doubt | None) -> PodDirectories:
+def pod_directories(doubt: DirectoriesDoubted | None) -> PodDirectories:
     return PodDirectories(True, None, None) if doubt is None else PodDirectories(False, doubt.why, doubt.sentence)
 
 

@@ -18,7 +18,7 @@ from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.space import explained
 from eviction.types import Decision, NodeCondition, Threshold
-from reclaim.pods.states import NO_TROUBLE
+from reclaim.evidence.states import NO_TROUBLE
 from reclaim.removals import sent_claims
 from reclaim.types import EventReason, GCEvent, Outcome, ReclaimResult, Result
 from signals.quantity import counted, format_bytes, format_duration

@@ -31,9 +31,9 @@ from eviction.record import OF_PASSES, Pass, PassResult
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.endpoints import Page
 from eviction.types import NodeCondition
+from reclaim.evidence.states import Why
 from reclaim.functions import CONTAINER_GC, FUNCTIONS, FunctionTable
 from reclaim.periodic_image_gc import IMAGE_GC
-from reclaim.pods.states import Why
 from reclaim.types import Image, Kind, Reason, ReclaimResult, Result
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
-from reclaim.pods.states import Doubt, PodDirectory, PodStates
+from reclaim.evidence.states import DirectoriesDoubted, PodDirectory, PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import NEVER, Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock
@@ -146,7 +146,7 @@ class MemoryPods:
         self.begun: dict[str, float] = {}
         self.begun_containers: dict[tuple[str, str], float] = {}
         self.named: frozenset[str] = frozenset()
-        self.doubt: Doubt | None = None
+        self.doubt: DirectoriesDoubted | None = None
 
     def pod_states(self) -> PodStates:
         """Which pods exist now."""

@@ -46,6 +46,8 @@ from eviction.engine.world import Pause, World, first_world
 from eviction.node.detection import Detection
 from eviction.node.node import most_at_work
 from eviction.types import Extent
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.starts import PartAges
 from reclaim.function import PassFacts, ReclaimContext
 from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS
 from reclaim.images.pull_records import PullRecords, record_names
@@ -53,8 +55,6 @@ from reclaim.images.records import ImageRecords, Loaded
 from reclaim.inventory import Inventory
 from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.kubelet_pods import KubeletPods
-from reclaim.pods.starts import PartAges
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import MOST_STEPS, ThresholdNotifier, WatchedLevels

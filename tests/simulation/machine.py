@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from reclaim.pods.states import PodDirectory
+from reclaim.evidence.states import PodDirectory
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
 from signals.types import FsStats
 from tests.simulation.scheduler import Scheduler

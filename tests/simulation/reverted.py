@@ -37,7 +37,7 @@ class Revert(NamedTuple):
 
 STEP, RELIEF, GATE, FOLD = (f"eviction/engine/{name}.py" for name in ("step", "relief", "gate", "fold"))
 IMAGES, CONTAINERS, REMOVALS = "reclaim/unused_images.py", "reclaim/unused_containers.py", "reclaim/removals.py"
-STARTS, STATES, INVENTORY = "reclaim/pods/starts.py", "reclaim/pods/states.py", "reclaim/inventory.py"
+STARTS, STATES, INVENTORY = "reclaim/evidence/starts.py", "reclaim/evidence/states.py", "reclaim/inventory.py"
 
 REVERTS = (
     # ---- what stops it
@@ -82,30 +82,30 @@ REVERTS = (
         "the last look sees nothing",
         "a container that begins",
         IMAGES,
-        "        if directories.nothing_has_begun_since(evidence.listing.containers):\n",
+        "        if evidence.holds(self._context.pods.pod_directories()):\n",
         "        if True:\n",
     ),
     Revert(
         "a container being made is not seen",
         "an old pod begins its next container",
         STARTS,
-        "        return not any(being_made(changed, containers))\n",
-        "        return True\n",
+        "    return not any(being_made(changed, containers))\n",
+        "    return True\n",
     ),
     Revert(
         "images do not wait for pods",
         "a pod that begins",
         IMAGES,
-        "                if seconds > 0:\n",
-        "                if False:\n",
+        "        if seconds > 0:\n",
+        "        if False:\n",
     ),
     Revert(
         "who uses an image is not asked again",
         "an image of a container",
         IMAGES,
-        "        if verdict.id in usage.by_containers:\n",
-        "        if False:\n",
-        (("        if image.id in usage.by_containers:\n", "        if False:\n"),),
+        "    if verdict.id in evidence.usage.by_containers:\n",
+        "    if False:\n",
+        (("    if status.id in usage.by_containers:\n", "    if False:\n"),),
     ),
     Revert(
         "a check is never too old",
@@ -132,7 +132,7 @@ REVERTS = (
         "other directories are believed",
         "directories that are not the kubelet's",
         STATES,
-        "    if listing is None:\n        return not_compared(where)\n    parts",
+        "    if listing is None:\n        return not_compared(path)\n    parts",
         "    return None\n    parts",
     ),
     # ---- removals

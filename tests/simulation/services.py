@@ -12,7 +12,7 @@ from random import Random
 from typing import Protocol
 
 from reclaim.cri.status import CallError, Code
-from reclaim.pods.states import PodDirectory, PodStates, RootIdentity, Why, doubt
+from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, doubt
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import (
     NEVER,

@@ -575,7 +575,7 @@ class LastResort:
 
     def __init__(self) -> None:
         self.site = Site(1, wanted_mib=100)
-        held = Verdict(Kind.IMAGE, "held", "held", Action.KEEP, Reason.NOT_PULLED, 10 * MIB)
+        held = Verdict(Kind.IMAGE, "held", "held", Action.KEEP, Reason.NOT_PULLED, 10 * MIB, last_resort=True)
         self.site.store.planned = replace(plan_of(objects(1)), keep=(held,))
         self.last = Store(self.site.disk, {"held": 10 * MIB})
         function = function_of(self.site.store, last_resort=lambda _: (self.last,))
