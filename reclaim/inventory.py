@@ -61,10 +61,12 @@ from reclaim.types import (
     RequestRefused,
     RuntimeUnavailable,
 )
+from reclaim.workers import Workers
 from signals.clock import Clock
 
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
+STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait for each other here
 RETRY_FOR_SECONDS = 0.5
 FIRST_WAIT_SECONDS = 0.05
 LAYERS_SECONDS = 2.0  # how long to ask for what images hold; what is missing then is asked for with the next reading
@@ -181,6 +183,7 @@ class Inventory:
         clock: Clock,
         read_layers: Callable[[Callable[[], float]], Layers | None] = lambda _: None,
         sleep: Callable[[float], None] = time.sleep,
+        workers: Workers | None = None,
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
@@ -189,6 +192,7 @@ class Inventory:
         self._image_service = images
         self._pods = pods
         self._clock, self._sleep = clock, sleep
+        self._workers = workers or Workers("statuses", 0)
         self._images = SharedReading(lambda: self._retried(images.list_images), clock)
         self._containers = SharedReading(self._read_directories_and_containers, clock)
         self._sandboxes = SharedReading(lambda: self._retried(runtime.list_pod_sandboxes), clock)
@@ -363,18 +367,22 @@ class Inventory:
         learned = self._learned
         mounted = {known: volumes for known, volumes in learned.volumes.copy().items() if known in listed}
         self._learned = replace(learned, volumes=mounted.copy())
-        for container_id in listed - mounted.keys() if facts.version.mounts_images() else ():
+
+        def ask(container_id: str) -> None:
             _check(goes_on)
             try:
                 status = self._runtime.container_status(container_id)
             except AnsweredWithError:
                 if container_id in exited:  # nothing runs with what it mounted; one that may run stops all instead
-                    continue
+                    return
                 raise
             if status is not None and status.id == container_id:
                 mounted[container_id] = self._learned_of(facts).volumes[container_id] = status.image_volumes
             elif status is not None or any(c.id == container_id for c in self.containers(self._clock.monotonic())):
                 raise RuntimeUnavailable(f"container {container_id} is listed, but what it mounts is not said")
+
+        if facts.version.mounts_images():
+            self._workers.for_each(ask, listed - mounted.keys(), STATUSES_SIDE_BY_SIDE - 1)
         return {container_id: volumes for container_id, volumes in mounted.items() if volumes}
 
     def _resolved(self, listing: Listing) -> tuple[Listing, ImagesInUse]:

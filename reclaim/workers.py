@@ -14,12 +14,15 @@ from __future__ import annotations
 import errno
 import queue
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
 from reclaim.types import ReclaimError
 
+Item = TypeVar("Item")
 Task = Callable[[], object]
 """What a thread does. An exception it raises is lost: the task must report by itself."""
 
@@ -70,6 +73,34 @@ class Workers:
                 self._idle.pop().put_nowait((task, announce))
             else:
                 self._start(lambda: self._once(task, announce))
+
+    def for_each(self, task: Callable[[Item], object], items: Iterable[Item], helpers: int) -> None:
+        """Runs the task for every item, on the caller's thread and on up to `helpers` others that are free. Raises what
+        the first one that fails raises, once those that had begun have ended; no more are begun then."""
+        left, failures = deque(items), list[BaseException]()
+
+        def work() -> None:
+            while not failures:
+                try:
+                    item = left.popleft()
+                except IndexError:
+                    return
+                try:
+                    task(item)
+                except BaseException as error:  # noqa: BLE001 # raised again by the caller
+                    failures.append(error)
+
+        helping: list[threading.Event] = []
+        with suppress(NoThread):
+            for _ in range(min(helpers, len(left) - 1)):
+                ended = threading.Event()
+                self.run(work, ended.set)
+                helping.append(ended)
+        work()
+        for ended in helping:
+            ended.wait()
+        if failures:
+            raise failures[0]
 
     def close(self) -> None:
         """Lets every thread end after its task; no more are started."""

@@ -138,7 +138,8 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         ask = asking_for_pods(configuration.kubelet_access, self.clock, configuration.kubelet_version)
         self.pods = KubeletPods(directories, self.clock, ask)
-        self.inventory = Inventory(self.client, self.client, self.pods, self.clock, store.layers)
+        workers = Workers("work", most_at_work(configuration.parallel_removals))
+        self.inventory = Inventory(self.client, self.client, self.pods, self.clock, store.layers, workers=workers)
         self.part_ages = PartAges(self.clock)
         self.detection = Detection(self.inventory, self.pods, self.records, self.part_ages, self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
@@ -157,7 +158,7 @@ class Node(NodeView):
             self,
             self.samplers,
             self.listeners,
-            Workers("work", most_at_work(configuration.parallel_removals)),
+            workers,
             self.clock,
             self.stopping,
         )

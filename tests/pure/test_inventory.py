@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 
+import pytest
+
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.services import ContainerStatus, RuntimeVersion
+from reclaim.types import AnsweredLate
+from reclaim.workers import Workers
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container
 
@@ -43,12 +48,38 @@ class Mounting(MemoryRuntime):
         return self.calls.count("container_status")
 
 
-def node() -> tuple[Mounting, Inventory, SteppedClock]:
-    """Three containers."""
+def node(workers: Workers | None = None, names: Iterable[str] = "abc") -> tuple[Mounting, Inventory, SteppedClock]:
+    """Containers of these names."""
     clock = SteppedClock(at=50.0)
     runtime = Mounting(clock)
-    runtime.hold(*(container(name) for name in ("a", "b", "c")))
-    return runtime, Inventory(runtime, runtime, MemoryPods(), clock), clock
+    runtime.hold(*map(container, names))
+    return runtime, Inventory(runtime, runtime, MemoryPods(), clock, workers=workers), clock
+
+
+@pytest.mark.regression
+def test_statuses_are_asked_for_side_by_side() -> None:
+    """Four at once, and no fewer because a thread is missing: then the caller asks alone."""
+    runtime, inventory, clock = node(Workers("statuses", 3), [f"c{number}" for number in range(8)])
+    together = threading.Barrier(4)
+    runtime.on_call["container_status"] = lambda: together.wait(60.0)
+    assert len(inventory.snapshot(clock.monotonic()).listing.image_volumes) == 8
+    del runtime.on_call["container_status"]
+    runtime, inventory, clock = node(Workers("statuses", 0))
+    assert len(inventory.snapshot(clock.monotonic()).listing.image_volumes) == 3
+
+
+@pytest.mark.regression
+def test_a_status_that_fails_beside_others_fails_the_reading() -> None:
+    """Whoever has asked for it."""
+    runtime, inventory, clock = node(Workers("statuses", 3), [f"c{number}" for number in range(8)])
+
+    def fails() -> None:
+        if runtime.asked() == 5:
+            raise AnsweredLate("it did not answer in time")
+
+    runtime.on_call["container_status"] = fails
+    with pytest.raises(AnsweredLate):
+        inventory.snapshot(clock.monotonic())
 
 
 def test_what_two_readings_ask_at_once_is_not_asked_again() -> None:
