@@ -24,8 +24,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from reclaim.containers import ContainerGCPolicy
-from reclaim.evidence.lists import FRESH_SECONDS
-from reclaim.evidence.starts import PartAges
+from reclaim.evidence.starts import FRESH_SECONDS, PartAges
 from reclaim.evidence.states import PodStateProvider
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords

@@ -34,7 +34,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from reclaim.evidence.lists import FRESH_SECONDS, Evidence
+from reclaim.evidence.lists import Evidence
 from reclaim.evidence.references import (
     ImageIndex,
     ImagesInUse,
@@ -43,6 +43,7 @@ from reclaim.evidence.references import (
     means,
     pins_sandbox_image,
 )
+from reclaim.evidence.starts import FRESH_SECONDS
 from reclaim.evidence.states import PodDirectory, PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import (
@@ -61,15 +62,13 @@ from reclaim.types import (
     RequestRefused,
     RuntimeUnavailable,
 )
-from reclaim.workers import Workers
+from reclaim.workers import LOOK_SECONDS, Workers
 from signals.clock import Clock
 
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait for each other here
 RETRY_FOR_SECONDS = 0.5
-FIRST_WAIT_SECONDS = 0.05
-LAYERS_SECONDS = 2.0  # how long to ask for what images hold; what is missing then is asked for with the next reading
 
 Answer = TypeVar("Answer")
 _Containers = tuple[Mapping[str, PodDirectory] | None, tuple[Container, ...]]
@@ -242,7 +241,7 @@ class Inventory:
     def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
         pass never asks; it uses `layers`. For one thread at a time."""
-        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LAYERS_SECONDS
+        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LOOK_SECONDS
         if ids != self._layers_of:
             found = self._read_layers(lambda: max(ends - self._clock.monotonic(), 0.0) if goes_on() else 0.0)
             if found is not None:
@@ -433,7 +432,7 @@ def retried(
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(ConnectionLost),
             stop=lambda state: max(monotonic() - began, state.idle_for) + state.upcoming_sleep >= RETRY_FOR_SECONDS,
-            wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=RETRY_FOR_SECONDS / 2),
+            wait=tenacity.wait_exponential(multiplier=RETRY_FOR_SECONDS / 10, max=RETRY_FOR_SECONDS / 2),
             sleep=sleep,
             reraise=True,
         )

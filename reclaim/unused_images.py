@@ -9,9 +9,9 @@ import threading
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from reclaim.evidence.lists import FRESH_SECONDS, Evidence, usable
+from reclaim.evidence.lists import Evidence, usable
 from reclaim.evidence.references import images_in_use, removal_references
-from reclaim.evidence.starts import PodStarts
+from reclaim.evidence.starts import FRESH_SECONDS, PodStarts
 from reclaim.function import GONE, STATUS_FRESH_SECONDS, Ready, ReclaimContext, Refused, Stage, Wait
 from reclaim.images.keep_list import KeepList
 from reclaim.images.plan import NewestOfRepositories, entries_by_id, part_of, plan_image_gc, repositories_of

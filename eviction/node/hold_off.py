@@ -16,12 +16,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from eviction.engine.world import held_off_sentence
-from reclaim.workers import NoThread
+from eviction.engine.world import RETRY_SECONDS, held_off_sentence
+from reclaim.workers import LOOK_SECONDS, NoThread
 
 ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
-PATIENCE_SECONDS = 2.0  # for the watch, which keeps nobody waiting
-ASK_SECONDS = 1.0  # between two requests
 LONGEST_ANSWER_BYTES = 16 * 1024
 
 _REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -78,9 +76,9 @@ class KubeletWatch:
     def _run(self, address: Address) -> None:
         until = time.monotonic() + self._seconds
         while time.monotonic() < until and not self._over.is_set():
-            if is_healthy(address, PATIENCE_SECONDS):
+            if is_healthy(address, LOOK_SECONDS):
                 return self._healthy()
-            self._over.wait(ASK_SECONDS)
+            self._over.wait(RETRY_SECONDS)
         return None
 
 

@@ -62,7 +62,7 @@ from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
 from reclaim.removals import limit_in_flight
 from reclaim.types import Container, ReclaimError, RuntimeUnavailable
-from reclaim.workers import NoThread, ReadingsInTime, Workers
+from reclaim.workers import LOOK_SECONDS, NoThread, ReadingsInTime, Workers
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader
 from signals.types import Signal, SignalObservations
@@ -70,9 +70,7 @@ from signals.types import Signal, SignalObservations
 # Imported where they are used, so that commands without them start faster; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 
-DIRECTORY_SECONDS = 2.0  # the longest wait for one look at the kubelet's directories, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
-BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
 READERS = 4  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
@@ -134,7 +132,7 @@ class Node(NodeView):
         )
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
-        self._directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
+        self._directories_in_time = ReadingsInTime(self.directory_threads, LOOK_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         ask = asking_for_pods(configuration.kubelet_access, self.clock, configuration.kubelet_version)
         self.pods = KubeletPods(directories, self.clock, ask)
@@ -365,7 +363,7 @@ class Node(NodeView):
             self.owner.workers.prepare(at_work_at_once(self.configuration.parallel_removals))
             self.samplers.prepare(self.world.paths.distinct())
             self.directory_threads.prepare(self.configuration.parallel_removals + 1)
-            self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
+            self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + READERS)
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
         except OSError as error:

@@ -45,6 +45,7 @@ from typing import NamedTuple
 
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
+from reclaim.evidence.starts import FRESH_SECONDS
 from reclaim.evidence.states import (
     DirectoriesDoubted,
     PodDirectory,
@@ -60,7 +61,6 @@ from reclaim.types import Listing
 from signals.clock import Clock
 
 PAUSE_SECONDS = 10.0
-NAMED_SECONDS = 1.0  # how old the list that names images may be, or four times what reading took
 
 
 class _Comparison(NamedTuple):
@@ -166,7 +166,7 @@ class KubeletPods:
         again if the list was read before `since`; without `since`, if it was read more than 1 s ago and more than four
         times as long ago as reading took."""
         if since is None:
-            since = self.clock.monotonic() - max(NAMED_SECONDS, 4 * self._cost_seconds)
+            since = self.clock.monotonic() - max(FRESH_SECONDS, 4 * self._cost_seconds)  # a large one costs seconds
         if self.ask is not None and self._read_at < since:
             self.read()
         return self._images

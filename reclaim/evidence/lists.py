@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from reclaim.evidence.references import ImagesInUse, images_in_use
-from reclaim.evidence.starts import nothing_has_begun
+from reclaim.evidence.starts import FRESH_SECONDS, nothing_has_begun
 from reclaim.evidence.states import PodDirectory
 from reclaim.types import Listing, Verdict
-
-FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ UNFINISHED_HOLD_OFFS = 30.0  # how long a pod that lacks its next part counts as
 LONGEST_SECONDS = 30.0  # how long an image waits for unfinished pods: much less than `removals.HANGS_SECONDS`
 AGAIN_HOLD_OFFS = 0.1  # pause before checking for that part again
 STEP_SECONDS = 0.5  # if the clocks drift apart by so much between two looks, one was set
-LATE_SECONDS = 1.0  # how much older than a look its list may be (`lists.FRESH_SECONDS`)
+FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
 SAME_SECONDS = 1.0  # a container made so long before its directory changed is of that attempt: clocks are coarse
 
 Part = tuple[str, float]
@@ -117,7 +117,7 @@ class PartAges:
 def _oldest_new_part(last: _Look, now: float, wall: float) -> float:
     """How old a part that was missing in the last look can be by its date; below 0 if dates say nothing."""
     seconds, by_wall = now - last.monotonic, wall - last.wall
-    return seconds + LATE_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
+    return seconds + FRESH_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
 
 
 class _Wait(NamedTuple):
@@ -170,7 +170,7 @@ class PodStarts:
         if now < self.waiting_until:  # a concurrent removal waits for the same pod
             return self.waiting_until - now
         if self._waited:  # the lists that were read anew for it are part of the wait
-            self._spent_seconds += min(now - self.waiting_until, LATE_SECONDS)
+            self._spent_seconds += min(now - self.waiting_until, FRESH_SECONDS)
         waits = [wait for wait in self._waits(containers, self.list_sandboxes()) if wait.seconds > 0]
         self.under_way = bool(waits)
         unfinished = frozenset(wait.uid for wait in waits if wait.unfinished)

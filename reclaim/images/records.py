@@ -30,12 +30,12 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from reclaim.evidence.starts import FRESH_SECONDS
 from reclaim.images.plan import NO_NAME, entries_by_id
 from reclaim.images.pull_records import NOT_READ, PullRecords
 from reclaim.types import Container, Image, ImageRecord
 
 MOST_GONE = 1000  # some 400 KB in the file
-LIST_SECONDS = 1.0  # how much older than its detection a list may be
 SAME_PULL_SECONDS = 1.0  # a pull time compared with a restored one: the clocks drift against each other
 
 
@@ -208,7 +208,7 @@ class ImageRecords:
         """As which image that had gone this one is here again: as itself, or by its tag if that one is not listed
         itself; None if it has not returned."""
         if image.id in self._gone:
-            return image.id if now - self._removed_at >= LIST_SECONDS else None
+            return image.id if now - self._removed_at >= FRESH_SECONDS else None
         if image.id in self.records:
             pulled_since_the_save = image.id in self._unconfirmed and record.first_detected > self._known_since
             return image.id if pulled_since_the_save else None
