@@ -135,6 +135,41 @@ REVERTS = (
         "    if listing is None:\n        return not_compared(where)\n    parts",
         "    return None\n    parts",
     ),
+    Revert(
+        "a pin is not asked for again",
+        "an image that is pinned while a pass runs",
+        IMAGES,
+        "        if image.pinned:\n",
+        "        if False:\n",
+    ),
+    Revert(
+        "a pod that begins while there is patience is forgotten",
+        "found by this simulation",
+        STARTS,
+        "        pods = unfinished if patience > 0 else pods & unfinished",
+        "        pods = pods & unfinished",
+    ),
+    Revert(
+        "the newer copy of a container is not asked for again",
+        "the newest copy of a live pod",
+        CONTAINERS,
+        "        return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)\n",
+        "        return None\n",
+    ),
+    Revert(
+        "a sandbox is not asked for containers again",
+        "the runtime removes them with it",
+        CONTAINERS,
+        "        return Refused(Reason.HAS_CONTAINERS) if occupied else None\n",
+        "        return None\n",
+    ),
+    Revert(
+        "a status that says nothing counts as gone",
+        "the runtime lies",
+        CONTAINERS,
+        "        return status is not None and status.id in (verdict.id, NO_STATUS.id)\n",
+        "        return status is not None and status.id == verdict.id\n",
+    ),
     # ---- removals
     Revert(
         "one object is sent twice",
