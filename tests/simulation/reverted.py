@@ -1,6 +1,6 @@
 """Reverts one mend or one guard at a time in a copy of the tree, and says whether the simulation finds it.
 
-    python -m tests.simulation.reverted [NAME …] [--seeds 40] [--hours 0.4]
+    python -m tests.simulation.reverted [NAME …] [--seeds 200] [--hours 0.1]
 
 A text that is not there exactly once is an error: the list is of the program as it is.
 """
@@ -312,8 +312,8 @@ def main() -> int:
     """Exit code 1: something is not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.reverted", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="these alone")
-    parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--hours", type=float, default=0.4)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--hours", type=float, default=0.1)
     given = parser.parse_args()
     missed = 0
     for revert in REVERTS:
