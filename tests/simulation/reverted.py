@@ -150,20 +150,6 @@ REVERTS = (
         "        pods = pods & unfinished",
     ),
     Revert(
-        "the newer copy of a container is not asked for again",
-        "the newest copy of a live pod",
-        CONTAINERS,
-        "        return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)\n",
-        "        return None\n",
-    ),
-    Revert(
-        "a sandbox is not asked for containers again",
-        "the runtime removes them with it",
-        CONTAINERS,
-        "        return Refused(Reason.HAS_CONTAINERS) if occupied else None\n",
-        "        return None\n",
-    ),
-    Revert(
         "a status that says nothing counts as gone",
         "the runtime lies",
         CONTAINERS,
