@@ -265,8 +265,8 @@ class Judge:
         """A pass of the daemon's own removes only while something presses."""
         share = 0.34 if self.configuration.eviction_soft else self.mark() + 0.03
         # in a split layout the kubelet takes its own data to be with the containers
-        for disk in self.machine.disks.values():
-            if disk.device == device or disk is not self.machine.disks["/images"]:
+        for path, disk in self.machine.disks.items():
+            if disk.device == device or path != "/images":
                 available = self._available.get(disk.device)
                 if available is None or available <= share * disk.capacity:
                     return
