@@ -556,7 +556,8 @@ class Judge:
                 self._began[device] = began = now
             waits = now - max(since, began)
             calm_before = since - calm_since > 90.0 and began < calm_since
-            if calm_before and clean > now - since + 30.0 and waits > BEGINS_WITHIN_SECONDS:
+            within = BEGINS_WITHIN_SECONDS + self.configuration.poll_ceiling_seconds  # after a jump
+            if calm_before and clean > now - since + 30.0 and waits > within:
                 raise Violation(f"nothing relieves device {device}, which has pressed for {now - since:.0f} s")
             if clean > waits + 30.0 and waits > BEGINS_AGAIN_WITHIN_SECONDS:
                 raise Violation(f"nothing relieves device {device} again, for {waits:.0f} s")
