@@ -421,8 +421,11 @@ class Judge:
             return ""
         if machine.others_removed_at.get((pod.uid, held.listed.name), 0.0) > sent.looked.began - 1.0:
             return ""
+        by_date = held.listed.created_at_ns  # as the kubelet orders them: wrongly, if the clock was set back in between
         newer = any(
-            each.pod is pod and each.listed.name == held.listed.name and each.made_at > held.made_at
+            each.pod is pod
+            and each.listed.name == held.listed.name
+            and (each.made_at > held.made_at or each.listed.created_at_ns > by_date)
             for each in machine.containers.values()
         )
         return "" if newer else "it is the newest copy, and its pod exists"
