@@ -265,8 +265,8 @@ class Judge:
         """A pass of the daemon's own removes only while something presses."""
         share = 0.34 if self.configuration.eviction_soft else self.mark() + 0.03
         # in a split layout the kubelet takes its own data to be with the containers
-        for disk in self.machine.disks.values():
-            if disk.device == device or disk is not self.machine.disks["/images"]:
+        for path, disk in self.machine.disks.items():
+            if disk.device == device or path != "/images":
                 available = self._available.get(disk.device)
                 if available is None or available <= share * disk.capacity:
                     return
@@ -421,8 +421,11 @@ class Judge:
             return ""
         if machine.others_removed_at.get((pod.uid, held.listed.name), 0.0) > sent.looked.began - 1.0:
             return ""
+        by_date = held.listed.created_at_ns  # as the kubelet orders them: wrongly, if the clock was set back in between
         newer = any(
-            each.pod is pod and each.listed.name == held.listed.name and each.made_at > held.made_at
+            each.pod is pod
+            and each.listed.name == held.listed.name
+            and (each.made_at > held.made_at or each.listed.created_at_ns > by_date)
             for each in machine.containers.values()
         )
         return "" if newer else "it is the newest copy, and its pod exists"
@@ -556,7 +559,8 @@ class Judge:
                 self._began[device] = began = now
             waits = now - max(since, began)
             calm_before = since - calm_since > 90.0 and began < calm_since
-            if calm_before and clean > now - since + 30.0 and waits > BEGINS_WITHIN_SECONDS:
+            within = BEGINS_WITHIN_SECONDS + self.configuration.poll_ceiling_seconds  # after a jump
+            if calm_before and clean > now - since + 30.0 and waits > within:
                 raise Violation(f"nothing relieves device {device}, which has pressed for {now - since:.0f} s")
             if clean > waits + 30.0 and waits > BEGINS_AGAIN_WITHIN_SECONDS:
                 raise Violation(f"nothing relieves device {device} again, for {waits:.0f} s")

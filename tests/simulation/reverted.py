@@ -1,6 +1,6 @@
 """Reverts one mend or one guard at a time in a copy of the tree, and says whether the simulation finds it.
 
-    python -m tests.simulation.reverted [NAME …] [--seeds 40] [--hours 0.4]
+    python -m tests.simulation.reverted [NAME …] [--seeds 200] [--hours 0.1]
 
 A text that is not there exactly once is an error: the list is of the program as it is.
 """
@@ -134,6 +134,27 @@ REVERTS = (
         STATES,
         "    if listing is None:\n        return not_compared(path)\n    parts",
         "    return None\n    parts",
+    ),
+    Revert(
+        "a pin is not asked for again",
+        "an image that is pinned while a pass runs",
+        IMAGES,
+        "        if image.pinned:\n",
+        "        if False:\n",
+    ),
+    Revert(
+        "a pod that begins while there is patience is forgotten",
+        "found by this simulation",
+        STARTS,
+        "        pods = unfinished if patience > 0 else pods & unfinished",
+        "        pods = pods & unfinished",
+    ),
+    Revert(
+        "a status that says nothing counts as gone",
+        "the runtime lies",
+        CONTAINERS,
+        "        return status is not None and status.id in (verdict.id, NO_STATUS.id)\n",
+        "        return status is not None and status.id == verdict.id\n",
     ),
     # ---- removals
     Revert(
@@ -277,8 +298,8 @@ def main() -> int:
     """Exit code 1: something is not found."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.reverted", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="these alone")
-    parser.add_argument("--seeds", type=int, default=40)
-    parser.add_argument("--hours", type=float, default=0.4)
+    parser.add_argument("--seeds", type=int, default=200)
+    parser.add_argument("--hours", type=float, default=0.1)
     given = parser.parse_args()
     missed = 0
     for revert in REVERTS:

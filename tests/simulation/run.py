@@ -493,7 +493,9 @@ class Run:
     def _checked(self, effect: Check) -> None:
         """An object is about to be removed: now happens what has waited for that, within the next moments."""
         if self._next_pass and not effect.claim.dry_run:
-            entry = self._next_pass.pop(0)
+            entry, later = self._next_pass.pop(0), self._later(effect)
+            if entry.kind == "pin" and later and later[0] in self.machine.images:  # it is checked next
+                entry = entry._replace(what=(int(later[0][7:15], 16), True))
             seconds = (0.02, 0.4)[entry.number % 2] * (entry.number % 997) / 997
             self.clock.at(self.clock.now + seconds, lambda: self._happens(entry, waits=False))
         if self._next_use and effect.claim.verdict.kind == Kind.IMAGE:
