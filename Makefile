@@ -114,7 +114,8 @@ check: development
 fuzz: development
 	FUZZ_INPUTS=$${FUZZ_INPUTS:-100000} $(BIN)/python -m pytest -q --durations=6 tests/fuzz
 
-# Every test marked soak, at low priority. SOAK=expression selects some of them: SOAK=races.
+# Every test marked soak, at low priority. SOAK=expression selects some of them: SOAK=races. SIMULATION_SECONDS=n: how long
+# daemons are simulated (SOAK=simulation).
 soak: development
 	@.ci/debian-packages $(PACKAGES)
 	nice $(BIN)/python -m pytest -m soak -k "$(SOAK)" -rAP --durations=0

@@ -63,6 +63,12 @@ class Listener(ReclaimListener):
     def defect(self, error: Exception) -> None:
         """Something was raised that never should be."""
 
+    def listener_failed(self, listener: str, error: BaseException) -> None:
+        """A listener has raised this: what it was told is lost to it."""
+
+    def events_dropped(self, count: int) -> None:
+        """So many events since the start were told to nobody, because too many waited."""
+
 
 class Listeners:
     """Tells every listener that was added, in that order, on a thread that the first one starts. Any thread may call.
@@ -114,12 +120,18 @@ class Listeners:
         return reached.wait(seconds)
 
     def _serve(self) -> None:
+        told = 0
         while (call := self._waiting.get()) is not None:
             call()
+            if self.dropped > told:
+                told = self.dropped
+                self._call("events_dropped", (told,))
 
     def _call(self, what: str, about: tuple[Any, ...]) -> None:
         for listener in tuple(self._all):
             try:
                 getattr(listener, what)(*about)
-            except BaseException:  # noqa: BLE001 # its own lines are lost, and counted; the thread must survive
+            except BaseException as error:  # noqa: BLE001 # its own lines are lost, and counted; the thread must survive
                 self.failed += 1
+                if what != "listener_failed":  # one that fails even then is only counted
+                    self._call("listener_failed", (type(listener).__name__, error))

@@ -141,7 +141,7 @@ def with_result(record: Pass, *, dry_run: bool) -> Pass:
     """The record with its result, and the reason in one sentence; if the lead started the pass, it says so."""
     result, reason = _result_of_dry_run(record) if dry_run else _result(record)
     gone = [each for each in record.removals if each.result in (Result.REMOVED, Result.PLANNED)]
-    if last := sum(each.verdict.reason == Reason.NOT_PULLED for each in gone):
+    if last := sum(each.verdict.last_resort for each in gone):
         reason = f"{reason}; nothing else was enough, so {counted(last, 'image')} went that the kubelet had not pulled"
     if record.trigger is Trigger.LEAD:
         lead = "started by the lead, before the mark was reached: removals have lately taken longer than the time left"

@@ -67,6 +67,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from reclaim.evidence.states import SETTLE_SECONDS, PodStates
 from reclaim.pod_logs.names import (
     FileIdentity,
     container_id_of_symlink,
@@ -74,7 +75,6 @@ from reclaim.pod_logs.names import (
     printable,
     uid_of_kubelets_log_directory,
 )
-from reclaim.pods.states import PodStates
 from reclaim.types import (
     Action,
     Container,
@@ -95,8 +95,6 @@ NOT_DEAD = {
     ContainerState.UNKNOWN: Reason.UNKNOWN_STATE,
 }
 """Why a container in this state is kept."""
-
-SETTLE_SECONDS = 10.0  # how old the parts of a vanished pod must be to count as gone
 
 
 @dataclass(frozen=True, slots=True)

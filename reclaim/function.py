@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from reclaim.containers import ContainerGCPolicy
+from reclaim.evidence.starts import FRESH_SECONDS, PartAges
+from reclaim.evidence.states import PodStateProvider
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
-from reclaim.inventory import FRESH_SECONDS, Inventory
+from reclaim.inventory import Inventory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.starts import PartAges
-from reclaim.pods.states import PodStateProvider
 from reclaim.services import ImageService, RuntimeService
 from reclaim.types import Plan, Result, Verdict
 from signals.clock import Clock

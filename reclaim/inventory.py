@@ -6,7 +6,8 @@ A question that missed its deadline is not asked again for a second. No lock is 
 
 * Images are listed first, containers after them: a container that starts in between is seen, never missed.
 * The directories of pods are read right before each list of containers, so what they show of a starting pod or
-  container is as old as the list: one that is new or has changed since means that the list is too old (`pods.starts`).
+  container is as old as the list: one that is new or has changed since means that the list is too old
+  (`evidence.starts`).
 * Any failing call discards everything: a partial list would make a used image look unused.
 * What pod specs name is also read after the images, and again with each fresh list of containers.
 * References that no listed image carries are resolved by the runtime, by its own rules. If it answers with an image
@@ -22,26 +23,35 @@ A question that missed its deadline is not asked again for a second. No lock is 
   pass checks whether the object still exists, and the next pass tries again.
 
 Covers: asking, sharing and retrying reads, keeping answers consistent. Does not cover: which image is in use
-(`images.references`), whether the pod directories are trusted (`pods.states`).
+(`evidence.references`), whether the pod directories are trusted (`evidence.states`).
 """
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from reclaim.images.references import ImageIndex, images_in_use, is_full_name, means, pins_sandbox_image
-from reclaim.pods.starts import Directories, look
-from reclaim.pods.states import PodStateProvider, PodStates
+from reclaim.evidence.lists import Evidence
+from reclaim.evidence.references import (
+    ImageIndex,
+    ImagesInUse,
+    images_in_use,
+    is_full_name,
+    means,
+    pins_sandbox_image,
+)
+from reclaim.evidence.starts import FRESH_SECONDS
+from reclaim.evidence.states import PodDirectory, PodStateProvider, PodStates
 from reclaim.services import ImageService, RuntimeService, RuntimeVersion
 from reclaim.types import (
     NEVER,
     NO_LAYERS,
+    AnsweredLate,
     AnsweredWithError,
+    ConnectionLost,
     Container,
     ContainerState,
     Image,
@@ -49,18 +59,20 @@ from reclaim.types import (
     Listing,
     PodSandbox,
     PodSandboxState,
+    RequestRefused,
     RuntimeUnavailable,
 )
+from reclaim.workers import LOOK_SECONDS, Workers
 from signals.clock import Clock
 
-FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
 SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
+STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait for each other here
 RETRY_FOR_SECONDS = 0.5
-FIRST_WAIT_SECONDS = 0.05
-LAYERS_SECONDS = 2.0  # how long to ask for what images hold; what is missing then is asked for with the next reading
 
 Answer = TypeVar("Answer")
+_Containers = tuple[Mapping[str, PodDirectory] | None, tuple[Container, ...]]
+"""The directories of pods, None if they cannot be read, and the containers that were listed right after that."""
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
@@ -111,7 +123,10 @@ class SharedReading(Generic[Answer]):
         """Whether the reading was begun late enough and has not failed. A reading that missed its deadline a moment ago
         also counts, so that the same question is not waited for twice."""
         if reading.error is not None:
-            return reading.error.late and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+            return (
+                isinstance(reading.error, AnsweredLate)
+                and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
+            )
         return reading.begun_at > not_older_than
 
     def _asked(self) -> _Reading[Answer]:
@@ -121,23 +136,6 @@ class SharedReading(Generic[Answer]):
         except RuntimeUnavailable as error:
             return _Reading(begun_at, self._clock.monotonic(), error=error)
         return _Reading(begun_at, self._clock.monotonic(), (answer,))
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What shows that nobody uses an image: complete lists. The list of containers was begun at `begun_at` and answered
-    at `answered_at` (monotonic seconds), right after the directories of pods were read as `directories`."""
-
-    listing: Listing
-    directories: Directories | None
-    begun_at: float
-    answered_at: float
-
-    @property
-    def as_of(self) -> float:
-        """When it counts from: its beginning; but its answer, if the list was slow, as it would never be fresh enough.
-        What has begun meanwhile is seen by the last look."""
-        return self.answered_at if self.answered_at - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +149,29 @@ class _RuntimeFacts:
         return f"{self.version.name} {self.version.version} with sandbox image {self.sandbox_image or 'not reported'}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Learned:
+    """What a runtime was asked once. Answers are added, one by one, as long as its facts are these; whatever else is to
+    change makes another value. No lock: what two threads do at once may lose an answer, which is then asked again, as
+    are the facts, whose connections are lost with them."""
+
+    facts: _RuntimeFacts | None = None
+    facts_asked_at: int = 0
+    """The number of connections made by then."""
+    volumes: dict[str, ImageVolumes] = field(default_factory=dict)
+    """By container id."""
+    sandbox_images: dict[str, str | None] = field(default_factory=dict)
+    """By sandbox id."""
+    silent: dict[str, float] = field(default_factory=dict)
+    """When to ask again, by the id of a sandbox that did not report its image."""
+
+
 class Inventory:
     """The containers, sandboxes and images of one node, and what is known of its pods. Thread-safe.
 
     `not_older_than` is always in monotonic seconds: only readings that were begun after it are used. `read_layers`:
     what images hold on the disk, or None if that is not known; its argument tells how many seconds are left to ask.
+    `sleep`: between two attempts of a read.
     """
 
     def __init__(
@@ -165,6 +181,8 @@ class Inventory:
         pods: PodStateProvider,
         clock: Clock,
         read_layers: Callable[[Callable[[], float]], Layers | None] = lambda _: None,
+        sleep: Callable[[float], None] = time.sleep,
+        workers: Workers | None = None,
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
@@ -172,18 +190,13 @@ class Inventory:
         self._runtime = runtime
         self._image_service = images
         self._pods = pods
-        self._clock = clock
-        self._images = SharedReading(lambda: retried(images.list_images), clock)
-        # with the directories of pods right before; None if those cannot be read
-        self._containers = SharedReading(lambda: (look(pods), retried(runtime.list_containers)), clock)
-        self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes), clock)
+        self._clock, self._sleep = clock, sleep
+        self._workers = workers or Workers("statuses", 0)
+        self._images = SharedReading(lambda: self._retried(images.list_images), clock)
+        self._containers = SharedReading(self._read_directories_and_containers, clock)
+        self._sandboxes = SharedReading(lambda: self._retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
-        self._lock = threading.Lock()  # guards everything below
-        self._volumes: dict[str, ImageVolumes] = {}
-        self._sandbox_images: dict[str, str | None] = {}
-        self._silent: dict[str, float] = {}  # sandboxes that did not report their image -> when to ask again
-        self._facts: _RuntimeFacts | None = None
-        self._facts_asked_at = 0  # the number of connections made by then
+        self._learned = _Learned()
         self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
 
     def containers(self, not_older_than: float) -> tuple[Container, ...]:
@@ -220,16 +233,15 @@ class Inventory:
         """
         named = self._named(named_since)
         reading = self._containers.read(not_older_than)
-        directories, containers = reading.answer
+        _, containers = reading.answer
         volumes = self._image_volumes(containers, self._current_facts())
         fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
-        fresh = self._of_one_runtime(self._resolved(fresh, self.index_of(listing.images)))
-        return Evidence(fresh, directories, reading.begun_at, reading.answered_at)
+        return self._evidence_of(fresh, reading)
 
     def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
         pass never asks; it uses `layers`. For one thread at a time."""
-        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LAYERS_SECONDS
+        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LOOK_SECONDS
         if ids != self._layers_of:
             found = self._read_layers(lambda: max(ends - self._clock.monotonic(), 0.0) if goes_on() else 0.0)
             if found is not None:
@@ -243,23 +255,40 @@ class Inventory:
             self._index = (images, index)
         return index
 
+    def _retried(self, read: Callable[[], Answer]) -> Answer:
+        return retried(read, self._sleep, self._clock.monotonic)
+
+    def _read_directories_and_containers(self) -> _Containers:
+        return self._pods.pod_directories(), self._retried(self._runtime.list_containers)
+
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods, now = self._pods.read(), self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
     def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
-        facts = retried(self._current_facts)
+        facts = self._retried(self._current_facts)
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
         images, named, after = of_images.answer, self._named(None), max(not_older_than, of_images.answered_at)
         reading, sandboxes = self._containers.read(after), self.sandboxes(after)
-        directories, containers = reading.answer
+        _, containers = reading.answer
         sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
         volumes = self._image_volumes(containers, facts, goes_on)
         listing = Listing(images, containers, sandboxes, sandbox_images, volumes, {}, str(facts), named)
-        listing = self._of_one_runtime(self._resolved(listing, self.index_of(images)))
-        return Evidence(listing, directories, reading.begun_at, reading.answered_at)
+        return self._evidence_of(listing, reading)
+
+    def _evidence_of(self, listing: Listing, of_containers: _Reading[_Containers]) -> Evidence:
+        """What these lists show. Raises RuntimeUnavailable."""
+        listing, usage = self._resolved(listing)
+        return Evidence(
+            self._of_one_runtime(listing),
+            usage,
+            of_containers.answer[0],
+            begun_at=of_containers.begun_at,
+            answered_at=of_containers.answered_at,
+            read_at=self._clock.monotonic(),
+        )
 
     def _named(self, since: float | None) -> frozenset[str]:
         return frozenset().union(*self._pods.named_images(since).values())
@@ -271,17 +300,27 @@ class Inventory:
         asked once more.
         """
         made = self._runtime.connections_made
-        with self._lock:
-            if self._facts is not None and made == self._facts_asked_at:
-                return self._facts
+        learned = self._learned
+        if learned.facts is not None and made == learned.facts_asked_at:
+            return learned.facts
         facts = _RuntimeFacts(self._runtime.version(), self._runtime.sandbox_image())
-        with self._lock:
-            if self._facts is not None and facts.version != self._facts.version:
-                self._volumes = {known: volumes for known, volumes in self._volumes.items() if volumes}
-                self._sandbox_images = {known: image for known, image in self._sandbox_images.items() if image}
-            if made >= self._facts_asked_at:  # else another thread has asked a later runtime in the meantime
-                self._facts, self._facts_asked_at = facts, made
+        learned = self._learned
+        if made < learned.facts_asked_at:  # another thread has asked a later runtime in the meantime
+            return facts
+        if learned.facts == facts:
+            facts = learned.facts
+        elif learned.facts is not None and facts.version != learned.facts.version:
+            volumes = {known: each for known, each in learned.volumes.copy().items() if each}
+            images: dict[str, str | None] = {k: image for k, image in learned.sandbox_images.copy().items() if image}
+            learned = replace(learned, volumes=volumes, sandbox_images=images)
+        self._learned = replace(learned, facts=facts, facts_asked_at=made)
         return facts
+
+    def _learned_of(self, facts: _RuntimeFacts) -> _Learned:
+        """Where answers of the runtime with these facts are kept; nowhere if there are others by now, as another
+        runtime may report what this one does not."""
+        learned = self._learned
+        return learned if learned.facts is facts else _Learned()
 
     def _of_one_runtime(self, listing: Listing) -> Listing:
         """Returns the listing if the runtime is still the one it came from."""
@@ -301,26 +340,22 @@ class Inventory:
         """
         ready, now = {each.id for each in sandboxes if each.state is PodSandboxState.READY}, self._clock.monotonic()
         known = facts.sandbox_image is not None or pins_sandbox_image(images)
-        with self._lock:
-            self._sandbox_images = {each: image for each, image in self._sandbox_images.items() if each in ready}
-            self._silent = {each: until for each, until in self._silent.items() if until > now}
-            made, silent = dict(self._sandbox_images), set(self._silent) if known else set[str]()
-        for sandbox_id in ready - made.keys() - silent:
+        learned = self._learned
+        made = {each: image for each, image in learned.sandbox_images.copy().items() if each in ready}
+        silent = {each: until for each, until in learned.silent.copy().items() if until > now}
+        self._learned = replace(learned, sandbox_images=made.copy(), silent=silent)
+        for sandbox_id in ready - made.keys() - (silent.keys() if known else set()):
             try:
                 image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
             except RuntimeUnavailable as error:
                 of_this_one = isinstance(error, AnsweredWithError)
-                if not (known and (error.late or of_this_one)):
+                if not (known and (isinstance(error, AnsweredLate) or of_this_one)):
                     raise
-                with self._lock:
-                    self._silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
+                self._learned.silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
                 if of_this_one:
                     continue
                 break
-            made[sandbox_id] = image
-            with self._lock:
-                if self._facts == facts:
-                    self._sandbox_images[sandbox_id] = image
+            made[sandbox_id] = self._learned_of(facts).sandbox_images[sandbox_id] = image
         return frozenset(image for image in (facts.sandbox_image, *made.values()) if image) or None
 
     def _image_volumes(
@@ -328,41 +363,48 @@ class Inventory:
     ) -> dict[str, ImageVolumes]:
         listed = {container.id for container in containers}
         exited = {container.id for container in containers if container.state is ContainerState.EXITED}
-        with self._lock:
-            self._volumes = {known: volumes for known, volumes in self._volumes.items() if known in listed}
-            mounted = dict(self._volumes)
-        for container_id in listed - mounted.keys() if facts.version.mounts_images() else ():
+        learned = self._learned
+        mounted = {known: volumes for known, volumes in learned.volumes.copy().items() if known in listed}
+        self._learned = replace(learned, volumes=mounted.copy())
+
+        def ask(container_id: str) -> None:
             _check(goes_on)
             try:
                 status = self._runtime.container_status(container_id)
             except AnsweredWithError:
                 if container_id in exited:  # nothing runs with what it mounted; one that may run stops all instead
-                    continue
+                    return
                 raise
             if status is not None and status.id == container_id:
-                mounted[container_id] = status.image_volumes
-                with self._lock:
-                    if self._facts == facts:  # else another runtime may report mounts that this one does not
-                        self._volumes[container_id] = status.image_volumes
+                mounted[container_id] = self._learned_of(facts).volumes[container_id] = status.image_volumes
             elif status is not None or any(c.id == container_id for c in self.containers(self._clock.monotonic())):
                 raise RuntimeUnavailable(f"container {container_id} is listed, but what it mounts is not said")
+
+        if facts.version.mounts_images():
+            self._workers.for_each(ask, listed - mounted.keys(), STATUSES_SIDE_BY_SIDE - 1)
         return {container_id: volumes for container_id, volumes in mounted.items() if volumes}
 
-    def _resolved(self, listing: Listing, index: ImageIndex) -> Listing:
-        """Asks the runtime about references that the image list does not resolve."""
-        resolved = dict(listing.resolved)
+    def _resolved(self, listing: Listing) -> tuple[Listing, ImagesInUse]:
+        """Asks the runtime about references that the image list does not resolve. Also returns which images are in use
+        then."""
+        index, resolved = self.index_of(listing.images), dict(listing.resolved)
+        usage = images_in_use(listing, index)
         names = listing.named_images.union(listing.sandbox_image_references or ())
         unlisted = {reference for reference in names if not index.find(reference)}
-        for reference in unlisted.union(images_in_use(listing, index).unresolved) - resolved.keys():
+        unknown = unlisted.union(usage.unresolved) - resolved.keys()
+        for reference in unknown:
             try:
                 image = self._image_service.image_status(reference)
-            except RuntimeUnavailable as error:
-                if error.refused and not is_full_name(reference):
-                    continue
-                raise
+            except RequestRefused:
+                if is_full_name(reference):
+                    raise
+                continue
             if image is None or means(reference, image):
                 resolved[reference] = None if image is None else image.id
-        return replace(listing, resolved=resolved)
+        if unknown:
+            listing = replace(listing, resolved=resolved)
+            usage = images_in_use(listing, index)
+        return listing, usage
 
 
 def _check(goes_on: Callable[[], bool]) -> None:
@@ -371,23 +413,26 @@ def _check(goes_on: Callable[[], bool]) -> None:
         raise GivenUp("the lists were given up")
 
 
-def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
-    """The result of `read`, repeated for up to half a second while it fails with a transient error.
+def retried(
+    read: Callable[[], Answer],
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Answer:
+    """The result of `read`, repeated for up to half a second while the connection is lost.
 
     Raises the last RuntimeUnavailable. tenacity is imported only after the first attempt has failed, which keeps
     commands fast to start.
     """
     try:
         return read()
-    except RuntimeUnavailable as first:
-        if not first.transient:
-            raise
+    except ConnectionLost:
         import tenacity
 
+        began = monotonic()
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(lambda error: isinstance(error, RuntimeUnavailable) and error.transient),
-            stop=tenacity.stop_before_delay(RETRY_FOR_SECONDS),
-            wait=tenacity.wait_exponential(multiplier=FIRST_WAIT_SECONDS, max=RETRY_FOR_SECONDS / 2),
+            retry=tenacity.retry_if_exception_type(ConnectionLost),
+            stop=lambda state: max(monotonic() - began, state.idle_for) + state.upcoming_sleep >= RETRY_FOR_SECONDS,
+            wait=tenacity.wait_exponential(multiplier=RETRY_FOR_SECONDS / 10, max=RETRY_FOR_SECONDS / 2),
             sleep=sleep,
             reraise=True,
         )

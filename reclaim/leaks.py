@@ -39,8 +39,8 @@ from reclaim.containerd import REFERENCE, references
 from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.status import CallError, Code, Message, parsed
+from reclaim.evidence.states import PodStates, is_pod_uid
 from reclaim.images.storage import listed_in, reached, stamps
-from reclaim.pods.states import PodStates, is_pod_uid
 from reclaim.services import Metadata
 from reclaim.types import Container, Image, Listing, PodSandbox, ReclaimError
 
@@ -127,11 +127,11 @@ class ContainerdReading:
         lost = self._needs.keys() - reached(self._roots, self._needs)
         kept = {name for _, kind, name in self._needs.keys() - lost if kind == "content"}
         for key in lost:
-            one = self._objects[key]
-            if one.kind is LeakKind.SNAPSHOT:
-                yield one._replace(size_bytes=self._size_of(key))
-            elif one.name not in kept:  # the namespaces share the file
-                yield one
+            unowned = self._objects[key]
+            if unowned.kind is LeakKind.SNAPSHOT:
+                yield unowned._replace(size_bytes=self._size_of(key))
+            elif unowned.name not in kept:  # the namespaces share the file
+                yield unowned
         for name, found in blobs.items():
             if f"sha256:{name}" not in recorded:
                 yield Unowned(LeakKind.CONTENT, f"sha256:{name}", found.st_ctime, "", found.st_blocks * SECTOR)
@@ -172,9 +172,11 @@ class ContainerdReading:
         if any(label.startswith(GC) and not label.startswith(REFERENCE) for label in one.labels):
             self._roots.append(key)
 
-    def _ask(self, method: str, where: str, answer: type[Answer], asked: Message = NOTHING, *absent: Code) -> Answer:
-        """The answer in the namespace `where`; an empty one for an error with a code in `absent`. Raises CallError."""
-        request, metadata = asked.SerializeToString(), (("containerd-namespace", where),)
+    def _ask(
+        self, method: str, namespace: str, answer: type[Answer], asked: Message = NOTHING, *absent: Code
+    ) -> Answer:
+        """The answer in this namespace; an empty one for an error with a code in `absent`. Raises CallError."""
+        request, metadata = asked.SerializeToString(), (("containerd-namespace", namespace),)
         try:
             return parsed(answer, self._call(f"/containerd.services.{method}", request, ASK_SECONDS, metadata))
         except CallError as error:

@@ -62,43 +62,41 @@ class PeriodicImages:
         )
 
 
-class OldImages(UnusedImages):
-    """Images that have been unused for longer than the maximum age."""
-
+class _Periodic(UnusedImages):
     def __init__(self, context: ReclaimContext, periodic: PeriodicImages):
         super().__init__(context)
         self._periodic = periodic
+
+
+class OldImages(_Periodic):
+    """Images that have been unused for longer than the maximum age."""
 
     def plan(self) -> Plan:
         """Raises RuntimeUnavailable."""
-        found, records, policy = self.read(), self._context.records.records, self._context.policies.images
+        listed, records, policy = self.read(), self._context.records.records, self._context.policies.images
         plan = plan_maximum_age(
-            found.listing,
+            listed.evidence.listing,
             records,
             policy,
-            found.detected_at,
+            listed.detected_at,
             self._periodic.started_at,
             exact=self._periodic.exact(),
         )
-        return Plan(plan.remove, list_seconds=found.list_seconds)
+        return Plan(plan.remove, list_seconds=listed.list_seconds)
 
 
-class ImagesForSpace(UnusedImages):
+class ImagesForSpace(_Periodic):
     """Unused images until as much is promised as is missing to the low mark; none below the high mark."""
-
-    def __init__(self, context: ReclaimContext, periodic: PeriodicImages):
-        super().__init__(context)
-        self._periodic = periodic
 
     def plan(self) -> Plan:
         """Raises RuntimeUnavailable, and FilesystemUnreadable, whatever the reading raises."""
-        found, context, policy = self.read(), self._context, self._context.policies.images
+        listed, context, policy = self.read(), self._context, self._context.policies.images
         layers = NO_LAYERS if self._periodic.exact() else context.inventory.layers
         try:
             capacity, available = self._periodic.stats()
         except Exception as error:  # whatever it raises ends this pass, not the loop
             raise FilesystemUnreadable(f"the image filesystem cannot be read: {error}") from error
-        nothing = Plan(list_seconds=found.list_seconds)
+        nothing = Plan(list_seconds=listed.list_seconds)
         if capacity is None or capacity <= 0:
             return replace(nothing, event_of=lambda _: invalid_capacity(capacity))
         if available is not None:  # what a dry run would have removed
@@ -106,10 +104,11 @@ class ImagesForSpace(UnusedImages):
         space = decide_space(available, capacity, policy)
         if space.target_bytes is None:
             return nothing
-        plan = plan_image_gc(found.listing, context.records.records, policy, found.detected_at, layers=layers)
+        evidence, records = listed.evidence, context.records.records
+        plan = plan_image_gc(evidence.listing, records, policy, listed.detected_at, evidence.usage, layers)
         return Plan(
             plan.remove,
-            list_seconds=found.list_seconds,
+            list_seconds=listed.list_seconds,
             target_bytes=space.target_bytes,
             event_of=partial(not_enough_freed, space, says_usage=policy.says_usage),
         )

@@ -21,8 +21,10 @@ turn starts is its owner's business: a script's interpreter, libraries, other pr
 
 **A run** takes no longer than its timeout plus `LEFT_BEHIND_SECONDS`, whatever the program does.
 
-* A process of its own (`program_launcher`) starts it, so that a hanging start never blocks this process, and a start
-  that hangs is ended like a program that hangs.
+* A process of its own (`program_supervisor`) starts it, so that a start that hangs never blocks this process, and is
+  ended like a program that hangs. It begins with the run, and not before: it needs a process and 4 MiB for as long as
+  the program needs more than that. Where they cannot be had, the run fails, and the row goes on. If the interpreter's
+  own file hangs, the calling thread does, too, and nobody else.
 * A script finds its file through the descriptor as well: the kernel passes `/proc/self/fd/N` to the interpreter, so
   this one descriptor stays open in the child; `argv[0]` is the path.
 * There is no shell. The child has its own session and no terminal, `/dev/null` as its input, two pipes as its outputs,
@@ -31,8 +33,8 @@ turn starts is its owner's business: a script's interpreter, libraries, other pr
 * After its timeout, or on a stop, its process group gets SIGTERM, and 5 s later SIGKILL. Unlike a removal that a
   runtime was asked for, it never outlives the daemon: its supervisor kills it, and stopping the service would kill
   everything in it anyway.
-* It ends when the process that was started ends. Its supervisor then kills whatever is left of it. Nobody waits for the
-  outputs to be closed.
+* It ends when the process that was started ends. Its supervisor then kills whatever is left of it, for which it is
+  given `GRACE_SECONDS`. Nobody waits for the outputs to be closed.
 * The calling thread does all of this by looking at the run every 10 ms or sooner, because it cannot wait for
   descriptors and for the event that signals a stop at the same time. Each look reads at most what a pipe holds, so that
   a program that prints forever does not occupy a core.
@@ -42,7 +44,6 @@ from __future__ import annotations
 
 import errno
 import json
-import marshal
 import os
 import signal
 import socket
@@ -50,8 +51,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -59,6 +60,7 @@ from io import FileIO
 from pathlib import PurePath
 from typing import Final, NamedTuple, TypeVar
 
+from reclaim.cri.client import READ_DEADLINE_SECONDS
 from reclaim.function import Pressure, Ready, ReclaimContext, ReclaimFunction, Stage
 from reclaim.trust import owner_only_refusal, trusts
 from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
@@ -74,24 +76,22 @@ REASONS: Final = ("in_table", "listed_by_program")
 
 PLAN = "plan"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-LONGEST_PLAN_SECONDS = 10.0
 MOST_PLAN_BYTES = 1 << 20
 OBJECT = '{"name": "TEXT", "size": BYTES, "reason": "TEXT"}, of which size and reason may be missing'
 LONGEST_WORDS = 200  # characters shown of a name, a reason or a last line
 LARGEST_SIZE = 1 << 60
 
-KEPT_BYTES = 64 * 1024  # of what one run prints; anything beyond is read, counted and dropped
+KEPT_BYTES = 64 * 1024  # of what one run prints; anything beyond is read, counted and dropped, a full pipe at a time
 MOST_LINES = 100  # of one run
 LONGEST_LINE = 1024  # bytes; a longer one is cut
 
-TERM_SECONDS = 5.0  # between SIGTERM and SIGKILL
-KILL_SECONDS = 4.0  # how long to wait for a killed process: one that hangs in the kernel remains
-LEFT_BEHIND_SECONDS = TERM_SECONDS + KILL_SECONDS + 1.0
+GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL, for a killed process to end, and for what it has left behind
+LEFT_BEHIND_SECONDS = 3 * GRACE_SECONDS
 LOOK_SECONDS = 0.01
-READ_BYTES = 64 * 1024  # what a pipe holds
 
-_LAUNCHER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program_launcher.py")
-_LONGEST_NEWS = 64
+_SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program_supervisor.py")
+if sys.version_info < (3, 11, 4):
+    subprocess._USE_VFORK = False  # type: ignore[misc] # noqa: SLF001 # it holds the interpreter until execve(2) ends
 _CAP_SETGID, _CAP_SETUID = 6, 7
 _HINT = " (a script begins with a line like #!/bin/sh, and what it names must exist)"
 
@@ -123,8 +123,8 @@ class Program:
     `argv`: the program's absolute path, and its arguments. `timeout_seconds`: how long a run may take, above 0. `log`:
     takes each line that the program prints, which may contain control characters, and returns at once. `user`: who it
     runs as; None: as this process. `asks_plan`: whether a dry run starts it with `plan` as an additional argument; if
-    False, it does its work whatever its arguments are. `unended`: a run that could not be ended; the program is not
-    started again until it has ended.
+    False, it does its work whatever its arguments are. `idle`: empty while it runs; else the last run if it could not
+    be ended, until it has ended, or None.
     """
 
     name: str
@@ -133,28 +133,12 @@ class Program:
     log: Callable[[str], None]
     user: ProgramUser | None = None
     asks_plan: bool = True
-    unended: ProgramRun | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    idle: list[ProgramRun | None] = field(default_factory=lambda: [None])
 
     @property
     def path(self) -> str:
         """The path of its file."""
         return self.argv[0]
-
-    @contextmanager
-    def one_at_a_time(self) -> Iterator[None]:
-        """Raises RemovalFailed while an earlier run has not ended."""
-        if not self._lock.acquire(blocking=False):
-            raise RemovalFailed(f"the program {self.path} runs already")
-        try:
-            if self.unended is not None:
-                if not self.unended.look():
-                    raise RemovalFailed(f"the program {self.path} still runs: process {self.unended.pid} does not end")
-                self.unended.close()
-                self.unended = None
-            yield
-        finally:
-            self._lock.release()
 
 
 def program_function(program: Program, frees: FilesystemRole) -> ReclaimFunction:
@@ -220,15 +204,24 @@ class ProgramStage(Stage):
     def _asked(self) -> Plan:
         """What it says it would remove. Raises NoPlan, ProgramRefused and RemovalFailed."""
         printed = PrintedPlan(self._program.log)
-        run = self._run((PLAN,), printed, min(self._program.timeout_seconds, LONGEST_PLAN_SECONDS))
+        run = self._run((PLAN,), printed, min(self._program.timeout_seconds, READ_DEADLINE_SECONDS))
         if run.problem:
             raise NoPlan(run.problem)
         return plan_of(self._program.name, bytes(printed.plan))
 
     def _run(self, arguments: tuple[str, ...], printed: Printed, seconds: float) -> ProgramRun:
-        """One run, to its end. Raises ProgramRefused, and RemovalFailed if it could not be started."""
+        """One run, to its end. Raises ProgramRefused, and RemovalFailed if it could not be started, or runs already."""
         program, clock = self._program, self._context.clock
-        with program.one_at_a_time():
+        try:
+            last = program.idle.pop()  # only one of two threads gets it
+        except IndexError:
+            raise RemovalFailed(f"the program {program.path} runs already") from None
+        try:
+            if last is not None:
+                if not last.look():
+                    raise RemovalFailed(f"the program {program.path} still runs: process {last.pid} does not end")
+                last.close()
+                last = None
             variables = environment(self._context.facts().pressure, seconds, clock.wall(), dry_run=self._dry_run)
             with opened_program(program.path) as file:
                 run = ProgramRun(file.fileno(), (*program.argv, *arguments), variables, program.user, printed)
@@ -237,7 +230,9 @@ class ProgramStage(Stage):
             finally:
                 printed.end()
             if run.status is None:
-                program.unended = run
+                last = run
+        finally:
+            program.idle.append(last)
         return run
 
 
@@ -351,51 +346,11 @@ def _may_switch() -> bool:
 # ---- its run
 
 
-class Launcher:
-    """The helper process that starts programs for this process. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._requests: socket.socket | None = None
-
-    def prepare(self) -> None:
-        """Starts it if it is not running. Raises OSError."""
-        with self._lock:
-            self._running()
-
-    def request(self, data: bytes, descriptors: Sequence[int]) -> None:
-        """Asks it to start a program, without waiting. Raises OSError."""
-        with self._lock:
-            socket.send_fds(self._running(), [data], descriptors, socket.MSG_DONTWAIT)
-
-    def _running(self) -> socket.socket:
-        if self._requests is None or self._process is None or self._process.poll() is not None:
-            if self._requests is not None:
-                self._requests.close()
-            self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", "-B", _LAUNCHER, str(theirs.fileno())],
-                    pass_fds=(theirs.fileno(),),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    env={},
-                    start_new_session=True,  # signals from a terminal are for the daemon
-                )
-        return self._requests
-
-
-LAUNCHER: Final = Launcher()
-"""The launcher of this process. It is not started unless a program is configured."""
-
-
 class ProgramRun:
-    """One run of a program that was requested.
+    """One run of a program, by a supervisor of its own.
 
-    `pid`: its process id; 0 until it is known. `status`: its exit code, or a signal as a negative number; None until it
-    has ended. `problem`: what went wrong, as the end of a sentence; empty if nothing did.
+    `pid`: its process id; that of its supervisor until it is known. `status`: its exit code, or a signal as a negative
+    number; None until it has ended. `problem`: what went wrong, as the end of a sentence; empty if nothing did.
     """
 
     def __init__(
@@ -406,33 +361,39 @@ class ProgramRun:
         user: ProgramUser | None,
         printed: Printed,
     ):
-        """Requests the run. `program`: the descriptor of the file that was checked. `printed`: takes what it prints.
-        Raises RemovalFailed."""
-        self.pid = 0
+        """Starts the supervisor. `program`: the descriptor of the file that was checked. `printed`: takes what it
+        prints. Raises RemovalFailed."""
         self.status: int | None = None
         self.problem = ""
         self._path = argv[0]
         self._printed = printed
-        self._outputs: list[FileIO] = []
         self._errno = 0
-        self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        switch = "" if user is None or _is_own(user) else f"{user.uid}:{user.gid}"
+        try:
+            self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with news, ExitStack() as undo:
+                undo.enter_context(self._news)
+                descriptors = (news.fileno(), program)
+                self._supervisor = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-B", _SUPERVISOR, *map(str, descriptors), switch, *argv],
+                    bufsize=0,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=descriptors,
+                    cwd="/",
+                    env=environment,
+                    umask=0o022,
+                    start_new_session=True,  # signals from a terminal are for the daemon
+                )
+                undo.pop_all()
+        except OSError as error:
+            raise self._not_started(error.strerror or str(error)) from error
+        self.pid = self._supervisor.pid
         self._news.settimeout(LOOK_SECONDS)
-        variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-        switch = None if user is None or _is_own(user) else tuple(user)
-        request = marshal.dumps((tuple(map(os.fsencode, argv)), variables, switch))
-        descriptors = [news.fileno(), program]
-        with news, ExitStack() as theirs:
-            try:
-                for _ in range(2):
-                    reading, writing = os.pipe()
-                    self._outputs.append(FileIO(reading))
-                    theirs.callback(os.close, writing)
-                    os.set_blocking(reading, False)
-                    descriptors.append(writing)
-                LAUNCHER.request(request, descriptors)
-            except OSError as error:
-                self.close()
-                raise self._not_started(error.strerror or str(error)) from error
+        self._outputs = [output for output in (self._supervisor.stdout, self._supervisor.stderr) if output]
+        for output in self._outputs:
+            os.set_blocking(output.fileno(), False)
 
     def watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
         """Watches until it has ended, or cannot be ended; in that case its status stays None, and `look` can be called
@@ -448,10 +409,10 @@ class ProgramRun:
             self.problem = self.problem or self._printed.too_much or _status_problem(self.status)
 
     def look(self) -> bool:
-        """Reads one message that arrives within 10 ms; returns whether the run has ended. If its supervisor died, or
-        never existed, it counts as killed."""
+        """Reads one message that arrives within 10 ms; returns whether the run has ended. If its supervisor died, it
+        counts as killed."""
         try:
-            news = self._news.recv(_LONGEST_NEWS).split()
+            news = self._news.recv(64).split()
         except TimeoutError:
             return False
         except OSError:
@@ -468,10 +429,12 @@ class ProgramRun:
         return self.status is not None
 
     def close(self) -> None:
-        """Whatever is left of it is killed. May be called twice."""
+        """Whatever is left of it is killed, which is waited for."""
         self._news.close()
         for output in self._outputs:
             output.close()
+        with suppress(subprocess.TimeoutExpired):  # it is reaped when the next one is started
+            self._supervisor.wait(GRACE_SECONDS)
 
     def _watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
         def enough() -> str:
@@ -482,17 +445,19 @@ class ProgramRun:
         if not self._ends(seconds, clock, enough):
             self.problem = enough() or f"had not ended after {seconds:g} s"
             self._signal(signal.SIGTERM)
-            if not self._ends(TERM_SECONDS, clock):
+            if not self._ends(GRACE_SECONDS, clock):
                 self._signal(signal.SIGKILL)
-                if self._ends(KILL_SECONDS, clock):
+                if self.pid == self._supervisor.pid:  # which does not answer, and has started nothing yet
+                    self._supervisor.kill()
+                if self._ends(GRACE_SECONDS, clock):
                     self.problem += "; SIGTERM has not ended it, SIGKILL has"
-                elif self.pid:
-                    self.problem += f"; it hangs in the kernel as process {self.pid}, SIGKILL has not ended it"
                 else:
-                    raise self._not_started("its launcher does not answer")
+                    self.problem += f"; it hangs in the kernel as process {self.pid}, SIGKILL has not ended it"
         if self._errno:
             hint = _HINT if self._errno in (errno.ENOEXEC, errno.ENOENT) else ""
             raise self._not_started(f"{os.strerror(self._errno)}{hint}")
+        if self.pid == self._supervisor.pid and not self.problem:
+            raise self._not_started("its supervisor has ended")
 
     def _ends(self, seconds: float, clock: Clock, enough: Callable[[], str] = str) -> bool:
         """Reads what it prints until it has ended; False after `seconds`, or once `enough` returns a reason."""
@@ -509,7 +474,7 @@ class ProgramRun:
 
     def _read(self) -> None:
         for number, output in enumerate(self._outputs):
-            self._printed.take(number, output.read(READ_BYTES) or b"")
+            self._printed.take(number, output.read(KEPT_BYTES) or b"")
 
     def _not_started(self, words: str) -> RemovalFailed:
         return RemovalFailed(f"the program {self._path} could not be started: {words}")

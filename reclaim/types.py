@@ -21,22 +21,29 @@ class ReclaimError(Exception):
 
 
 class RuntimeUnavailable(ReclaimError):
-    """The container runtime cannot be reached, does not answer in time, or gave an incomplete answer.
+    """The container runtime gave no complete answer. What that means for a pass:
 
-    `transient`: the connection was refused or lost, so the same call may succeed a moment later. `late`: the call's
-    deadline passed. `refused`: the runtime answered with an error of its own about what was asked.
+    * this class and all below it but `AnsweredWithError`: the runtime is silent, so no further object of the stage is
+      removed. `ConnectionLost` is asked again at once, `AnsweredLate` is not.
+    * `AnsweredWithError`: this object fails, and nothing is known about others. `RequestRefused`: nor would it help to
+      ask again.
     """
 
-    def __init__(self, message: str, *, transient: bool = False, late: bool = False, refused: bool = False):
-        super().__init__(message)
-        self.transient = transient
-        self.late = late
-        self.refused = refused
+
+class ConnectionLost(RuntimeUnavailable):
+    """The connection was refused or lost: the same call may succeed a moment later."""
+
+
+class AnsweredLate(RuntimeUnavailable):
+    """The call's deadline passed."""
 
 
 class AnsweredWithError(RuntimeUnavailable):
-    """The runtime answered, but not what was asked: with an error of its own, or with something that cannot be used.
-    That says nothing about other objects, unlike a runtime that is silent."""
+    """The runtime answered, but not what was asked: with an error of its own, or with something that cannot be used."""
+
+
+class RequestRefused(AnsweredWithError):
+    """The runtime answered with an error of its own about what was asked."""
 
 
 class FilesystemUnreadable(ReclaimError):
@@ -375,7 +382,8 @@ class Verdict(NamedTuple):
     parts of a pod. `superseded_by`: the id of the newer copy that makes an older one removable, and that must still
     exist at the removal. `state`: a container's state when the plan was made. `rule`: whose rule decided. `identity`:
     of a part of a pod, as listed. `frees_bytes`: what its removal frees once all that go before it are gone; None: not
-    known. `needed_in_seconds`: set if the order depended on when it is expected to be needed again.
+    known. `needed_in_seconds`: set if the order depended on when it is expected to be needed again. `last_resort`: held
+    back until nothing else is enough.
     """
 
     kind: str
@@ -393,6 +401,7 @@ class Verdict(NamedTuple):
     identity: Identity | None = None
     frees_bytes: int | None = None
     needed_in_seconds: float | None = None
+    last_resort: bool = False
 
     @property
     def promised_bytes(self) -> int:

@@ -35,6 +35,7 @@ from reclaim.containers import (
     plan_pod_logs,
     plan_sandbox_gc,
 )
+from reclaim.evidence.states import PodStateProvider, PodStates, is_pod_uid
 from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, opened, remove_tree, unlink_files
 from reclaim.pod_logs.names import (
@@ -49,7 +50,6 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.pods.states import PodStateProvider, PodStates, is_pod_uid
 from reclaim.services import NO_STATUS, ContainerStatus, RuntimeService
 from reclaim.types import (
     AnsweredWithError,

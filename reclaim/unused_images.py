@@ -9,25 +9,26 @@ import threading
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from reclaim.evidence.lists import Evidence, usable
+from reclaim.evidence.references import images_in_use, removal_references
+from reclaim.evidence.starts import FRESH_SECONDS, PodStarts
 from reclaim.function import GONE, STATUS_FRESH_SECONDS, Ready, ReclaimContext, Refused, Stage, Wait
+from reclaim.images.keep_list import KeepList
 from reclaim.images.plan import NewestOfRepositories, entries_by_id, part_of, plan_image_gc, repositories_of
-from reclaim.images.references import ImagesInUse, images_in_use, removal_references
-from reclaim.inventory import FRESH_SECONDS, Evidence
-from reclaim.pods.starts import Directories, PodStarts
-from reclaim.types import Image, Listing, Plan, Reason, Result, Verdict
+from reclaim.types import Image, Plan, Reason, Result, Verdict
 
 LIST_AGE_SECONDS = 0.25  # how old the list of containers may be when an image is checked, if nothing has begun since
 
 
 @dataclass(frozen=True, slots=True)
 class ListedImages:
-    """What a plan is based on: complete lists, which images they show in use, and when detection began, as in the
-    kubelet (monotonic seconds). `list_seconds`: how long reading them took."""
+    """What a plan is based on."""
 
-    listing: Listing
-    usage: ImagesInUse
+    evidence: Evidence
     detected_at: float
+    """When detection began, as in the kubelet (monotonic seconds)."""
     list_seconds: float
+    """How long reading the lists took."""
 
 
 class UnusedImages(Stage):
@@ -56,130 +57,121 @@ class UnusedImages(Stage):
             context.part_ages,
             lambda: context.facts().urgent,
         )
-        self._lock = threading.Lock()  # guards the evidence, which concurrent checks share
-        self._evidence: Evidence | None = None
-        self._of_plan: Evidence | None = None  # serves the first checks, as long as the last look holds
+        # One check at a time lists or finds that it has to wait; those beside it use the same list, and the same wait.
+        self._listing = threading.Lock()
+        self._evidence: Evidence | None = None  # at first the plan's; none after a wait
+        self._starts_seen = False  # whether pods that are being made were looked for in it
         self._listed_after = float("-inf")  # when the containers that sandboxes are compared with were listed
-        self._in_vain: Evidence | None = None  # what the last look found too old, as far as it has cost patience
+        self._in_vain_at: float | None = None  # when the list was begun that the last look found too old
         self._stopped: set[str] = set()  # images that the last look has stopped
         self._answered: set[str] = set()  # images that the runtime says it has removed
         self._references: dict[str, tuple[str, ...]] = {}  # what the runtime is sent for each listed image
 
     def plan(self) -> Plan:
         """Unused images, in the order of the policy. Raises RuntimeUnavailable."""
-        found = self.read()
-        records = self._context.records.records
-        need_bytes, layers = self._context.facts().pressure.missing_bytes, self._context.inventory.layers
-        plan = plan_image_gc(found.listing, records, self._policy, found.detected_at, found.usage, layers, need_bytes)
-        return replace(part_of(plan, last=self._last_resort), list_seconds=found.list_seconds)
+        listed = self.read()
+        plan = plan_image_gc(
+            listed.evidence.listing,
+            self._context.records.records,
+            self._policy,
+            listed.detected_at,
+            listed.evidence.usage,
+            self._inventory.layers,
+            self._context.facts().pressure.missing_bytes,
+        )
+        return replace(part_of(plan, last=self._last_resort), list_seconds=listed.list_seconds)
 
     def read(self) -> ListedImages:
         """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
         began, wall, context = self._clock.monotonic(), self._clock.wall(), self._context
-        evidence = self._inventory.snapshot(context.not_older_than())
-        found = evidence.listing
-        listing = found.without(context.facts().planned)
-        listed_at = self._clock.monotonic()
-        usage = images_in_use(listing, self._inventory.index_of(listing.images))
-        in_use = None if context.facts().planned else usage.ids  # what a dry run leaves out is still there
-        context.records.update(found.images, in_use, began, wall, found.containers)
-        records, count = context.records.records, self._policy.keep_newest_per_repository
-        self._listing = listing
-        with self._lock:
-            self._evidence, self._of_plan = None, replace(evidence, listing=listing)
-        self._references = {each: removal_references(known) for each, known in entries_by_id(listing.images).items()}
-        self._newest = NewestOfRepositories(listing.images, records, count, began)
-        return ListedImages(listing, usage, began, listed_at - began)
+        listed = self._inventory.snapshot(context.not_older_than())
+        listed_at, planned = self._clock.monotonic(), context.facts().planned
+        evidence = listed.without(planned)
+        in_use = None if planned else listed.usage.ids  # what a dry run leaves out is still there
+        context.records.update(listed.listing.images, in_use, began, wall, listed.listing.containers)
+        images, records = evidence.listing.images, context.records.records
+        self._references = {each: removal_references(known) for each, known in entries_by_id(images).items()}
+        self._newest = NewestOfRepositories(images, records, self._policy.keep_newest_per_repository, began)
+        self._listed_images = evidence.listing
+        self._evidence, self._starts_seen = evidence, False
+        return ListedImages(evidence, began, listed_at - began)
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Refuses an image that is in use by now, or may be because a user's image cannot be resolved. Waits while a
         pod is being made. Raises RuntimeUnavailable."""
         asked_at = self._clock.monotonic()
-        with self._lock:
-            evidence = self._usable_evidence(asked_at)
-            if self._waits and (evidence is not self._evidence or self._starts.under_way):
-                self._listed_after = evidence.begun_at
-                seconds = self._starts.wait_seconds(evidence.listing.containers, verdict.id)
-                if seconds > 0:
-                    self._evidence = self._of_plan = None  # after a wait, everything is read anew
-                    return Wait(seconds)
-            if evidence is not self._evidence:
-                self._usage = images_in_use(evidence.listing, self._inventory.index_of(evidence.listing.images))
-                self._evidence = evidence
-            usage = self._usage
-        refused = self._refusal(verdict, usage, evidence)
+        with self._listing:
+            evidence = self._evidence_for(asked_at)
+            seconds = self._seconds_to_wait(evidence, verdict)
+            if not self._starts_seen:
+                evidence = replace(evidence, read_at=self._clock.monotonic())  # sandboxes belong to it
+            self._starts_seen = True
+            self._evidence = None if seconds > 0 else evidence  # after a wait, everything is read anew
+        if seconds > 0:
+            return Wait(seconds)
+        status = self._status(verdict.id)
+        refused = refusal(verdict, evidence, status, self._policy.keep)
+        if refused is None and status is not None and self._is_newest(status):
+            refused = Refused(Reason.NEWEST_OF_REPOSITORY)
+        if refused == GONE:
+            self._context.records.forget(verdict.id)
         if refused is not None:
             return refused
-        at, directories = evidence.as_of, evidence.directories
-        if directories is None or not self._waits:
-            return Ready(at)
-        return Ready(at, lambda: self._holds(verdict.id, evidence, directories, alone=evidence.begun_at >= asked_at))
+        as_of = replace(evidence, read_at=self._clock.monotonic()).as_of  # the status belongs to it, too
+        if evidence.directories is None or not self._waits:
+            return Ready(as_of)
+        alone = evidence.begun_at >= asked_at
+        return Ready(as_of, lambda: self._holds(verdict.id, evidence, alone=alone))
 
-    def _holds(self, image_id: str, evidence: Evidence, directories: Directories, *, alone: bool) -> bool:
+    def _evidence_for(self, asked_at: float) -> Evidence:
+        """What shows who uses an image, for one who asks at this time. Raises RuntimeUnavailable."""
+        known = self._evidence
+        if known is None:
+            return self._listed_again(asked_at)
+        if self._nothing_begins(known, asked_at):
+            oldest = asked_at - LIST_AGE_SECONDS
+            return known if usable(known, oldest) else self._listed_again(oldest)
+        # a pod is being made, which the kubelet may not have listed yet
+        return known if usable(known, asked_at) else self._listed_again(asked_at, named_since=asked_at)
+
+    def _nothing_begins(self, evidence: Evidence, asked_at: float) -> bool:
+        """Whether no pod is being made, nor has any part of one begun since. A dry run does not mind."""
+        if not self._waits:
+            return True
+        by = max(evidence.begun_at, asked_at - STATUS_FRESH_SECONDS)
+        return not self._starts.under_way and evidence.holds(self._context.pods.pod_directories(by))
+
+    def _listed_again(self, not_older_than: float, named_since: float | None = None) -> Evidence:
+        """Raises RuntimeUnavailable."""
+        evidence = self._inventory.evidence(self._listed_images, not_older_than, named_since)
+        self._starts_seen = False
+        return evidence.without(self._context.facts().planned)
+
+    def _seconds_to_wait(self, evidence: Evidence, verdict: Verdict) -> float:
+        """How long to wait for pods that are being made; 0: not at all. Raises RuntimeUnavailable."""
+        if not self._waits or (self._starts_seen and not self._starts.under_way):
+            return 0.0
+        self._listed_after = evidence.begun_at
+        return self._starts.wait_seconds(evidence.listing.containers, verdict.id)
+
+    def _holds(self, image_id: str, evidence: Evidence, *, alone: bool) -> bool:
         """The last look. `alone`: the list was begun after this image was asked about. Where pods keep beginning, the
-        last look stops an image once."""
-        if directories.nothing_has_begun_since(evidence.listing.containers):
+        last look stops an image once, unless the list itself is too old by now."""
+        if evidence.holds(self._context.pods.pod_directories()):
             return True
-        if alone and image_id in self._stopped and self._starts.patience_used_up:
+        fresh = self._clock.monotonic() - evidence.answered_at <= FRESH_SECONDS
+        if alone and fresh and image_id in self._stopped and self._starts.patience_used_up:
             return True
-        with self._lock:
+        with self._listing:
             self._stopped.add(image_id)
-            if self._in_vain is not evidence:  # several images may have relied on it
-                self._in_vain = evidence
+            if self._in_vain_at != evidence.begun_at:  # several images may have relied on it
+                self._in_vain_at = evidence.begun_at
                 self._starts.lost(min(self._clock.monotonic() - evidence.begun_at, FRESH_SECONDS))
         return False
 
     @property
     def _waits(self) -> bool:
         return not self._context.facts().dry_run
-
-    def _usable_evidence(self, asked_at: float) -> Evidence:
-        """The current evidence; or new evidence if something has begun since, or if it is too old for someone who asked
-        at this time. Raises RuntimeUnavailable."""
-        known = self._evidence or self._of_plan
-        directories = None if known is None else known.directories
-        unchanged = (
-            known is not None
-            and directories is not None
-            and directories.nothing_has_begun_since(
-                known.listing.containers, max(known.begun_at, asked_at - STATUS_FRESH_SECONDS)
-            )
-        )
-        alone = known is None or (self._waits and (not unchanged or self._starts.under_way))
-        oldest = asked_at if alone else asked_at - LIST_AGE_SECONDS
-        if known is not None and known.as_of > oldest:
-            return known
-        # the kubelet may not have listed a new pod yet
-        named_since = asked_at if alone and known is not None else None
-        evidence = self._inventory.evidence(self._listing, oldest, named_since)
-        return replace(evidence, listing=evidence.listing.without(self._context.facts().planned))
-
-    def _refusal(self, verdict: Verdict, usage: ImagesInUse, evidence: Evidence) -> Refused | None:
-        """Why the image must stay: somebody uses it, or its current status protects it. Raises RuntimeUnavailable."""
-        if verdict.id in usage.by_containers:
-            return Refused(Reason.IN_USE, Result.IN_USE)
-        if usage.unresolved:
-            return Refused(Reason.UNRESOLVED_IMAGE)
-        image = self._status(verdict.id)
-        if image is None:
-            self._context.records.forget(verdict.id)
-            return GONE
-        reason = self._protected(image, evidence.listing)
-        return None if reason is None else Refused(reason)
-
-    def _protected(self, image: Image, listing: Listing) -> Reason | None:
-        """Why its current status protects the image: since it was listed it may have been pinned or got another name,
-        or the list may have been wrong."""
-        if image.pinned:
-            return Reason.PINNED
-        if self._policy.keep.kept_ids((image,)):
-            return Reason.KEEP_LIST
-        if self._is_newest(image):
-            return Reason.NEWEST_OF_REPOSITORY
-        usage = images_in_use(replace(listing, images=(image,)))
-        if image.id in usage.by_containers:
-            return Reason.IN_USE
-        return Reason.SANDBOX_IMAGE if image.id in usage.by_sandboxes else None
 
     def _is_newest(self, image: Image) -> bool:
         """Whether too few newer images of one of its repositories still exist: others remove images too, and a tag may
@@ -220,3 +212,22 @@ class UnusedImages(Stage):
         asked = dict.fromkeys((*self._references.get(image_id, ()), image_id))
         found = (self._context.images.image_status(each) for each in asked)
         return next((image for image in found if image is not None and image.id == image_id), None)
+
+
+def refusal(verdict: Verdict, evidence: Evidence, status: Image | None, keep: KeepList) -> Refused | None:
+    """Why an image stays; None if it may go. `status`: what the runtime says of it now: since it was listed it may have
+    been pinned or got another name, or the list may have been wrong."""
+    if verdict.id in evidence.usage.by_containers:
+        return Refused(Reason.IN_USE, Result.IN_USE)
+    if evidence.usage.unresolved:
+        return Refused(Reason.UNRESOLVED_IMAGE)
+    if status is None:
+        return GONE
+    if status.pinned:
+        return Refused(Reason.PINNED)
+    if keep.kept_ids((status,)):
+        return Refused(Reason.KEEP_LIST)
+    usage = images_in_use(replace(evidence.listing, images=(status,)))
+    if status.id in usage.by_containers:
+        return Refused(Reason.IN_USE)
+    return Refused(Reason.SANDBOX_IMAGE) if status.id in usage.by_sandboxes else None

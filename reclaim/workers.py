@@ -14,13 +14,21 @@ from __future__ import annotations
 import errno
 import queue
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar
 
 from reclaim.types import ReclaimError
 
+Item = TypeVar("Item")
 Task = Callable[[], object]
 """What a thread does. An exception it raises is lost: the task must report by itself."""
+
+
+_Given = queue.Queue[tuple[Task, Task] | None]
+"""The next task of one prepared thread, and what announces its end; None ends the thread. It holds one at most."""
 
 
 class NoThread(ReclaimError, RuntimeError):
@@ -36,20 +44,22 @@ class Workers:
     def __init__(self, name: str, most: int):
         self._name = name
         self.most = most
-        self._tasks: queue.SimpleQueue[tuple[Task, Task] | None] = queue.SimpleQueue()
+        # Stays: any thread may hand over a task, and each task that ends gives its thread back. Nothing waits under it.
         self._lock = threading.Lock()
         self._threads = 0
         self._prepared = 0
-        self._idle = 0  # prepared threads without a task
+        self._idle: list[_Given] = []  # of prepared threads without a task; the one that worked last is the next
+        self._closed = False
         self.not_started = 0
 
     def prepare(self, count: int) -> None:
         """Starts threads until there are `count` permanent ones. Raises NoThread; threads that have started remain."""
         with self._lock:
             while self._prepared < count:
-                self._start(self._serve)
+                given: _Given = queue.Queue(1)
+                self._start(partial(self._serve, given))
                 self._prepared += 1
-                self._idle += 1
+                self._idle.append(given)
 
     def run(self, task: Task, announce: Task = lambda: None) -> None:
         """Runs the task on a thread. Raises NoThread, in which case the task is not run.
@@ -60,17 +70,44 @@ class Workers:
         """
         with self._lock:
             if self._idle:
-                self._idle -= 1
-                self._tasks.put((task, announce))
+                self._idle.pop().put_nowait((task, announce))
             else:
                 self._start(lambda: self._once(task, announce))
+
+    def for_each(self, task: Callable[[Item], object], items: Iterable[Item], helpers: int) -> None:
+        """Runs the task for every item, on the caller's thread and on up to `helpers` others that are free. Raises what
+        the first one that fails raises, once those that had begun have ended; no more are begun then."""
+        left, failures = deque(items), list[BaseException]()
+
+        def work() -> None:
+            while not failures:
+                try:
+                    item = left.popleft()
+                except IndexError:
+                    return
+                try:
+                    task(item)
+                except BaseException as error:  # noqa: BLE001 # raised again by the caller
+                    failures.append(error)
+
+        helping: list[threading.Event] = []
+        with suppress(NoThread):
+            for _ in range(min(helpers, len(left) - 1)):
+                ended = threading.Event()
+                self.run(work, ended.set)
+                helping.append(ended)
+        work()
+        for ended in helping:
+            ended.wait()
+        if failures:
+            raise failures[0]
 
     def close(self) -> None:
         """Lets every thread end after its task; no more are started."""
         with self._lock:
-            self.most = 0
-            for _ in range(self._prepared):
-                self._tasks.put(None)
+            self.most, self._closed = 0, True
+            while self._idle:
+                self._idle.pop().put_nowait(None)
 
     def _start(self, serve: Callable[[], None]) -> None:  # under the lock
         if self._threads >= self.most:
@@ -82,14 +119,17 @@ class Workers:
             raise NoThread(f"no thread can be started for {self._name}: {error}") from error
         self._threads += 1
 
-    def _serve(self) -> None:
-        while (given := self._tasks.get()) is not None:
-            task, announce = given
+    def _serve(self, given: _Given) -> None:
+        while (work := given.get()) is not None:
+            task, announce = work
             _do(task)
             with self._lock:
-                self._idle += 1
+                if self._closed:
+                    given.put_nowait(None)
+                else:
+                    self._idle.append(given)
             _do(announce)
-            del given, task, announce  # do not keep what they hold alive until the next task
+            del work, task, announce  # do not keep what they hold alive until the next task
         self._has_ended()
 
     def _once(self, task: Task, announce: Task) -> None:

@@ -48,7 +48,7 @@ Reply = Callable[[Sample], None]
 
 
 class Sampler:
-    """Reads and polls one path on one thread, from the first order until `close`. Any thread may call."""
+    """Reads and polls one path on one thread, from `start` until `close`. Any thread may call; only one starts it."""
 
     def __init__(self, path: str, reader: FilesystemReader, clock: Clock, run_on_thread: RunOnThread):
         self.path = path
@@ -56,17 +56,20 @@ class Sampler:
         self._clock = clock
         self._run_on_thread = run_on_thread
         self._orders: queue.Queue[Reply | None] = queue.Queue(MOST_ORDERS)  # None: look at the levels
-        self._starting = threading.Lock()  # two who ask first must not start two threads
-        self._has_thread = self._closed = False
+        self._closed = False
         self._notifier: ThresholdNotifier | None = None
         # the sampler's thread only
         self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
         self._identity: FilesystemIdentity | None = None
 
+    def start(self) -> None:
+        """Starts the thread. Raises RuntimeError if there is none."""
+        self._run_on_thread(self._serve)
+
     def ask(self, reply: Reply) -> None:
         """Has `reply` called with a reading that begins from now on. Never, while the filesystem does not answer.
 
-        If there is no thread to read it on, or too many wait already, it is called at once with that problem.
+        If it is closed, or too many wait already, it is called at once with that problem.
         """
         problem = self._order(reply)
         if problem:
@@ -89,13 +92,6 @@ class Sampler:
         self._closed, self._notifier = True, None
         self._order(None)
 
-    def prepare(self) -> None:
-        """Starts the thread. Raises RuntimeError if there is none."""
-        with self._starting:
-            if not self._has_thread and not self._closed:
-                self._run_on_thread(self._serve)
-                self._has_thread = True
-
     def _refuse(self, reply: Reply, problem: str) -> None:
         reply(Sample(self.path, self._clock.monotonic(), problem=f"{self.path}: {problem}"))
 
@@ -103,10 +99,6 @@ class Sampler:
         """Returns why nothing was ordered; empty if it was."""
         if self._closed and order is not None:
             return CLOSED
-        try:
-            self.prepare()
-        except RuntimeError as error:
-            return f"there is no thread to read it on: {error}"
         try:
             self._orders.put_nowait(order)
         except queue.Full:
@@ -173,13 +165,18 @@ class Samplers:
     """The samplers of a node, one for each path, created when the path is first asked for. Any thread may call."""
 
     def __init__(self, clock: Clock, reader: FilesystemReader, run_on_thread: RunOnThread):
+        self._clock = clock
         self._make: Callable[[str], Sampler] = lambda path: Sampler(path, reader, clock, run_on_thread)
         self._samplers: dict[str, Sampler] = {}
 
     def ask(self, paths: Iterable[str], reply: Reply) -> None:
         """Has `reply` called with a reading of each path; see `Sampler.ask`."""
         for path in paths:
-            (self._samplers.get(path) or self._samplers.setdefault(path, self._make(path))).ask(reply)
+            try:
+                self._started(path).ask(reply)
+            except RuntimeError as error:
+                problem = f"{path}: there is no thread to read it on: {error}"
+                reply(Sample(path, self._clock.monotonic(), problem=problem))
 
     def watch(self, path: str, levels: WatchedLevels, notify: Callable[[], None]) -> None:
         """Polls the filesystem that holds `path` until an observation is due; see `Sampler.watch`. Does nothing for a
@@ -191,12 +188,24 @@ class Samplers:
     def prepare(self, paths: Iterable[str]) -> None:
         """Has the threads of these paths started. Raises RuntimeError if there is none for one."""
         for path in paths:
-            self._samplers.setdefault(path, self._make(path)).prepare()
+            self._started(path)
 
     def keep_only(self, paths: Iterable[str]) -> None:
         """Closes the samplers of all other paths."""
         for path in self._samplers.keys() - set(paths):
-            self._samplers.pop(path).close()
+            if (sampler := self._samplers.pop(path, None)) is not None:
+                sampler.close()
 
     def close(self) -> None:
         self.keep_only(())
+
+    def _started(self, path: str) -> Sampler:
+        """The sampler of a path. Raises RuntimeError if it has none and there is no thread for one."""
+        sampler = self._samplers.get(path)
+        if sampler is None:
+            made = self._make(path)
+            made.start()
+            sampler = self._samplers.setdefault(path, made)
+            if sampler is not made:  # somebody else has asked at the same time; nobody knows of this one
+                made.close()
+        return sampler

@@ -148,10 +148,10 @@ class NodeSummary:
     def observe(self) -> SignalObservations:
         """One observation: each distinct path is read once, and all of them together are waited for at most 2 s."""
         paths, began = self.paths, self._clock.monotonic()
-        answers = queue.SimpleQueue[Sample]()
         awaited = paths.distinct()
+        answers = queue.Queue[Sample](len(awaited))  # each is answered once, perhaps when nobody waits any more
         readings = asked(kept(self._readings, awaited), awaited, began)
-        self._samplers.ask(sorted(awaited), answers.put)
+        self._samplers.ask(sorted(awaited), answers.put_nowait)
         for _ in awaited:
             try:
                 sample = answers.get(timeout=max(began + LATE_SECONDS - self._clock.monotonic(), 0.0))

@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable
 
 import pyinotify
 
+from signals.interval import MIN_NOTIFY_SECONDS
+
 READ_BYTES = 1 << 20  # a full queue of 16 384 events takes half of it, with names of up to 15 bytes
-PAUSE_SECONDS = 0.25  # between two reads: as often as the daemon observes while something fills
 REARM_SECONDS = 5.0  # how often missing directories are tried again
 STOP_SECONDS = 1.0
 
@@ -120,7 +121,7 @@ class FsWatcher:
                 _read(self._wake)
             elif descriptor in ready and _read(descriptor):
                 self._notify()
-                select.select([self._wake], [], [], PAUSE_SECONDS)
+                select.select([self._wake], [], [], MIN_NOTIFY_SECONDS)
             if not self._closing:
                 self._arm(manager)
 

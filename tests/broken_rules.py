@@ -60,14 +60,15 @@ class Noticed:
 
 
 IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
-KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/images/references.py"
+KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/evidence/references.py"
 RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/images/pull_records.py"
-NODE, STATE_FILE = "eviction/node/node.py", "eviction/node/state_file.py"
+STATE_FILE = "eviction/node/state_file.py"
 CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
 TREES = "reclaim/pod_logs/directories.py"
-STATES = "reclaim/pods/states.py"
+STATES = "reclaim/evidence/states.py"
 PODS_API = "reclaim/cri/pods_api.py"
-KUBELET_PODS, STARTS, INVENTORY = "reclaim/pods/kubelet_pods.py", "reclaim/pods/starts.py", "reclaim/inventory.py"
+KUBELET_PODS, STARTS = "reclaim/evidence/kubelet_pods.py", "reclaim/evidence/starts.py"
+INVENTORY = "reclaim/inventory.py"
 REMOVALS, LISTENER = "reclaim/removals.py", "eviction/listener.py"
 THRESHOLDS, SYNCHRONIZE = "eviction/decision/thresholds.py", "eviction/decision/synchronize.py"
 HEADROOM, HOLD_OFF, TYPES = "eviction/decision/headroom.py", "eviction/node/hold_off.py", "reclaim/types.py"
@@ -77,11 +78,11 @@ TRUST, INTERVAL, ROTATED = "reclaim/trust.py", "signals/interval.py", "reclaim/r
 
 BREAKS = (
     # ---- images
-    Break("an image of a container may go", IMAGES, "(image.id in usage.by_containers, ", "(False, "),
-    Break("the image of sandboxes may go", IMAGES, "(image.id in usage.by_sandboxes, ", "(False, "),
-    Break("a pinned image may go", IMAGES, "(image.pinned, Reason.PINNED", "(False, Reason.PINNED"),
-    Break("an image on the keep-list may go", IMAGES, "(image.id in kept_ids, ", "(False, "),
-    Break("the newest of a repository may go", IMAGES, "(image.id in newest.ids, ", "(False, "),
+    Break("an image of a container may go", IMAGES, "if image.id in self.usage.by_containers:", "if False:"),
+    Break("the image of sandboxes may go", IMAGES, "if image.id in self.usage.by_sandboxes:", "if False:"),
+    Break("a pinned image may go", IMAGES, "if image.pinned:", "if False:"),
+    Break("an image on the keep-list may go", IMAGES, "if image.id in self.kept_ids:", "if False:"),
+    Break("the newest of a repository may go", IMAGES, "if image.id in self.newest_ids:", "if False:"),
     Break("what may not come back is not held back", UNUSED_IMAGES, "part_of(plan, last=self._last_resort)", "plan"),
     Break("no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"),
     Break(
@@ -90,18 +91,16 @@ BREAKS = (
         "(refusal := directory_refusal(directory))",
         "(refusal := None)",
     ),
-    Break(
-        "an image that was just used may go", IMAGES, "(record.last_use >= now, Reason.IN_USE", "(False, Reason.IN_USE"
-    ),
-    Break("an unresolved reference stops nothing", IMAGES, "(bool(usage.unresolved), ", "(False, "),
-    Break("an unknown sandbox image stops nothing", IMAGES, "(not usage.sandbox_image_known, ", "(False, "),
+    Break("an image that was just used may go", IMAGES, "if record.last_use >= self.now:", "if False:"),
+    Break("an unresolved reference stops nothing", IMAGES, "if self.usage.unresolved:", "if False:"),
+    Break("an unknown sandbox image stops nothing", IMAGES, "if self.usage.sandbox_image_known", "if True"),
     Break("the minimum age is not asked", IMAGES, "if wait > 0:  # equal is old enough", "if wait > 1e9:"),
     Break("an image as old as the minimum age stays", IMAGES, "if wait > 0:  # equal", "if wait >= 0:  # equal"),
     Break(
         "the newest image goes first",
         IMAGES,
-        "found.append(((record.last_use, record.first_detected, image.id), verdict))",
-        "found.append(((-record.last_use, -record.first_detected, image.id), verdict))",
+        "by_use.append(((record.last_use, record.first_detected, image.id), verdict))",
+        "by_use.append(((-record.last_use, -record.first_detected, image.id), verdict))",
     ),
     Break(
         "usage is rounded down",
@@ -128,22 +127,20 @@ BREAKS = (
     Break("a digest is found by its tag", REFERENCES, 'return f"{head}/{repository}@{digest}" if at else', "return"),
     Break("what specs name is unused", REFERENCES, "for reference in listing.named_images:", "for reference in ():"),
     Break("an image volume is unused", REFERENCES, "for references in (own, *volumes):", "for references in (own,):"),
-    Break("in use is not looked for again", UNUSED_IMAGES, "if verdict.id in usage.by_containers:", "if False:"),
+    Break(
+        "in use is not looked for again", UNUSED_IMAGES, "if verdict.id in evidence.usage.by_containers:", "if False:"
+    ),
     Break(
         "an unknown user is not looked for again",
         UNUSED_IMAGES,
-        "        if usage.unresolved:\n",
-        "        if False:\n",
+        "    if evidence.usage.unresolved:\n",
+        "    if False:\n",
     ),
-    Break("a pin is not looked for again", UNUSED_IMAGES, "        if image.pinned:\n", "        if False:\n"),
-    Break(
-        "the keep-list is not looked at again", UNUSED_IMAGES, "if self._policy.keep.kept_ids((image,)):", "if False:"
-    ),
-    Break(
-        "newest is not looked at again", UNUSED_IMAGES, "        if self._is_newest(image):\n", "        if False:\n"
-    ),
+    Break("a pin is not looked for again", UNUSED_IMAGES, "    if status.pinned:\n", "    if False:\n"),
+    Break("the keep-list is not looked at again", UNUSED_IMAGES, "if keep.kept_ids((status,)):", "if False:"),
+    Break("newest is not looked at again", UNUSED_IMAGES, "and self._is_newest(status):", "and False:"),
     Break("a list serves for ever", UNUSED_IMAGES, "LIST_AGE_SECONDS = 0.25", "LIST_AGE_SECONDS = 1e9"),
-    Break("no pod is waited for", UNUSED_IMAGES, "                if seconds > 0:\n", "                if False:\n"),
+    Break("no pod is waited for", UNUSED_IMAGES, "        if seconds > 0:\n", "        if False:\n"),
     Break("a removed image keeps its age", UNUSED_IMAGES, "if not there or verdict.id in self._answered:", "if False:"),
     Break(
         "an image without a record is old",
@@ -275,8 +272,8 @@ BREAKS = (
     Break(
         "a check believes directories for ever",
         KUBELET_PODS,
-        "self._doubt = self._doubt or self._other(states.identity)",
-        "self._doubt = self._doubt",
+        "doubt_now = self._doubt_now(states.identity)",
+        "doubt_now = self._comparison.doubt",
     ),
     Break(
         "whoever listens at the kubelet's socket is believed",
@@ -289,14 +286,14 @@ BREAKS = (
     Break(
         "a new pod does not make a list old",
         STARTS,
-        "        now = self.pods.pod_directories(by)\n",
-        "        return True\n        now = self.pods.pod_directories(by)\n",
+        "    if now is None:\n        return False\n",
+        "    return True\n",
     ),
     Break(
         "the next container of a pod does not make a list old",
         STARTS,
-        "if directory != self.found.get(uid)}",
-        "if uid not in self.found}",
+        "if directory != before.get(uid)}",
+        "if uid not in before}",
     ),
     Break("a container that is being made is not waited for", STARTS, "changed - SAME_SECONDS:", "0:"),
     Break("an exchanged runtime answers for the old one", INVENTORY, "if str(facts) != listing.runtime:", "if False:"),
@@ -408,7 +405,7 @@ BREAKS = (
     Break(
         "what its neighbour has freed is an object's own",
         RELIEF,
-        "alone = len(the.unmeasured) == 1 and not in_flight",
+        "alone = len(the.unmeasured) == 1 and not world.claims_of(the) and not others",
         "alone = True",
     ),
     Break(
@@ -557,8 +554,8 @@ BREAKS = (
     Break(
         "a listener that raises ends those of all",
         LISTENER,
-        "            except BaseException:",
-        "            except KeyboardInterrupt:",
+        "            except BaseException as error:",
+        "            except KeyboardInterrupt as error:",
     ),
     Break(
         "a plan waits for the last object", TYPES, "return min(waits, default=None)", "return max(waits, default=None)"
@@ -581,15 +578,7 @@ BREAKS = (
         "        with self._lock:\n            self._compare_clocks(now, wall_now)\n            if earlier",
         "        if True:\n            self._compare_clocks(now, wall_now)\n            if earlier",
     ),
-    Break(
-        "an older save is kept",
-        STATE_FILE,
-        "with self._lock:\n            recent = ",
-        "if True:\n            recent = ",
-    ),
-    Break(
-        "an ended pause is kept", "eviction/control/pause.py", "with self._lock:  # so that the latest", "if True:  #"
-    ),
+    Break("an ended pause is kept", "eviction/control/pause.py", "        with self._lock:\n", "        if True:\n"),
     # ---- files
     Break("anybody's file is trusted", TRUST, "    if trusts(status.st_uid):\n", "    if True:\n"),
     Break("what every user may write is trusted", TRUST, "if status.st_mode & stat.S_IWOTH:", "if False:"),

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eviction.configuration.effective import Configuration, eviction_config, load
-from eviction.decision.synchronize import ManagerState
+from eviction.configuration.effective import Configuration, load
 from eviction.engine.effects import (
     Check,
     Effect,
@@ -29,11 +28,11 @@ from eviction.engine.effects import (
 from eviction.engine.fold import fold
 from eviction.engine.stages import Stages
 from eviction.engine.step import next_deadline, step
-from eviction.engine.world import Request, World
+from eviction.engine.world import Request, first_world
 from eviction.record import Pass, Trigger
 from eviction.types import Decision, Extent
 from reclaim.function import PassFacts, ReclaimContext, ReclaimFunction, Stage
-from reclaim.types import NEVER, ReclaimResult
+from reclaim.types import ReclaimResult
 from signals.filesystems import FilesystemPaths, Reading
 from signals.samplers import Sample
 from signals.types import FilesystemIdentity, FilesystemRole, FsStats, SignalObservations
@@ -80,18 +79,9 @@ class Inline:
 
     def __post_init__(self) -> None:
         now, wall = self.clock.monotonic(), self.clock.wall()
-        self.world = World(
-            now=now,
-            wall=wall,
-            configuration=self.configuration,
-            functions=self.functions,
-            manager=ManagerState(eviction_config(self.configuration)),
-            paths=FilesystemPaths("/node", "/node/images", "/node/images"),
-            observations=SignalObservations({}, None, now, wall),
-            decision=NOTHING_DECIDED,
-            look_due=NEVER,
-            ids_begin="abcdef",
-        )
+        paths = FilesystemPaths("/node", "/node/images", "/node/images")
+        world = first_world(self.configuration, self.functions, paths, now=now, wall=wall)
+        self.world = replace(world, ids_begin="abcdef")
         self.stages = Stages(lambda: self.world, self.context, self.clock)
 
     def relieve(self, request: Request, trigger: Trigger = Trigger.REQUEST) -> Pass:

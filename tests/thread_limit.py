@@ -69,9 +69,9 @@ class ThreadLimit:
                 return
         raise AssertionError(f"{self._group} cannot be removed")
 
-    def forbid(self) -> None:
-        """From now on no thread and no child starts."""
-        self._set("0")
+    def forbid(self, beyond: int = 0) -> None:
+        """From now on no thread and no child starts, as root beyond so many that there may be."""
+        self._set(str(beyond))
 
     def lift(self) -> None:
         """They start again."""

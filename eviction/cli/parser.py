@@ -8,6 +8,7 @@ which `reclaimd help configuration` shows.
 from __future__ import annotations
 
 import argparse
+import gc
 import textwrap
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 COLUMNS = 80
+IMPORTED_OBJECTS = 30_000
 WIDEST_NAME = 28
 SHARED_MODULES = {"resume": "pause", "top": "status"}
 WITHOUT_CONFIGURATION = ("help", "install", "manifests", "uninstall")
@@ -114,7 +116,11 @@ def row_of(action: argparse.Action) -> tuple[str, str]:
 
 def command_of(name: str) -> tuple[Parser, ModuleType]:
     """The parser of a subcommand, with its options, and the module that runs it."""
+    usual = gc.get_threshold()
+    gc.set_threshold(IMPORTED_OBJECTS)  # else garbage is looked for all the time: a tenth of a start, for nothing
     module = import_module(f"eviction.cli.{SHARED_MODULES.get(name, name)}")
+    gc.freeze()
+    gc.set_threshold(*usual)
     parser = Parser(f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False)
     if name not in WITHOUT_CONFIGURATION:
         from eviction.cli.options import add_configuration  # not for the help that lists all subcommands

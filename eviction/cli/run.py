@@ -16,7 +16,6 @@ from eviction.cli.options import add_logging, configuration_of, exit_on, fingerp
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
-from eviction.configuration.file import FunctionKind
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.control.check import check_for_client
 from eviction.control.pause import PauseFile, pause_for_client
@@ -39,7 +38,6 @@ from eviction.telemetry.announcements import log_event
 from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
 from eviction.telemetry.systemd import Notifier, listening_socket
 from eviction.types import Decision
-from reclaim.programs import LAUNCHER
 from reclaim.types import GCEvent
 from reclaim.workers import NoThread, Workers
 from signals.types import SignalObservations
@@ -105,8 +103,6 @@ def run(arguments: argparse.Namespace) -> int:
         watch.start()
         daemon.prepare()
         ballast.prepare()
-        if any(function.kind is FunctionKind.PROGRAM for function in configuration.functions):
-            LAUNCHER.prepare()
 
     def observe_now() -> None:
         daemon.observe_now()
@@ -118,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         if watcher.problem is not None:
             log.warning(watcher.problem)
         node.listeners.add(_Watches(watcher, node))
+    node.on_look = endpoints.keep_alive
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
@@ -164,7 +161,7 @@ class LoadedConfiguration:
         self.arguments = arguments
         self._log = log
         self._notifier = notifier
-        self._one_at_a_time = threading.Lock()
+        self._one_at_a_time = threading.Lock()  # SIGHUP and clients: what is read last must be in force last
         self.fingerprint: Fingerprint = {}
 
     def read(self) -> tuple[Configuration, Fingerprint]:

@@ -93,6 +93,8 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     if status["dry_run"]:
         shown.append(NOTHING_IS_REMOVED)
     shown += table(rows, width)
+    if (seconds := status.get("next_look_seconds")) is not None:  # an older daemon does not report it
+        shown.append(f"next look in {format_duration(seconds)}: {status['next_look_why']}")
     shown += filter(None, [lead_sentence(status["lead_seconds"])])
     if status["paused_for_seconds"]:
         shown.append(f"a row that was not enough is tried again in {format_duration(status['paused_for_seconds'])}")

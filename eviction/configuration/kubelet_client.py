@@ -38,7 +38,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from eviction.configuration.threshold_config import FieldError
-from reclaim.pods.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletUnavailable
 
 if TYPE_CHECKING:
     import http.client

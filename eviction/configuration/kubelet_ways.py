@@ -41,7 +41,7 @@ from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, METRI
 from eviction.configuration.kubelet_versions import LISTS_ALL_SOURCES, NEWEST, KubeletVersion, version_in
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.configuration.threshold_config import FieldError
-from reclaim.pods.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletUnavailable
 from reclaim.trust import file_refusal
 from reclaim.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import Clock

@@ -96,6 +96,7 @@ class PauseFile:
         self._file = OwnFile(self.path)
         self._now = moments(clock, boot_id, machine_id)
         self._write_in_time = ReadingsInTime(Workers("the pause", 1), ANSWER_SECONDS)
+        # Stays: of two clients that pause and resume at once, the file must end up with what is in force.
         self._lock = threading.Lock()
         self._latest: bytes | None = None  # what the file should hold; None: there should be none
 
@@ -147,7 +148,7 @@ class PauseFile:
     def keep(self, left_seconds: Callable[[], float]) -> str:
         """Saves the pause as it is now, with what is left of it, or removes the file if there is none. Returns why that
         failed and what follows, in a sentence, else an empty string."""
-        with self._lock:  # so that the latest pause is the one that is kept
+        with self._lock:
             left = left_seconds()
             self._latest = pause_json(left, self._now()) if left else None
             if not self.path:

@@ -106,7 +106,7 @@ def respond(
 ) -> Answer:
     """Runs the request with these observations. `problem`: why the runtime cannot be reached, None if it can.
     `wanted`: told of the pass that it waits for."""
-    unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
+    unavailable = "; ".join(dict.fromkeys(filesystem.reason for filesystem in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
     room = _room(options, node, observations)
@@ -134,7 +134,7 @@ def respond(
     code, sentence = exit_code(record), "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     document, lines = pass_json(record), pass_lines(record, width=options.width)
     if options.room:
-        promised = sum(each.verdict.promised_bytes for each in record.removals) if options.dry_run else 0
+        promised = sum(outcome.verdict.promised_bytes for outcome in record.removals) if options.dry_run else 0
         room = _room(options, node, record.after or observations, promised)
         if room is None:
             code = EXIT_READING
@@ -180,7 +180,7 @@ def request_of(
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
     if observations.layout is None and options.signal.filesystem.kubelets:
         return Request(row=())
-    clear = all(one.signal is not options.signal for one in decision.thresholds_met)
+    clear = all(threshold.signal is not options.signal for threshold in decision.thresholds_met)
     until: tuple[Threshold, ...] | None = None if options.until is None else (options.until,)
     if options.room:
         extent = Extent.ENOUGH

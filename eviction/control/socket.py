@@ -6,8 +6,9 @@ may have a wider mode, as long as nobody else may write to it; others then see t
 
 One thread reads all requests (`eviction.serving.clients`), so a silent client occupies no other. A complete request, of
 at most 4 KiB, is answered on one of 24 threads, because a conversation lasts as long as a pass. While all are busy,
-further requests are turned away with a sentence. All threads are made at the start. A socket that cannot be bound (for
-lack of inodes, for example) or served is a warning: the daemon runs without one.
+further requests are turned away with a sentence. Three are made at the start, the others when they are needed; if none
+can be started, all is said by those. A socket that cannot be bound (for lack of inodes, for example) or served is a
+warning: the daemon runs without one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ LARGEST_REQUEST_BYTES = 4096
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 TIMEOUT_SECONDS = 2.0
 MOST_ANSWERED = 24  # at a time
+PREPARED = 3  # threads: a request that runs, and two others
 OCCUPIED = b'{"refused": "turned away, as it is occupied with other clients; try again in a moment"}\n'
 TOO_LATE = b'{"refused": "turned away, as no whole request has come in time"}\n'
 
@@ -69,7 +71,7 @@ class ControlServer:
                 server.listen(BACKLOG)
                 self._threads = Workers("clients", MOST_ANSWERED)
                 undone.callback(self._threads.close)
-                self._threads.prepare(MOST_ANSWERED)
+                self._threads.prepare(PREPARED)
                 clients = Clients("control", server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE)
                 undone.pop_all()
         except (OSError, NoThread) as error:

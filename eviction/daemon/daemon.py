@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -20,6 +19,7 @@ from eviction.reporting.observations_json import observations_json
 from eviction.reporting.status import (
     NodeStatus,
     Status,
+    hanging_sentences,
     parked_removal,
     pod_directories,
     threshold_statuses,
@@ -27,9 +27,9 @@ from eviction.reporting.status import (
 )
 from eviction.reporting.tables import disk_pressure
 from eviction.telemetry.announcements import Announcements, log_event
-from eviction.telemetry.done import Done, ReloadState, Shadow
+from eviction.telemetry.done import ReloadState, Shadow, Totals
 from reclaim.removals import late, oldest_seconds
-from reclaim.types import GCEvent
+from reclaim.types import NEVER, GCEvent
 from reclaim.workers import Workers
 
 STALLED_PATIENCES = 3.0  # a pass that has made no progress for this many times `removalPatience` is stuck
@@ -55,7 +55,7 @@ class Daemon:
     """Runs one node until `stop`, and reports what happens to the node's listeners. Any thread may call.
 
     `events`: called with the kubelet's events; None: they are logged. `hold_off_seconds`: for how long after now
-    nothing is removed unless the kubelet is healthy before. `beside`: threads that must not end before it does.
+    nothing is removed unless the kubelet is healthy before.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Daemon:
     ):
         self._node = node
         self._announcements = Announcements(node, log, events or partial(log_event, log))
-        self._done = Done()
+        self._totals = Totals()
         shadow = Shadow(node, log)
         node.shadow = shadow.look
         self.reloads = ReloadState(node.clock)
-        for listener in (self._announcements, self._done, shadow, _Explains(node)):
+        for listener in (self._announcements, self._totals, shadow, _Explains(node)):
             node.listeners.add(listener)
         self._threads = Workers("requests", REQUEST_THREADS)
         self.requests = Requests(
@@ -84,12 +84,11 @@ class Daemon:
             stopping=node.stopping.is_set,
             signals=node.configuration.signals,
         )
-        self.beside: tuple[threading.Thread, ...] = ()
         node.begin_on_its_own(hold_off_seconds=hold_off_seconds)
 
     def prepare(self) -> None:
-        """Starts the threads of requests. Raises NoThread."""
-        self._threads.prepare(2)
+        """Starts the thread of a request; more are started when they are needed. Raises NoThread."""
+        self._threads.prepare(1)
 
     def run(self) -> None:
         """Observes and reclaims until `stop`, then waits for removals that were sent, at most 30 s."""
@@ -130,13 +129,18 @@ class Daemon:
 
     def why_not_alive(self) -> str | None:
         """Why the daemon should be restarted, in a sentence; None if it works."""
-        node = self._node
-        ended = next((thread.name for thread in self.beside if not thread.is_alive()), None)
-        if ended is not None and not node.stopping.is_set():
-            return f"the thread of {ended} has ended"
+        node, now = self._node, self._node.clock.monotonic()
+        late_seconds = now - node.owner.due_at  # also if its thread has ended
+        if not node.stopping.is_set():  # turns that end in no look observe nothing
+            ceiling_seconds = node.configuration.poll_ceiling_seconds
+            late_seconds = max(late_seconds, now - self._looked_at() - ceiling_seconds)
         limit_seconds = max(STALLED_PATIENCES * node.configuration.removal_patience_seconds, SHORTEST_STALL_SECONDS)
-        overdue_seconds = node.clock.monotonic() - node.owner.due_at
-        return why_not_alive(overdue_seconds, self.stalled_seconds(), limit_seconds)
+        return why_not_alive(late_seconds, self.stalled_seconds(), limit_seconds)
+
+    def _looked_at(self) -> float:
+        """When the last observation was; before the first one, when it began to be waited for."""
+        world = self._node.world
+        return world.looked_at if world.looks else self._node.owner.began_at
 
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
@@ -144,32 +148,37 @@ class Daemon:
         seen = world.observations if world.looks else None
         conditions = world.decision.conditions
         thresholds = () if seen is None else node.thresholds(seen.layout)
-        back_offs = [each.until - now for lane in world.lanes.values() for each in lane.back_offs.values()]
-        looked_at = world.looked_at if world.looks else node.owner.began_at
+        pauses = [row.until - now for lane in world.lanes.values() for row in lane.back_offs.values()]
         document = Status(
-            heartbeat_age_seconds=round(now - looked_at, 3),
+            heartbeat_age_seconds=round(now - self._looked_at(), 3),
+            next_look_seconds=None if world.look_due == NEVER else round(max(world.look_due - now, 0.0), 3),
+            next_look_why=world.look_why,
             pods_problem=node.pods_problem,
             pod_directories=pod_directories(node.pods_doubt),
             reload_problem=self.reloads.problem,
             warnings=[
                 *configuration_warnings(node.configuration),
                 *(() if seen is None else unreachable_sentences(thresholds, seen)),
+                *hanging_sentences(world.hanging),
+                *filter(None, (node.owner.occupied(),)),
             ],
             dry_run=node.dry_run,
             held_off=node.held_off(),
             doing=self.doing(),
             stalled_seconds=round(self.stalled_seconds(), 3),
             parked=[parked_removal(claim, now) for claim in late(world.removals)],
+            events_dropped=node.listeners.dropped,
+            listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
-            paused_for_seconds=round(max([0.0, *back_offs]), 3),
+            paused_for_seconds=round(max([0.0, *pauses]), 3),
             lead_seconds=round(world.lead_seconds, 3),
             conditions=conditions,
             disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
             layout=None if seen is None else seen.layout,
             observations=[] if seen is None else observations_json(seen),
             thresholds=[] if seen is None else threshold_statuses(thresholds, seen, world.fill_rates),
-            functions=self._done.functions(),
-            passes=self._done.passes(),
+            functions=self._totals.functions(),
+            passes=self._totals.passes(),
         )
         oldest = oldest_seconds(world.removals.values(), now)
         return NodeStatus(document, seen, now, oldest, node.threads_not_started, self.reloads.accepted_wall)

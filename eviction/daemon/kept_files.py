@@ -35,7 +35,7 @@ class ImageRecordsSaver(Listener):
         self._log = log
         self._last_problem = ""
         self._workers = Workers("records", 1)
-        self._saved = threading.Event()  # set while nothing is being saved
+        self._saved = threading.Event()  # set while nothing is being saved: the end waits for it
         self._saved.set()
 
     def detected(self) -> None:

@@ -39,11 +39,11 @@ from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
 from eviction.reporting.tables import against_its_mark
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
+from reclaim.evidence.references import ImageIndex, images_in_use
+from reclaim.evidence.states import NO_TROUBLE, is_pod_uid
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.pull_records import NOT_READ, PullRecords, record_names
-from reclaim.images.references import ImageIndex, images_in_use
 from reclaim.images.storage import IMAGES
-from reclaim.pods.states import NO_TROUBLE, is_pod_uid
 from reclaim.services import RuntimeVersion
 from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.workers import LOOK_SECONDS, in_time
@@ -410,9 +410,9 @@ def examine(node: Node) -> DoctorJson:
     if configuration.has_runtime and not runtime_problem:
         try:
             runtime = _ask_runtime(node)
-            doubts.append(node.compare_pods() or (None, ""))
+            doubts.append(node.detection.compare_pods() or (None, ""))
             node.restore_image_records()
-            node.detect_images()
+            node.detection.images()
             pulls = node.pull_records(runtime.listing.containers)
         except RuntimeUnavailable as error:
             runtime, runtime_problem = None, str(error)

@@ -29,7 +29,16 @@ from eviction.engine.effects import (
     Tick,
     Withdrawn,
 )
-from eviction.engine.world import FOREVER_AGO, REMEMBERED, RETRY_SECONDS, SELDOM_SECONDS, RunningPass, StageRun, World
+from eviction.engine.world import (
+    FOREVER_AGO,
+    REMEMBERED,
+    RETRY_SECONDS,
+    SELDOM_SECONDS,
+    LookWhy,
+    RunningPass,
+    StageRun,
+    World,
+)
 from reclaim import types
 from reclaim.removals import Claim, StageId, sent_claims
 from reclaim.types import Fate, Outcome, Result, Usage
@@ -68,7 +77,9 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return refreshed(world, event)
         case LookWanted(urgent):
             due = world.now if urgent else max(world.look_floor, world.now)
-            return replace(world, look_due=min(world.look_due, due), look_is_wanted=world.look_is_wanted or not urgent)
+            if due < world.look_due:
+                world = replace(world, look_due=due, look_why=LookWhy.WANTED)
+            return replace(world, look_is_wanted=world.look_is_wanted or not urgent)
         case PassWanted():
             return replace(world, wanted=(*world.wanted, event))
         case Withdrawn(wanted):
@@ -164,10 +175,8 @@ def booked(world: World, before: SignalObservations) -> World:
 def with_stage(world: World, pass_id: str, stage: StageId, change: Callable[[StageRun], StageRun]) -> World:
     """The same after a change of a stage that runs; unchanged if there is none such any more."""
     the = world.passes.get(pass_id)
-    if the is None:
-        return world
-    current = tuple(change(run) if run.id == stage else run for run in the.current)
-    return world.with_pass(replace(the, current=current))
+    run = None if the is None else the.stage(stage)
+    return world if the is None or run is None else world.with_pass(the.with_stage(change(run)))
 
 
 def progressed(world: World, pass_id: str) -> World:
@@ -216,7 +225,7 @@ def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
 
 def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: World) -> RunningPass:
     """The pass after an object of one of its stages has ended this way."""
-    run = next((run for run in the.current if run.id == stage), None)
+    run = the.stage(stage)
     if run is None:
         return the
     if outcome.fate is Fate.KEPT:
@@ -233,7 +242,7 @@ def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: Worl
         the = replace(the, unmeasured=(*the.unmeasured, outcome))
     if outcome.fate not in (Fate.KEPT, Fate.PLANNED):
         the = replace(the, measure_after=world.now)
-    return replace(the, current=tuple(run if each.id == stage else each for each in the.current))
+    return the.with_stage(run)
 
 
 # ---- what the runtime is asked from time to time

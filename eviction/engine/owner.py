@@ -41,7 +41,7 @@ from eviction.engine.effects import (
     Watch,
 )
 from eviction.engine.fold import after_defect, fold
-from eviction.engine.step import next_deadline, step
+from eviction.engine.step import SLOW_SECONDS, next_deadline, step
 from eviction.engine.world import FOREVER_AGO, RETRY_SECONDS, World
 from eviction.listener import Listeners
 from eviction.types import EvictionError
@@ -105,15 +105,16 @@ class Owner:
         self._clock = clock
         self._stopping = stopping
         self._events: queue.Queue[Event | Answer] = queue.Queue(MOST_EVENTS)
-        self._waiting: deque[Job] = deque()  # for a worker
+        self._waiting: deque[Job] = deque()  # for a worker: one a claim, one a stage that plans, Locate and Refresh
         self._at_work = 0
+        self._waiting_since: float | None = None  # since when something has found no worker
         self._failed: list[Event] = []  # of what could not be begun
-        self._turned = threading.Condition()  # for those who wait while another thread is the owner
+        self._until: list[tuple[Callable[[], bool], Future[None]]] = []  # what other threads wait for, one each
         self._thread: threading.Thread | None = None
         self._over = False  # whether nobody turns any more
         self._crossed = lambda: self.post(Crossed())  # one object, by which a sampler knows equal levels
         self.began_at = self.due_at = clock.monotonic()
-        """When its next turn is due at the latest (monotonic seconds)."""
+        """When its next turn is due at the latest; while it turns, since when (monotonic seconds)."""
 
     def post(self, event: Event) -> None:
         """Something has happened."""
@@ -131,18 +132,31 @@ class Owner:
         return answer.result()
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Waits until something holds: turns meanwhile, unless another thread is the owner. Raises EvictionError if
-        nobody turns any more."""
-        if self._over:
-            raise EvictionError("it is stopping")
-        if self._thread is not None and self._thread is not threading.current_thread():
-            with self._turned:
-                self._turned.wait_for(lambda: holds() or self._over)
-            if not holds():
-                raise EvictionError("it is stopping")
-            return
+        """Waits until something holds, which from then on does: turns meanwhile, unless another thread is the owner.
+        Raises EvictionError if nobody turns any more."""
+        turns = self._thread is None or self._thread is threading.current_thread()
+        reached: Future[None] = Future()
+        if not turns:
+            self._until.append((holds, reached))  # before it is asked: the next turn tells whoever is here
         while not holds():
-            self.turn()
+            if self._over:
+                raise EvictionError("it is stopping")
+            if turns:
+                self.turn()
+            else:
+                reached.result()
+
+    def occupied(self) -> str:
+        """What follows from workers that hang, in a sentence; empty unless something has waited long for one."""
+        since, seconds = self._waiting_since, 0.0
+        if since is not None:
+            seconds = self._clock.monotonic() - since
+        if seconds < SLOW_SECONDS:
+            return ""
+        return (
+            f"all {self._at_work} threads for calls of the runtime are at work, and what is next has waited for "
+            f"{seconds:.0f} s; one that hangs is left behind, and nothing begins until one of them ends"
+        )
 
     def drained(self, seconds: float) -> bool:
         """Waits up to `seconds` until every removal that was sent has ended; returns whether that is so. If it is, and
@@ -162,28 +176,29 @@ class Owner:
         self._thread = threading.current_thread()
 
     def run(self) -> None:
-        """Is the owner until `stop`. No exception ends it: a defect is told, and a second later it goes on."""
+        """Is the owner until `stop`. A defect does not end it: it is told, and it goes on, after one in fold or step a
+        second later."""
         self.own()
         while not self._stopping.is_set():
             self.turn()
 
     def refuse_the_rest(self) -> None:
         """At the end: whoever still waits is told that nothing will come."""
+        self._over = True  # first: whoever has not seen it yet is answered below
         while not self._events.empty():
             self.turn(FOREVER_AGO)
-        for wanted in self.world.wanted:
-            wanted.record.set_exception(EvictionError("it is stopping"))
-        self.world = replace(self.world, wanted=())
-        self._over = True
-        with self._turned:
-            self._turned.notify_all()
+        self._tell_reached()
+        while self._until:
+            _, reached = self._until.pop()
+            reached.set_exception(EvictionError("it is stopping"))
 
     def turn(self, until: float = NEVER) -> None:
         """Waits for what happens next, at most until this time, takes it in, and hands out what follows."""
         events = self._next_events(until)
+        self.due_at = now = self._clock.monotonic()
         world = replace(
             self.world,
-            now=self._clock.monotonic(),
+            now=now,
             wall=self._clock.wall(),
             stopping=self.world.stopping or self._stopping.is_set(),
         )
@@ -204,10 +219,19 @@ class Owner:
             self._stopping.wait(RETRY_SECONDS)
         self.world = world
         for effect in effects:
-            self._hand_out(effect)
+            try:
+                self._hand_out(effect)
+            except Exception as error:  # noqa: BLE001 # what it was to lead to is waited for to its deadline
+                self._listeners.tell("defect", error)
         self._begin_waiting()
-        with self._turned:
-            self._turned.notify_all()
+        self._tell_reached()
+
+    def _tell_reached(self) -> None:
+        for waiting in tuple(self._until):
+            holds, reached = waiting
+            if holds():
+                self._until.remove(waiting)
+                reached.set_result(None)
 
     def _next_events(self, until: float) -> Iterable[Event]:
         """What has happened, as soon as anything has; a tick if the world has named a time that has come."""
@@ -265,9 +289,12 @@ class Owner:
                 self._begin(job)
             except NoThread as error:
                 if self._at_work:
+                    if self._waiting_since is None:
+                        self._waiting_since = self._clock.monotonic()
                     return
                 self._failed.append(not_begun(job, str(error)))
             self._waiting.popleft()
+            self._waiting_since = None
 
     def _begin(self, job: Job) -> None:
         """Raises NoThread, and then nothing has begun."""

@@ -70,7 +70,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
     the = replace(the, crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(the, world))
     if waits_for_late_space(the, disk):
         return begin_settling(the, world, at_end=False)
-    the = measured(the, in_flight)
+    the = measured(the, world)
 
     # the next function, and its plans; side by side if it is urgent
     if not the.current:
@@ -352,14 +352,9 @@ def claimed(the: RunningPass, stage: StageRun, world: World) -> tuple[RunningPas
     assert verdict is not None
     if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):
         kept = (*stage.kept, Outcome(verdict.kept(Reason.BEING_REMOVED)))
-        return with_stage(the, replace(stage, taken=stage.taken + 1, kept=kept)), None
+        return the.with_stage(replace(stage, taken=stage.taken + 1, kept=kept)), None
     after = replace(stage, taken=stage.taken + 1, begun=stage.begun + 1)
-    return with_stage(the, after), Claim(the.id, stage.id, verdict, world.now, the.dry_run)
-
-
-def with_stage(the: RunningPass, stage: StageRun) -> RunningPass:
-    """The pass with this stage in place of the one with its id."""
-    return replace(the, current=tuple(stage if each.id == stage.id else each for each in the.current))
+    return the.with_stage(after), Claim(the.id, stage.id, verdict, world.now, the.dry_run)
 
 
 def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
@@ -477,7 +472,7 @@ def settled(the: RunningPass) -> bool:
 def held_something_back(the: RunningPass, function: str) -> bool:
     """Whether a function that was called keeps something that may go as a last resort."""
     stages = (stage for stage in the.done if stage.id.function == function and not stage.id.last_resort)
-    return any(each.verdict.reason == Reason.NOT_PULLED for stage in stages for each in stage.kept)
+    return any(each.verdict.last_resort for stage in stages for each in stage.kept)
 
 
 def finish(the: RunningPass, world: World) -> Advanced:
@@ -492,13 +487,14 @@ def finish(the: RunningPass, world: World) -> Advanced:
 # ---- late space
 
 
-def measured(the: RunningPass, in_flight: Sequence[Claim]) -> RunningPass:
+def measured(the: RunningPass, world: World) -> RunningPass:
     """What the removals that have ended since the last measurement have freed. If several were under way, nobody knows
     what each has freed, and what the runtime promised for it stands."""
     if not the.unmeasured:
         return the
     freed_bytes, freed_inodes = the.gained.gained_since(the.measured)
-    alone = len(the.unmeasured) == 1 and not in_flight
+    others = any(other.id != the.id for other in world.removing())
+    alone = len(the.unmeasured) == 1 and not world.claims_of(the) and not others
     current = []
     for stage in the.current:
         outcomes = list(stage.outcomes)
@@ -551,7 +547,7 @@ def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
         following = min(world.now + TICK_SECONDS / 8, over)
         the = replace(the, settling=replace(settling, read_at=following), measure_after=world.now)
         return the, (Read(unread_since(the, function, world, the.measure_after)),)
-    the = measured(replace(the, settling=None), world.claims_of(the))
+    the = measured(replace(the, settling=None), world)
     return (replace(the, ended=True), ()) if settling.at_end else advance(the, world)
 
 

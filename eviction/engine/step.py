@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import itemgetter
 
 from eviction.configuration.effective import poll_policy
 from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval
@@ -43,6 +44,7 @@ from eviction.engine.world import (
     TICK_SECONDS,
     BackOff,
     Look,
+    LookWhy,
     Request,
     RunningPass,
     StageRun,
@@ -138,13 +140,8 @@ def readings_in_time(world: World) -> World:
 def patience_for(claim: Claim, world: World) -> float:
     """How long its pass waits for a removal that was sent, in seconds."""
     the = world.passes.get(claim.pass_id)
-    run = None if the is None else run_of(the, claim)
+    run = None if the is None else the.stage(claim.stage)
     return NEVER if the is None or run is None else patience_of(the, run, world)
-
-
-def run_of(the: RunningPass, claim: Claim) -> StageRun | None:
-    """The stage that a removal is of."""
-    return next((run for run in the.current if run.id == claim.stage), None)
 
 
 def removals_in_time(world: World, out: list[Effect]) -> World:
@@ -174,9 +171,8 @@ def plans_in_time(world: World) -> World:
                 what = f"{run.id.function}, stage {run.id.number}"
                 error = f"{what} cannot plan: it did not answer within {HANGS_SECONDS:g} s"
                 given_up = replace(run, plan=types.Plan(), error=error, planned_at=world.now)
-                current = tuple(given_up if each.id == run.id else each for each in the.current)
-                the = replace(the, current=current)  # noqa: PLW2901 # the same pass, changed
-                world = replace(world.with_pass(the), hanging=world.hanging | {run.id})
+                world = world.with_pass(world.passes[the.id].with_stage(given_up))
+                world = replace(world, hanging=world.hanging | {run.id})
     return world
 
 
@@ -230,7 +226,7 @@ def check_again(world: World, claim: Claim, out: list[Effect]) -> World:
     again = checked_again(claim)
     if again.attempts >= CHECK_ATTEMPTS:
         the = world.passes[claim.pass_id]
-        run = run_of(the, claim)
+        run = the.stage(claim.stage)
         fresh_seconds = 0.0 if run is None else run.fresh_seconds
         return removal_ended(world, claim, never_fresh(claim, fresh_seconds, world.now))
     out.append(Check(again))
@@ -437,9 +433,13 @@ def decided(world: World, out: list[Effect]) -> World:
         world = begin_where_due(world, each, trigger, out)
     for each in by_lead(world):
         world = begin_where_due(world, each, Trigger.LEAD, out)
-    world, seconds = next_look(world, out)
+    out += polls(world)
+    seconds, why = next_look(world)
+    due = world.now + seconds
+    if again_at < due:
+        due, why = again_at, LookWhy.WANTED
     floor = world.now + world.configuration.poll_floor_seconds
-    return replace(world, look_due=min(again_at, world.now + seconds), look_floor=floor)
+    return replace(world, look_due=due, look_why=why, look_floor=floor)
 
 
 def lane_of(signal: Signal | None, world: World) -> int | None:
@@ -524,29 +524,71 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: lis
     return begun(world, replace(the, lane=name), out)
 
 
-def next_look(world: World, out: list[Effect]) -> tuple[World, float]:
-    """In how many seconds to look again. Close to a mark the samplers poll in between."""
-    policy, observations = poll_policy(world.configuration), world.observations
-    thresholds = world.manager.config.marks_to_watch(observations.layout)
-    interval = observation_interval(thresholds, observations, world.fill_rates, policy)
-    if any(the.trigger is not Trigger.PERIODIC for the in world.removing()):
-        return world, min(interval, TICK_SECONDS)
-    longest, decision = policy.ceiling_seconds, world.decision
-    # under pressure, but the row is empty or paused: the other thresholds are still watched
-    if decision.acted_on is not None:
-        lane = world.lane(lane_of(decision.acted_on.signal, world))
-        pause = lane.back_off(decision.row).until - world.now if decision.row else RETRY_SECONDS
-        if pause <= 0:
-            return world, policy.floor_seconds
-        longest = min(pause, RETRY_SECONDS)
-    seldom = RETRY_SECONDS if nothing_fills(world.fill_rates, policy) else TICK_SECONDS
-    if interval < seldom:
-        levels = levels_to_watch(thresholds, observations, world.fill_rates, policy)
-        out += [Watch(path, level) for path, level in levels.items()]
-        interval = seldom
-    if decision.acted_on is None and decision.thresholds_met:  # in its grace period, or the layout is not known yet
-        interval = min(interval, TICK_SECONDS)
-    return world, min(interval, longest)
+def next_look(world: World) -> tuple[float, LookWhy]:
+    """In how many seconds to look again, and why. Close to a mark the samplers poll in between (`polls`)."""
+    policy, decision, seconds = poll_policy(world.configuration), world.decision, seconds_halfway(world)
+    if relieving(world):
+        return min(seconds, TICK_SECONDS), LookWhy.RELIEVING
+    if pass_is_due(world):
+        return policy.floor_seconds, LookWhy.TO_RELIEVE
+    if decision.acted_on is None:
+        due = [(policy.ceiling_seconds, LookWhy.NO_MARK_NEAR)]
+        if decision.thresholds_met:  # in a grace period, or the layout is not known, or there is no newer reading
+            due.append((TICK_SECONDS, LookWhy.NOT_YET))
+    elif decision.row:  # the other thresholds are still watched
+        why = LookWhy.HELD_OFF if world.held_off() else LookWhy.BACKS_OFF
+        due = [(min(pause_seconds(world), RETRY_SECONDS), why)]
+    else:
+        due = [(RETRY_SECONDS, LookWhy.EMPTY_ROW)]
+    longest, near = longest_near_a_mark(world)
+    due.append((longest, near) if seconds < longest else (seconds, LookWhy.HALFWAY))
+    return min(due, key=itemgetter(0))
+
+
+def polls(world: World) -> list[Watch]:
+    """The polls between this look and the next one, of filesystems that could reach a mark meanwhile."""
+    longest, _ = longest_near_a_mark(world)
+    if relieving(world) or pass_is_due(world) or seconds_halfway(world) >= longest:
+        return []
+    thresholds, policy = marks_to_watch(world), poll_policy(world.configuration)
+    levels = levels_to_watch(thresholds, world.observations, world.fill_rates, policy)
+    return [Watch(path, level) for path, level in levels.items()]
+
+
+def marks_to_watch(world: World) -> tuple[Threshold, ...]:
+    """The thresholds in force, and the kubelet's."""
+    return world.manager.config.marks_to_watch(world.observations.layout)
+
+
+def seconds_halfway(world: World) -> float:
+    """Half the time in which a mark could be reached."""
+    policy = poll_policy(world.configuration)
+    return observation_interval(marks_to_watch(world), world.observations, world.fill_rates, policy)
+
+
+def longest_near_a_mark(world: World) -> tuple[float, LookWhy]:
+    """The longest interval where polls look in between, and why."""
+    if nothing_fills(world.fill_rates, poll_policy(world.configuration)):
+        return RETRY_SECONDS, LookWhy.NOTHING_FILLS
+    return TICK_SECONDS, LookWhy.POLLED
+
+
+def relieving(world: World) -> bool:
+    """Whether a pass runs that relieves."""
+    return any(the.trigger is not Trigger.PERIODIC for the in world.removing())
+
+
+def pause_seconds(world: World) -> float:
+    """How long the row that is to be called still pauses."""
+    acted_on, row = world.decision.acted_on, world.decision.row
+    lane = world.lane(lane_of(None if acted_on is None else acted_on.signal, world))
+    return lane.back_off(row).until - world.now
+
+
+def pass_is_due(world: World) -> bool:
+    """Whether a row is to be called, and does not pause."""
+    decision = world.decision
+    return decision.acted_on is not None and bool(decision.row) and pause_seconds(world) <= 0
 
 
 # ---- what others want
@@ -626,7 +668,7 @@ def stalled_seconds(the: RunningPass, world: World, now: float) -> float:
     """How long a pass has made no progress: no call was answered, no removal ended or was left, and no program is
     within its time."""
     claims = world.claims_of(the)
-    runs = [run for claim in claims if claim.sent_at is not None and (run := run_of(the, claim)) is not None]
+    runs = [run for claim in claims if claim.sent_at is not None and (run := the.stage(claim.stage)) is not None]
     if any(run.patience_seconds is not None for run in runs):
         return 0.0
     progress = max([the.progress_at, *(run.progress_at for run in the.current if run.plan is None)])

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 
-from eviction.configuration.effective import Configuration
+from eviction.configuration.effective import Configuration, eviction_config
 from eviction.decision.headroom import FillRates
 from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import PassWanted, Resolve, Tell
@@ -221,8 +222,32 @@ class RunningPass:
         """How far it goes."""
         return self.request.extent or self.configuration.extent
 
+    def stage(self, stage: StageId) -> StageRun | None:
+        """One of the stages that run; None if it does not run any more."""
+        return next((run for run in self.current if run.id == stage), None)
+
+    def with_stage(self, run: StageRun) -> RunningPass:
+        """The same with this stage in place of the one with its id."""
+        return replace(self, current=tuple(run if each.id == run.id else each for each in self.current))
+
 
 # ---- what is remembered between passes
+
+
+class LookWhy(StrEnum):
+    """Why the next look is due when it is: for people."""
+
+    WANTED = "it was asked for"
+    RELIEVING = "a pass runs"
+    TO_RELIEVE = "a pass is due"
+    HELD_OFF = "a pass is due, but held off"
+    BACKS_OFF = "the row pauses after a pass that was not enough"
+    EMPTY_ROW = "the row names no function"
+    NOT_YET = "a threshold is met, but not to be acted on yet"
+    POLLED = "a mark is near, and polls look in between"
+    NOTHING_FILLS = "a mark is near, but nothing fills"
+    HALFWAY = "halfway to the next mark"
+    NO_MARK_NEAR = "no mark can be reached sooner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +347,8 @@ class World:
     """Until when a function is not called again."""
     look: Look | None = None
     look_due: float = FOREVER_AGO
+    look_why: LookWhy = LookWhy.WANTED
+    """Why it is due then."""
     look_floor: float = FOREVER_AGO
     """An earlier look that is wanted, but not urgent, does not begin before."""
     looked_at: float = FOREVER_AGO
@@ -402,6 +429,23 @@ class World:
         """All functions that rows name and that free space on a filesystem of this node."""
         roles, named = self.observations.filesystems, self.manager.config.functions
         return tuple(name for name, one in self.functions.items() if name in named and one.frees in roles)
+
+
+def first_world(
+    configuration: Configuration, functions: FunctionTable, paths: FilesystemPaths, *, now: float, wall: float
+) -> World:
+    """A node that nothing is known of yet: nothing is due, and nothing begins by itself."""
+    return World(
+        now=now,
+        wall=wall,
+        configuration=configuration,
+        functions=functions,
+        manager=ManagerState(eviction_config(configuration)),
+        paths=paths,
+        observations=SignalObservations({}, None, now, wall),
+        decision=Decision(frozenset(), (), None, (), None),
+        look_due=NEVER,
+    )
 
 
 def stats_of_role(observations: SignalObservations, role: FilesystemRole) -> FsStats | None:

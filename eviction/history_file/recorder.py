@@ -200,7 +200,7 @@ class HistoryRecorder(Listener):
         self._store = HistoryStore(self.path, self.size_bytes)
         self._recorded: dict[tuple[str, ...], float] = {}  # when a pass without removals was, by its result and signal
         self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()  # until they are on the disk
+        self._waiting: deque[bytes] = deque()  # until they are on the disk, MOST_BYTES at most
         self._untold = 0
         self._problem = ""
         self._told: set[str] = set()

@@ -16,34 +16,32 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from eviction.engine.world import held_off_sentence
-from reclaim.workers import NoThread
+from eviction.engine.world import RETRY_SECONDS, held_off_sentence
+from reclaim.workers import LOOK_SECONDS, NoThread
 
 ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
-PATIENCE_SECONDS = 2.0  # for the watch, which keeps nobody waiting
-ASK_SECONDS = 1.0  # between two requests
 LONGEST_ANSWER_BYTES = 16 * 1024
 
 _REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _OK = re.compile(rb"HTTP/1\.[0-9]+ 200\s")
 
-Where = tuple[str, int] | str
+Address = tuple[str, int] | str
 """Host and port, or the path of a unix socket that is forwarded there."""
 
 
-def kubelet_is_healthy(where: Where | None) -> bool:
+def kubelet_is_healthy(address: Address | None) -> bool:
     """Whether the kubelet's `/healthz` answers 200 within half a second. For None, false without asking."""
-    return where is not None and is_healthy(where, ANSWER_SECONDS)
+    return address is not None and is_healthy(address, ANSWER_SECONDS)
 
 
-def is_healthy(where: Where, within_seconds: float) -> bool:
+def is_healthy(address: Address, within_seconds: float) -> bool:
     """Whether `/healthz` answers 200 in time."""
-    with suppress(OSError), _connected(where, within_seconds) as kubelet:
+    with suppress(OSError), _connected(address, within_seconds) as kubelet:
         return _asked(kubelet, within_seconds)
     return False
 
 
-def held_off_since_boot(seconds: float, healthz: Where | None) -> str | None:
+def held_off_since_boot(seconds: float, healthz: Address | None) -> str | None:
     """Why a command may not remove anything yet, in a sentence; None if it may. `seconds`: the hold-off, which begins
     with the boot and ends early once the kubelet is healthy. `healthz`: where to ask it."""
     left = seconds - time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -53,19 +51,19 @@ def held_off_since_boot(seconds: float, healthz: Where | None) -> str | None:
 class KubeletWatch:
     """Asks `/healthz` again and again on a thread of its own, until it answers 200 or the time is over.
 
-    `where`: None: nobody is asked. `healthy`: called once, when it has answered.
+    `address`: None: nobody is asked. `healthy`: called once, when it has answered.
     """
 
-    def __init__(self, where: Where | None, seconds: float, healthy: Callable[[], None]):
-        self._where = where
+    def __init__(self, address: Address | None, seconds: float, healthy: Callable[[], None]):
+        self._address = address
         self._seconds = seconds
         self._healthy = healthy
-        self._over = threading.Event()
+        self._over = threading.Event()  # ends a pause between two requests, too
 
     def start(self) -> None:
         """Starts the thread if there is anything to ask. Raises NoThread."""
-        if self._where is not None and self._seconds > 0:
-            thread = threading.Thread(target=self._run, args=(self._where,), name="kubelet watch", daemon=True)
+        if self._address is not None and self._seconds > 0:
+            thread = threading.Thread(target=self._run, args=(self._address,), name="kubelet watch", daemon=True)
             try:
                 thread.start()
             except RuntimeError:
@@ -75,21 +73,21 @@ class KubeletWatch:
         """The thread ends before its next request."""
         self._over.set()
 
-    def _run(self, where: Where) -> None:
+    def _run(self, address: Address) -> None:
         until = time.monotonic() + self._seconds
         while time.monotonic() < until and not self._over.is_set():
-            if is_healthy(where, PATIENCE_SECONDS):
+            if is_healthy(address, LOOK_SECONDS):
                 return self._healthy()
-            self._over.wait(ASK_SECONDS)
+            self._over.wait(RETRY_SECONDS)
         return None
 
 
-def _connected(where: Where, seconds: float) -> socket.socket:
-    family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
+def _connected(address: Address, seconds: float) -> socket.socket:
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     kubelet = socket.socket(family, socket.SOCK_STREAM)
     try:
         kubelet.settimeout(seconds)
-        kubelet.connect(where)
+        kubelet.connect(address)
     except OSError:
         kubelet.close()
         raise

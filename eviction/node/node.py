@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from typing import assert_never
 
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, eviction_config
-from eviction.configuration.file import FunctionEntry, FunctionKind
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
 from eviction.configuration.kubelet_versions import RECORDS_PULLS, RECORDS_PULLS_GATE
 from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
-from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
     Event,
@@ -32,7 +29,6 @@ from eviction.engine.effects import (
     Plan,
     Reconfigured,
     Refresh,
-    Refreshed,
     Remember,
     Send,
     Withdrawn,
@@ -40,31 +36,33 @@ from eviction.engine.effects import (
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
-from eviction.engine.world import Request, World
+from eviction.engine.world import Request, World, first_world
 from eviction.listener import Listeners
+from eviction.node.detection import Detection
+from eviction.node.image_store import ImageStore
+from eviction.node.own_functions import functions_of
 from eviction.node.state_file import RecordFile
 from eviction.node.view import NodeView
 from eviction.record import Pass, Trigger
 from eviction.reporting.replay import History, HistoryEntry
 from eviction.reporting.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
-from reclaim.containerd import HeldLayers, brought_at, clocks_at_start
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
-from reclaim.function import PassFacts, Policies, ReclaimContext, ReclaimFunction
-from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS, FunctionTable, table_of
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.starts import PartAges
+from reclaim.evidence.states import DirectoriesDoubted
+from reclaim.function import PassFacts, Policies, ReclaimContext
+from reclaim.functions import PERIODIC_CONTAINERS, FunctionTable
 from reclaim.images.pull_records import PullRecords, pull_records
 from reclaim.images.records import ImageRecords
-from reclaim.images.references import images_in_use
-from reclaim.images.storage import store_of, stored_at, stored_layers
-from reclaim.inventory import GivenUp, Inventory
+from reclaim.images.storage import store_of
+from reclaim.inventory import Inventory
 from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.starts import PartAges, parts_of_pods
-from reclaim.pods.states import Doubt
 from reclaim.removals import limit_in_flight
-from reclaim.types import NEVER, Container, ReclaimError, RuntimeUnavailable
-from reclaim.workers import NoThread, ReadingsInTime, Workers
+from reclaim.types import Container, ReclaimError, RuntimeUnavailable
+from reclaim.workers import LOOK_SECONDS, NoThread, ReadingsInTime, Workers
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader
 from signals.types import Signal, SignalObservations
@@ -72,16 +70,19 @@ from signals.types import Signal, SignalObservations
 # Imported where they are used, so that commands without them start faster; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 
-DIRECTORY_SECONDS = 2.0  # the longest wait for one look at the kubelet's directories, as for statvfs
 MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
-BESIDE_REMOVALS = 4  # other calls that may be waiting for an answer: of passes, a refresh, a dry run
 READERS = 4  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
-LONGEST_REFRESH_SECONDS = 30.0  # the next one does not ask again about containers already answered for
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
 
 class CannotPrepare(EvictionError):
     """Something that a pass needs cannot be made. The message is one sentence."""
+
+
+def at_work_at_once(parallel: int) -> int:
+    """How many workers there are before they are needed: for the removals of an urgent pass, and two that read. More
+    are started when they are needed; what finds none waits if none can be."""
+    return max(limit_in_flight(parallel) + 2, most_at_work(1))
 
 
 def most_at_work(parallel: int) -> int:
@@ -118,28 +119,27 @@ class Node(NodeView):
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
         self.history = History()
-        self.functions = functions or self._made_functions()
+        self.on_look: Callable[[], object] = lambda: None
+        """Called on the owner's thread after each look; must return at once."""
+        self.functions = functions or functions_of(configuration, partial(self.listeners.tell, "program_line"))
         self.client.on_call = self._called
-        earlier = lambda: clocks_at_start(self.client.runtime_path)  # noqa: E731 # of whichever runtime answers then
-        returned = partial(self.listeners.tell, "returned")
+        store = ImageStore(self.client, self.summary)
         self.records = records or ImageRecords(
-            self._pulled_at, earlier=earlier, on_return=returned, pulls=self.pull_records
+            store.pulled_at,
+            earlier=store.clocks_at_start,
+            on_return=partial(self.listeners.tell, "returned"),
+            pulls=self.pull_records,
         )
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
-        self._directories_in_time = ReadingsInTime(self.directory_threads, DIRECTORY_SECONDS)
+        self._directories_in_time = ReadingsInTime(self.directory_threads, LOOK_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         ask = asking_for_pods(configuration.kubelet_access, self.clock, configuration.kubelet_version)
         self.pods = KubeletPods(directories, self.clock, ask)
-        held = HeldLayers(self.client)
-        self.inventory = Inventory(
-            self.client,
-            self.client,
-            self.pods,
-            self.clock,
-            lambda left: held.read(left) or stored_layers(self.summary.paths.imagefs or ""),
-        )
+        workers = Workers("work", most_at_work(configuration.parallel_removals))
+        self.inventory = Inventory(self.client, self.client, self.pods, self.clock, store.layers, workers=workers)
         self.part_ages = PartAges(self.clock)
+        self.detection = Detection(self.inventory, self.pods, self.records, self.part_ages, self.clock)
         self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
         self.disk_survey = DiskSurvey(
             self.summary.observe,
@@ -156,30 +156,19 @@ class Node(NodeView):
             self,
             self.samplers,
             self.listeners,
-            Workers("work", most_at_work(configuration.parallel_removals)),
+            workers,
             self.clock,
             self.stopping,
         )
 
     def _first_world(self, *, dry_run: bool) -> World:
-        now, configuration = self.clock.monotonic(), self.first_configuration
-        observations = SignalObservations({}, None, now, self.clock.wall())
-        started_at = now
-        periodic = PeriodicImages(started_at, self.image_fs_space, lambda: self.configuration.extent is Extent.ALL)
-        both = {function.name: function for function in (PERIODIC_CONTAINERS, periodic.function())}
-        return World(
-            now=now,
-            wall=self.clock.wall(),
-            configuration=configuration,
-            functions={**self.functions, **both},
-            manager=ManagerState(eviction_config(configuration)),
-            paths=self.summary.paths,
-            observations=observations,
-            decision=Decision(frozenset(), (), None, (), None),
-            imagefs_problem=self.summary.imagefs_problem,
-            dry_run=dry_run,
-            look_due=NEVER,
-            ids_begin=os.urandom(3).hex(),
+        now = self.clock.monotonic()
+        periodic_images = PeriodicImages(now, self.image_fs_space, lambda: self.configuration.extent is Extent.ALL)
+        periodic = {function.name: function for function in (PERIODIC_CONTAINERS, periodic_images.function())}
+        functions = {**self.functions, **periodic}
+        world = first_world(self.first_configuration, functions, self.summary.paths, now=now, wall=self.clock.wall())
+        return replace(
+            world, imagefs_problem=self.summary.imagefs_problem, dry_run=dry_run, ids_begin=os.urandom(3).hex()
         )
 
     @property
@@ -191,14 +180,6 @@ class Node(NodeView):
     def configuration(self) -> Configuration:
         """The one in force."""
         return self.owner.world.configuration
-
-    def _made_functions(self) -> FunctionTable:
-        """The built-in functions and those of the configuration."""
-        if not self.first_configuration.functions:
-            return FUNCTIONS
-        return table_of(
-            *FUNCTIONS.values(), *_own_functions(self.first_configuration, partial(self.listeners.tell, "program_line"))
-        )
 
     # ---- what is asked of it
 
@@ -271,6 +252,7 @@ class Node(NodeView):
         differ. From then on, passes that were made before send nothing more."""
         event = Reconfigured(configuration)
         changed: tuple[str, ...] = self.owner.ask(event, event.done)
+        self.owner.workers.most = most_at_work(self.configuration.parallel_removals)
         return changed
 
     def paused(self) -> str:
@@ -315,34 +297,17 @@ class Node(NodeView):
                         self.owner.workers.run(self.shadow)
                 return Located(self.summary.paths, problem or "", self.pods_problem)
             case Refresh():
-                return self._refreshed()
+                refreshed = self.detection.refresh(lambda: self.world.asks_the_runtime() or self.stopping.is_set())
+                return replace(refreshed, pods_problem=self.pods_problem)
 
     def remember(self, decided: Remember) -> None:
         """Keeps what was decided, for a replay."""
         self.history.add(HistoryEntry(decided.before, decided.observations, decided.decision))
+        self.on_look()
 
     def forget(self, pass_id: str) -> None:
         """A pass has ended."""
         self._stages.forget(pass_id)
-
-    def _refreshed(self) -> Refreshed:
-        """Asks who uses the images, until something more urgent comes, for half a minute at most. Who uses them takes a
-        call for each container on some runtimes, minutes for thousands of them, and a pass asks for itself."""
-        began = self.clock.monotonic()
-
-        def goes_on() -> bool:
-            in_time = self.clock.monotonic() - began < LONGEST_REFRESH_SECONDS
-            return in_time and not self.world.asks_the_runtime() and not self.stopping.is_set()
-
-        problem, given_up = "", False
-        try:
-            self.compare_pods()
-            self.detect_images(goes_on)
-        except GivenUp:
-            given_up = True
-        except RuntimeUnavailable as error:
-            problem = str(error)
-        return Refreshed(problem, given_up, self.pods_problem)
 
     def context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
         """What the stages of one pass may use."""
@@ -359,19 +324,6 @@ class Node(NodeView):
             self.stopping,
             facts,
         )
-
-    def detect_images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
-        """Lists images and who uses them, for the image records only, alongside everything else. `goes_on`: checked
-        from time to time; once it is false, GivenUp is raised. Raises RuntimeUnavailable."""
-        detected_at, wall = self.clock.monotonic(), self.clock.wall()
-        listing = self.inventory.snapshot(detected_at, goes_on).listing
-        if not goes_on():  # an older list must not bring back the record of an image that a pass has removed meanwhile
-            raise GivenUp("something more urgent has begun")
-        usage = images_in_use(listing, self.inventory.index_of(listing.images))
-        self.records.update(listing.images, usage.ids, detected_at, wall, listing.containers)
-        directories = self.pods.pod_directories() or {}
-        self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
-        self.inventory.learn_layers(listing.images, goes_on)
 
     def pull_records(self, containers: Iterable[Container]) -> PullRecords:
         """The kubelet's records of pulls, if it keeps them and its directories are trusted. `containers`: all."""
@@ -408,10 +360,10 @@ class Node(NodeView):
         for name in IMPORTED_LATER:
             import_module(name)
         try:
-            self.owner.workers.prepare(self.owner.workers.most)
+            self.owner.workers.prepare(at_work_at_once(self.configuration.parallel_removals))
             self.samplers.prepare(self.world.paths.distinct())
             self.directory_threads.prepare(self.configuration.parallel_removals + 1)
-            self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + BESIDE_REMOVALS)
+            self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + READERS)
         except NoThread as error:
             raise CannotPrepare(f"{error}; is the limit on processes (pids.max, TasksMax=) reached?") from None
         except OSError as error:
@@ -470,14 +422,10 @@ class Node(NodeView):
         return self.pods.list_problem if self.configuration.expects_kubelet else None
 
     @property
-    def pods_doubt(self) -> Doubt | None:
+    def pods_doubt(self) -> DirectoriesDoubted | None:
         """Why no pod counts as gone: the kubelet's directories are not believed. None if they are, or if there is no
         runtime to ask."""
         return self.pods.doubt if self.configuration.has_runtime else None
-
-    def compare_pods(self) -> Doubt | None:
-        """Compares the kubelet's directories with what the runtime holds now. Raises RuntimeUnavailable."""
-        return self.inventory.pods_and_containers(self.clock.monotonic())[0].doubt
 
     def close(self) -> None:
         """Waits for removals that were sent, at most 30 s, and then ends threads and connections.
@@ -490,38 +438,8 @@ class Node(NodeView):
             self.owner.workers.close()
             super().close()
 
-    def _pulled_at(self) -> Mapping[str, float]:
-        return brought_at(self.client) or stored_at(self.summary.paths.imagefs or "")
-
     def places(self) -> Places:
         """The directories of the kubelet and of the runtime, as far as it has been located."""
         configuration, paths = self.configuration, self.summary.paths
         stores = tuple(store_of(path) for path in (paths.imagefs, paths.containerfs) if path is not None)
         return Places(configuration.root_directory, configuration.pod_logs_dir, stores)
-
-
-def _own_functions(configuration: Configuration, log: Callable[[str, str], None]) -> Iterator[ReclaimFunction]:
-    """The reclaim functions of the configuration. `log`: takes each line that a program prints."""
-    from reclaim.ballast import BallastSettings, release_ballast_function  # most nodes have none of these functions
-    from reclaim.containerd import collect_garbage_function
-    from reclaim.programs import Program, ProgramUser, program_function
-    from reclaim.rotated_logs import delete_rotated_logs_function
-
-    def made(function: FunctionEntry) -> ReclaimFunction:
-        name, frees, timeout_seconds = function.name, function.frees, function.timeout_seconds
-        match function.kind:
-            case FunctionKind.PROGRAM:
-                user = None if function.user is None else ProgramUser(function.user.uid, function.user.gid)
-                own_log, asks = partial(log, name), function.asks_plan
-                return program_function(Program(name, function.argv, timeout_seconds, own_log, user, asks), frees)
-            case FunctionKind.BALLAST:
-                return release_ballast_function(name, BallastSettings(function.path, function.size_bytes), frees)
-            case FunctionKind.ROTATED_LOGS:
-                return delete_rotated_logs_function(name, function.keep, frees)
-            case FunctionKind.CONTAINERD_GARBAGE:
-                return collect_garbage_function(name, timeout_seconds, frees)
-            case _:
-                assert_never(function.kind)
-
-    for each in configuration.functions:
-        yield replace(made(each), cooldown_seconds=each.cooldown_seconds)

@@ -37,7 +37,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -180,14 +179,13 @@ def _word_in(path: str) -> str:
 
 
 class RecordFile:
-    """One file of records. Constructing it touches nothing. Thread-safe."""
+    """One file of records. Constructing it touches nothing. One thread at a time: the start loads, then one saves."""
 
     def __init__(self, path: str, clock: Clock, boot_id: str | None = None, machine_id: str | None = None):
         self._path = path
         self._file = OwnFile(path)
         self._clock = clock
         self._now = moments(clock, boot_id, machine_id)
-        self._lock = threading.Lock()
         self._on_disk: tuple[Mapping[str, ImageRecord], Mapping[str, ImageRecord]] = ({}, {})
         self._as_of = clock.monotonic()
 
@@ -199,8 +197,7 @@ class RecordFile:
             return Loaded()  # as at the first start
         except (OSError, ValueError) as error:
             return Loaded(problem=f"the state file {self._path} is not used: {reason_of(error)}; images count as new")
-        with self._lock:
-            self._on_disk, self._as_of = (loaded.records, loaded.gone), self._clock.monotonic()
+        self._on_disk, self._as_of = (loaded.records, loaded.gone), self._clock.monotonic()
         return loaded
 
     def save(self, records: Mapping[str, ImageRecord], gone: Mapping[str, ImageRecord]) -> str:
@@ -208,19 +205,18 @@ class RecordFile:
 
         Returns a sentence if saving failed, else an empty string.
         """
-        with self._lock:
-            recent = self._clock.monotonic() - self._as_of < SAVE_AGAIN_SECONDS
-            if (records, gone) == self._on_disk and (recent or not (records or gone)):
-                return ""
-            try:
-                text = records_json(records, self._now(), gone)
-                if len(text) > LARGEST_BYTES:
-                    return f"the state file {self._path} would be larger than {LARGEST_BYTES // 1024**2} MiB"
-                self._file.replace(text)
-            except (OSError, ValueError) as error:
-                return f"the state file {self._path} cannot be saved: {reason_of(error)}"
-            self._on_disk, self._as_of = (dict(records), dict(gone)), self._clock.monotonic()
+        recent = self._clock.monotonic() - self._as_of < SAVE_AGAIN_SECONDS
+        if (records, gone) == self._on_disk and (recent or not (records or gone)):
             return ""
+        try:
+            text = records_json(records, self._now(), gone)
+            if len(text) > LARGEST_BYTES:
+                return f"the state file {self._path} would be larger than {LARGEST_BYTES // 1024**2} MiB"
+            self._file.replace(text)
+        except (OSError, ValueError) as error:
+            return f"the state file {self._path} cannot be saved: {reason_of(error)}"
+        self._on_disk, self._as_of = (dict(records), dict(gone)), self._clock.monotonic()
+        return ""
 
 
 class OwnFile:

@@ -152,7 +152,7 @@ class LogWriter:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._queue: SimpleQueue[bytes | None] = SimpleQueue()  # None ends the thread
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()  # of `most_bytes` at most; None ends the thread
         self._bytes = 0  # of the lines that are not written yet
         self._untold, self._since = 0, 0.0  # dropped lines that no line has mentioned yet, and since when
         self._torn = False  # the last line was only partly written

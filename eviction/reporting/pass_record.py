@@ -32,7 +32,7 @@ from eviction.reporting.observations_json import (
 )
 from eviction.reporting.space import Attribution
 from eviction.types import NodeCondition
-from reclaim.pods.states import Why
+from reclaim.evidence.states import Why
 from reclaim.types import Action, EventReason, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
 from signals.types import FsLayout

@@ -60,8 +60,8 @@ from typing import Any, NamedTuple
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
 from eviction.reporting.json_shapes import Count, RoleName, to_json
+from reclaim.evidence.states import PodStates
 from reclaim.images.storage import IMAGES
-from reclaim.pods.states import PodStates
 from reclaim.services import UsageService
 from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable, Worded
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers

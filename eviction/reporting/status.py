@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,8 +12,8 @@ from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, LeftOut, S
 from eviction.reporting.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.reporting.pass_record import BytesJson, FunctionJson, KindWord, PassJson
 from eviction.types import NodeCondition, Threshold
-from reclaim.pods.states import Doubt, Why
-from reclaim.removals import Claim
+from reclaim.evidence.states import DirectoriesDoubted, Why
+from reclaim.removals import Claim, StageId
 from signals.interval import FillRate
 from signals.types import FsLayout, SignalObservations
 
@@ -85,6 +85,10 @@ class Status(Versioned):
     configuration has the same fingerprint."""
     heartbeat_age_seconds: Seconds = 0.0
     """How long ago the last observation was."""
+    next_look_seconds: Seconds | None = None
+    """How long until the node is observed again; null while it is."""
+    next_look_why: str = ""
+    """Why then, for people."""
     pods_problem: str | None = None
     """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
     pod_directories: PodDirectories = field(default_factory=PodDirectories)
@@ -103,6 +107,10 @@ class Status(Versioned):
     """How long that has made no progress."""
     parked: list[Parked] = field(default_factory=list)
     """Removals that no pass waits for any longer."""
+    events_dropped: Count = 0
+    """Events that log, metrics and history were not told of, because too many waited."""
+    listener_failures: Count = 0
+    """How often one of these has failed, and lost an event."""
     requests_waiting: Count = 0
     """Commands that wait for a pass."""
     paused_for_seconds: Seconds = 0.0
@@ -164,7 +172,16 @@ def parked_removal(claim: Claim, now: float) -> Parked:
     return Parked.of(verdict, seconds=round(now - since, 3))
 
 
-def pod_directories(doubt: Doubt | None) -> PodDirectories:
+def hanging_sentences(hanging: Iterable[StageId]) -> Iterator[str]:
+    """One sentence for each stage whose plan hangs."""
+    for stage in sorted(hanging):
+        yield (
+            f"{stage.function}, stage {stage.number}: its plan hangs on a thread that is left behind; no pass asks for "
+            "it again until it has ended"
+        )
+
+
+def pod_directories(doubt: DirectoriesDoubted | None) -> PodDirectories:
     return PodDirectories() if doubt is None else PodDirectories.of(doubt, believed=False)
 
 

@@ -19,7 +19,7 @@ from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
 from eviction.reporting.space import explained
 from eviction.types import Decision, NodeCondition, Threshold
-from reclaim.pods.states import NO_TROUBLE
+from reclaim.evidence.states import NO_TROUBLE
 from reclaim.removals import sent_claims
 from reclaim.types import EventReason, GCEvent, Outcome, ReclaimResult, Result
 from signals.quantity import counted, format_bytes, format_duration
@@ -113,6 +113,16 @@ class Announcements(Listener):
     def defect(self, error: Exception) -> None:
         """An exception was raised while the node was observed, or something was decided."""
         self._throttled_log.warn(f"observing the node: {type(error).__name__}: {error}", key="defect while observing")
+
+    def listener_failed(self, listener: str, error: BaseException) -> None:
+        """Lines, numbers or records of it are missing."""
+        sentence = f"{listener} has lost an event: {type(error).__name__}: {error}"
+        self._throttled_log.warn(sentence, key=f"failed {listener}")
+
+    def events_dropped(self, count: int) -> None:
+        """Log, metrics and history are incomplete."""
+        sentence = f"{counted(count, 'event')} since the start went unnoticed, as too many waited to be told"
+        self._throttled_log.warn(sentence, key="events dropped")
 
     def not_begun(self, why: str) -> None:
         """Instead of a pass."""

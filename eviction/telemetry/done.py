@@ -1,7 +1,7 @@
 """What the daemon has done since its start, and what became of the objects that a dry run would have removed.
 
-`Done` keeps the last passes, and sums for each reclaim function. Its size is bounded. `ReloadState` is whether the last
-reload was accepted.
+`Totals` keeps the last passes, and sums for each reclaim function. Its size is bounded. `ReloadState` is whether the
+last reload was accepted.
 
 `Shadow` logs when something else, such as the kubelet, has removed objects that a dry run would have removed. It shows
 an operator what reclaimd would have done, and how much earlier, before it is allowed to do anything. It does so only
@@ -35,7 +35,7 @@ ASK_EVERY_SECONDS = 10.0
 OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
 
-class Done(Listener):
+class Totals(Listener):
     """May be used from several threads."""
 
     def __init__(self) -> None:

@@ -181,8 +181,7 @@ class DaemonEndpoints(Listener):
         return None if held_off is None else f"held off: {held_off}"
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        """Reports the conditions to systemd, and feeds its watchdog unless a pass is stuck. The service is ready after
-        the first observation."""
+        """Reports the conditions to systemd. The service is ready after the first observation."""
         known = self.node.world.manager.config.kubelets is not None
         below = thresholds_met(decision.thresholds_met, observations.signals, enforce_min_reclaim=False)
         first = not self._conditions
@@ -190,6 +189,10 @@ class DaemonEndpoints(Listener):
         if first:
             self.notifier.ready()
         self.notifier.status(self._line())
+
+    def keep_alive(self) -> None:
+        """Feeds systemd's watchdog after a look, unless a pass is stuck. No listener stands before it: one that hangs
+        must not have the daemon killed."""
         if self.why_not_alive() is None:
             self.notifier.keep_alive(self.node.clock.monotonic())
 

@@ -31,9 +31,9 @@ from eviction.record import OF_PASSES, Pass, PassResult
 from eviction.reporting.status import NodeStatus
 from eviction.telemetry.endpoints import Page
 from eviction.types import NodeCondition
+from reclaim.evidence.states import Why
 from reclaim.functions import CONTAINER_GC, FUNCTIONS, FunctionTable
 from reclaim.periodic_image_gc import IMAGE_GC
-from reclaim.pods.states import Why
 from reclaim.types import Image, Kind, Reason, ReclaimResult, Result
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -165,6 +165,10 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     text = "Seconds since the oldest unanswered removal was sent"
     yield _gauge("removal_in_flight_seconds", text, status.removal_in_flight_seconds)
     yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(document.parked))
+    text = "Events that log, metrics and history were not told of, as too many waited"
+    yield _counter("listener_events_dropped", text, document.events_dropped)
+    text = "How often log, metrics or history failed, and lost an event"
+    yield _counter("listener_failures", text, document.listener_failures)
     text = "Threads that could not be started; no pass depends on one"
     yield _counter("threads_not_started", text, status.threads_not_started)
     text = "1 if the last reload was accepted, or none was asked for since the start"

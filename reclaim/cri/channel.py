@@ -77,6 +77,7 @@ class Channel:
         self.path = path
         self._connect_seconds = connect_seconds
         self._kept_seconds = kept_seconds
+        # Stays: any worker takes a connection, gives it back, and closes old ones; no call is made under it.
         self._lock = threading.Lock()
         self._free: list[_Connection] = []  # unconnected ones first, the most recently used one last
         self._busy: set[_Connection] = set()

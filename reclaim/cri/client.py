@@ -41,12 +41,15 @@ from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, 
 from reclaim.trust import socket_refusal
 from reclaim.types import (
     NEVER,
+    AnsweredLate,
     AnsweredWithError,
+    ConnectionLost,
     Container,
     Image,
     PodSandbox,
     ReclaimError,
     RemovalFailed,
+    RequestRefused,
     RuntimeUnavailable,
 )
 
@@ -63,6 +66,7 @@ OF_THE_RUNTIME = (
     Code.UNAVAILABLE,
     Code.UNIMPLEMENTED,
 )
+SILENT = {Code.UNAVAILABLE: ConnectionLost, Code.DEADLINE_EXCEEDED: AnsweredLate}
 
 RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
 IMAGE_SERVICE = "/runtime.v1.ImageService/"
@@ -331,9 +335,10 @@ class CriClient:
     def _unavailable(self, method: str, error: CallError) -> RuntimeUnavailable:
         words = f"{self.endpoint}: {_sentence(method, error)}"
         if error.code in OF_THE_RUNTIME:
-            transient, late = error.code is Code.UNAVAILABLE, error.code is Code.DEADLINE_EXCEEDED
-            return RuntimeUnavailable(words, transient=transient, late=late)
-        return AnsweredWithError(words, refused=error.code in (Code.UNKNOWN, Code.INVALID_ARGUMENT))
+            return SILENT.get(error.code, RuntimeUnavailable)(words)
+        if error.code in (Code.UNKNOWN, Code.INVALID_ARGUMENT):
+            return RequestRefused(words)
+        return AnsweredWithError(words)
 
 
 def _sentence(method: str, error: CallError) -> str:

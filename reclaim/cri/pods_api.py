@@ -6,7 +6,7 @@ Kubernetes 1.36, beta and on in 1.37). Source: `pkg/kubelet/kubelet.go` (ListenA
 
 * `ListPods` answers with all pods in one message, each as the bytes of a v1.Pod: no mask of fields, no pages. They are
   the pods of `GET /pods`. In 1.36, right after the kubelet's start, this list is as incomplete as that one, and does
-  not say so either (`reclaim.pods.kubelet_pods`). From 1.37 on, the kubelet answers FAILED_PRECONDITION until all its
+  not say so either (`evidence.kubelet_pods`). From 1.37 on, the kubelet answers FAILED_PRECONDITION until all its
   sources of pods are ready (validateReady), so that a list proves that they are.
 * It answers RESOURCE_EXHAUSTED to more than a hundred calls a second (`pkg/kubelet/apis/grpc/ratelimit.go`). Both
   statuses mean *again, here*: another way may have a list, but an incomplete one.
@@ -29,7 +29,7 @@ from reclaim.cri import pods_pb2 as pb
 from reclaim.cri.channel import Channel
 from reclaim.cri.convert import entries
 from reclaim.cri.status import CallError, Code, parsed
-from reclaim.pods.pod_list import ALL_SOURCES, KubeletUnavailable
+from reclaim.evidence.pod_list import ALL_SOURCES, KubeletUnavailable
 from reclaim.trust import socket_refusal
 
 LIST_PODS = "/v1alpha1.Pods/ListPods"

@@ -27,7 +27,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reclaim.images.references import NAME, bare_hex, names_one_image, normalized, repository_of
+from reclaim.evidence.references import NAME, bare_hex, names_one_image, normalized, repository_of
 from reclaim.types import Image, PolicyError
 
 LONGEST_ENTRY = 512  # characters; a repository has at most 255, a tag 128, a digest 71

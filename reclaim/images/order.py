@@ -77,8 +77,8 @@ class Holders:
 
     def share_of(self, image_id: str) -> float:
         """Its bytes, each divided by the number of images that hold it."""
-        layers, most = self._layers[image_id], len(self._layers)
-        return sum(size / self._count[layer] for layer, size in layers.items() if self._count[layer] <= most)
+        layers, stays = self._layers[image_id], len(self._layers) + 1
+        return sum(size / self._count[layer] for layer, size in layers.items() if self._count[layer] < stays)
 
     def remove(self, image_id: str) -> int:
         """The image goes. Returns the bytes that this frees."""

@@ -56,11 +56,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from reclaim.evidence.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
 from reclaim.images.order import Candidate, by_cost, freed_along
-from reclaim.images.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
 from reclaim.types import (
     NO_LAYERS,
     Action,
@@ -88,7 +88,7 @@ class ImageGCPolicy:
     unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the image
     filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: images that are
     never removed. `keep_not_pulled`: the same for images that the kubelet has not pulled; "auto": they go last, and not
-    for their age. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`pods.starts`).
+    for their age. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`evidence.starts`).
     `keep_newest_per_repository`: how many of the newest images of each repository are never removed. `says_usage`:
     whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35. `order`: which image goes first.
     """
@@ -185,48 +185,71 @@ def _plan(
 ) -> Plan:
     """The plan. `by_age`: the verdict on an image that only its age can keep, given its record. Least recently used
     first, never used before all, then by first detection, unless the policy says otherwise."""
-    kept_ids = policy.keep.kept_ids(listing.images)
-    newest = NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now)
-    found: list[tuple[tuple[float, float, str], Verdict]] = []
+    guards = _Guards(
+        usage,
+        policy.keep.kept_ids(listing.images),
+        NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now).ids,
+        policy.keep_not_pulled is True,
+        now,
+    )
+    by_use: list[tuple[tuple[float, float, str], Verdict]] = []
     seen: dict[str, tuple[Image, ImageRecord]] = {}
     for image_id, entries in entries_by_id(listing.images).items():
         image, record = seen[image_id] = one_image(entries), records.get(image_id) or ImageRecord(now)
-        whatever_its_age = (  # why it is kept, and whether one of our guards says so
-            (image.id in usage.by_containers, Reason.IN_USE, image.id not in usage.by_image_id),
-            (image.id in usage.by_sandboxes, Reason.SANDBOX_IMAGE, True),
-            (image.pinned, Reason.PINNED, not entries[-1].pinned),  # the kubelet goes by the last entry of an id
-            (not removal_references(entries), Reason.PINNED, True),
-            (image.id in kept_ids, Reason.KEEP_LIST, True),
-            (image.id in newest.ids, Reason.NEWEST_OF_REPOSITORY, True),
-            (record.not_pulled and policy.keep_not_pulled is True, Reason.NOT_PULLED, True),
-            (record.last_use >= now, Reason.IN_USE, False),  # another thread has seen it since this pass began
-            (bool(usage.unresolved), Reason.UNRESOLVED_IMAGE, True),
-            (not usage.sandbox_image_known, Reason.SANDBOX_IMAGE_UNKNOWN, True),
-        )
-        why = next(((reason, guard) for holds, reason, guard in whatever_its_age if holds), None)
+        why = guards.why_kept(image, record, entries)
         if why is None:
             verdict = by_age(image, record)
             if record.not_pulled and policy.keep_not_pulled and verdict.action is Action.REMOVE:
-                verdict = verdict._replace(reason=Reason.NOT_PULLED)
+                verdict = verdict._replace(reason=Reason.NOT_PULLED, last_resort=True)
         else:
-            verdict = _verdict(image, Action.KEEP, why[0], now - record.first_detected, guard=why[1])
-        found.append(((record.last_use, record.first_detected, image.id), verdict))
-    verdicts = sorted((verdict for _, verdict in sorted(found)), key=_goes_last)
+            reason, guard = why
+            verdict = _verdict(image, Action.KEEP, reason, now - record.first_detected, guard=guard)
+        by_use.append(((record.last_use, record.first_detected, image.id), verdict))
+    verdicts = sorted((verdict for _, verdict in sorted(by_use)), key=lambda verdict: verdict.last_resort)
     if policy.order is ImageOrder.COST or layers.of_images:
         verdicts = _in_order(verdicts, seen, policy.order, layers, now, need_bytes)
     return Plan.of(verdicts)
 
 
+class _Guards(NamedTuple):
+    """What keeps an image whatever its age."""
+
+    usage: ImagesInUse
+    kept_ids: Collection[str]
+    newest_ids: Collection[str]
+    keeps_not_pulled: bool
+    now: float
+
+    def why_kept(self, image: Image, record: ImageRecord, entries: Sequence[Image]) -> tuple[Reason, bool] | None:
+        """The reason, and whether one of our guards says so; None if only its age can keep it."""
+        if image.id in self.usage.by_containers:
+            return Reason.IN_USE, image.id not in self.usage.by_image_id
+        if image.id in self.usage.by_sandboxes:
+            return Reason.SANDBOX_IMAGE, True
+        if image.pinned:
+            return Reason.PINNED, not entries[-1].pinned  # the kubelet goes by the last entry of an id
+        if not removal_references(entries):
+            return Reason.PINNED, True
+        if image.id in self.kept_ids:
+            return Reason.KEEP_LIST, True
+        if image.id in self.newest_ids:
+            return Reason.NEWEST_OF_REPOSITORY, True
+        if record.not_pulled and self.keeps_not_pulled:
+            return Reason.NOT_PULLED, True
+        if record.last_use >= self.now:
+            return Reason.IN_USE, False  # another thread has seen it since this pass began
+        if self.usage.unresolved:
+            return Reason.UNRESOLVED_IMAGE, True
+        return None if self.usage.sandbox_image_known else (Reason.SANDBOX_IMAGE_UNKNOWN, True)
+
+
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
     """The plan without the images that go only if nothing else is enough, which it keeps; or, `last`, these alone."""
     if last:
-        return replace(plan, remove=tuple(filter(_goes_last, plan.remove)))
-    verdicts = (each.kept(Reason.NOT_PULLED) if _goes_last(each) else each for each in (*plan.remove, *plan.keep))
-    return Plan.of(verdicts)
-
-
-def _goes_last(verdict: Verdict) -> bool:
-    return verdict.reason == Reason.NOT_PULLED
+        return replace(plan, remove=tuple(verdict for verdict in plan.remove if verdict.last_resort))
+    return Plan.of(
+        verdict.kept(Reason.NOT_PULLED) if verdict.last_resort else verdict for verdict in (*plan.remove, *plan.keep)
+    )
 
 
 def _in_order(
@@ -238,7 +261,7 @@ def _in_order(
     need_bytes: int,
 ) -> list[Verdict]:
     """The verdicts on images, given with the least recently used first, in this order, with what each removal frees.
-    Images that go for different reasons do not change places. `seen`: all images, and their records."""
+    Those of the last resort stay behind the others. `seen`: all images, and their records."""
     by_id = {verdict.id: verdict for verdict in verdicts}
     stays = [verdict for verdict in verdicts if verdict.action is Action.KEEP]
     held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
@@ -251,7 +274,7 @@ def _in_order(
 
     images = [candidate(*seen[verdict.id]) for verdict in verdicts if verdict.action is Action.REMOVE]
     if order is ImageOrder.COST:
-        groups = groupby(images, lambda image: by_id[image.id].reason)
+        groups = groupby(images, lambda image: by_id[image.id].last_resort)
         images = [image for _, group in groups for image in by_cost(group, held, need_bytes)]
     return [
         by_id[image.id]._replace(

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from reclaim.images.references import ImageIndex, names_sandbox_image
+from reclaim.evidence.references import ImageIndex, names_sandbox_image
 from reclaim.trust import directory_refusal
 from reclaim.types import NEVER, Container, Image, ReclaimError
 from reclaim.workers import ReadingsInTime

@@ -30,12 +30,12 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from reclaim.evidence.starts import FRESH_SECONDS
 from reclaim.images.plan import NO_NAME, entries_by_id
 from reclaim.images.pull_records import NOT_READ, PullRecords
 from reclaim.types import Container, Image, ImageRecord
 
 MOST_GONE = 1000  # some 400 KB in the file
-LIST_SECONDS = 1.0  # how much older than its detection a list may be
 SAME_PULL_SECONDS = 1.0  # a pull time compared with a restored one: the clocks drift against each other
 
 
@@ -78,18 +78,14 @@ class ImageRecords:
         self._smallest_offset = float("inf")  # between the wall clock and the monotonic clock since then
         self._detected_at = float("-inf")
         self._in_use_at = float("-inf")  # the latest detection, or the latest restored use
+        self.records: Mapping[str, ImageRecord] = dict(seed or {})
+        """Those of the listed images. Replaced as a whole."""
+        # A detection and a removal that end at once must not lose what the other has recorded. Readers need no lock.
         self._lock = threading.Lock()
-        self._records: dict[str, ImageRecord] = dict(seed or {})
         self._gone: dict[str, ImageRecord] = {}  # those that went last at the end
         self._removed_at = float("-inf")  # when we last removed one
         self._unconfirmed: set[str] = set()  # restored, and not yet seen by this process
         self._judged = False  # whether the kubelet's records of pulls have been known
-
-    @property
-    def records(self) -> Mapping[str, ImageRecord]:
-        """The records of the listed images."""
-        with self._lock:
-            return dict(self._records)
 
     @property
     def gone(self) -> Mapping[str, ImageRecord]:
@@ -105,11 +101,11 @@ class ImageRecords:
         with self._lock:
             if loaded.saved is not None:
                 self._compare_clocks(*loaded.saved)
-            restored = {known: record for known, record in loaded.records.items() if known not in self._records}
-            self._records.update(restored)
+            restored = {known: record for known, record in loaded.records.items() if known not in self.records}
+            self.records = {**self.records, **restored}
             self._unconfirmed.update(restored)
             self._in_use_at = max([self._in_use_at, *(record.last_use for record in restored.values())])
-            self._gone = {known: each for known, each in loaded.gone.items() if known not in self._records} | self._gone
+            self._gone = {known: each for known, each in loaded.gone.items() if known not in self.records} | self._gone
 
     def update(
         self,
@@ -129,7 +125,7 @@ class ImageRecords:
         """
         pulls, listed = self._pulls(containers), entries_by_id(images)
         with self._lock:
-            asked = (listed.keys() - self._records.keys()) | (listed.keys() & self._unconfirmed)
+            asked = (listed.keys() - self.records.keys()) | (listed.keys() & self._unconfirmed)
             if not (self._judged or pulls.problem):
                 asked, self._judged = set(listed), True
             alone = self._known_since == float("inf")
@@ -140,7 +136,8 @@ class ImageRecords:
             self._compare_clocks(now, wall_now)
             if earlier is not None:
                 self._compare_clocks(now - earlier[0], earlier[1])
-            found, returned = dict[str, ImageRecord](), list[tuple[Image, str, bool, float]]()
+            found: dict[str, ImageRecord] = {}
+            returned: list[tuple[Image, str, bool, float]] = []
             for image_id, entries in listed.items():
                 image, came = entries[-1], pulled.get(image_id) if image_id in asked else None
                 record = self._dated(entries, came, now)
@@ -155,14 +152,13 @@ class ImageRecords:
                     record = replace(record, last_used=now, uses=record.uses + begins)
                 found[image_id] = record
             if now < self._detected_at:
-                found = self._records | found
+                found = {**self.records, **found}
             self._unconfirmed &= found.keys() - listed.keys()
-            for image_id in self._records.keys() - found.keys() - self._gone.keys():
-                self._remember(image_id, self._records[image_id])
-            self._records = found
+            for image_id in self.records.keys() - found.keys() - self._gone.keys():
+                self._remember(image_id, self.records[image_id])
+            self.records = found
             self._detected_at = max(now, self._detected_at)
             self._in_use_at = self._in_use_at if in_use is None else self._detected_at
-            found = dict(found)
         for each in returned:
             self._on_return(*each)
         return found
@@ -171,7 +167,8 @@ class ImageRecords:
         """This image is gone, or may be: if it returns before the next detection, it starts a new age. `removed`: when
         it was gone after our removal, in monotonic seconds; None: it may be there."""
         with self._lock:
-            record = self._records.pop(image_id, None)
+            record = self.records.get(image_id)
+            self.records = {known: each for known, each in self.records.items() if known != image_id}
             self._unconfirmed.discard(image_id)
             if record is not None and removed is not None:
                 self._remember(image_id, replace(record, removed=True))
@@ -186,7 +183,7 @@ class ImageRecords:
     def _dated(self, entries: Sequence[Image], came: float | None, now: float) -> ImageRecord:
         """The record of a listed image, given all entries of its id. `came`: when it was pulled, in wall seconds."""
         image, handlers = entries[-1], tuple(sorted({each.runtime_handler for each in entries}))
-        known, tag = self._records.get(image.id), "".join(image.repo_tags[:1])
+        known, tag = self.records.get(image.id), "".join(image.repo_tags[:1])
         if known is not None and (known.handlers, known.tag) == (handlers, tag) and image.id not in self._unconfirmed:
             return known
         new = ImageRecord(now, handlers=handlers, tag=tag)
@@ -211,8 +208,8 @@ class ImageRecords:
         """As which image that had gone this one is here again: as itself, or by its tag if that one is not listed
         itself; None if it has not returned."""
         if image.id in self._gone:
-            return image.id if now - self._removed_at >= LIST_SECONDS else None
-        if image.id in self._records:
+            return image.id if now - self._removed_at >= FRESH_SECONDS else None
+        if image.id in self.records:
             pulled_since_the_save = image.id in self._unconfirmed and record.first_detected > self._known_since
             return image.id if pulled_since_the_save else None
         tags = {tag for tag in image.repo_tags if tag and not tag.startswith(NO_NAME)}

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from reclaim.pods.states import is_pod_uid
+from reclaim.evidence.states import is_pod_uid
 
 LOG_SUFFIX = ".log"
 SYMLINK_STEM_BYTES = 251  # 255 with the suffix, the longest file name on ext4

@@ -11,8 +11,8 @@ import tracemalloc
 from collections.abc import Callable
 
 from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
+from reclaim.evidence.states import PodStates
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
-from reclaim.pods.states import PodStates
 from reclaim.types import (
     Container,
     ContainerState,

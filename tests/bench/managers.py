@@ -33,7 +33,7 @@ def main(order: str, configuration: str) -> None:
     daemon.prepare()
     signal.signal(signal.SIGTERM, lambda *_: daemon.stop())
     node.locate()
-    node.detect_images()
+    node.detection.images()
     log.info("started")
     daemon.run()
     node.close()

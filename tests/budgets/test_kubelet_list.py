@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from reclaim.pods.pod_list import parse_pod_list
+from reclaim.evidence.pod_list import parse_pod_list
 from tests.work import lines_run
 
 MODULES = (
-    "reclaim.pods.states",
-    "reclaim.pods.pod_list",
+    "reclaim.evidence.states",
+    "reclaim.evidence.pod_list",
     "eviction.configuration.kubelet_client",
-    "reclaim.pods.kubelet_pods",
+    "reclaim.evidence.kubelet_pods",
 )
 NETWORK_MODULES = {"ssl", "http.client", "json", "socket", "ipaddress", "urllib.parse", "email"}
 LINES_A_POD = 1_500  # 967 for a pod of five containers on Python 3.11, whatever the size of the rest of it

@@ -1,10 +1,12 @@
-"""An exception while the daemon observes the node: it is logged, and a second later the daemon goes on. A thread that
-ends all the same is seen."""
+"""An exception while the daemon observes the node: it is logged, and a second later the daemon goes on. If nothing
+comes of it, that is seen."""
 
 from __future__ import annotations
 
 import io
 import json
+import os
+import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +15,17 @@ from typing import cast
 import pytest
 
 from eviction.daemon.daemon import Daemon
+from eviction.engine.effects import LookWanted
 from eviction.listener import Listener
 from eviction.reporting.log import Log
+from eviction.reporting.status import LARGEST_DELAY_SECONDS
+from eviction.telemetry.endpoints import DaemonEndpoints
+from eviction.telemetry.systemd import Notifier
 from eviction.types import Decision
 from signals.filesystems import Reading, read_statvfs
 from signals.types import Signal, SignalObservations
 from tests.nodes.small_node import MIB, SmallNode
+from tests.pure.values import SteppedClock
 from tests.reclaimd_process import came_true
 
 IMAGES = {"imagefs.available": "1%"}  # so that a capacity counts
@@ -93,17 +100,62 @@ def test_a_listener_that_raises_holds_no_relief_up(small_node: SmallNode) -> Non
     assert any("result" in json.loads(line) for line in written.getvalue().splitlines()), "the log has the pass"
 
 
+class Hangs(Listener):
+    """A listener that hangs until `mended` is set."""
+
+    def __init__(self) -> None:
+        self.mended = threading.Event()
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """Hangs."""
+        self.mended.wait(60.0)
+
+
 @pytest.mark.regression
-def test_a_thread_of_the_daemon_that_has_ended_makes_it_not_alive(small_node: SmallNode) -> None:
-    """Such as that of a periodic loop; after a stop each may end."""
-    node, goes_on = small_node.node(), threading.Event()
-    daemon = Daemon(node, Log(lambda: 0.0, stream=io.StringIO()))
-    thread = threading.Thread(target=goes_on.wait, name="image GC")
-    thread.start()
-    daemon.beside = (thread,)
+def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(small_node: SmallNode, tmp_path: Path) -> None:
+    """It is fed by the owner, after each look: systemd kills no daemon that relieves."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        environment = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "40"}
+        notifier, node, hangs = Notifier(environment, os.getpid()), small_node.node(), Hangs()
+        log = Log(lambda: 0.0, stream=io.StringIO())
+        daemon = Daemon(node, log)
+        endpoints = DaemonEndpoints(
+            node, node.held_off, log, notifier, daemon.status, daemon.why_not_alive, lambda: (0, 0)
+        )
+        node.on_look = endpoints.keep_alive
+        node.listeners.add(hangs)
+        while node.world.looks < 3:
+            node.owner.turn()
+            node.owner.post(LookWanted(urgent=True))
+        hangs.mended.set()
+        assert [manager.recv(64) for _ in range(3)] == [b"WATCHDOG=1"] * 3
+
+
+@pytest.mark.regression
+def test_a_daemon_whose_owner_does_not_turn_is_not_alive(small_node: SmallNode) -> None:
+    """Its thread has ended, or it hangs in a turn: seen 8 s after the turn was due, or after it began."""
+    clock = SteppedClock()
+    node = small_node.node(clock=clock)
+    daemon = Daemon(node, Log(clock.wall, stream=io.StringIO()))
+    clock.step(LARGEST_DELAY_SECONDS)
     assert daemon.why_not_alive() is None
-    goes_on.set()
-    thread.join(60.0)
-    assert daemon.why_not_alive() == "the thread of image GC has ended"
-    daemon.stop()
+    while not node.world.looks:
+        node.owner.turn()
     assert daemon.why_not_alive() is None
+    clock.step(LARGEST_DELAY_SECONDS + 0.1)
+    assert daemon.why_not_alive() == "the next observation is 8.1 s late"
+
+
+@pytest.mark.regression
+def test_a_daemon_that_turns_and_never_ends_a_look_is_not_alive(small_node: SmallNode) -> None:
+    """A defect in each turn: it goes on, and relieves nothing."""
+    clock, defective = SteppedClock(), Defective(small_node.root_directory)
+    node = small_node.node(Signal.NODEFS_AVAILABLE, evictionHard=IMAGES, reader=defective, clock=clock)
+    daemon = Daemon(node, Log(clock.wall, stream=io.StringIO()))
+    clock.step(node.configuration.poll_ceiling_seconds + LARGEST_DELAY_SECONDS + 0.1)
+    while defective.attempts < 2:
+        node.owner.turn()
+    assert not node.world.looks
+    assert daemon.why_not_alive() == "the next observation is 8.1 s late"

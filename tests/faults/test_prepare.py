@@ -13,10 +13,11 @@ import pytest
 
 from eviction.drill.runtime.faults import Fail
 from eviction.exit_codes import EXIT_NO_RESOURCES
-from signals.types import Signal
+from signals.types import FsLayout, Signal
 from signals.watcher import FsWatcher
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon
+from tests.ports import free_port
+from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true
 from tests.thread_limit import ThreadLimit, no_thread_starts
 
 RECLAIM_AFTER_PREPARE = """
@@ -33,6 +34,7 @@ record = node.relieve(observations, decision, Trigger.INTERVAL)
 print(json.dumps({"result": record.result, "imported": sorted(set(sys.modules) - before)}))
 node.close()
 """
+MOST_THREADS = 36
 SCARCE_DESCRIPTORS = 14  # Python and the configuration are content with them; the sockets of a pass are not
 
 
@@ -102,6 +104,25 @@ def test_under_pressure_no_module_is_imported(small_node: SmallNode) -> None:
     )
     assert json.loads(process.stdout) == {"result": "satisfied", "imported": []}
     assert small_node.failpoints.calls["ListImages"] == 2
+
+
+def test_a_daemon_at_rest_has_few_threads(tmp_path: Path) -> None:
+    """With two filesystems, all that is on by default, and `parallelRemovals` as it is by default: 36 at most."""
+    small = SmallNode(tmp_path, FsLayout.DEDICATED_IMAGEFS)
+    configuration = small.configuration(
+        parallelRemovals=2,
+        controlSocket=str(tmp_path / "run" / "control.sock"),
+        metricsAddress=f"127.0.0.1:{free_port()}",
+        stateFile=str(tmp_path / "state"),
+        historyFile=str(tmp_path / "history"),
+    )
+    try:
+        with Daemon("--config", configuration) as daemon:
+            assert small.failpoints.wait_for_calls("ListContainers", 1, 60.0)
+            threads = Path(f"/proc/{daemon.process.pid}/task")
+            assert came_true(lambda: len(list(threads.iterdir())) <= MOST_THREADS)
+    finally:
+        small.close()
 
 
 @pytest.mark.regression

@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,8 @@ import sys, threading, time
 from reclaim.function import ReclaimContext
 from reclaim.programs import Program, ProgramStage
 from signals.clock import SystemClock
-program = Program("prune", (sys.argv[1],), 60.0, lambda *_: None)
+path, sys.executable = sys.argv[1:]
+program = Program("prune", (path,), 60.0, lambda *_: None)
 stage = ProgramStage(program, ReclaimContext(*[None] * 6, SystemClock(), None, None, threading.Event()))
 threading.Thread(target=lambda: stage.remove(None), daemon=True).start()
 while True:
@@ -80,12 +82,18 @@ def interpreters() -> list[str]:
 
 
 @pytest.mark.regression
+@pytest.mark.parametrize("supervisor_hangs", [False, True], ids=["program", "supervisor"])
 @pytest.mark.parametrize("interpreter", interpreters())
-def test_the_interpreter_goes_on_while_a_program_is_started(program: SilentFile, interpreter: str) -> None:
-    """Another thread of the same process goes on, on every Python."""
+def test_the_interpreter_goes_on_while_a_program_is_started(
+    program: SilentFile, interpreter: str, supervisor_hangs: bool
+) -> None:
+    """Another thread of the same process goes on, on every Python, also if it is the supervisor that does not start."""
     program.fall_silent(Silence.SWALLOWED)
+    started = (os.path.realpath("/bin/true"), program.path) if supervisor_hangs else (program.path, interpreter)
     beating = subprocess.Popen(
-        [interpreter, "-c", BEATING, program.path], stdout=subprocess.PIPE, env={"PYTHONPATH": str(ROOT)}
+        [interpreter, "-c", BEATING, *started],
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}"},
     )
     try:
         assert came_true(lambda: program.requests[OPEN] > 0)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
-from reclaim.pods.pod_list import parse_pod_list
+from reclaim.evidence.pod_list import parse_pod_list
 from tests.kubelet import manifests
 from tests.kubelet.access import allow_group
 from tests.kubelet.conftest import NodeMaker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reclaim.containers import SETTLE_SECONDS
+from reclaim.evidence.states import SETTLE_SECONDS
 from signals.clock import SystemClock
 
 

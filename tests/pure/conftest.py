@@ -6,10 +6,22 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "100"))
 
 settings.register_profile("pure", deadline=None, database=None, print_blob=True, max_examples=EXAMPLES)
 settings.load_profile("pure")
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -6,13 +6,13 @@ import threading
 from collections.abc import Callable
 
 from reclaim.containers import ContainerGCPolicy
+from reclaim.evidence.starts import PartAges
+from reclaim.evidence.states import PodStateProvider
 from reclaim.function import PassFacts, Policies, Ready, ReclaimContext, Refused, Stage, Wait
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.inventory import Inventory
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.starts import PartAges
-from reclaim.pods.states import PodStateProvider
 from reclaim.types import Outcome, Plan, Verdict
 from reclaim.unused_images import UnusedImages
 from tests.inline import configured, run_stages

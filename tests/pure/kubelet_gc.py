@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from reclaim.containers import ContainerGCPolicy
-from reclaim.pods.states import PodStates
+from reclaim.evidence.states import PodStates
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
 from tests.pure.values import NOW_NS, SECOND_NS
 

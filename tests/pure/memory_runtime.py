@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
-from reclaim.pods.states import Doubt, PodDirectory, PodStates
+from reclaim.evidence.states import DirectoriesDoubted, PodDirectory, PodStates
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import NEVER, Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
 from tests.pure.values import SteppedClock
@@ -146,7 +146,7 @@ class MemoryPods:
         self.begun: dict[str, float] = {}
         self.begun_containers: dict[tuple[str, str], float] = {}
         self.named: frozenset[str] = frozenset()
-        self.doubt: Doubt | None = None
+        self.doubt: DirectoriesDoubted | None = None
 
     def pod_states(self) -> PodStates:
         """Which pods exist now."""
@@ -174,3 +174,21 @@ class MemoryPods:
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of its pods name."""
         return {"uid-named": self.named} if self.named else {}
+
+
+class SlowPods(MemoryPods):
+    """Its directories are on a busy disk: each look at them takes so long."""
+
+    def __init__(self, clock: SteppedClock, seconds: float, *uids: str):
+        super().__init__(*uids)
+        self._clock, self._seconds = clock, seconds
+
+    def pod_states(self) -> PodStates:
+        """One look."""
+        self._clock.step(self._seconds)
+        return super().pod_states()
+
+    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory]:
+        """One look."""
+        self._clock.step(self._seconds)
+        return super().pod_directories(since)

@@ -18,12 +18,21 @@ class Heard(Listener):
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.lost: list[str | int] = []
         self.threads: set[threading.Thread] = set()
 
     def not_begun(self, why: str) -> None:
         """Kept."""
         self.lines.append(why)
         self.threads.add(threading.current_thread())
+
+    def listener_failed(self, listener: str, error: BaseException) -> None:
+        """Kept."""
+        self.lost.append(f"{listener}: {error!r}")
+
+    def events_dropped(self, count: int) -> None:
+        """Kept."""
+        self.lost.append(count)
 
 
 class Raises(Listener):
@@ -32,6 +41,10 @@ class Raises(Listener):
     def not_begun(self, why: str) -> None:
         """Never returns."""
         raise SystemExit(why) if why == "b" else KeyError(why)
+
+    def listener_failed(self, listener: str, error: BaseException) -> None:
+        """Not even this is heard, so the failure is only counted."""
+        raise error
 
 
 class Hangs(Listener):
@@ -68,19 +81,21 @@ def test_each_is_told_in_order_on_one_thread_that_is_not_the_caller_s(listeners:
 
 @pytest.mark.regression
 def test_a_listener_that_raises_loses_its_own_lines_alone(listeners: Listeners) -> None:
-    """They are counted; the one that is told after it hears everything."""
+    """They are counted; the one that is told after it hears everything, and what has failed."""
     heard = Heard()
     listeners.add(Raises())
     listeners.add(heard)
     for why in "abc":
         listeners.tell("not_begun", why)
     assert listeners.told(LONGEST_SECONDS)
-    assert (heard.lines, listeners.failed, listeners.dropped) == (["a", "b", "c"], 3, 0)
+    assert (heard.lines, listeners.failed, listeners.dropped) == (["a", "b", "c"], 6, 0)
+    assert heard.lost == ["Raises: KeyError('a')", "Raises: SystemExit('b')", "Raises: KeyError('c')"]
 
 
 @pytest.mark.regression
 def test_a_listener_that_hangs_delays_nobody_and_what_is_too_much_is_counted(listeners: Listeners) -> None:
-    """Whoever tells returns at once, however often; what waits is bounded. When it goes on, so does the rest."""
+    """Whoever tells returns at once, however often; what waits is bounded. When it goes on, so does the rest, and all
+    hear how much is lost."""
     hangs, heard = Hangs(), Heard()
     listeners.add(hangs)
     listeners.add(heard)
@@ -92,6 +107,7 @@ def test_a_listener_that_hangs_delays_nobody_and_what_is_too_much_is_counted(lis
     hangs.let_go.set()
     assert listeners.told(LONGEST_SECONDS)
     assert heard.lines == ["first", *map(str, range(MOST_WAITING))]
+    assert heard.lost == [5]
 
 
 def test_whoever_waits_until_all_was_told_waits_no_longer_than_asked(listeners: Listeners) -> None:

@@ -15,7 +15,7 @@ from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.scenario import find_scenario
 from eviction.reporting.explain import REASONS
 from eviction.reporting.space import About
-from reclaim.pods.states import Why
+from reclaim.evidence.states import Why
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, EventReason
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
 from tests.pages import EVICTION, PAGES, RECLAIM, SAFETY_CASE, anchors, headings, links, name_of, prose, words

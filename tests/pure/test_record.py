@@ -148,7 +148,7 @@ def test_a_pass_names_the_next_object_that_is_old_enough() -> None:
 @pytest.mark.parametrize(("result", "says"), [(Result.REMOVED, True), (Result.PLANNED, True), (Result.FAILED, False)])
 def test_a_pass_says_that_images_went_that_the_kubelet_had_not_pulled(result: Result, says: bool) -> None:
     """At the end of its reason, whatever its result."""
-    last = Outcome(outcome(result).verdict._replace(reason=Reason.NOT_PULLED), result)
+    last = Outcome(outcome(result).verdict._replace(last_resort=True), result)
     words = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
     for dry_run in (False, True):
         assert with_result(record(last), dry_run=dry_run).reason.endswith(words) is says

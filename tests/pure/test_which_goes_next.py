@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
+from reclaim.evidence.states import PodState, PodStates, Why, doubt
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
-from reclaim.pods.states import PodState, PodStates, Why, doubt
 from reclaim.types import (
     Container,
     ContainerState,

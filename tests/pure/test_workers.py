@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,15 +23,6 @@ def test_threads_that_were_prepared_work_when_none_can_be_started() -> None:
             workers.run(lambda: None, done.release)
             assert done.acquire(timeout=60.0)
     workers.close()
-
-
-@pytest.fixture
-def hasty() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.usefixtures("hasty")

@@ -17,7 +17,7 @@ from eviction.engine.world import Request
 from eviction.node.view import NodeView
 from eviction.record import Trigger
 from eviction.reporting.space import About, DiskSurvey, Places
-from reclaim.pods.states import PodStates
+from reclaim.evidence.states import PodStates
 from reclaim.types import Usage
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths

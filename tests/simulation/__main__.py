@@ -1,7 +1,7 @@
 """Runs the whole daemon in simulated worlds.
 
     python -m tests.simulation                       seeds one after another, for a minute
-    python -m tests.simulation --for 3600 --from 7   for an hour, from seed 7 on
+    python -m tests.simulation --for 3600 --from 7   for an hour, from seed 7 on (--keep-going: whatever is found)
     python -m tests.simulation 7 --hours 0.5         one seed; prints the hash of its trace
     python -m tests.simulation 7 --trace             and the end of its trace
 
@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--from", type=int, dest="first", help="the first seed; a random one otherwise")
     parser.add_argument("--trace", action="store_true", help="print the end of the trace")
     parser.add_argument("--no-shrink", action="store_true", help="leave a failing run as it is")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a failing run")
     given = parser.parse_args()
     made = bench()
     if given.seed is not None:
@@ -51,18 +52,23 @@ def main() -> int:
 
 
 def _run_many(made: Bench, given: argparse.Namespace, first: int) -> int:
-    began, seed, counts, hours = time.monotonic(), first, Counter[str](), 0.0
+    began, seed, counts, hours, violations = time.monotonic(), first, Counter[str](), 0.0, 0
     while (seed - first < given.runs) if given.runs else (time.monotonic() - began < given.seconds):
         result = made.run(seed, given.hours)
         counts += result.counts
         hours += result.at / 3600
-        if result.problem:
-            return _tell(made, result, shorten=not given.no_shrink)
         seed += 1
+        if result.problem:
+            violations += 1
+            print(f"{hours:.2f} hours: ", end="")
+            _tell(made, result, shorten=not given.no_shrink)
+            if not given.keep_going:
+                return 1
     minutes = (time.monotonic() - began) / 60
-    print(f"seeds {first} to {seed - 1}: {hours:.1f} hours, {hours / max(minutes, 1e-9):.0f} a minute")
+    speed = hours / max(minutes, 1e-9)
+    print(f"seeds {first} to {seed - 1}: {hours:.1f} hours, {speed:.0f} a minute, {violations} violations")
     print(_in_words(counts))
-    return 0
+    return 1 if violations else 0
 
 
 def _in_words(counts: Counter[str]) -> str:

@@ -14,9 +14,8 @@ from functools import lru_cache
 from random import Random
 from typing import Any, Protocol
 
-from eviction.configuration.effective import Configuration, eviction_config, load
+from eviction.configuration.effective import Configuration, load
 from eviction.configuration.policies import policies_of
-from eviction.decision.synchronize import ManagerState
 from eviction.engine.effects import (
     Check,
     Crossed,
@@ -43,29 +42,28 @@ from eviction.engine.owner import not_begun
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
 from eviction.engine.step import next_deadline, step
-from eviction.engine.world import Pause, World
-from eviction.node.node import LONGEST_REFRESH_SECONDS, most_at_work
-from eviction.types import Decision, Extent
+from eviction.engine.world import Pause, World, first_world
+from eviction.node.detection import Detection
+from eviction.node.node import most_at_work
+from eviction.types import Extent
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.starts import PartAges
 from reclaim.function import PassFacts, ReclaimContext
 from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS
 from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.images.records import ImageRecords, Loaded
-from reclaim.images.references import images_in_use
-from reclaim.inventory import GivenUp, Inventory
+from reclaim.inventory import Inventory
 from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
-from reclaim.pods.kubelet_pods import KubeletPods
-from reclaim.pods.starts import PartAges, parts_of_pods
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemPaths, Reading
 from signals.interval import MOST_STEPS, ThresholdNotifier, WatchedLevels
 from signals.samplers import Sample
-from signals.types import FilesystemIdentity, FsStats, Poll, SignalObservations
+from signals.types import FilesystemIdentity, FsStats, Poll
 from tests.simulation.machine import Machine
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.services import Directories, Mood, Runtime
 
-NOTHING_DECIDED = Decision(frozenset(), (), None, (), None)
 LOOK_WITH_PASSES_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 60.0
 MOST_TURNS_A_SECOND = 5000
@@ -190,7 +188,7 @@ class Daemon:
         self.runtime = Runtime(machine, mood, clock, rng, observer)
         self.runtime.called = self._called
         self.pods = KubeletPods(Directories(machine, mood, clock, observer), clock)  # type: ignore[arg-type] # as it is used
-        self.inventory = Inventory(self.runtime, self.runtime, self.pods, clock)
+        self.inventory = Inventory(self.runtime, self.runtime, self.pods, clock, sleep=clock.sleep)
         self.records = ImageRecords(
             lambda: {image_id: held.wall for image_id, held in machine.images.items()},
             pulls=self._pulls,
@@ -200,6 +198,7 @@ class Daemon:
             self.records.restore(Loaded(dict(records), dict(gone), saved=(monotonic, wall), at=wall))
         self.saved = saved
         self._part_ages = PartAges(clock)
+        self._detection = Detection(self.inventory, self.pods, self.records, self._part_ages, clock)
         self._stopping = threading.Event()
         self._log_paths = log_paths
         self._paths = FilesystemPaths("/node")
@@ -214,15 +213,8 @@ class Daemon:
         periodic = PeriodicImages(now, self._image_fs_space, lambda: self.world.configuration.extent is Extent.ALL)
         both = {function.name: function for function in (PERIODIC_CONTAINERS, periodic.function())}
         images = policies_of(configuration).images.has_periodic_work
-        self.world = World(
-            now=now,
-            wall=clock.wall(),
-            configuration=configuration,
-            functions={**FUNCTIONS, **both},
-            manager=ManagerState(eviction_config(configuration)),
-            paths=self._paths,
-            observations=SignalObservations({}, None, now, clock.wall()),
-            decision=NOTHING_DECIDED,
+        self.world = replace(
+            first_world(configuration, {**FUNCTIONS, **both}, self._paths, now=now, wall=clock.wall()),
             imagefs_problem="the container runtime has not said where its images are",
             on_its_own=True,
             look_due=now,
@@ -350,26 +342,10 @@ class Daemon:
         return Located(self._paths)
 
     def _refreshed(self) -> Refreshed:
-        began, wall = self.clock.now, self.clock.wall()
-
-        def goes_on() -> bool:
-            return self.clock.now - began < LONGEST_REFRESH_SECONDS and not self.world.asks_the_runtime()
-
-        try:
-            self.inventory.pods_and_containers(began)
-            listing = self.inventory.snapshot(began, goes_on).listing
-            if not goes_on():
-                return Refreshed(given_up=True)
-            usage = images_in_use(listing, self.inventory.index_of(listing.images))
-            self.records.update(listing.images, usage.ids, began, wall, listing.containers)
-            directories = self.pods.pod_directories() or {}
-            self._part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
-        except GivenUp:
-            return Refreshed(given_up=True)
-        except RuntimeUnavailable as error:
-            return Refreshed(str(error))
-        self._save()
-        return Refreshed()
+        refreshed = self._detection.refresh(lambda: self.world.asks_the_runtime())
+        if refreshed == Refreshed():
+            self._save()
+        return refreshed
 
     def _context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
         return ReclaimContext(

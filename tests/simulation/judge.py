@@ -13,15 +13,27 @@ from dataclasses import dataclass, field
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.policies import policies_of
-from eviction.engine.effects import Check, Effect, Ended, Event, PassWanted, Plan, Sampled, Send, Tell
+from eviction.engine.effects import (
+    Check,
+    Effect,
+    Ended,
+    Event,
+    PassWanted,
+    Plan,
+    Planned,
+    Progressed,
+    Sampled,
+    Send,
+    Tell,
+)
 from eviction.engine.effects import CheckEnded as CheckAnswer
 from eviction.engine.world import RunningPass, World
 from eviction.record import Pass, Trigger
 from eviction.types import Extent
-from reclaim.removals import Claim
+from reclaim.removals import Claim, StageId
 from reclaim.types import Kind, PodSandboxState, Reason, Result
 from signals.types import FsLayout
-from tests.simulation.machine import EXITED, HeldImage, Machine
+from tests.simulation.machine import EXITED, HeldImage, Machine, Pod
 from tests.simulation.scheduler import Scheduler
 from tests.simulation.services import Mood
 
@@ -29,6 +41,9 @@ LOOK_FRESH_SECONDS = 0.05
 LIST_AGE_SECONDS = 0.25
 PATIENCE_SECONDS = 2.0
 A_PASS_AT_MOST_SECONDS = 3600.0
+PLAN_HANGS_SECONDS = 62.0
+STANDS_TIMES = 2  # 10 s
+LOOKS_IN_VAIN_SECONDS = 60.0  # for so long lists may count that were made without a look
 BEGINS_WITHIN_SECONDS = 10.0
 BEGINS_AGAIN_WITHIN_SECONDS = 75.0
 MOST_CLAIMS, MOST_PASSES, MOST_LANES = 64, 8, 12
@@ -42,10 +57,14 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class Looked:
-    """A check that has ended. `look`: of which moment the directories were that it last saw."""
+    """A check that has ended. `look`: of which moment the directories were that it last saw; `listed`: and those
+    before the last list of containers. `answered`: of which moment its last answer of the runtime was; the last look
+    comes after it."""
 
     began: float
     look: float
+    listed: float
+    answered: float
     ended: float
 
 
@@ -80,7 +99,10 @@ class Judge:
     def __post_init__(self) -> None:
         self._looked: dict[object, Looked] = {}
         self._check_began: dict[object, float] = {}
-        self._look = float("-inf")  # the moment of the last look
+        self._look = self._look_in_vain = self._listed = float("-inf")  # the moment of the last look
+        self._answered: dict[object, float] = {}  # by the task that was answered
+        self._stood: dict[str, tuple[object, int]] = {}  # how often in a row a pass was seen as it is
+        self._plan_progress: dict[tuple[str, StageId], float] = {}  # when a plan that is awaited was last answered
         self._under_way: dict[str, Sent] = {}
         self._sent: dict[object, Sent] = {}
         self._ledger: dict[str, list[int]] = {}
@@ -106,6 +128,9 @@ class Judge:
         self._sent.clear()
         self._ledger.clear()
         self._pass_began.clear()
+        self._answered.clear()
+        self._plan_progress.clear()
+        self._stood.clear()
         self._available.clear()
         self.all_dirty(40.0)
 
@@ -127,7 +152,14 @@ class Judge:
                     self._available[event.sample.reading.device_id] = event.sample.reading.stats.available_bytes
             elif type(event) is Ended:
                 self._under_way.pop(event.claim.object_id, None)
-                self._sent.pop(event.claim, None)
+                sent = self._sent.pop(event.claim, None)
+                if sent is not None and event.outcome.result in (Result.REMOVED, Result.ALREADY_GONE):
+                    self._is_gone(event.claim.object_id, sent)
+            elif type(event) is Planned:
+                self._plan_progress.pop((event.pass_id, event.stage), None)
+            elif type(event) is Progressed:
+                if (event.pass_id, event.stage) in self._plan_progress:
+                    self._plan_progress[event.pass_id, event.stage] = self.clock.now
             elif type(event) is PassWanted:
                 self.counts["requests"] += 1
         if sampled and before.booked_to:
@@ -139,6 +171,8 @@ class Judge:
         for effect in effects:
             if type(effect) is Send:
                 self._sends(effect, world)
+            elif type(effect) is Plan:
+                self._plan_progress[effect.pass_id, effect.stage] = self.clock.now
             elif type(effect) is Tell:
                 if effect.what == "passed":
                     self._passed(effect.about[0], world)  # type: ignore[arg-type]
@@ -154,10 +188,20 @@ class Judge:
     def ends(self, job: object, event: Event) -> None:
         if type(job) is Check:
             assert isinstance(event, CheckAnswer)
-            self._looked[job.claim.id] = Looked(self._check_began[job.claim.id], self._look, self.clock.now)
+            began, now = self._check_began[job.claim.id], self.clock.now
+            last_look_follows = self._look_in_vain < began - LOOKS_IN_VAIN_SECONDS
+            answered = self._answered.get(self.clock.task, began) if last_look_follows else float("-inf")
+            self._looked[job.claim.id] = Looked(began, self._look, self._listed, answered, now)
             self.counts["checks"] += 1
         elif type(job) is Plan:
             self.counts["plans"] += 1
+
+    def _is_gone(self, object_id: str, sent: Sent) -> None:
+        """What counts as gone is: the runtime does not have it any more."""
+        held, image = self.machine.containers.get(object_id), self.machine.images.get(object_id)
+        there = held is not None or object_id in self.machine.sandboxes
+        if there or (image is not None and image.since < sent.at):  # else it was pulled again
+            raise Violation(f"{sent.claim.verdict.kind} {sent.claim.verdict.name} counts as gone, and is there")
 
     def _reclaiming(self, threshold: object, world: World) -> None:
         role = threshold.signal.filesystem  # type: ignore[attr-defined]
@@ -219,10 +263,10 @@ class Judge:
 
     def _is_pressed(self, what: str, the: RunningPass, device: int, world: World) -> None:
         """A pass of the daemon's own removes only while something presses."""
-        share = 0.34 if self.configuration.eviction_soft else self._mark() + 0.03
+        share = 0.34 if self.configuration.eviction_soft else self.mark() + 0.03
         # in a split layout the kubelet takes its own data to be with the containers
-        for disk in self.machine.disks.values():
-            if disk.device == device or disk is not self.machine.disks["/images"]:
+        for path, disk in self.machine.disks.items():
+            if disk.device == device or path != "/images":
                 available = self._available.get(disk.device)
                 if available is None or available <= share * disk.capacity:
                     return
@@ -231,7 +275,7 @@ class Judge:
             percent = 100 * self._available.get(device, 0) / self.machine.disks["/images"].capacity
             raise Violation(f"{what} was sent in a pass of {the.trigger} while {percent:.1f} % are available")
 
-    def _mark(self) -> float:
+    def mark(self) -> float:
         margin = str(self.configuration.effective["margin"])
         return 0.05 + float(margin.rstrip("%")) / 100
 
@@ -275,9 +319,17 @@ class Judge:
 
     def lists(self, method: str) -> None:
         self.counts[f"lists of {method}"] += 1
+        if method == "containers":
+            self._listed = self._look
 
     def looks(self) -> None:
         self._look = self.clock.now
+
+    def looks_in_vain(self) -> None:
+        self._look_in_vain = self.clock.now
+
+    def answers(self) -> None:
+        self._answered[self.clock.task] = self.clock.now
 
     def removes(self, kind: str, object_id: str, sent: object) -> None:
         if not isinstance(sent, Sent):
@@ -304,16 +356,25 @@ class Judge:
 
     def _patience_is_used_up(self, began: float, sent: Sent) -> bool:
         """Whether, by its rules, a pass need not wait for what has begun then: it has waited for as long as it does,
-        and it is urgent, or others have begun in it before. What has begun during the check, the last look sees, which
+        and it is urgent, or others have begun in it before. What has begun since the list, the last look sees, which
         then stops an image once."""
-        if began > sent.looked.began and not sent.claim.attempts:
+        if began > max(sent.looked.began, sent.looked.listed) and not sent.claim.attempts:
             return False
         if sent.at - sent.pass_began < min(2 * self.configuration.pod_start_seconds, PATIENCE_SECONDS):
             return False
         return sent.urgent or any(sent.pass_began < each < began for each in self.machine.beginnings)
 
+    def _must_be_seen(self, began: float, last_look: float, pod: Pod, sent: Sent) -> bool:
+        """Whether a container that is not listed yet must stop the removal of its image: its directory was there at the
+        last look, and it is waited for, or its pod was touched since the list."""
+        if began >= last_look - SLACK:
+            return False
+        touched = sent.looked.listed < pod.touched_at < last_look - SLACK and not sent.claim.attempts
+        return touched or not self._patience_is_used_up(began, sent)
+
     def _wrong_with_image(self, image_id: str, sent: Sent) -> str:
         machine, looked = self.machine, sent.looked
+        last_look = max(looked.look, looked.answered)
         held = machine.images.get(image_id)
         if held is None:
             return ""
@@ -323,13 +384,15 @@ class Judge:
             if user.made_at < looked.began - LIST_AGE_SECONDS - SLACK:
                 there = looked.began - user.made_at
                 return f"container {user.listed.title} uses it, and was there {there:.3f} s before the check"
-            if user.directory_at < looked.look - SLACK and not self._patience_is_used_up(user.directory_at, sent):
-                there = looked.look - user.directory_at
+            if self._must_be_seen(user.directory_at, last_look, user.pod, sent):
+                there = last_look - user.directory_at
                 what = f"container {user.listed.title} uses it"
                 return f"{what}; its directory was there {there:.3f} s before the last look"
             self.counts["began unseen"] += 1
         for making in machine.starting.get(image_id, ()):
-            if making.directory_at < looked.look - SLACK and not self._patience_is_used_up(making.directory_at, sent):
+            if making.pod.over:  # nothing comes of it
+                continue
+            if self._must_be_seen(making.directory_at, last_look, making.pod, sent):
                 return f"pod {making.pod.name} makes {making.name} of it; its directory was there before the last look"
             self.counts["began unseen"] += 1
         if held.listed.pinned and self.pinned_at.get(image_id, 0.0) < looked.began:
@@ -348,13 +411,21 @@ class Judge:
             return ""
         if held.listed.state is not EXITED:
             return f"it is {held.listed.state}"
+        if self.clock.now < held.runs_until:
+            return "it runs, and only lists say that it has exited"
         pod = held.pod
         if pod.seen is None:
             return ""
+        if pod.back_at >= sent.looked.began - SLACK:
+            self.counts["pods back unseen"] += 1
+            return ""
         if machine.others_removed_at.get((pod.uid, held.listed.name), 0.0) > sent.looked.began - 1.0:
             return ""
+        by_date = held.listed.created_at_ns  # as the kubelet orders them: wrongly, if the clock was set back in between
         newer = any(
-            each.pod is pod and each.listed.name == held.listed.name and each.made_at > held.made_at
+            each.pod is pod
+            and each.listed.name == held.listed.name
+            and (each.made_at > held.made_at or each.listed.created_at_ns > by_date)
             for each in machine.containers.values()
         )
         return "" if newer else "it is the newest copy, and its pod exists"
@@ -371,7 +442,9 @@ class Judge:
         ):
             return "it holds containers"
         pod = machine.pods.get(found.pod_uid)
-        return "" if pod is None or pod.seen is None else "its pod exists"
+        if pod is None or pod.seen is None or pod.back_at >= sent.looked.began - SLACK:
+            return ""
+        return "" if pod.sandbox_id != sandbox_id else "its pod exists"
 
     # ---- bookings
 
@@ -416,9 +489,14 @@ class Judge:
         """Nothing grows, everything ends, and what presses is relieved in time."""
         now = self.clock.now
         self.counts["looked over"] += 1
+        self._goes_on(world)
         for the in world.passes.values():
             if now - the.began_at > A_PASS_AT_MOST_SECONDS:
                 raise Violation(f"pass {the.id} has not ended for {now - the.began_at:.0f} s")
+            for run in the.current:
+                waits = now - self._plan_progress.get((the.id, run.id), now)
+                if run.plan is None and waits > PLAN_HANGS_SECONDS:
+                    raise Violation(f"pass {the.id} waits for a plan that has hung for {waits:.0f} s")
         sizes = {
             "claims": (len(world.removals), MOST_CLAIMS),
             "passes": (len(world.passes), MOST_PASSES),
@@ -436,6 +514,19 @@ class Judge:
                 raise Violation(f"the world holds {size} {what}")
         self._relief_begins(world)
 
+    def _goes_on(self, world: World) -> None:
+        """A pass that waits for nothing that it has sent, asked or planned goes on, whatever a filesystem does."""
+        stood: dict[str, tuple[object, int]] = {}
+        waits = {claim.pass_id for claim in world.removals.values() if claim.awaited}
+        for the in world.passes.values():
+            state = the.progress_at, the.at, len(the.done), the.last_resort, the.settling is None
+            before, times = self._stood.get(the.id, (None, 0))
+            if the.id not in waits and not any(run.plan is None for run in the.current):
+                stood[the.id] = state, times + 1 if before == state else 0
+                if stood[the.id][1] > STANDS_TIMES:
+                    raise Violation(f"pass {the.id} waits for nothing, and does not go on")
+        self._stood = stood
+
     def _relief_begins(self, world: World) -> None:
         now, machine = self.clock.now, self.machine
         disks = {disk.device: disk for disk in machine.disks.values()}
@@ -452,10 +543,10 @@ class Judge:
         for device, disk in disks.items():
             if now < disk.hangs_until:
                 self._dirty_at[device] = now
-            pressed = disk.available() < (self._mark() - 0.005) * disk.capacity and device in relieved
+            pressed = disk.available() < (self.mark() - 0.005) * disk.capacity and device in relieved
             if not pressed:
                 self._pressed_since.pop(device, None)
-                if disk.available() > (self._mark() + 0.03) * disk.capacity:
+                if disk.available() > (self.mark() + 0.03) * disk.capacity:
                     self._calm_since.setdefault(device, now)
                 else:
                     self._calm_since.pop(device, None)
@@ -468,7 +559,8 @@ class Judge:
                 self._began[device] = began = now
             waits = now - max(since, began)
             calm_before = since - calm_since > 90.0 and began < calm_since
-            if calm_before and clean > now - since + 30.0 and waits > BEGINS_WITHIN_SECONDS:
+            within = BEGINS_WITHIN_SECONDS + self.configuration.poll_ceiling_seconds  # after a jump
+            if calm_before and clean > now - since + 30.0 and waits > within:
                 raise Violation(f"nothing relieves device {device}, which has pressed for {now - since:.0f} s")
             if clean > waits + 30.0 and waits > BEGINS_AGAIN_WITHIN_SECONDS:
                 raise Violation(f"nothing relieves device {device} again, for {waits:.0f} s")
@@ -498,7 +590,7 @@ class Judge:
         if layout is None:
             raise Violation("the layout is not known at the end")
         images = self.machine.disks["/images"]
-        mark = (self._mark() - 0.005) * images.capacity
+        mark = (self.mark() - 0.005) * images.capacity
         left = self.candidates(600.0)
         if images.device in self.relieved_devices(layout) and images.available() < mark and left:
             percent = 100 * images.available() / images.capacity

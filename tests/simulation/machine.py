@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from reclaim.pods.states import PodDirectory
+from reclaim.evidence.states import PodDirectory
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
 from signals.types import FsStats
 from tests.simulation.scheduler import Scheduler
@@ -79,7 +79,8 @@ class HeldImage:
 
 @dataclass(slots=True, eq=False)
 class HeldContainer:
-    """A container in the runtime. `directory_at`: when the kubelet made its directory for this attempt."""
+    """A container in the runtime. `directory_at`: when the kubelet made its directory for this attempt. `runs_until`:
+    until when it runs although lists say that it has exited."""
 
     listed: Container
     image_id: str
@@ -88,6 +89,7 @@ class HeldContainer:
     made_at: float
     directory_at: float
     bytes: int = 0
+    runs_until: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -103,7 +105,8 @@ class Starting:
 
 @dataclass(slots=True, eq=False)
 class Pod:
-    """A pod of the kubelet's. `seen`: its directory as it can be read; None: it is gone, or not there yet."""
+    """A pod of the kubelet's. `seen`: its directory as it can be read; None: it is gone, or not there yet.
+    `touched_at`: when something in it was last made or removed; `back_at`: when the pod came back."""
 
     uid: str
     name: str
@@ -113,6 +116,8 @@ class Pod:
     began_at: float
     seen: PodDirectory | None = None
     gone_at: float = float("inf")
+    touched_at: float = 0.0
+    back_at: float = 0.0
     sandbox_id: str = ""
     over: bool = False
     attempts: dict[str, int] = field(default_factory=dict)
@@ -308,6 +313,25 @@ class Machine:
         pod.images = (*pod.images, tag)
         self._next(pod, len(pod.images) - 1)
 
+    def touch(self, pod: Pod) -> None:
+        """The kubelet makes or removes something in the pod's directory, as /etc/hosts or a volume."""
+        if pod.seen is not None:
+            pod.seen, pod.touched_at = pod.seen._replace(changed=self.clock.wall()), self.clock.now
+
+    def come_back(self, pod: Pod) -> None:
+        """A pod that is gone begins anew under its UID, as a static pod does."""
+        pod.over, pod.gone_at, pod.back_at = False, float("inf"), self.clock.now
+        pod.attempts.clear()
+        self.begin_pod(pod)
+
+    def said_to_have_exited(self, container_id: str, seconds: float) -> None:
+        """For so long the lists are wrong about a container that runs; the kubelet believes them and begins it anew."""
+        held = self.containers[container_id]
+        held.listed, held.runs_until = held.listed._replace(state=EXITED), self.clock.now + seconds
+        self._changed()
+        place = int(held.listed.name[1:])
+        self.clock.at(self.clock.now + 0.05, lambda: self._again(held.pod, place))
+
     def _begins(self) -> None:
         self.beginnings.append(self.clock.now)
         if len(self.beginnings) > 64:
@@ -434,8 +458,8 @@ class Machine:
             return
         pod.over = True
         for each in self.containers.values():
-            if each.pod is pod and each.listed.state is not EXITED:
-                each.listed = each.listed._replace(state=EXITED)
+            if each.pod is pod:
+                each.listed, each.runs_until = each.listed._replace(state=EXITED), 0.0
         self.stop_sandbox(pod.sandbox_id)
         self._changed()
 

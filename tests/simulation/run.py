@@ -41,7 +41,7 @@ from reclaim.removals import sent_claims
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Kind
 from tests.simulation.daemon import Daemon, Saved, configured
 from tests.simulation.judge import Judge, Violation
-from tests.simulation.machine import GIB, PAUSE_IMAGE, Disk, Machine, Pod, image_size
+from tests.simulation.machine import GIB, PAUSE_IMAGE, RUNNING, Disk, Machine, Pod, image_size
 from tests.simulation.scheduler import Scheduler, simulated
 from tests.simulation.services import Mood
 from tests.simulation.timeline import PATHS, Entry, Node, node_of, timeline
@@ -80,6 +80,9 @@ IN_A_PASS = frozenset(
     )
 )
 """What mostly happens a moment before something is removed: there it matters."""
+
+IN_A_PLAN = frozenset(("directories are others", "list hangs", "said to have exited"))
+"""What mostly happens a moment before something is planned."""
 
 
 @dataclass
@@ -122,6 +125,9 @@ class Run:
         self._quiet = False
         self._next_pass: list[Entry] = []  # what waits until something is about to go
         self._next_use: list[Entry] = []  # the same for images
+        self._next_back: list[Entry] = []  # the same for containers of pods that are gone
+        self._next_touch: list[Entry] = []  # the same for images of which a container is being made
+        self._next_plan: list[Entry] = []  # what waits until something is about to be planned
 
     def _configuration(self) -> Configuration:
         return configured((*self.node.fields, *self._changes), self._kubelet_file)
@@ -144,6 +150,8 @@ class Run:
             for effect in effects:
                 if type(effect) is Check:
                     self._checked(effect)
+                elif type(effect) is Plan:
+                    self._plans()
         self.judge.turned(events, before, after, effects)
 
     def begins(self, job: object) -> None:
@@ -158,6 +166,12 @@ class Run:
 
     def looks(self) -> None:
         self.judge.looks()
+
+    def looks_in_vain(self) -> None:
+        self.judge.looks_in_vain()
+
+    def answers(self) -> None:
+        self.judge.answers()
 
     def sending(self) -> object:
         return self.judge.sending()
@@ -259,6 +273,7 @@ class Run:
         mood, now = self.mood, self.clock.now
         mood.factor_until = mood.away_until = mood.frozen_until = mood.errors_until = mood.look_until = now
         mood.removals_hang.clear()
+        mood.lists_hang.clear()
         mood.lies.clear()
         mood.directories = ""
         self.machine.frees_late_seconds = 0.0
@@ -314,6 +329,9 @@ class Run:
         if waits and entry.kind in IN_A_PASS and entry.number % 4:
             self._next_pass = [*self._next_pass[-3:], entry]
             return
+        if waits and entry.kind in IN_A_PLAN and entry.number % 4:
+            self._next_plan = [*self._next_plan[-3:], entry]
+            return
         if entry.kind != "pod":
             self._line(f"-- {entry.kind} {entry.seconds:.3f} {entry.what}")
             self.judge.counts["mishaps"] += 1
@@ -347,6 +365,8 @@ class Run:
                 disk.fills(rate, min(entry.seconds, most / rate))
                 if entry.number % 5:  # else it stays
                     clock.at(now + entry.seconds + entry.number % 240, lambda: disk.is_freed(0.9))
+            case "presses":
+                self._presses(machine.disks[first], what[1], entry.seconds)  # type: ignore[arg-type]
             case "others free":
                 machine.disks[first].is_freed(what[1])  # type: ignore[arg-type]
             case "slow":
@@ -370,6 +390,8 @@ class Run:
             case "filesystem hangs":
                 disk = machine.disks[first]
                 disk.hangs_until = max(disk.hangs_until, now + entry.seconds)
+                if entry.number % 2:
+                    self._others_press(disk)
             case "slow looks":
                 mood.look_seconds, mood.look_until = first, now + entry.seconds
             case "directories are others":
@@ -389,6 +411,23 @@ class Run:
                     clock.at(now + entry.seconds, lambda: self._happens(back))
             case "use":
                 self._next_use = [*self._next_use[-7:], entry]
+            case "touch":
+                self._next_touch = [*self._next_touch[-7:], entry]
+            case "pod comes back":
+                self._next_back = [*self._next_back[-3:], entry]
+            case "said to have exited":
+                running = [
+                    container_id
+                    for container_id, held in machine.containers.items()
+                    if held.listed.state is RUNNING and not held.pod.over
+                ]
+                if running:
+                    machine.said_to_have_exited(running[entry.number % len(running)], entry.seconds)
+            case "list hangs":
+                mood.lists_hang.append(entry.seconds)
+                del mood.lists_hang[1:]
+                if entry.number % 2:
+                    self._others_press(None)
             case "look":
                 self._post(LookWanted())
             case "request":
@@ -439,16 +478,60 @@ class Run:
             case _:
                 raise AssertionError(entry.kind)
 
+    def _presses(self, disk: Disk, below: float, seconds: float) -> None:
+        """Others write until a little less is available than the mark, which is not urgent."""
+        missing = disk.available() - (self.judge.mark() - below) * disk.capacity
+        if missing > 0:
+            disk.fills(missing / 0.01, 0.01)
+            self.clock.at(self.clock.now + seconds, lambda: disk.is_freed(0.2))
+
+    def _others_press(self, but: Disk | None) -> None:
+        """In a moment, every filesystem but this one."""
+        for disk in {disk.device: disk for disk in self.machine.disks.values() if disk is not but}.values():
+            self.clock.at(self.clock.now + 0.5, lambda disk=disk: self._presses(disk, 0.02, 60.0))  # type: ignore[misc]
+
     def _checked(self, effect: Check) -> None:
         """An object is about to be removed: now happens what has waited for that, within the next moments."""
         if self._next_pass and not effect.claim.dry_run:
-            entry = self._next_pass.pop(0)
+            entry, later = self._next_pass.pop(0), self._later(effect)
+            if entry.kind == "pin" and later and later[0] in self.machine.images:  # it is checked next
+                entry = entry._replace(what=(int(later[0][7:15], 16), True))
             seconds = (0.02, 0.4)[entry.number % 2] * (entry.number % 997) / 997
             self.clock.at(self.clock.now + seconds, lambda: self._happens(entry, waits=False))
         if self._next_use and effect.claim.verdict.kind == Kind.IMAGE:
             use = self._next_use.pop(0)
-            seconds = (0.01, 0.01, 0.02, 0.1)[use.number % 4] * (use.number % 997) / 997
-            self.clock.at(self.clock.now + seconds, lambda: self._used(use, effect.claim.verdict.id))
+            seconds = (0.004, 0.01, 0.02, 0.1)[use.number % 4] * (use.number % 997) / 997
+            later = [effect.claim.verdict.id, *self._later(effect)][: 1 + use.number % 3]  # it, or one of the next
+            self.clock.at(self.clock.now + seconds, lambda: self._used(use, later[-1]))
+        making = self.machine.starting.get(effect.claim.verdict.id)
+        if self._next_touch and making:
+            pod, touch = making[0].pod, self._next_touch.pop(0)
+            self.clock.at(self.clock.now + 0.008 * (touch.number % 997) / 997, lambda: self.machine.touch(pod))
+            self.judge.counts["touched"] += 1
+        if self._next_back and effect.claim.verdict.kind == Kind.CONTAINER:
+            self._comes_back(effect)
+
+    def _later(self, effect: Check) -> list[str]:
+        """What its pass has planned to remove next."""
+        the = None if self.daemon is None else self.daemon.world.passes.get(effect.claim.pass_id)
+        plans = [] if the is None else [(run.plan, run.taken) for run in the.current if run.id == effect.claim.stage]
+        return [verdict.id for plan, taken in plans if plan is not None for verdict in plan.remove[taken:]]
+
+    def _plans(self) -> None:
+        """Something is about to be planned: now happens what has waited for that."""
+        if self._next_plan:
+            entry = self._next_plan.pop(0)
+            self.clock.at(self.clock.now, lambda: self._happens(entry, waits=False))
+
+    def _comes_back(self, effect: Check) -> None:
+        """A pod of which something is planned to be removed, but not checked yet, begins anew."""
+        containers, later = self.machine.containers, self._later(effect)
+        gone = [held.pod for each in later if (held := containers.get(each)) and held.pod.seen is None]
+        if gone:
+            entry = self._next_back.pop(0)
+            self._line(f"-- pod {gone[entry.number % len(gone)].name} comes back")
+            self.machine.come_back(gone[entry.number % len(gone)])
+            self.judge.counts["pods back"] += 1
 
     def _used(self, entry: Entry, image_id: str) -> None:
         """A pod that is new, or the next container of an old one, begins to use an image that is about to go."""
@@ -459,7 +542,11 @@ class Run:
         tag = held.listed.repo_tags[0]
         here = [pod for pod in machine.pods.values() if not pod.over and self.clock.now - pod.began_at > 40.0]
         if old and here:
-            machine.begin_container(here[which % len(here)], tag)
+            pod = here[which % len(here)]
+            machine.begin_container(pod, tag)
+            if which % 3:  # its directory is touched once that of the container is there
+                touched = 0.011 * (which % 101) / 100
+                self.clock.at(self.clock.now + touched, lambda: machine.touch(pod))
         else:
             pod = Pod(f"uid-{which:x}", f"p{which:x}", (tag,), 0, Random(which), self.clock.now)
             pod.sandbox_seconds = 0.02 + 0.2 * (which % 7)

@@ -12,16 +12,18 @@ from random import Random
 from typing import Protocol
 
 from reclaim.cri.status import CallError, Code
-from reclaim.pods.states import PodDirectory, PodStates, RootIdentity, Why, doubt
+from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, doubt
 from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
 from reclaim.types import (
     NEVER,
-    AnsweredWithError,
+    AnsweredLate,
+    ConnectionLost,
     Container,
+    ContainerState,
     Image,
     PodSandbox,
     RemovalFailed,
-    RuntimeUnavailable,
+    RequestRefused,
 )
 from tests.simulation.machine import PAUSE_IMAGE, Machine
 from tests.simulation.scheduler import Scheduler
@@ -42,6 +44,12 @@ class Watcher(Protocol):
     def looks(self) -> None:
         """The directories are read as of now."""
 
+    def looks_in_vain(self) -> None:
+        """They are not the kubelet's, or do not answer."""
+
+    def answers(self) -> None:
+        """A read of who runs now is answered as of now."""
+
     def removes(self, kind: str, object_id: str, sent: object) -> None:
         """Something is about to be removed now. `sent`: what `sending` has returned."""
 
@@ -61,6 +69,8 @@ class Mood:
     errors_until: float = 0.0
     removals_hang: list[tuple[float, str]] = field(default_factory=list)
     """For the next removals: for how long, and how they end."""
+    lists_hang: list[float] = field(default_factory=list)
+    """For the next lists: for how long, whatever their deadline."""
     lies: list[str] = field(default_factory=list)
     """How the next removals are answered."""
     look_seconds: float = 0.0005
@@ -101,20 +111,29 @@ class Runtime:
         if clock.now < mood.away_until:
             self.faults += 1
             clock.sleep(0.0005)
-            raise RuntimeUnavailable("the runtime is away")
+            raise ConnectionLost("the runtime is away")
         seconds = self._seconds()
         if clock.now < mood.frozen_until:
             seconds = max(seconds, mood.frozen_until - clock.now)
         if seconds > deadline:
             self.faults += 1
             clock.sleep(deadline)
-            raise RuntimeUnavailable(f"it did not answer within {deadline:g} s", late=True)
+            raise AnsweredLate(f"it did not answer within {deadline:g} s")
         clock.sleep(seconds)
         if clock.now < mood.errors_until and self._rng.random() < mood.errors:
             self.faults += 1
             if self._rng.random() < 0.5:
-                raise AnsweredWithError("unknown: an error of its own", refused=True)
-            raise RuntimeUnavailable("the connection was lost")
+                raise RequestRefused("unknown: an error of its own")
+            raise ConnectionLost("the connection was lost")
+        self._watcher.answers()
+
+    def _list(self) -> None:
+        """The same for a list, which may hang."""
+        if self._mood.lists_hang:
+            self.faults += 1
+            self._clock.sleep(self._mood.lists_hang.pop(0))
+            raise AnsweredLate("it did not answer for long")
+        self._read()
 
     def _answered(self) -> None:
         self._clock.sleep(self._seconds())
@@ -136,7 +155,7 @@ class Runtime:
         return PAUSE_IMAGE
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
-        self._read()
+        self._list()
         found = self._machine.listed_containers()
         if sandbox_id or pod_uid:
             found = tuple(c for c in found if sandbox_id in ("", c.sandbox_id) and pod_uid in ("", c.pod_uid))
@@ -146,7 +165,7 @@ class Runtime:
         return found
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
-        self._read()
+        self._list()
         found = self._machine.listed_sandboxes()
         self._answered()
         return found
@@ -154,6 +173,8 @@ class Runtime:
     def container_status(self, container_id: str) -> ContainerStatus | None:
         self._read()
         held = self._machine.containers.get(container_id)
+        runs = held is not None and self._clock.now < held.runs_until
+        state = ContainerState.RUNNING if runs else ContainerState.EXITED if held is None else held.listed.state
         odd = self._mood.lies and self._mood.lies[-1] == "no status" and self._mood.lies.pop()
         self._answered()
         if odd:
@@ -161,7 +182,7 @@ class Runtime:
             return NO_STATUS
         if held is None:
             return None
-        return ContainerStatus(container_id, held.listed.state, identity=held.listed.identity)
+        return ContainerStatus(container_id, state, identity=held.listed.identity)
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         self._read()
@@ -191,7 +212,7 @@ class Runtime:
     # ---- ImageService
 
     def list_images(self) -> tuple[Image, ...]:
-        self._read()
+        self._list()
         found = self._machine.listed_images()
         self._watcher.lists("images")
         self._answered()
@@ -292,6 +313,8 @@ class Directories:
         found = {uid: pod.seen for uid, pod in self._machine.pods.items() if pod.seen is not None}
         if not kind and answered:
             self._watcher.looks()
+        else:
+            self._watcher.looks_in_vain()
         self._look()
         if not answered or kind == "missing":
             return None

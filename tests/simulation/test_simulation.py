@@ -20,7 +20,8 @@ from tests.simulation.timeline import RARE, Entry, timeline
 
 HOURS = "0.1"
 PLANTED = "the hold-off after a start holds nothing off"
-PLANTED_SEED = ("1", "--hours", HOURS)
+PLANTED_SEEDS = ("--from", "1", "--runs", "12", "--hours", HOURS)
+SOAK_SECONDS = os.environ.get("SIMULATION_SECONDS", "3600")
 
 
 def simulation(*arguments: str, tree: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -48,12 +49,28 @@ def test_a_seed_is_a_run() -> None:
     assert first.split()[-1] != other.split()[-1]
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_soak_of_the_simulation() -> None:
+    """As many seeds as an hour has room for, or `SIMULATION_SECONDS`, on each processor; what happened is printed."""
+    command = [sys.executable, "-m", "tests.simulation", "--for", SOAK_SECONDS, "--keep-going"]
+    soaks = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(os.cpu_count() or 1)]
+    for soak in soaks:
+        print(soak.communicate()[0])
+    assert not any(soak.returncode for soak in soaks)
+
+
+def test_what_is_reverted_is_there() -> None:
+    """Each mend that is reverted is of the program as it is."""
+    assert all(reverted.changed(each) for each in reverted.REVERTS)
+
+
 @pytest.mark.timeout(300)
 def test_a_planted_defect_is_found_and_made_short(tmp_path: Path) -> None:
     """A hold-off that holds nothing off: the run that shows it needs few of its entries."""
     planted = next(each for each in reverted.REVERTS if each.name == PLANTED)
     tree = reverted.tree_with(planted, tmp_path)
-    ran = simulation(*PLANTED_SEED, tree=tree)
+    ran = simulation(*PLANTED_SEEDS, tree=tree)
     assert ran.returncode == 1, ran.stdout + ran.stderr
     enough = next(line for line in ran.stdout.splitlines() if "entries are enough (" in line)
     left, all_of_them = int(enough.split()[0]), int(enough.split()[3])

@@ -14,7 +14,7 @@ from tests.simulation.machine import GIB, MIB
 from tests.simulation.services import DONE_AND_ERROR, ERROR, NO_ANSWER, PRETENDS
 
 PATHS = ("/node", "/images", "/containers")
-REMOVING_METHODS = 3
+FAVOURITES, FAVOURITES_AN_HOUR = 3, 40.0
 
 
 class Entry(NamedTuple):
@@ -125,7 +125,12 @@ RARE: dict[str, tuple[float, Make]] = {
         4.0,
         lambda r: (_seconds(r, 5, 60), (r.choice(("", "keep", "keep all", "dry run", "extent all", "order")),)),
     ),
-    "use": (60.0, lambda r: (0.0, (r.random() < 0.8,))),
+    "presses": (12.0, lambda r: (_seconds(r, 20, 60, 200), (r.choice(PATHS), r.choice((0.002, 0.01, 0.03))))),
+    "use": (120.0, lambda r: (0.0, (r.random() < 0.8,))),
+    "touch": (30.0, lambda r: (0.0, ())),
+    "pod comes back": (8.0, lambda r: (0.0, ())),
+    "said to have exited": (6.0, lambda r: (_seconds(r, 5, 60, 300), ())),
+    "list hangs": (1.0, lambda r: (_seconds(r, 3, 30, 100, 300), ())),
     "look": (10.0, lambda r: (0.0, ())),
     "request": (1.5, lambda r: (0.0, (r.choice(("dry run", "enough", "now", "withdrawn")),))),
     "kill": (0.7, lambda r: (_seconds(r, 1, 10, 100), ())),
@@ -142,11 +147,16 @@ RARE: dict[str, tuple[float, Make]] = {
 
 
 def timeline(seed: int, hours: float) -> list[Entry]:
-    """Everything that happens, in order. A run has a mood: which kinds happen often, and which do not at all."""
+    """Everything that happens, in order. A run has a mood: which kinds happen often, which do not at all, and which
+    three happen all the time."""
     rng, seconds, images = Random(f"timeline {seed}"), hours * 3600, node_of(seed).images
+    often = {"fill": (2, 4), "others free": (2, 4), "presses": (0, 1, 4, 8)}
     found = _pods(rng, seconds, images)
+    favourites = rng.sample(sorted(RARE), k=FAVOURITES)
     for kind, (an_hour, make) in RARE.items():
-        an_hour *= rng.choice((0.0, 1.0, 2.0, 4.0, 8.0)) if kind not in ("fill", "others free") else rng.choice((2, 4))
+        an_hour *= rng.choice(often.get(kind, (0.0, 1.0, 2.0, 4.0, 8.0)))
+        if kind in favourites:
+            an_hour = max(an_hour, FAVOURITES_AN_HOUR)
         if not an_hour:
             continue
         at = rng.expovariate(an_hour / 3600)

@@ -22,7 +22,7 @@ from typing import Self
 import pytest
 
 from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
-from reclaim.pods.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletUnavailable
 
 Step = bytes | float
 FOREVER_SECONDS = 3600.0  # until the server is closed

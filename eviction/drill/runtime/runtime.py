@@ -46,7 +46,7 @@ from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
 from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
-from reclaim.images.references import normalized, repository_of
+from reclaim.evidence.references import normalized, repository_of
 
 IMAGES, CONTAINERS = "overlay-images", "overlay-containers"
 DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"

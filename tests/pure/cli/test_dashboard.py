@@ -38,7 +38,8 @@ def status(**fields: Any) -> dict[str, Any]:
 
 def test_it_shows_state_marks_and_passes() -> None:
     """Amounts, the time to each mark, results with their reason."""
-    shown = "\n".join(lines(status()))
+    shown = "\n".join(lines(status(next_look_seconds=2.1, next_look_why="halfway to the next mark")))
+    assert "\nnext look in 2.1s: halfway to the next mark\n" in shown
     assert "no ReclaimPressure; watching; layout single\nSIGNAL " in shown
     assert "nodefs.available   6.0GiB      2.0GiB     8.1s" in shown
     assert "nodefs.inodesFree  900 inodes  50 inodes  -" in shown
@@ -68,6 +69,7 @@ def test_before_the_first_observation_it_says_so() -> None:
     shown = lines(to_json(Status()))
     assert shown[0] == "no ReclaimPressure; watching; layout not known yet"
     assert shown[-1] == "no passes yet"
+    assert not any("next look" in line for line in shown)
 
 
 def test_what_keeps_the_daemon_from_removing_is_said() -> None:

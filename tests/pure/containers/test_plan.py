@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.pods.states import PodStates
+from reclaim.evidence.states import PodStates
 from reclaim.types import Action, Container, ContainerState, Kind, Listing, Plan, PodSandboxState, Reason, Verdict
 from tests.pure.values import NOW_NS, container, image, sandbox
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.pods.states import PodState, PodStates
+from reclaim.evidence.states import PodState, PodStates
 from reclaim.types import Container, ContainerState, Listing, Plan, PodSandboxState, Reason
 from tests.pure.values import NOW_NS, container, sandbox
 

@@ -12,15 +12,17 @@ from reclaim.types import (
     Action,
     ContainerState,
     Kind,
+    Plan,
     PodSandboxState,
     Reason,
     RemovalFailed,
+    Result,
     RuntimeUnavailable,
     Verdict,
 )
 from reclaim.unused_containers import DeadContainers, EmptySandboxes
-from tests.pure.contexts import context_of
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.contexts import carried_out, context_of
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime, SlowPods
 from tests.pure.values import SteppedClock, container, sandbox
 
 
@@ -248,6 +250,17 @@ def test_a_slow_list_does_not_make_the_status_too_old() -> None:
             node.runtime.containers.clear()
             node.pods.uids.clear()
         assert remover.check(one) == Ready(node.clock.monotonic())
+
+
+@pytest.mark.regression
+def test_looks_at_directories_that_are_slower_than_a_status_may_be_old_keep_no_container() -> None:
+    """60 ms each: the status is read once more after the look, and both the container and its sandbox go."""
+    node = Node()
+    node.pods = SlowPods(node.clock, 0.06)
+    node.runtime.containers.pop("new")
+    for remover, one in ((node.containers(), ORPHAN), (node.sandboxes(), ORPHAN_SANDBOX)):
+        (outcome,) = carried_out(Plan((one,)), remover, node.clock)
+        assert outcome.result is Result.REMOVED
 
 
 def test_a_container_started_during_a_slow_list_is_kept() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.pods.states import PodState, PodStates
+from reclaim.evidence.states import PodState, PodStates
 from reclaim.types import ContainerState, Listing, PodSandboxState, Rule
 from tests.pure.kubelet_gc import kubelet_removes_containers, kubelet_removes_sandboxes
 from tests.pure.values import NOW_NS, container, sandbox

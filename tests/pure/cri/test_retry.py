@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from reclaim.inventory import retried
-from reclaim.types import RemovalFailed, RuntimeUnavailable
+from reclaim.types import AnsweredLate, ConnectionLost, RemovalFailed, RuntimeUnavailable
 
-LOST = RuntimeUnavailable("connection refused", transient=True)
-LATE = RuntimeUnavailable("no answer within 10 s")
+LOST = ConnectionLost("connection refused")
+LATE = AnsweredLate("no answer within 10 s")
 
 
 def answers(*given: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:

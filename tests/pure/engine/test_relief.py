@@ -1,4 +1,4 @@
-"""One pass, from what is read of the disk to its record: what goes, in which order, and when it ends."""
+"""One pass: what goes, in which order, and when it ends. `test_story` tells one whole."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.engine.effects import Check, Effect, Plan, Progressed, Read, Send, Stopping, Tick
+from eviction.engine.effects import (
+    Check,
+    Effect,
+    Event,
+    PauseSet,
+    Plan,
+    Progressed,
+    Read,
+    Reconfigured,
+    Send,
+    Stopping,
+    Tick,
+)
 from eviction.engine.records import result_of
 from eviction.engine.world import FIRST_SECONDS, StageRun
 from eviction.record import PassResult, Trigger
@@ -44,30 +56,6 @@ URGENT, WITH_TIME = 10.0, 1000.0  # seconds until the disk is full
 
 
 # ---- one object after another
-
-
-def test_a_pass_from_the_reading_to_its_record() -> None:
-    """20 MiB are wanted: of five objects of 10 MiB two go, in order, each measured; three stay."""
-    site = Site(5, wanted_mib=20)
-    record = site.passed()
-    (executed,) = record.functions
-    assert site.store.sent == ["a", "b"]
-    assert results(executed) == {"a": Result.REMOVED, "b": Result.REMOVED}
-    assert reasons(executed) == dict.fromkeys("cde", Reason.RELIEVED)
-    assert [outcome.freed_bytes for outcome in executed.outcomes] == [10 * MIB, 10 * MIB]
-    assert (executed.relieved, executed.error) == (True, "")
-    assert (record.result, record.measured.bytes) == (PassResult.SATISFIED, 20 * MIB)
-    assert record.observations.signals[Signal.IMAGEFS_AVAILABLE].available == AT_FIRST  # what has caused it
-    assert site.engine.world.passes == {}
-    assert site.engine.world.removals == {}
-
-
-def test_before_a_call_and_after_it_the_disk_is_read() -> None:
-    """Once after the check, as something may have been mounted meanwhile; once before the next check."""
-    site = Site(2, wanted_mib=20)
-    site.relieve()
-    kinds = [type(each).__name__ for each in site.engine.handed_out if isinstance(each, Read | Check | Send)]
-    assert kinds[1:8] == ["Check", "Read", "Send", "Read", "Check", "Read", "Send"]
 
 
 def test_nothing_is_removed_if_relieved_before_it_begins() -> None:
@@ -562,15 +550,21 @@ def test_a_long_plan_that_goes_forward_does_not_hang() -> None:
 
 
 @pytest.mark.regression
-def test_a_stop_while_a_plan_is_awaited_ends_the_pass() -> None:
-    """Its record is there at once, with nothing removed."""
+@pytest.mark.parametrize(
+    "event", [Stopping(), PauseSet(60.0), Reconfigured(configured())], ids=lambda one: type(one).__name__
+)
+def test_what_stops_a_pass_while_its_plan_is_awaited_ends_it(event: Event) -> None:
+    """Its record is there at once, with nothing removed; the plan that hangs changes nothing when it comes."""
     site = Site(1, wanted_mib=10)
     site.engine.takes = lambda effect: HANGS if isinstance(effect, Plan) else 0.0
     wanted = site.begin()
     site.engine.until_it(Plan)
-    site.engine.events.append(Stopping())
+    site.engine.events.append(event)
     site.engine.turn()
-    assert record_of(wanted).functions[0].outcomes == ()
+    (executed,) = record_of(wanted).functions
+    assert (executed.outcomes, executed.relieved) == ((), True)
+    site.engine.let_go()
+    assert site.store.sent == []
 
 
 # ---- the last resort
@@ -581,7 +575,7 @@ class LastResort:
 
     def __init__(self) -> None:
         self.site = Site(1, wanted_mib=100)
-        held = Verdict(Kind.IMAGE, "held", "held", Action.KEEP, Reason.NOT_PULLED, 10 * MIB)
+        held = Verdict(Kind.IMAGE, "held", "held", Action.KEEP, Reason.NOT_PULLED, 10 * MIB, last_resort=True)
         self.site.store.planned = replace(plan_of(objects(1)), keep=(held,))
         self.last = Store(self.site.disk, {"held": 10 * MIB})
         function = function_of(self.site.store, last_resort=lambda _: (self.last,))
@@ -668,6 +662,17 @@ def test_a_disk_that_can_no_longer_be_read_ends_the_pass() -> None:
     assert reasons(executed) == dict.fromkeys("bcde", Reason.UNREADABLE)
 
 
+@pytest.mark.regression
+def test_a_pass_to_the_end_of_its_row_ends_though_its_filesystem_hangs() -> None:
+    """It answers nothing from the plan on: the objects go all the same, and what that has gained is not known."""
+    site = Site(2, wanted_mib=0)
+    site.engine.before = lambda effect: setattr(
+        site.engine, "takes", lambda each: HANGS if isinstance(each, Read) else 0.0
+    )
+    record = site.passed(extent=Extent.ALL)
+    assert (site.store.sent, record.measured.bytes) == (["a", "b"], 0)
+
+
 def test_a_mount_ends_the_pass() -> None:
     """The images are on another device by now: the next pass decides anew."""
     site = Site(5, wanted_mib=100)
@@ -744,6 +749,25 @@ def test_what_a_device_gains_is_booked_once_though_it_has_several_roles() -> Non
     site, _, _ = two_disks()
     assert site.passed().measured.bytes == 20 * MIB
     assert Site(2, wanted_mib=20).passed().measured.bytes == 20 * MIB  # all three on one
+
+
+@pytest.mark.regression
+def test_two_passes_at_once_on_one_device_book_each_gain_once() -> None:
+    """One about the filesystem of the images, one about none, each with an object of its own under way: 20 MiB in
+    all."""
+    site = Site(2, wanted_mib=300)
+    other = Store(site.disk, {"other": 10 * MIB})
+    functions = {**site.engine.world.functions, "Other": function_of(other, name="Other")}
+    site.engine.world = replace(site.engine.world, functions=functions)
+    del site.store.sizes["b"]
+    site.store.planned = plan_of(site.store.sizes)
+    site.engine.takes = lambda effect: 1.0 if isinstance(effect, Send) else 0.0
+    passes = [site.begin(signal=Signal.IMAGEFS_AVAILABLE), site.begin(row=("Other",))]
+    site.engine.until(lambda: all(each.record.done() for each in passes))
+    assert site.disk.available == AT_FIRST + 20 * MIB
+    assert sum(record_of(each).measured.bytes for each in passes) == 20 * MIB
+    freed = [outcome.freed_bytes for each in passes for outcome in record_of(each).removals]
+    assert freed == [10 * MIB, 10 * MIB]  # what was promised for each, as neither was alone
 
 
 @pytest.mark.regression

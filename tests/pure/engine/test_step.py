@@ -22,10 +22,12 @@ from eviction.engine.effects import (
     Refresh,
     Send,
     Stopping,
+    Tick,
+    Watch,
     Withdrawn,
 )
-from eviction.engine.step import backed_off, new_pass
-from eviction.engine.world import Request
+from eviction.engine.step import backed_off, new_pass, next_deadline, next_look
+from eviction.engine.world import LookWhy, Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Extent
 from reclaim import types
@@ -104,10 +106,10 @@ class Daemon:
         """How many effects of this kind were handed out."""
         return sum(isinstance(effect, kind) for effect in self.engine.handed_out)
 
-    def want(self, **request: Any) -> PassWanted:
-        """A command asks for a pass about nodefs."""
+    def want(self, function: str = DELETE_UNUSED_IMAGES, **request: Any) -> PassWanted:
+        """A command asks for a pass of this function about nodefs."""
         world = self.engine.world
-        asked = Request(row=(DELETE_UNUSED_IMAGES,), **request)
+        asked = Request(row=(function,), **request)
         signal = Signal.NODEFS_AVAILABLE
         wanted = PassWanted(world.observations, world.decision, Trigger.REQUEST, asked, signal, self.clock.monotonic())
         self.engine.events.append(wanted)
@@ -161,14 +163,83 @@ def test_a_poll_that_has_seen_a_crossing_brings_a_look() -> None:
     assert daemon.engine.world.look is not None
 
 
-def test_near_a_mark_the_disk_is_polled_between_looks() -> None:
+@pytest.mark.parametrize("near", [True, False])
+def test_near_a_mark_the_disk_is_polled_between_looks(near: bool) -> None:
     """Its sampler is told the level; far away it is not."""
-    from eviction.engine.effects import Watch
-
-    daemon = Daemon()
+    daemon = Daemon(assumedFillRate="500Mi" if near else "1Mi")
     daemon.after(0.1)
     watches = [effect for effect in daemon.engine.handed_out if isinstance(effect, Watch)]
-    assert {effect.levels.levels[0] for effect in watches} == {MARK_MIB * MIB}
+    assert {effect.levels.levels[0] for effect in watches} == ({MARK_MIB * MIB} if near else set())
+
+
+SLOWLY = {"assumedFillRate": "2Mi"}  # halfway to the mark in 5 s
+
+
+@pytest.mark.parametrize(
+    ("fields", "written", "why", "longest_seconds"),
+    [
+        ({"assumedFillRate": "1Ki"}, 0, LookWhy.NO_MARK_NEAR, 10.0),
+        (SLOWLY, 0, LookWhy.HALFWAY, 5.0),
+        ({}, 0, LookWhy.NOTHING_FILLS, 1.0),
+        ({**SLOWLY, "reclaimTable": {"nodefs.available": []}}, -PRESSURE, LookWhy.EMPTY_ROW, 1.0),
+        ({**SLOWLY, "reclaimTable": {"nodefs.available": [DELETE_UNUSED_IMAGES]}}, -PRESSURE, LookWhy.BACKS_OFF, 1.0),
+        (
+            {
+                **SLOWLY,
+                "evictionSoft": {"nodefs.available": "490Mi"},
+                "evictionSoftGracePeriod": {"nodefs.available": "1m"},
+            },
+            15 * MIB,
+            LookWhy.NOT_YET,
+            0.25,
+        ),
+    ],
+)
+def test_why_the_next_look_is_due_is_known(
+    fields: dict[str, Any], written: int, why: LookWhy, longest_seconds: float
+) -> None:
+    """A sentence for `status`, and the longest interval that goes with it."""
+    daemon = Daemon(images=0, **fields)
+    daemon.after(1.0)
+    daemon.disk.free(-written)
+    daemon.engine.events.append(LookWanted(urgent=True))
+    daemon.after(0.5)
+    world = daemon.engine.world
+    assert (world.look_why, world.look_due - world.looked_at <= longest_seconds) == (why, True)
+    assert next_look(replace(world, now=world.looked_at))[1] is why
+
+
+def test_while_something_fills_near_a_mark_polls_look_in_between() -> None:
+    """1 MiB every 50 ms."""
+    daemon = Daemon()
+    for _ in range(15):
+        daemon.disk.free(-MIB)
+        daemon.engine.events.append(LookWanted(urgent=True))
+        daemon.after(0.05)
+    assert daemon.engine.world.look_why is LookWhy.POLLED
+
+
+def test_a_look_that_is_wanted_and_has_to_wait_is_due_for_that_reason() -> None:
+    """Until the floor allows it."""
+    daemon = Daemon(pollFloor="5s", pollCeiling="10s", assumedFillRate="1Ki")
+    daemon.after(1.0)
+    daemon.engine.events.append(LookWanted())
+    daemon.after(0.1)
+    world = daemon.engine.world
+    assert (world.look_why, world.look_due - world.looked_at) == (LookWhy.WANTED, 5.0)
+
+
+def test_while_a_pass_runs_or_is_held_off_the_next_look_says_so() -> None:
+    """Neither is a pause of its row."""
+    daemon = Daemon()
+    daemon.engine.world = replace(daemon.engine.world, hold_off_until=daemon.clock.monotonic() + 60.0)
+    daemon.disk.free(PRESSURE)
+    daemon.after(2.5)
+    held_off = daemon.engine.world.look_why
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
+    daemon.engine.events.append(KubeletHealthy())
+    daemon.after(1.0)
+    assert (held_off, daemon.engine.world.look_why) == (LookWhy.HELD_OFF, LookWhy.RELIEVING)
 
 
 @pytest.mark.regression
@@ -253,6 +324,21 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     assert (record.functions[0].relieved, store.sent) == (True, ["A", "B"])
     assert clock.monotonic() - began < 1.0  # 0.3 s of it are the wait for late space at the end
     assert record.timings.total_seconds < 0.5
+
+
+@pytest.mark.regression
+def test_a_filesystem_that_hangs_costs_no_turn() -> None:
+    """Once its reading is late, that deadline is over, and is not due for as long as it hangs."""
+    daemon = Daemon()
+    daemon.after(0.1)
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Read) else 0.0
+    daemon.engine.look()
+    daemon.clock.step(3.0)
+    daemon.engine.events.append(Tick())
+    daemon.engine.turn()
+    world = daemon.engine.world
+    assert all(reading.late(world.now) for reading in world.readings.values())
+    assert next_deadline(world) > world.now
 
 
 def test_a_reading_that_comes_after_its_look_is_decided_about_when_it_is_there() -> None:
@@ -481,8 +567,7 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     daemon.engine.world = replace(daemon.engine.world, functions=functions)
     daemon.engine.takes = lambda each: HANGS if isinstance(each, Send) and each.claim.verdict.id == "program" else 0.0
     daemon.after(1.0)
-    wanted = daemon.want(extent=Extent.ALL)
-    daemon.engine.events[-1] = wanted = replace_row(wanted, ("Program",))
+    wanted = daemon.want("Program", extent=Extent.ALL)
     daemon.after(60.0)
     assert not wanted.record.done()
     daemon.disk.free(PRESSURE)
@@ -490,18 +575,6 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     daemon.after(1.0)
     assert results(record_of(wanted).functions[0]) == {"program": Result.PARKED}
     assert daemon.images.sent == ["A", "B"]
-
-
-def replace_row(wanted: PassWanted, row: tuple[str, ...]) -> PassWanted:
-    """The same request for another row."""
-    return PassWanted(
-        wanted.observations,
-        wanted.decision,
-        wanted.trigger,
-        replace(wanted.request, row=row),
-        wanted.signal,
-        wanted.asked_at,
-    )
 
 
 # ---- the lead
@@ -556,6 +629,23 @@ def test_where_images_are_is_asked_while_a_pass_runs() -> None:
     daemon.after(60.0 if before < 2 else 5.0)
     assert daemon.count(Locate) > before
     assert daemon.engine.world.paths == elsewhere
+
+
+@pytest.mark.regression
+def test_a_program_that_runs_keeps_nobody_from_asking_the_runtime() -> None:
+    """A command's program of ten minutes: where images are, and who uses them, is asked every minute all the while."""
+    daemon = Daemon()
+    program = Store(daemon.disk, {"program": 10 * MIB})
+    program.patience_seconds = 600.0
+    functions = {**daemon.engine.world.functions, "Program": function_of(program, name="Program")}
+    daemon.engine.world = replace(daemon.engine.world, functions=functions)
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
+    daemon.after(1.0)
+    wanted = daemon.want("Program", extent=Extent.ALL)
+    daemon.after(61.0)
+    assert not wanted.record.done()
+    assert (daemon.count(Locate), daemon.count(Refresh)) == (2, 2)
+    assert len(daemon.engine.said("detected")) == 2
 
 
 def test_a_runtime_that_does_not_say_is_told_after_two_seconds_and_asked_by_nobody_else() -> None:

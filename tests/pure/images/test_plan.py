@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclaim.evidence.references import bare_hex, images_in_use
 from reclaim.images.keep_list import KeepList, parse_keep_list
 from reclaim.images.plan import ImageGCPolicy, part_of, plan_image_gc, plan_maximum_age
-from reclaim.images.references import bare_hex, images_in_use
 from reclaim.types import ContainerState, Image, ImageRecord, Listing, Plan, Reason, Rule
 from tests.pure.values import container, image, image_id
 

@@ -19,7 +19,6 @@ from eviction.node.state_file import (
 )
 from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord
-from tests.pure.interrupted import InterruptedClock, Interruption
 from tests.pure.values import SteppedClock, image_id
 
 ONE = image_id(1)
@@ -304,13 +303,3 @@ def test_a_state_file_that_does_not_answer_is_waited_for_a_second(path: Path) ->
     assert dict(loaded.records) == {}
     assert loaded.problem.endswith("is not used: it did not answer within 1 s; images count as new")
     let_go.set()
-
-
-def test_of_two_saves_the_later_one_is_kept(path: Path) -> None:
-    """The second begins, on another thread, in the middle of the first, and knows more."""
-    clock = InterruptedClock()
-    file = RecordFile(str(path), clock, "boot-1")
-    second = clock.interruption = Interruption(lambda: file.save(RECORDS, {}))
-    assert file.save({ONE: RECORDS[ONE]}, {}) == ""
-    second.join()
-    assert RecordFile(str(path), SteppedClock(), "boot-1").load().records.keys() == RECORDS.keys()

@@ -20,7 +20,7 @@ from reclaim.types import (
 )
 from reclaim.unused_images import UnusedImages
 from tests.pure.contexts import carried_out, context_of, images_stage
-from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
+from tests.pure.memory_runtime import MemoryPods, MemoryRuntime, SlowPods
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
 
 UNUSED = Verdict(Kind.IMAGE, image_id(1), image_id(1), Action.REMOVE, Reason.UNUSED)
@@ -155,6 +155,66 @@ def test_without_an_answer_of_the_runtime_no_image_is_ready() -> None:
         images.check(UNUSED)
 
 
+# ---- slow lists, slow looks
+
+
+class SlowNode(Node):
+    """A node with four unused images and a pod, on which each list, and each look at the directories of pods, takes so
+    long."""
+
+    def __init__(self, list_seconds: float = 0.0, look_seconds: float = 0.0) -> None:
+        super().__init__()
+        self.pods = SlowPods(self.clock, look_seconds)
+        self.pods.begun["uid-old"] = self.clock.wall() - 3600.0
+        self.runtime.hold(sandbox("of uid-old", pod_uid="uid-old"), image(3, "third:1"), image(4, "fourth:1"))
+        self.runtime.slow |= dict.fromkeys(("list_images", "list_containers", "list_pod_sandboxes"), list_seconds)
+
+    def removed(self, stage: UnusedImages, *numbers: int) -> list[Result | None]:
+        """How the removals of these images end."""
+        plan = Plan(tuple(UNUSED._replace(id=image_id(number)) for number in numbers))
+        return [outcome.result for outcome in carried_out(plan, stage, self.clock)]
+
+
+@pytest.mark.regression
+def test_one_list_of_containers_serves_the_plan_and_the_first_look() -> None:
+    """Lists of 9.9 s: nothing is listed twice before the first removal, as long as the last look holds; nor before the
+    second, which comes at once. A second later containers and sandboxes are listed, once for the next two."""
+    node = SlowNode(list_seconds=9.9)
+    stage = node.images(pod_start_seconds=1.0)
+    assert node.removed(stage, 1, 2) == [Result.REMOVED] * 2
+    node.clock.step(1.0)
+    assert node.removed(stage, 3, 4) == [Result.REMOVED] * 2
+    calls = [call.split()[0] for call in node.runtime.calls if not call.startswith("image_status")]
+    assert calls[:5] == ["list_images", "list_containers", "list_pod_sandboxes", "remove_image", "remove_image"]
+    assert calls[5:] == ["list_containers", "list_pod_sandboxes", "remove_image", "remove_image"]
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("what", ["looks at directories", "calls of the runtime"])
+def test_what_is_slower_than_a_list_may_be_old_keeps_no_image(what: str) -> None:
+    """1.1 s each, ImageStatus too: that does not make the list too old, as the last look covers all of it."""
+    node = SlowNode(look_seconds=1.1) if what == "looks at directories" else SlowNode()
+    if what == "calls of the runtime":
+        node.runtime.call_seconds = 1.1
+    assert node.removed(node.images(pod_start_seconds=1.0), 1, 2) == [Result.REMOVED] * 2
+
+
+def test_where_no_directory_can_be_read_slow_sandboxes_make_the_list_too_old() -> None:
+    """Nothing then covers what has begun meanwhile."""
+    node = SlowNode()
+    node.runtime.slow["list_pod_sandboxes"] = 1.1
+
+    class Unreadable(MemoryPods):
+        """Directories of which nothing is known."""
+
+        def pod_directories(self, since: float | None = None) -> None:  # type: ignore[override]
+            """Nothing."""
+
+    node.pods = Unreadable()
+    assert node.removed(node.images(pod_start_seconds=1.0), 1, 2) == [Result.FAILED] * 2
+    assert not any(call.startswith("remove_image") for call in node.runtime.calls)
+
+
 # ---- pods and containers that begin beside a removal
 
 
@@ -234,6 +294,26 @@ def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(hold_o
     results = [node.removed(stage, number).result for number in numbers[1:]]
     assert set(results) == {Result.REMOVED}
     assert node.lists - lists <= 4 * len(numbers)
+
+
+@pytest.mark.regression
+def test_where_containers_keep_beginning_a_list_that_is_too_old_is_not_enough() -> None:
+    """Sandboxes take 1.5 s after the containers: the last look has stopped the image often enough, and sees one more
+    that begins meanwhile. It is that of the image."""
+    node = BusyNode()
+    node.runtime.slow["list_pod_sandboxes"] = 1.5
+    stage, asked = node.images(1.0), [0]
+
+    def begins() -> None:
+        asked[0] += 1
+        node.runs(f"uid-{asked[0]}", "app", 3 if asked[0] == 4 else 2)
+
+    node.runtime.on_call["list_pod_sandboxes"] = begins
+    begins()
+    outcome = node.removed(stage, 3)
+    assert asked[0] >= 4
+    assert outcome.result is not Result.REMOVED
+    assert image_id(3) in node.runtime.images
 
 
 def test_what_cannot_be_checked_for_containers_that_begin_fails_alone() -> None:

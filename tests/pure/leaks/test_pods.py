@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from reclaim.evidence.states import PodState, PodStates, Why, doubt
 from reclaim.leaks import LeakKind, NotKnown, unowned_pod_directories
-from reclaim.pods.states import PodState, PodStates, Why, doubt
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
 
 ALL = ("listed", "contained", "sandboxed", "gone", "mounted")

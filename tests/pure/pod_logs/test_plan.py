@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.containers import ContainerGCPolicy, LogEntry, NoState, StatusAnswer, plan_log_symlinks, plan_pod_logs
+from reclaim.evidence.states import PodState, PodStates, Why, doubt
 from reclaim.pod_logs.names import (
     container_id_of_symlink,
     container_log_location,
@@ -20,7 +21,6 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.pods.states import PodState, PodStates, Why, doubt
 from reclaim.types import Action, ContainerState, Kind, Plan, Reason, Rule
 from tests.pure.values import NOW_NS, SECOND_NS
 

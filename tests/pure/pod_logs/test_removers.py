@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from reclaim.containers import ContainerGCPolicy, NoState
+from reclaim.evidence.states import PodState, PodStates
 from reclaim.function import Ready, Refused
 from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.names import LogPaths, symlink_name
-from reclaim.pods.states import PodState, PodStates
 from reclaim.services import ContainerStatus
 from reclaim.types import ContainerState, Plan, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable, Verdict
 from reclaim.unused_containers import DanglingLogSymlinks, LogDirectories, ask_state, remove_container_log

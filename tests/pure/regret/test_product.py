@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from reclaim.evidence.references import ImagesInUse
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
-from reclaim.images.references import ImagesInUse
 from reclaim.types import Image, ImageOrder, ImageRecord, Layers, Listing
 from tests.bench.regret.node import Node
 from tests.bench.regret.policies import Alone, ByCost, Reclaimd

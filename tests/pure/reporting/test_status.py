@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.reporting.status import why_not_alive
+from eviction.reporting.status import hanging_sentences, why_not_alive
+from reclaim.removals import StageId
 
 
 @pytest.mark.parametrize(
@@ -21,3 +22,10 @@ def test_a_daemon_is_alive_as_long_as_it_observes_and_its_pass_goes_forward(
 ) -> None:
     """Three filesystems that hang take 6 s. A pass that waits for the runtime goes forward, as each wait is bounded."""
     assert why_not_alive(late_seconds, stalled_seconds, 90.0) == why
+
+
+def test_each_plan_that_hangs_is_a_sentence() -> None:
+    """With its function and stage; none, and nothing is said."""
+    hanging = frozenset({StageId("two", 1), StageId("one", 2)})
+    assert [sentence.partition(":")[0] for sentence in hanging_sentences(hanging)] == ["one, stage 2", "two, stage 1"]
+    assert not list(hanging_sentences(frozenset()))

@@ -14,6 +14,7 @@ from signals.filesystems import Reading, read_statvfs
 from signals.interval import WatchedLevels
 from signals.samplers import MOST_ORDERS, Sample, Sampler, Samplers
 from tests.pure.values import SteppedClock, on_new_thread, stats
+from tests.reclaimd_process import came_true
 from tests.thread_limit import no_thread_starts
 
 SOON = 60.0  # seconds in which something happens that must; alone it takes milliseconds
@@ -118,6 +119,22 @@ def test_a_filesystem_that_hangs_costs_one_thread_and_delays_nobody(node: Node) 
     assert len(node.filesystems.threads[HANGING]) == 1
 
 
+@pytest.mark.usefixtures("hasty")
+def test_those_who_ask_first_at_the_same_time_share_one_thread(node: Node) -> None:
+    """All are answered, and the threads of those that came too late end."""
+    together = threading.Barrier(8)
+
+    def ask() -> None:
+        together.wait(SOON)
+        node.samplers.ask([SOUND], node.answers.put)
+
+    for thread in (asking := [threading.Thread(target=ask) for _ in range(8)]):
+        thread.start()
+    assert [node.answers.get(timeout=SOON).problem for _ in asking] == [""] * len(asking)
+    assert came_true(lambda: len(node.threads(SOUND)) == 1)
+    assert len(node.filesystems.threads[SOUND]) == 1
+
+
 def test_what_was_asked_while_a_reading_hung_is_read_anew(node: Node) -> None:
     """It does not get the late answer of that one, but one more reading."""
     node.filesystems.answering.clear()
@@ -211,11 +228,12 @@ def test_a_path_that_is_no_longer_observed_loses_its_thread(node: Node) -> None:
 
 
 def test_whoever_asks_a_closed_sampler_is_told_at_once() -> None:
-    """Whether it was asked before or not."""
-    for asked_before in (False, True):
+    """Whether it was started or not."""
+    for started in (False, True):
         answers = queue.SimpleQueue[Sample]()
         sampler = Sampler(SOUND, Filesystems(), SteppedClock(), on_new_thread)
-        if asked_before:
+        if started:
+            sampler.start()
             sampler.ask(answers.put)
             assert answers.get(timeout=SOON).reading is not None
         sampler.close()

@@ -71,3 +71,17 @@ def test_of_what_takes_long_only_what_is_known_is_said() -> None:
         announcements.takes_long("relieving nodefs.available", seconds)
     (line,) = out.getvalue().splitlines()
     assert line.endswith("relieving nodefs.available: no call was answered and nothing has ended for 12s")
+
+
+def test_what_listeners_lose_is_said_once_a_minute() -> None:
+    """Which one has failed and how, and how much nobody was told of."""
+    clock, out = SteppedClock(), StringIO()
+    node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
+    log = Log(clock.wall, stream=out)
+    announcements = Announcements(node, log, partial(log_event, log))
+    for number in (1, 2):
+        announcements.listener_failed("Metrics", KeyError("kind"))
+        announcements.events_dropped(number)
+    failed, dropped = out.getvalue().splitlines()
+    assert failed.endswith("Metrics has lost an event: KeyError: 'kind'")
+    assert dropped.endswith("1 event since the start went unnoticed, as too many waited to be told")

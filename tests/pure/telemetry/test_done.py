@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eviction.cli.status import function_lines
 from eviction.record import Pass, Trigger
-from eviction.telemetry.done import KEPT_PASSES, Done, ReloadState
+from eviction.telemetry.done import KEPT_PASSES, ReloadState, Totals
 from eviction.types import Decision
 from reclaim.types import Action, Outcome, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
@@ -49,12 +49,12 @@ def test_a_reload_is_rejected_until_one_is_accepted() -> None:
 
 def test_calls_are_summed_and_the_last_one_is_kept() -> None:
     """Measured, nominal, seconds, calls."""
-    done = Done()
-    done.passed(a_pass(pruned(2)))
-    done.passed(
+    totals = Totals()
+    totals.passed(a_pass(pruned(2)))
+    totals.passed(
         a_pass(pruned(1, 0.25), ReclaimResult("DeleteUnusedImages", error="no runtime"), started=1_800_000_060.0)
     )
-    found = done.functions()
+    found = totals.functions()
     last = found["prune"]["last"]
     assert found["prune"] == {
         "last": last,
@@ -70,36 +70,36 @@ def test_calls_are_summed_and_the_last_one_is_kept() -> None:
 
 def test_a_function_that_was_skipped_was_not_called() -> None:
     """Why is kept as its last result."""
-    done = Done()
-    done.passed(a_pass(pruned(1)))
-    done.passed(a_pass(ReclaimResult("prune", skipped="it rests for 9 s more")))
-    assert done.functions()["prune"]["calls"] == 1
-    assert done.functions()["prune"]["last"]["skipped"] == "it rests for 9 s more"
+    totals = Totals()
+    totals.passed(a_pass(pruned(1)))
+    totals.passed(a_pass(ReclaimResult("prune", skipped="it rests for 9 s more")))
+    assert totals.functions()["prune"]["calls"] == 1
+    assert totals.functions()["prune"]["last"]["skipped"] == "it rests for 9 s more"
 
 
 def test_they_are_a_table_of_the_status() -> None:
     """Nothing before the first call."""
-    done = Done()
-    assert function_lines(done.functions()) == []
-    done.passed(a_pass(pruned(2)))
-    _, head, line = function_lines(done.functions())
+    totals = Totals()
+    assert function_lines(totals.functions()) == []
+    totals.passed(a_pass(pruned(2)))
+    _, head, line = function_lines(totals.functions())
     assert head.split() == ["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST", "CALL"]
     assert line.split() == ["prune", "1", "2", "2.0MiB", "2", "0.5", "2027-01-15T08:00:00Z"]
 
 
 def test_the_oldest_passes_go_first() -> None:
     """Twenty stay."""
-    done, names = Done(), [str(number) for number in range(KEPT_PASSES + 1)]
+    totals, names = Totals(), [str(number) for number in range(KEPT_PASSES + 1)]
     for name in names:
-        done.passed(a_pass(name=name))
-    assert [kept.id for kept in done.passes()] == names[1:]
+        totals.passed(a_pass(name=name))
+    assert [kept.id for kept in totals.passes()] == names[1:]
 
 
 def test_a_pass_that_is_explained_later_is_replaced() -> None:
     """It keeps its place, is there once, and is not counted twice."""
-    done = Done()
+    totals = Totals()
     for name in "abc":
-        done.passed(a_pass(pruned(1), name=name))
-    done.attributed(a_pass(pruned(1), name="b", reason="explained"))
-    assert [(kept.id, kept.reason) for kept in done.passes()] == [("a", ""), ("b", "explained"), ("c", "")]
-    assert done.functions()["prune"]["calls"] == 3
+        totals.passed(a_pass(pruned(1), name=name))
+    totals.attributed(a_pass(pruned(1), name="b", reason="explained"))
+    assert [(kept.id, kept.reason) for kept in totals.passes()] == [("a", ""), ("b", "explained"), ("c", "")]
+    assert totals.functions()["prune"]["calls"] == 3

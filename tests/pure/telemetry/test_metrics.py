@@ -123,6 +123,13 @@ def test_a_node_without_a_threshold_is_seen_in_a_metric() -> None:
     assert "reclaimd_thresholds_in_force" not in unknown
 
 
+def test_events_that_listeners_lost_are_counted() -> None:
+    """Those that nobody was told of, and those that one has failed at."""
+    found = scraped(Metrics(lambda: standing(events_dropped=5, listener_failures=3)))
+    assert found["reclaimd_listener_events_dropped_total"] == 5
+    assert found["reclaimd_listener_failures_total"] == 3
+
+
 def test_records_of_the_history_are_counted() -> None:
     """Those that were written, and those that were dropped."""
     found = scraped(Metrics(lambda: QUIET, history_counts=lambda: (7, 2)))

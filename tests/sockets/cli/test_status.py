@@ -99,6 +99,8 @@ def test_status_shows_signals_marks_conditions_and_passes(machine: Machine, daem
     assert (threshold["signal"], threshold["effective"], threshold["hard"]) == ("nodefs.available", 1024, True)
     assert {"nodefs.available", "nodefs.inodesFree"} <= {one["signal"] for one in status["observations"]}
     assert status["heartbeat_age_seconds"] < WITHIN_SECONDS
+    assert status["next_look_why"]
+    assert status["next_look_seconds"] is None or status["next_look_seconds"] <= 0.2
     assert "history" not in status
     text = reclaimd_here("status", "--config", str(machine.file))
     assert text.returncode == 0

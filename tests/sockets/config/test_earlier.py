@@ -22,6 +22,10 @@ DOCUMENTS: dict[str, Any] = json.loads((EARLIER / "documents.json").read_text())
 WENT = {"order", "released", "jumped", "xfs_helper"}  # fields, with the rules that they were about
 WENT_FROM_FILE = ("xfsHelperSocket", "terminatedPods", "terminatedPodAge")
 CAME = {
+    "events_dropped",
+    "listener_failures",
+    "next_look_seconds",
+    "next_look_why",
     "lead_seconds",
     "reload_problem",
     "warnings",

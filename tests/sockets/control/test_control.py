@@ -197,7 +197,7 @@ def test_a_client_is_turned_away_while_all_threads_are_occupied(path: str) -> No
 
 @pytest.mark.regression
 def test_the_socket_answers_while_no_thread_can_be_started(server: ControlServer, path: str) -> None:
-    """All threads were made at the start, and no place is lost."""
+    """By the threads that were made at the start, and no place is lost."""
     with no_thread_starts():
         for _ in range(3 * MOST_ANSWERED):
             assert came_true(lambda: answered(path, b'{"command": "status"}\n') == {"state": "fine"})

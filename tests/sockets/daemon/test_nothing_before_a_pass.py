@@ -151,7 +151,7 @@ def test_a_list_that_hangs_in_a_hurry_is_asked_for_once(small_node: SmallNode) -
     copies = dead_copies(small_node, "crashed")
     small_node.add_images(6, MIB)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=20 * MIB, read_deadline_seconds=0.5)
-    node.detect_images()
+    node.detection.images()
     small_node.failpoints["ListImages"] = Hang()
     asked = small_node.failpoints.calls["ListImages"]
     record = passed(node, FAST)
@@ -233,7 +233,7 @@ def test_what_a_refresh_has_read_when_a_pass_begins_is_not_used(small_node: Smal
     node = small_node.node(records=ImageRecords())
     answers = iter([True] * asked)
     with pytest.raises(GivenUp):
-        node.detect_images(lambda: next(answers, False))
+        node.detection.images(lambda: next(answers, False))
     assert node.records.records == {}
 
 

@@ -299,3 +299,10 @@ def test_the_newest_of_a_repository_stay_in_every_mode(small_node: SmallNode, ex
     assert node.reconfigure(load(None, {}, pressure)) == ()
     relieve(node)
     assert small_node.removed("image") == images
+
+
+def test_a_reload_that_allows_more_removals_side_by_side_allows_the_threads_for_them(small_node: SmallNode) -> None:
+    """From one to 64."""
+    node = small_node.node(parallelRemovals=1)
+    assert node.reconfigure(load(None, {}, small_node.fields(parallelRemovals=64))) == ()
+    assert node.owner.workers.most > 64

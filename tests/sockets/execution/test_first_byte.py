@@ -78,7 +78,7 @@ def test_on_a_disk_that_fills_images_go_beside_the_first_dead_container(small_no
     dead_copies(small_node, "crashed")
     images = small_node.add_images(6, MIB)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
-    node.detect_images()  # as the daemon does from time to time; then what containers mount is known
+    node.detection.images()  # as the daemon does from time to time; then what containers mount is known
     asked = asked_by(node)
     record = passed(node, FAST)
     assert small_node.removed("image") == images[:2]
@@ -200,7 +200,7 @@ def test_containers_that_cannot_be_listed_are_an_error_and_images_go(small_node:
     dead_copies(small_node, "crashed")
     images = small_node.add_images(6, MIB)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=2 * MIB)
-    node.detect_images()
+    node.detection.images()
     small_node.failpoints["ListContainers"] = Fail(
         grpc.StatusCode.UNKNOWN, "no list today", times=3
     )  # side by side, with the images, and alone

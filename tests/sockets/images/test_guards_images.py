@@ -231,7 +231,7 @@ def test_an_image_is_as_old_as_it_has_been_seen(small_node: SmallNode) -> None:
     (image,) = small_node.add_images(1)
     clock = AheadClock()
     node = small_node.node(clock=clock, records=ImageRecords())
-    node.detect_images()
+    node.detection.images()
     clock.ahead = 119
     record = relieve(node, IMAGES)
     assert small_node.removed() == []
@@ -248,9 +248,9 @@ def test_an_image_that_comes_again_starts_a_new_age(small_node: SmallNode) -> No
     """Removed and pulled again it has the same id, and must not inherit the age of the old one."""
     (image,) = small_node.add_images(1)
     node = small_node.node()
-    node.detect_images()
+    node.detection.images()
     small_node.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=image)))
-    node.detect_images()
+    node.detection.images()
     assert small_node.add_images(1) == [image]
     record = relieve(node, IMAGES)
     assert image in small_node.images()
@@ -290,7 +290,7 @@ def test_a_record_of_use_puts_an_image_at_the_end(small_node: SmallNode) -> None
     for image in (used_first, used_last):
         pod = small_node.run_pod(image[-8:])
         container = small_node.run(pod, image)
-        node.detect_images()
+        node.detection.images()
         small_node.runtime.remove_container(pb.RemoveContainerRequest(container_id=container))
     relieve(node, IMAGES)
     assert small_node.removed("image") == [small_node.app_id, never, used_first, used_last]

@@ -101,7 +101,7 @@ def harmed(directory: Path, late: float, moment: float, *, old: bool) -> tuple[l
         small.add_images(IDLE_IMAGES, MIB // 4)
         with Dialect(small.server.target, str(directory / "late.sock"), answers) as dialect:
             node = never_relieved_node(small, dialect)
-            node.detect_images()
+            node.detection.images()
             _, made = beside_a_pod(small, node, moment, pod if old else None)
         assert isinstance(small.runtime, JudgingRuntime)
         return small.runtime.harmed, made

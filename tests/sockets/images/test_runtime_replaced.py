@@ -50,7 +50,7 @@ def test_an_image_volume_is_kept_when_the_runtime_was_replaced_by_one_that_has_t
     pod = small.run_pod("web")
     small.run(pod)
     node = small.node()
-    node.detect_images()
+    node.detection.images()
     small.server.stop()
     swap(small, CONTAINERD_2)
     small.server.start()
@@ -95,7 +95,7 @@ def test_a_list_of_the_new_runtime_is_not_judged_by_the_version_of_the_old_one(
     pod = small.run_pod("web")
     small.run(pod)
     node = small.node()
-    node.detect_images()
+    node.detection.images()
     small.failpoints[method] = Hang(times=1)
     asked = small.failpoints.calls[method]
     with small.relieving(node, IMAGES) as going:
@@ -119,7 +119,7 @@ def test_a_runtime_that_is_replaced_during_a_pass_ends_its_removal_of_images(
     data = small.add_image(DATA)
     pod = small.run_pod("web")  # it has no container yet, so removals wait
     node = small.node(holdOffForNewPods="1s")
-    node.detect_images()
+    node.detection.images()
     asked = small.failpoints.calls["ListPodSandbox"]
     with small.relieving(node, IMAGES) as going:
         small.wait_for("ListPodSandbox", asked + 2)  # of the plan, and right before the first removal
@@ -143,7 +143,7 @@ def test_an_image_volume_is_kept_when_the_runtime_was_taken_back_to_one_without_
     data = small.add_image(DATA)
     mounting(small, small.run_pod("web"))
     node = small.node()
-    node.detect_images()
+    node.detection.images()
     small.server.stop()
     swap(small, WITHOUT_IMAGE_VOLUMES)
     small.server.start()
@@ -172,13 +172,13 @@ def test_what_another_runtime_did_not_say_is_asked_again(make_small_node: SmallN
     pod = small.run_pod("web")
     container = small.run(pod)
     node = small.node()
-    node.detect_images()
+    node.detection.images()
     asked = small.failpoints.calls["ContainerStatus"]
-    node.detect_images()
+    node.detection.images()
     assert small.failpoints.calls["ContainerStatus"] == asked, "the same runtime is not asked twice"
     small.server.stop()
     swap(small, CONTAINERD_2)
     small.server.start()
-    node.detect_images()
+    node.detection.images()
     assert small.failpoints.calls["ContainerStatus"] == asked + 1
     assert container in small.containers()

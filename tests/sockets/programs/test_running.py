@@ -8,18 +8,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from reclaim.function import Pressure
-from reclaim.programs import KEPT_BYTES, LAUNCHER, LOOK_SECONDS, MOST_LINES, READ_BYTES, Program, ProgramUser
+from reclaim.programs import KEPT_BYTES, LOOK_SECONDS, MOST_LINES, Program, ProgramUser
 from reclaim.types import RemovalFailed
 from tests.descriptors import no_descriptor_left
 from tests.reclaimd_process import came_true
 from tests.sockets.programs.scripts import LONG_SECONDS, PRUNE, RUN, Runs, is_there, number_in, script
+from tests.thread_limit import ThreadLimit
 
 STRANGER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a program as another user")
@@ -44,12 +45,11 @@ def children() -> set[int]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """No test leaves a process, a zombie or a descriptor, but the launcher of programs, which stays."""
-    LAUNCHER.prepare()
+    """No test leaves a process, a zombie or a descriptor."""
     processes = children()
     with no_descriptor_left():
         yield
-        assert len(children()) <= len(processes)  # another launcher, where a test has killed the one
+        assert children() <= processes
 
 
 def test_a_program_that_exits_with_0_has_run(tmp_path: Path, runs: Runs) -> None:
@@ -198,7 +198,7 @@ def test_a_program_that_prints_for_ever_is_read_and_ended(tmp_path: Path, runs: 
     *lines, more = runs.lines
     assert lines == ["a line of output"] * MOST_LINES
     readings = 2 * 1.0 / LOOK_SECONDS
-    assert 2 * KEPT_BYTES < int(more.removeprefix("[").split()[0]) < readings * READ_BYTES
+    assert 2 * KEPT_BYTES < int(more.removeprefix("[").split()[0]) < readings * KEPT_BYTES
 
 
 def test_a_line_without_an_end_is_cut(tmp_path: Path, runs: Runs) -> None:
@@ -303,28 +303,88 @@ def test_a_program_whose_supervisor_is_killed_ends(tmp_path: Path, runs: Runs) -
     assert runs.run(script(tmp_path, "exit 0", name="next")) == ""
 
 
-def test_a_launcher_that_was_killed_is_started_again(tmp_path: Path, runs: Runs) -> None:
-    """What it had started before goes on and is ended as always."""
-    path = script(tmp_path, f"kill -KILL $(cut -d' ' -f4 /proc/$PPID/stat); sleep 600 & echo $! >{tmp_path}/pid; wait")
-    assert runs.run(path, timeout=1.0) == f"the program {path} had not ended after 1 s"
-    assert came_true(lambda: not is_there(number_in(tmp_path / "pid")))
-    assert runs.run(script(tmp_path, "exit 0", name="next")) == ""
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("exit 1", "could not be started: its supervisor has ended"),
+        ("exec sleep 600", "had not ended after 1 s; SIGTERM has not ended it, SIGKILL has"),
+        (None, "could not be started: No such file or directory"),
+    ],
+    ids=["ends", "hangs", "is not there"],
+)
+def test_where_no_supervisor_can_run_the_program_has_failed(
+    tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch, text: str | None, told: str
+) -> None:
+    """An interpreter that does not begin."""
+    interpreter = script(tmp_path, text, "python") if text else str(tmp_path / "none")
+    monkeypatch.setattr(sys, "executable", interpreter)
+    path = script(tmp_path, f"touch {tmp_path}/ran")
+    assert runs.run(path, timeout=1.0) == f"the program {path} {told}"
+    assert not (tmp_path / "ran").exists()
+
+
+ON_DEMAND = """
+import sys
+from tests.sockets.programs.scripts import Runs
+runs = Runs()
+for line in sys.stdin:
+    print(runs.run(*sys.argv[1:]), flush=True)
+"""
+
+
+@contextmanager
+def another_process(*argv: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], str]]]:
+    """It, and what has it run a program and tells what became of that; killed after the block."""
+    arguments = [sys.executable, "-c", ON_DEMAND, *argv]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as process:
+
+        def run() -> str:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write("\n")
+            return process.stdout.readline().rstrip("\n")
+
+        try:
+            yield process, run
+        finally:
+            process.kill()
+
+
+def test_near_the_limit_of_processes_a_program_cannot_be_started(tmp_path: Path) -> None:
+    """Neither without a supervisor, nor where there is room for that one only; and once there is room again, it is."""
+    path = script(tmp_path, "exit 0")
+    with another_process(path) as (process, run), ThreadLimit(process.pid) as limit:
+        assert run() == ""
+        for processes in (0, 2):
+            limit.forbid(beyond=processes)
+            assert run() == f"the program {path} could not be started: Resource temporarily unavailable"
+        limit.lift()
+        assert run() == ""
+
+
+def test_nothing_is_left_of_a_program_when_the_daemon_is_killed(tmp_path: Path) -> None:
+    """Neither it, nor what has left it."""
+    path = script(tmp_path, f"{FORKS_AND_LEAVES}; echo $$ >part; mv part own; sleep 600")
+    with another_process(path, str(tmp_path)) as (_, run):
+        thread = threading.Thread(target=run)
+        thread.start()
+        numbers = [number_in(tmp_path / name) for name in ("pid", "own")]
+        assert all(is_there(number) for number in numbers)
+    thread.join()
+    assert came_true(lambda: not any(is_there(number) for number in numbers))
 
 
 AS_THE_FIRST_PROCESS = """
 import ctypes, sys
-from reclaim.programs import LAUNCHER
 from tests.reclaimd_process import came_true
 from tests.sockets.programs.scripts import Runs
 from tests.sockets.programs.test_running import children
 PR_SET_CHILD_SUBREAPER = 36
 assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 path, directory, harmless = sys.argv[1:]
-LAUNCHER.prepare()
-launcher = children()
 runs = Runs()
 assert runs.run(path, directory) == ""
-assert came_true(lambda: runs.run(harmless) == "" and children() == launcher), children()
+assert came_true(lambda: runs.run(harmless) == "" and not children()), children()
 """
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from reclaim.pods.starts import (
+from reclaim.evidence.starts import (
     AGAIN_HOLD_OFFS,
     LONGEST_SECONDS,
     PATIENCE_HOLD_OFFS,
     UNFINISHED_HOLD_OFFS,
     PartAges,
     PodStarts,
-    look,
+    nothing_has_begun,
 )
 from reclaim.types import Container, PodSandboxState
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
@@ -318,13 +318,13 @@ def test_the_last_look_discards_what_is_older_than_a_pod_or_a_container(what: st
     node.runs("uid-2", "init")
     node.pods.begun["uid-empty"] = NOW - 3600.0
     node.begins("uid-making")
-    directories = look(node.pods)
+    before = node.pods.pod_directories()
     listed: tuple[Container, ...] = tuple(node.runtime.containers.values())
     node.clock.step(2.0)
     happens, holds = LOOKS[what]
     happens(node)
-    assert directories is not None
-    assert directories.nothing_has_begun_since(listed) == holds
+    assert before is not None
+    assert nothing_has_begun(before, node.pods.pod_directories(), listed) == holds
 
 
 # ---- when the patience is used up
@@ -372,6 +372,18 @@ def test_no_image_waits_for_pods_that_begin_after_it_was_asked_about() -> None:
     node.pods.begun.pop("uid-0")
     assert node.wait_seconds() == 0.0
     assert node.wait_seconds("a later image") > 0
+
+
+def test_an_image_waits_for_a_pod_that_began_while_there_was_patience() -> None:
+    """One that began a moment after the image was first asked about is not forgotten when the patience is used up."""
+    node = Node()
+    assert node.wait_seconds() == 0.0
+    slow_sandbox(node)
+    for _ in range(30):
+        wait = node.wait_seconds()
+        assert wait > 0
+        node.clock.step(wait)
+    assert node.wait_seconds("another image") > 0
 
 
 def test_an_image_waits_half_a_minute_at_most() -> None:

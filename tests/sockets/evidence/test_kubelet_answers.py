@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eviction.configuration.kubelet_client import LARGEST_BODY_BYTES, KubeletEndpoint, ask_kubelet
-from reclaim.pods.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletUnavailable
 from tests.sockets.kubelet_server import (
     FOREVER_SECONDS,
     MARGIN_SECONDS,

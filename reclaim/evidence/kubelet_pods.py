@@ -38,16 +38,16 @@ Covers: reading, remembering, and the checks right before a removal. Does not co
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple
 
-from reclaim.pods.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
-from reclaim.pods.states import (
-    Doubt,
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.pod_list import KubeletAnswerError, KubeletUnavailable, PodList, parse_pod_list
+from reclaim.evidence.starts import FRESH_SECONDS
+from reclaim.evidence.states import (
+    DirectoriesDoubted,
     PodDirectory,
     PodStates,
     RootIdentity,
@@ -57,12 +57,18 @@ from reclaim.pods.states import (
     exchanged,
     not_compared,
 )
-from reclaim.types import Listing, ReclaimError
-from reclaim.workers import ReadingsInTime
+from reclaim.types import Listing
 from signals.clock import Clock
 
 PAUSE_SECONDS = 10.0
-NAMED_SECONDS = 1.0  # how old the list that names images may be, or four times what reading took
+
+
+class _Comparison(NamedTuple):
+    """What the last comparison found, or a check since."""
+
+    doubt: DirectoriesDoubted | None
+    trusted: RootIdentity | None = None
+    """The directories trusted last, kept while there is a doubt."""
 
 
 @dataclass(eq=False)
@@ -88,17 +94,17 @@ class KubeletPods:
         self._cost_seconds = 0.0
         self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
         self._listed = frozenset[str]()  # in the list that was read last
-        self._looking = threading.Lock()  # guards the next two
+        # Sixteen removals look at a time: those who wait for a look share the next one, or each would take too long.
+        self._looking = threading.Lock()
         self._looked: Mapping[str, PodDirectory] | None = None
         self._looked_at = float("-inf")
-        self._lock = threading.Lock()
-        self._trusted: RootIdentity | None = None  # the directories trusted last, kept while there is a doubt
-        self._doubt: Doubt | None = not_compared(self.directories.path)
+        # Replaced as a whole: of two replacements at once one is lost, and the next check finds a lost doubt again.
+        self._comparison = _Comparison(not_compared(self.directories.path))
 
     @property
-    def doubt(self) -> Doubt | None:
+    def doubt(self) -> DirectoriesDoubted | None:
         """Why no pod counts as gone, by the last comparison or check; None while the directories are trusted."""
-        return self._doubt
+        return self._comparison.doubt
 
     def pod_states(self) -> PodStates:
         """The pods that exist now, `marked`."""
@@ -106,8 +112,7 @@ class KubeletPods:
 
     def marked(self, states: PodStates) -> PodStates:
         """These states with the doubt from the last comparison, or the doubt that they come from other directories."""
-        with self._lock:
-            return replace(states, doubt=states.doubt or self._doubt or self._other(states.identity))
+        return replace(states, doubt=states.doubt or self._doubt_now(states.identity))
 
     def read(self) -> PodStates:
         """The pods that exist now: the directories, then the list. If `kubelet` is None although it is asked,
@@ -124,12 +129,11 @@ class KubeletPods:
     def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
         """Compares what was read. Without lists, the last comparison still applies to checks right before removals."""
         now_ns = int(self.clock.wall() * 1e9)
-        with self._lock:
-            found = doubt_about(states, listing, self._trusted, self.directories.path, now_ns)
-            if listing is not None:
-                self._doubt = found
-                self._trusted = self._trusted if found else states.identity
-        return replace(states, doubt=found)
+        trusted = self._comparison.trusted
+        doubted = doubt_about(states, listing, trusted, self.directories.path, now_ns)
+        if listing is not None:
+            self._comparison = _Comparison(doubted, trusted if doubted else states.identity)
+        return replace(states, doubt=doubted)
 
     def gone(self, uid: str) -> bool:
         """Whether the pod is known not to exist, in the trusted directories. If they have changed, that becomes a
@@ -138,12 +142,14 @@ class KubeletPods:
         No request is sent; the list that was read last is used. Only static pods reuse a UID, and every pod has its
         directory before it has anything that could be removed, so the directory is proof enough.
         """
-        if self._doubt is not None:
+        if self._comparison.doubt is not None:
             return False
-        states = self.directories.pod_states()  # not under the lock, as it may take a while
-        with self._lock:
-            self._doubt = self._doubt or self._other(states.identity)
-            return self._doubt is None and uid not in self._listed and states.gone(uid)
+        states = self.directories.pod_states()
+        doubt_now = self._doubt_now(states.identity)
+        if doubt_now is not None:
+            self._comparison = self._comparison._replace(doubt=doubt_now)
+            return False
+        return uid not in self._listed and states.gone(uid)
 
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
         """As they are now, or were at `since` (monotonic) or later; None if they cannot be read. One look serves all
@@ -160,7 +166,7 @@ class KubeletPods:
         again if the list was read before `since`; without `since`, if it was read more than 1 s ago and more than four
         times as long ago as reading took."""
         if since is None:
-            since = self.clock.monotonic() - max(NAMED_SECONDS, 4 * self._cost_seconds)
+            since = self.clock.monotonic() - max(FRESH_SECONDS, 4 * self._cost_seconds)  # a large one costs seconds
         if self.ask is not None and self._read_at < since:
             self.read()
         return self._images
@@ -188,100 +194,11 @@ class KubeletPods:
         self._images, self.list_problem = pods.images, None
         return pods
 
-    def _other(self, identity: RootIdentity | None) -> Doubt | None:
-        """The doubt about directories that are not the trusted ones."""
+    def _doubt_now(self, identity: RootIdentity | None) -> DirectoriesDoubted | None:
+        """The doubt from the last comparison, or the one that these directories are not those that were trusted."""
+        last, path = self._comparison, self.directories.path
+        if last.doubt is not None:
+            return last.doubt
         if identity is None:
-            return doubt(Why.UNREADABLE, f"{self.directories.path} cannot be opened any more")
-        return None if identity == self._trusted else exchanged(self.directories.path)
-
-
-# ---- the directories
-
-Answer = TypeVar("Answer")
-
-
-class KubeletDirectories:
-    """Reads `<root_directory>/pods`. Creates nothing, and follows no symlink below it.
-
-    `in_time`: how to read; None: on the caller's thread, however long it takes. A reading that takes too long counts as
-    failed. `path`: of `pods`.
-    """
-
-    def __init__(self, root_directory: str, in_time: ReadingsInTime | None = None):
-        self.path = os.path.join(root_directory, "pods")
-        self._root = root_directory
-        self._in_time = in_time
-
-    def pod_states(self) -> PodStates:
-        """The pods that have a directory; unknown if `pods` is missing or cannot be read."""
-        try:
-            return self._timed(self._pod_states)
-        except (OSError, ReclaimError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-        return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
-
-    def pod_directories(self) -> Mapping[str, PodDirectory] | None:
-        """When each pod's directory itself last changed, and those of its containers. None if `pods` is missing or
-        anything in it cannot be read."""
-        with suppress(OSError, ReclaimError):
-            return self._timed(self._pod_directories)
-        return None
-
-    def _timed(self, read: Callable[[], Answer]) -> Answer:
-        return read() if self._in_time is None else self._in_time(read)
-
-    def _pod_states(self) -> PodStates:
-        with self._opened() as (descriptor, identity):
-            return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
-
-    def _pod_directories(self) -> Mapping[str, PodDirectory]:
-        found: dict[str, PodDirectory] = {}
-        with self._opened() as (pods, _), os.scandir(pods) as entries:
-            for entry in entries:
-                with suppress(FileNotFoundError):  # removed in the meantime
-                    changed = entry.stat(follow_symlinks=False).st_mtime
-                    is_pod = entry.is_dir(follow_symlinks=False)
-                    found[entry.name] = PodDirectory(
-                        changed, _container_directories(pods, entry.name) if is_pod else {}
-                    )
-        return found
-
-    @contextmanager
-    def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
-        """A descriptor of `pods`, and the identity of the directories it was reached through. Raises OSError."""
-        with (
-            _directory(self._root, os.O_PATH) as root,  # needs no more than the right to pass through
-            _directory("pods", above=root) as pods,
-        ):
-            yield pods, RootIdentity(_identity(root), _identity(pods))
-
-
-def _container_directories(pods: int, uid: str) -> Mapping[str, float]:
-    """When each directory in `<uid>/containers` last changed; empty if that is not made yet. Raises OSError."""
-    found: dict[str, float] = {}
-    with (
-        _directory(uid, os.O_PATH | os.O_NOFOLLOW, pods) as pod,
-        suppress(FileNotFoundError),
-        _directory("containers", os.O_NOFOLLOW, pod) as containers,
-        os.scandir(containers) as entries,
-    ):
-        for entry in entries:
-            with suppress(FileNotFoundError):  # removed in the meantime
-                if entry.is_dir(follow_symlinks=False):
-                    found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
-    return found
-
-
-@contextmanager
-def _directory(path: str, flags: int = 0, above: int | None = None) -> Iterator[int]:
-    """A descriptor of a directory, relative to `above` if given. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=above)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _identity(descriptor: int) -> tuple[int, int]:
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
+            return doubt(Why.UNREADABLE, f"{path} cannot be opened any more")
+        return None if identity == last.trusted else exchanged(path)

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.pod_list import KubeletUnavailable
-from reclaim.pods.states import PodState, PodStates, RootIdentity
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.pod_list import KubeletUnavailable
+from reclaim.evidence.states import PodState, PodStates, RootIdentity
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
 

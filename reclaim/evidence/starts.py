@@ -11,13 +11,13 @@ observed. A pod counts as being made
   sandbox is ready and holds no container, or a container's directory is younger than every listed container of this
   name. A sandbox may take seconds, and a pull even longer.
 
-A pod whose spec the kubelet has listed is not waited for: what it needs is known and in use (`images.references`).
+A pod whose spec the kubelet has listed is not waited for: what it needs is known and in use (`evidence.references`).
 
 Image removals wait for the others, in one pass for at most twice the hold-off. Time lost to lists that the last look
 found too old costs the same patience. Once it is used up:
 
-* Each image still waits for the pods that were unfinished when it was first asked about, and not for later ones: for at
-  most half a minute; if it is urgent, for a moment, in which a container that is being made is listed.
+* Each image still waits for the pods that were unfinished by then, or when it was first asked about, and not for later
+  ones: for at most half a minute; if it is urgent, for a moment, in which a container that is being made is listed.
 * If pods keep coming, images are removed all the same, each based on a list of containers of its own: what the last
   look sees stops an image once, and a list that was begun after it was asked about again is enough.
 
@@ -27,12 +27,11 @@ seen; from then on its age is counted on the monotonic clock (`PartAges`).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from reclaim.pods.states import PodDirectory, PodStateProvider
+from reclaim.evidence.states import PodDirectory, PodStateProvider
 from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 from signals.clock import Clock
 
@@ -42,46 +41,30 @@ UNFINISHED_HOLD_OFFS = 30.0  # how long a pod that lacks its next part counts as
 LONGEST_SECONDS = 30.0  # how long an image waits for unfinished pods: much less than `removals.HANGS_SECONDS`
 AGAIN_HOLD_OFFS = 0.1  # pause before checking for that part again
 STEP_SECONDS = 0.5  # if the clocks drift apart by so much between two looks, one was set
-LATE_SECONDS = 1.0  # how much older than a look its list may be (`inventory.FRESH_SECONDS`)
+FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
 SAME_SECONDS = 1.0  # a container made so long before its directory changed is of that attempt: clocks are coarse
 
 Part = tuple[str, float]
 """A part of a pod, and the wall time it is dated with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Directories:
-    """The directories of pods and their containers as they were at one moment. The kubelet makes them before anything
-    else of the pod, and of each attempt of a container.
+def nothing_has_begun(
+    before: Mapping[str, PodDirectory], now: Mapping[str, PodDirectory] | None, containers: Sequence[Container]
+) -> bool:
+    """The last look. The kubelet makes the directories of a pod, and of each attempt of a container, before anything
+    else of it: so a list of containers says nothing about what has begun since the look right before it.
 
-    Evidence that was begun right after that moment says nothing about what has begun since.
+    `before`: that look. `now`: another one; None: they cannot be read. `containers`: the list. What has only gone says
+    nothing, nor does a pod's directory that was touched if all its containers are listed.
     """
-
-    found: Mapping[str, PodDirectory]
-    pods: PodStateProvider = field(repr=False, compare=False)
-
-    def nothing_has_begun_since(self, containers: Sequence[Container], by: float | None = None) -> bool:
-        """The last look: reads the directories once more. False if a pod or a container has begun, or if they cannot be
-        read. `containers`: as listed right after that moment. `by`: until when (monotonic seconds); None: now. Asks no
-        runtime.
-
-        What has only gone says nothing, nor does a pod's directory that was touched if all its containers are listed.
-        """
-        now = self.pods.pod_directories(by)
-        if now is None:
+    if now is None:
+        return False
+    changed = {uid: directory for uid, directory in now.items() if directory != before.get(uid)}
+    for uid, directory in changed.items():
+        then = before.get(uid)
+        if then is None or not directory.containers or not directory.containers.items() <= then.containers.items():
             return False
-        changed = {uid: directory for uid, directory in now.items() if directory != self.found.get(uid)}
-        for uid, directory in changed.items():
-            then = self.found.get(uid)
-            if then is None or not directory.containers or not directory.containers.items() <= then.containers.items():
-                return False
-        return not any(being_made(changed, containers))
-
-
-def look(pods: PodStateProvider) -> Directories | None:
-    """The directories of all pods now; None if they cannot be read. Asks no runtime."""
-    found = pods.pod_directories()
-    return None if found is None else Directories(found, pods)
+    return not any(being_made(changed, containers))
 
 
 def being_made(directories: Mapping[str, PodDirectory], containers: Iterable[Container]) -> Iterator[tuple[str, Part]]:
@@ -97,6 +80,14 @@ def being_made(directories: Mapping[str, PodDirectory], containers: Iterable[Con
                 yield uid, (f"{uid}/{name}", changed)
 
 
+class _Look(NamedTuple):
+    """One look at all parts. Its time is on both clocks; `made_at` is on the monotonic one."""
+
+    monotonic: float
+    wall: float
+    made_at: Mapping[Part, float]
+
+
 class PartAges:
     """Since when each part of a pod has existed. Kept from pass to pass. Thread-safe.
 
@@ -108,31 +99,25 @@ class PartAges:
 
     def __init__(self, clock: Clock):
         self._clock = clock
-        self._lock = threading.Lock()
-        self._made_at: dict[Part, float] = {}  # on the monotonic clock
-        self._last_look: tuple[float, float] | None = None  # in both clocks
+        self._last: _Look | None = None  # replaced as a whole: of two looks at once, one is as if it had not been
 
     def ages(self, parts: Iterable[Part]) -> dict[Part, float]:
         """Seconds since each of these parts was made. Parts that no longer exist are forgotten."""
-        with self._lock:
-            now, wall = self._clock.monotonic(), self._clock.wall()
-            oldest_seconds = self._oldest_new_part(now, wall)
-            known: dict[Part, float] = {}
-            for part in parts:
-                made_at = self._made_at.get(part)
-                if made_at is None:
-                    age = wall - part[1]
-                    made_at = now - age if 0 <= age <= oldest_seconds else now
-                known[part] = made_at
-            self._made_at, self._last_look = known, (now, wall)
-            return {part: now - made_at for part, made_at in known.items()}
+        last, now, wall = self._last, self._clock.monotonic(), self._clock.wall()
+        known: Mapping[Part, float] = {} if last is None else last.made_at
+        oldest_seconds = NEVER if last is None else _oldest_new_part(last, now, wall)
+        made_at: dict[Part, float] = {}
+        for part in parts:
+            age = wall - part[1]
+            made_at[part] = known.get(part, now - age if 0 <= age <= oldest_seconds else now)
+        self._last = _Look(now, wall, made_at)
+        return {part: now - at for part, at in made_at.items()}
 
-    def _oldest_new_part(self, now: float, wall: float) -> float:
-        """How old a part that was not seen before can be by its date; below 0 if dates say nothing."""
-        if self._last_look is None:
-            return NEVER
-        seconds, by_wall = now - self._last_look[0], wall - self._last_look[1]
-        return seconds + LATE_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
+
+def _oldest_new_part(last: _Look, now: float, wall: float) -> float:
+    """How old a part that was missing in the last look can be by its date; below 0 if dates say nothing."""
+    seconds, by_wall = now - last.monotonic, wall - last.wall
+    return seconds + FRESH_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
 
 
 class _Wait(NamedTuple):
@@ -185,13 +170,14 @@ class PodStarts:
         if now < self.waiting_until:  # a concurrent removal waits for the same pod
             return self.waiting_until - now
         if self._waited:  # the lists that were read anew for it are part of the wait
-            self._spent_seconds += min(now - self.waiting_until, LATE_SECONDS)
+            self._spent_seconds += min(now - self.waiting_until, FRESH_SECONDS)
         waits = [wait for wait in self._waits(containers, self.list_sandboxes()) if wait.seconds > 0]
         self.under_way = bool(waits)
         unfinished = frozenset(wait.uid for wait in waits if wait.unfinished)
-        asked_at, pods = self._unfinished.get(image_id, (now, unfinished))
-        self._unfinished[image_id] = asked_at, pods & unfinished
         patience = max(PATIENCE_HOLD_OFFS * self.hold_off_seconds - self._spent_seconds, 0.0)
+        asked_at, pods = self._unfinished.get(image_id, (now, unfinished))
+        pods = unfinished if patience > 0 else pods & unfinished  # what begins while there is patience counts, too
+        self._unfinished[image_id] = asked_at, pods
         wait = min(max((wait.seconds for wait in waits), default=0.0), patience)
         self._spent_seconds += wait
         again = AGAIN_HOLD_OFFS * self.hold_off_seconds

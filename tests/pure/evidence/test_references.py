@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclaim.evidence.references import ImageIndex, ImagesInUse, bare_hex, is_full_name, normalized, removal_references
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
-from reclaim.images.references import ImageIndex, ImagesInUse, bare_hex, is_full_name, normalized, removal_references
 from reclaim.types import Image, Listing, Reason
 from tests.pure.values import image, image_id
 

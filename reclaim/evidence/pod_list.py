@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from reclaim.pods.states import PodState
+from reclaim.evidence.states import PodState
 from reclaim.types import ReclaimError
 
 LARGEST_UINT64 = 2**64 - 1
@@ -74,7 +74,7 @@ class Field(NamedTuple):
     empty."""
 
     value: Any
-    where: str = ""
+    path: str = ""
 
     @property
     def present(self) -> bool:
@@ -83,7 +83,7 @@ class Field(NamedTuple):
 
     def get(self, key: str) -> Field:
         """A field of an object."""
-        return Field(self._object().get(key), f"{self.where}.{key}" if self.where else key)
+        return Field(self._object().get(key), f"{self.path}.{key}" if self.path else key)
 
     def names(self) -> tuple[str, ...]:
         """The names of an object's fields, in order."""
@@ -93,7 +93,7 @@ class Field(NamedTuple):
         """The elements of a list, none of which may be null."""
         elements: list[Any] | None = self._of(list, "a list")
         for index, value in enumerate(elements or ()):
-            field = Field(value, f"{self.where}[{index}]")
+            field = Field(value, f"{self.path}[{index}]")
             if value is None:
                 raise field.error("is null")
             yield field
@@ -116,7 +116,7 @@ class Field(NamedTuple):
 
     def error(self, problem: str) -> KubeletAnswerError:
         """An error about this field."""
-        return KubeletAnswerError(f"{self.where or 'it'} {problem}")
+        return KubeletAnswerError(f"{self.path or 'it'} {problem}")
 
     def _object(self) -> dict[str, Any]:
         return self._of(dict, "an object") or {}

@@ -11,7 +11,7 @@ import pytest
 from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, PodsOfKubelet
 from eviction.doctor.checks import examine
 from eviction.node.node import Node
-from reclaim.pods.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletUnavailable
 from tests.nodes.small_node import CONTAINERS, Pod, SmallNode, relieve
 from tests.pure.values import SteppedClock
 from tests.sockets.kubelet_server import BEARER, PODS, Authority, KubeletServer, answer, pod_list, serving

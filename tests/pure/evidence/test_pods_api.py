@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from reclaim.cri.pods_api import LARGEST_LIST_BYTES, pod_list_of
 from reclaim.cri.status import CallError, Code
-from reclaim.pods.pod_list import KubeletAnswerError, parse_pod_list
+from reclaim.evidence.pod_list import KubeletAnswerError, parse_pod_list
 from tests.pods_wire import POD, message, pods_answer, sized, varint
-from tests.pure.pods.test_pod_list import (
+from tests.pure.evidence.test_pod_list import (
     BACKING_OFF,
     DELETED,
     ENDED,

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.pods.pod_list import LARGEST_UINT64, MOST_VALUES, KubeletAnswerError, parse_pod_list
-from reclaim.pods.states import PodState, PodStates
+from reclaim.evidence.pod_list import LARGEST_UINT64, MOST_VALUES, KubeletAnswerError, parse_pod_list
+from reclaim.evidence.states import PodState, PodStates
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 HASH = "d4b1c9a2f00fd9e1b0b3a3c5f7a9e8d7"  # how the kubelet makes the UID of a static pod: 32 hexadecimal digits

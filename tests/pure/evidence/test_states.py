@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.states import PodDirectory, PodStates, RootIdentity
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
 

@@ -9,8 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reclaim.containers import ContainerGCPolicy, LogEntry, plan_container_gc, plan_pod_logs, plan_sandbox_gc
-from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.states import PodState, PodStates, RootIdentity, Why, doubt_about
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.states import PodState, PodStates, RootIdentity, Why, doubt_about
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState, Reason
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
 

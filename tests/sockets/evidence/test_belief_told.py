@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reclaim.pods.states import Why
+from reclaim.evidence.states import Why
 from tests.nodes.small_node import AN_HOUR, SmallNode
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 

@@ -22,8 +22,8 @@ from eviction.configuration.kubelet_ways import (
     PodsOfKubelet,
     asking_for_pods,
 )
-from reclaim.pods.pod_list import KubeletUnavailable, parse_pod_list
-from reclaim.pods.states import PodState
+from reclaim.evidence.pod_list import KubeletUnavailable, parse_pod_list
+from reclaim.evidence.states import PodState
 from tests.nodes.small_node import CONTAINERS, SmallNode, reason_of, relieve
 from tests.pods_wire import pods_answer
 from tests.pure.values import SteppedClock

@@ -86,16 +86,16 @@ NO_TROUBLE = frozenset({Why.NOT_COMPARED, Why.NOTHING_HELD})
 kept needlessly."""
 
 
-class Doubt(NamedTuple):
+class DirectoriesDoubted(NamedTuple):
     """Why the kubelet's directories are not trusted: one word, and one sentence for people."""
 
     why: Why
     sentence: str
 
 
-def doubt(why: Why, what: str) -> Doubt:
-    """Builds a `Doubt`. `what`: the main clause, which says what is wrong with which directory."""
-    return Doubt(why, f"{what}, so which pods are gone is not known")
+def doubt(why: Why, what: str) -> DirectoriesDoubted:
+    """Builds a `DirectoriesDoubted`. `what`: the main clause, which says what is wrong with which directory."""
+    return DirectoriesDoubted(why, f"{what}, so which pods are gone is not known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class PodStates:
     kubelet: Mapping[str, PodState] | None = None
     sources_ready: bool = True
     identity: RootIdentity | None = field(default=None, compare=False)
-    doubt: Doubt | None = field(default=None, compare=False)
+    doubt: DirectoriesDoubted | None = field(default=None, compare=False)
 
     @property
     def known(self) -> bool:
@@ -166,20 +166,20 @@ class PodStates:
         state. If they were read from different directories, `present` is unknown.
         """
         present = None if self.present is None or other.present is None else self.present | other.present
-        found = self.doubt or other.doubt
+        doubted = self.doubt or other.doubt
         if present is not None and self.identity != other.identity:
             present = None
-            found = doubt(Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read")
+            doubted = doubt(Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read")
         kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
         ready = self.sources_ready and other.sources_ready
-        return PodStates(present, kubelet, ready, other.identity, found)
+        return PodStates(present, kubelet, ready, other.identity, doubted)
 
 
 class PodStateProvider(Protocol):
     """The states of pods, for everything that removes objects."""
 
     @property
-    def doubt(self) -> Doubt | None:
+    def doubt(self) -> DirectoriesDoubted | None:
         """Why no pod counts as gone now; None if the directories are trusted."""
 
     def pod_states(self) -> PodStates:
@@ -214,59 +214,59 @@ def doubt_about(
     states: PodStates,
     listing: Listing | None,
     trusted: RootIdentity | None,
-    where: str,
+    path: str,
     now_ns: int,
-) -> Doubt | None:
+) -> DirectoriesDoubted | None:
     """Why these directories are not trusted; None if they are.
 
     `states`: as read before and after the lists, with the kubelet's list if it is known. `listing`: None if the runtime
-    gave no complete lists. `trusted`: the directories that were trusted last. `where`: the path of `pods`, for the
+    gave no complete lists. `trusted`: the directories that were trusted last. `path`: of `pods`, for the
     sentence. `now_ns`: wall time in nanoseconds since the epoch, by the same clock as the runtime's times.
     """
     if states.present is None:
-        return states.doubt or doubt(Why.UNREADABLE, f"{where} cannot be read")
+        return states.doubt or doubt(Why.UNREADABLE, f"{path} cannot be read")
     if listing is None:
-        return not_compared(where)
+        return not_compared(path)
     parts = _parts(listing)
     running = [part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)]
     without = sorted({_pod(part) for part in running if part.pod_uid not in states.present})
     if without:
         more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-        return doubt(Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {where}")
-    unexplained = _unexplained(states, {part.pod_uid for part in parts}, where)
+        return doubt(Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {path}")
+    unexplained = _unexplained(states, {part.pod_uid for part in parts}, path)
     if unexplained is not None:
         return unexplained
     if trusted is None or states.identity == trusted:
         return None
     latest_ns = now_ns - SETTLE_SECONDS * 1e9  # the latest creation of something with a directory; 0 is unknown
     explained = (part for part in running if part.pod_uid in states.present)
-    return None if any(0 < part.created_at_ns <= latest_ns for part in explained) else exchanged(where)
+    return None if any(0 < part.created_at_ns <= latest_ns for part in explained) else exchanged(path)
 
 
-def not_compared(where: str) -> Doubt:
+def not_compared(path: str) -> DirectoriesDoubted:
     """The doubt before the first comparison, and while the runtime gives no complete lists."""
-    return doubt(Why.NOT_COMPARED, f"{where} has not been compared with complete lists of the runtime")
+    return doubt(Why.NOT_COMPARED, f"{path} has not been compared with complete lists of the runtime")
 
 
-def exchanged(where: str) -> Doubt:
+def exchanged(path: str) -> DirectoriesDoubted:
     """The doubt about a directory other than the trusted one."""
     return doubt(
-        Why.EXCHANGED, f"{where} is another directory than before and explains nothing that has run for a while"
+        Why.EXCHANGED, f"{path} is another directory than before and explains nothing that has run for a while"
     )
 
 
-def _unexplained(states: PodStates, held: Collection[str], where: str) -> Doubt | None:
+def _unexplained(states: PodStates, held: Collection[str], path: str) -> DirectoriesDoubted | None:
     """A doubt if the directories explain nothing that the runtime holds, or nothing that the kubelet says is alive."""
     present, kubelet = states.present or frozenset(), states.kubelet or {}
     alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
     if alive and present.isdisjoint(alive):
-        what = f"{where} has a directory of none of the {len(alive)} live pods that kubelet and runtime know"
+        what = f"{path} has a directory of none of the {len(alive)} live pods that kubelet and runtime know"
         return doubt(Why.EXPLAINS_NOTHING, what)
     if not present.isdisjoint(held) or (states.known and states.sources_ready):
         return None
     if not held:
-        return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {where} could be believed")
-    what = f"{where} has a directory of none of the pods of which the runtime holds parts ({len(held)})"
+        return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {path} could be believed")
+    what = f"{path} has a directory of none of the pods of which the runtime holds parts ({len(held)})"
     return doubt(Why.EXPLAINS_NOTHING, what)
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
-from reclaim.pods.kubelet_pods import KubeletDirectories, KubeletPods
-from reclaim.pods.states import PodState
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.evidence.states import PodState
 from signals.clock import SystemClock
 from tests.sockets.kubelet_server import (
     BEARER,
@@ -228,7 +229,7 @@ def test_files_that_cannot_be_read_are_named(certificates: Certificates, tmp_pat
 ASK_ON_A_TERMINAL = """
 import fcntl, sys, termios
 from eviction.configuration.kubelet_client import ask_kubelet
-from reclaim.pods.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletUnavailable
 from eviction.configuration.kubelet_client import KubeletEndpoint
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 ca, certificate, key = sys.argv[1:]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from reclaim.pods.kubelet_pods import KubeletDirectories
+from reclaim.evidence.directories import KubeletDirectories
 from reclaim.workers import ReadingsInTime, Workers
 from tests.reclaimd_process import came_true
 

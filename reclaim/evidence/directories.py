@@ -1,0 +1,106 @@
+"""Reads the directories that a kubelet makes for its pods: `<root-dir>/pods/<UID>/containers/<name>`.
+
+It makes that of a pod before anything else of the pod, and that of a container, with a file for each attempt, right
+before the container (`states.PodDirectory`). So they show what is being made before the runtime does. Nothing is made
+here, and no symlink below the root is followed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, doubt
+from reclaim.types import ReclaimError
+from reclaim.workers import ReadingsInTime
+
+Answer = TypeVar("Answer")
+
+
+class KubeletDirectories:
+    """Reads `<root_directory>/pods`.
+
+    `in_time`: how to read; None: on the caller's thread, however long it takes. A reading that takes too long counts as
+    failed. `path`: of `pods`.
+    """
+
+    def __init__(self, root_directory: str, in_time: ReadingsInTime | None = None):
+        self.path = os.path.join(root_directory, "pods")
+        self._root = root_directory
+        self._in_time = in_time
+
+    def pod_states(self) -> PodStates:
+        """The pods that have a directory; unknown if `pods` is missing or cannot be read."""
+        try:
+            return self._timed(self._pod_states)
+        except (OSError, ReclaimError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+        return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
+
+    def pod_directories(self) -> Mapping[str, PodDirectory] | None:
+        """When each pod's directory itself last changed, and those of its containers. None if `pods` is missing or
+        anything in it cannot be read."""
+        with suppress(OSError, ReclaimError):
+            return self._timed(self._pod_directories)
+        return None
+
+    def _timed(self, read: Callable[[], Answer]) -> Answer:
+        return read() if self._in_time is None else self._in_time(read)
+
+    def _pod_states(self) -> PodStates:
+        with self._opened() as (descriptor, identity):
+            return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
+
+    def _pod_directories(self) -> Mapping[str, PodDirectory]:
+        found: dict[str, PodDirectory] = {}
+        with self._opened() as (pods, _), os.scandir(pods) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # removed in the meantime
+                    changed = entry.stat(follow_symlinks=False).st_mtime
+                    is_pod = entry.is_dir(follow_symlinks=False)
+                    found[entry.name] = PodDirectory(
+                        changed, _container_directories(pods, entry.name) if is_pod else {}
+                    )
+        return found
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
+        """A descriptor of `pods`, and the identity of the directories it was reached through. Raises OSError."""
+        with (
+            _directory(self._root, os.O_PATH) as root,  # needs no more than the right to pass through
+            _directory("pods", above=root) as pods,
+        ):
+            yield pods, RootIdentity(_identity(root), _identity(pods))
+
+
+def _container_directories(pods: int, uid: str) -> Mapping[str, float]:
+    """When each directory in `<uid>/containers` last changed; empty if that is not made yet. Raises OSError."""
+    found: dict[str, float] = {}
+    with (
+        _directory(uid, os.O_PATH | os.O_NOFOLLOW, pods) as pod,
+        suppress(FileNotFoundError),
+        _directory("containers", os.O_NOFOLLOW, pod) as containers,
+        os.scandir(containers) as entries,
+    ):
+        for entry in entries:
+            with suppress(FileNotFoundError):  # removed in the meantime
+                if entry.is_dir(follow_symlinks=False):
+                    found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+    return found
+
+
+@contextmanager
+def _directory(path: str, flags: int = 0, above: int | None = None) -> Iterator[int]:
+    """A descriptor of a directory, relative to `above` if given. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _identity(descriptor: int) -> tuple[int, int]:
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino

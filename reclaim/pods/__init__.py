@@ -1,1 +1,0 @@
-"""Which pods exist, and which of them have terminated."""
