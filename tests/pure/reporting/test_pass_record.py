@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from eviction.record import Amounts, Pass, PassResult, Timings, Trigger
-from eviction.reporting.json_shapes import to_json
+from eviction.reporting.json_shapes import LEFT_OUT, Document, LeftOut, to_json
 from eviction.reporting.observations_json import observations_json, threshold_json, timestamp
 from eviction.reporting.pass_record import outcome_json, pass_json, pass_summary
 from eviction.types import Decision, NodeCondition
@@ -36,6 +36,26 @@ GONE = Outcome(
 )
 STAYS = Outcome(Verdict(Kind.CONTAINER, "c", "pod/app#0", Action.KEEP, Reason.RUNNING))
 PINNED = replace(STAYS, verdict=STAYS.verdict._replace(reason=Reason.PINNED))
+
+
+class Form(Document):
+    """What is printed of an outcome here."""
+
+    name: str
+    result: str
+    duration_seconds: float
+    pass_: str | LeftOut = LEFT_OUT
+    error: str | LeftOut = LEFT_OUT
+
+
+def test_a_document_takes_what_is_given_then_what_the_first_record_has_then_its_default() -> None:
+    """Numbers are rounded to a microsecond. What is left out is not printed, nor the `_` after a keyword of Python."""
+    outcome = replace(GONE, duration_seconds=0.12345678, error="lost")
+    given = Form.of(outcome, GONE, GONE.verdict, name="given", error=LEFT_OUT)
+    assert to_json(given) == {"name": "given", "result": "removed", "duration_seconds": 0.123457}
+    assert to_json(replace(given, pass_=given.name)) == {**to_json(given), "pass": "given"}
+    with pytest.raises(TypeError):
+        Form.of(GONE.verdict)
 
 
 @pytest.mark.parametrize(
