@@ -139,8 +139,8 @@ REVERTS = (
         "a pin is not asked for again",
         "an image that is pinned while a pass runs",
         IMAGES,
-        "        if image.pinned:\n",
-        "        if False:\n",
+        "    if status.pinned:\n",
+        "    if False:\n",
     ),
     Revert(
         "a pod that begins while there is patience is forgotten",

@@ -18,7 +18,7 @@ from tests.sockets.mounts import mounted_tmpfs, need_mounts, unmount
 pytestmark = pytest.mark.house("tests/own_machine.py", "tests/conftest.py")
 
 INSIDE = """
-import json, os, socket, subprocess, sys
+import json, os, socket, subprocess, sys, time
 from pathlib import Path
 from tests import own_machine
 own_machine.enter()
@@ -26,7 +26,9 @@ port, left = sys.argv[1:]
 def reached(*before):
     code = f"import socket; socket.create_connection(('127.0.0.1', {port}))"
     return subprocess.run([*before, sys.executable, "-c", code], capture_output=True).returncode == 0
-subprocess.Popen([left, "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+child = subprocess.Popen([left, "1000"], start_new_session=True, stdout=subprocess.DEVNULL)
+while Path(f"/proc/{child.pid}/comm").read_text() != "left\\n":
+    time.sleep(0.01)  # its descriptors close before it has its name
 print(json.dumps({
     "processes": sorted(p.read_text().strip() for p in Path("/proc").glob("[0-9]*/comm")),
     "run": sorted(os.listdir("/run")),

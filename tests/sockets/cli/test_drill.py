@@ -41,7 +41,7 @@ SCENARIO: dict[str, Any] = {
     "pressure": {"grows": "bytes", "rate": "40Mi", "amount": "14Mi"},
     "expect": {
         "relievedWithin": "5s",
-        "goes": ["registry.example/old-01:1", "default/crashed/app#0"],
+        "goes": ["registry.example/old-01:1"],
         "stays": ["registry.example/web:1", "default/web/app#0", "default/crashed/app#1"],
         "imagesLeftAtLeast": 3,
     },
