@@ -50,14 +50,21 @@ class PollPolicy:
 
 
 def update_fill_rates(
-    fill_rates: FillRates, observations: SignalObservations, shortest_seconds: float = 0.0
+    fill_rates: FillRates,
+    observations: SignalObservations,
+    shortest_seconds: float = 0.0,
+    incomplete: Container[int] = (),
 ) -> dict[tuple[int, bool], FillRate]:
     """The fill rates after an observation, including its polls since the previous one. Rates of filesystems that are
-    gone are dropped. `shortest_seconds`: a reading sooner after the last one says nothing about a rate."""
+    gone are dropped. `shortest_seconds`: a reading sooner after the last one says nothing about a rate. `incomplete`:
+    devices of which more is to come, such as the polls of another path: their rates stay."""
     after: dict[tuple[int, bool], FillRate] = {}
     for role, (identity, stats) in observations.filesystems.items():
         of_bytes, of_inodes = (identity.device_id, False), (identity.device_id, True)
         if of_bytes in after:  # another role of the same filesystem
+            continue
+        if identity.device_id in incomplete:
+            after |= {key: fill_rates[key] for key in (of_bytes, of_inodes) if key in fill_rates}
             continue
         polls = observations.polls.get(role, ())
         polled_bytes = [(poll.time, poll.available_bytes) for poll in polls]

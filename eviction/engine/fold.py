@@ -140,14 +140,21 @@ def sampled(world: World, sample: Sample) -> World:
         return world
     before = world.observations
     world = observed(replace(world, readings=answered(world.readings, sample)))
-    shortest = world.configuration.poll_floor_seconds  # paths of one filesystem are read a moment apart
-    rates = update_fill_rates(world.fill_rates, world.observations, shortest)
+    shortest = world.configuration.poll_floor_seconds
+    rates = update_fill_rates(world.fill_rates, world.observations, shortest, devices_awaited(world))
     world = replace(world, fill_rates=rates)
     if world.look is not None:
         world = replace(world, look=replace(world.look, awaited=world.look.awaited - {sample.path}))
     elif world.on_its_own and sample.begun_at < world.looked_at:
         world = replace(world, look_due=world.now)  # it came after its look was over, and may change what was decided
     return booked(world, before)
+
+
+def devices_awaited(world: World) -> set[int]:
+    """Those of which a path has not answered yet, and is not late: paths of one filesystem are read a moment apart, and
+    one of them has the polls since the last look."""
+    awaited = (one for one in world.readings.values() if one.asked_at is not None and not one.late(world.now))
+    return {one.last.reading.device_id for one in awaited if one.last is not None and one.last.reading is not None}
 
 
 def booked(world: World, before: SignalObservations) -> World:

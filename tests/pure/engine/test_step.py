@@ -20,12 +20,14 @@ from eviction.engine.effects import (
     Read,
     Reconfigured,
     Refresh,
+    Sampled,
     Send,
     Stopping,
     Tick,
     Watch,
     Withdrawn,
 )
+from eviction.engine.fold import fold
 from eviction.engine.step import backed_off, new_pass, next_deadline, next_look
 from eviction.engine.world import LookWhy, Request
 from eviction.record import Pass, PassResult, Trigger
@@ -39,13 +41,16 @@ from reclaim.types import (
     ReclaimResult,
     Result,
 )
-from signals.filesystems import FilesystemPaths
-from signals.types import FilesystemRole, Signal
+from signals.filesystems import FilesystemPaths, Reading
+from signals.samplers import Sample
+from signals.summary import asked
+from signals.types import FilesystemIdentity, FilesystemRole, FsStats, Poll, Signal
 from tests.inline import configured, function_of
 from tests.pure.engine.site import (
     DEVICE,
     HANGS,
     Disk,
+    Site,
     Store,
     objects,
     outcome_of,
@@ -55,7 +60,7 @@ from tests.pure.engine.site import (
     results,
     timed,
 )
-from tests.pure.values import MIB, SteppedClock, threshold
+from tests.pure.values import GIB, MIB, SteppedClock, threshold
 
 NEVER_MET = {"nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%", "imagefs.available": "0%"}
 MARK_MIB = 480  # of nodefs, whose disk has 500 MiB available when a story begins
@@ -288,6 +293,23 @@ def test_after_a_stop_nothing_begins() -> None:
 
 
 # ---- several filesystems
+
+
+@pytest.mark.regression
+@pytest.mark.parametrize("polled", ["/node", "/node/images"])
+def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(polled: str) -> None:
+    """Two looks a second apart; in between, polls have seen three falls: it fills at 100 MiB/s."""
+    world, paths = Site(1, wanted_mib=1).engine.world, ("/node", "/node/images")
+    world = replace(world, paths=FilesystemPaths(*paths, paths[0]), readings={}, fill_rates={})
+    for second, available in ((0.0, 400), (1.0, 300)):
+        at = world.now + second
+        world = replace(world, now=at, readings=asked(world.readings, paths, at))
+        polls = [Poll(at - ago, (available + int(100 * ago)) * MIB, 1000) for ago in (0.75, 0.5, 0.25)]
+        stats = FsStats(available * MIB, available * MIB, GIB, 1000, 2000, at)
+        for path in paths:
+            reading = Reading(stats, DEVICE, tuple(polls) if path == polled and second else ())
+            world = fold(world, Sampled(Sample(path, at, reading, FilesystemIdentity(path, DEVICE))))
+    assert world.fill_rates[DEVICE, False].steady_rate == 100 * MIB
 
 
 @pytest.mark.regression
