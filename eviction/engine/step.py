@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import takewhile
 from operator import itemgetter
 
 from eviction.configuration.effective import poll_policy
@@ -212,6 +213,8 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
     unread = unread_since(the, claim.stage.function, world, claim.ready_since)
     if answer is not None and unread:  # what may have been mounted over it meanwhile
         return reads(world, unread, out)
+    if answer is not None and another_goes_first(claim, the, world):
+        return world
     if too_old(checked, world):
         return check_again(world, claim, out)
     assert isinstance(answer, Ready)
@@ -219,6 +222,16 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
         planned = Outcome(claim.verdict, Result.PLANNED, "", world.now - claim.claimed_at)
         return removal_ended(world, claim, planned)
     return send(world, claim, answer, out)
+
+
+def another_goes_first(claim: Claim, the: RunningPass, world: World) -> bool:
+    """Whether an object that comes before it in the row is not sent yet: as long as it is not urgent they go in
+    order. A check that takes long holds nobody up."""
+    earlier = takewhile(lambda other: other.id != claim.id, world.removals.values())
+    return not the.urgent and any(
+        other.pass_id == claim.pass_id and other.state is State.CHECKING and world.now < other.claimed_at + TICK_SECONDS
+        for other in earlier
+    )
 
 
 def check_again(world: World, claim: Claim, out: list[Effect]) -> World:

@@ -206,6 +206,16 @@ def test_slow_looks_at_directories_do_not_keep_everything(fresh_seconds: float, 
 # ---- several at once
 
 
+@pytest.mark.regression
+@pytest.mark.parametrize(("seconds", "sent"), [(0.02, "ab"), (1.0, "ba")])
+def test_of_two_at_once_the_first_goes_first(seconds: float, sent: str) -> None:
+    """Although its check takes a moment longer; one that takes long is not waited for."""
+    site = Site(2, wanted_mib=20, parallel=2, sized=False)
+    site.engine.takes = lambda effect: seconds if isinstance(effect, Check) and effect.claim.verdict.id == "a" else 0.0
+    site.relieve()
+    assert site.store.sent == list(sent)
+
+
 @pytest.mark.parametrize(("seconds_left", "in_flight"), [(URGENT, 16), (WITH_TIME, 2)], ids=["urgent", "with time"])
 def test_where_it_is_urgent_more_go_side_by_side(seconds_left: float, in_flight: int) -> None:
     """Eight times the configured two; not one more is begun before one has ended."""
