@@ -18,7 +18,6 @@ from reclaim.types import GCEvent, ReclaimResult
 from signals.types import SignalObservations
 
 MOST_WAITING = 4096  # calls of listeners
-CALLED = "called"  # a call of the runtime: by far the most frequent, and worth the least
 
 
 class Listener(ReclaimListener):

@@ -21,10 +21,6 @@ class SignalsError(Exception):
     """The base class of this package's errors."""
 
 
-class ReadingUnavailable(SignalsError):
-    """A filesystem could not be read: it is missing, failed, or did not answer in time. The message is for people."""
-
-
 class FilesystemRole(str):
     """What a filesystem is for on the node: one of the kubelet's three roles, or the name of one that the configuration
     adds.

@@ -25,7 +25,7 @@ from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
 from signals.interval import MIN_NOTIFY_SECONDS
 from signals.summary import PublishedReadings
-from signals.types import FilesystemRole, FsStats, SignalObservations
+from signals.types import FilesystemRole, SignalObservations
 
 TICK_SECONDS = MIN_NOTIFY_SECONDS  # what runs, or may become urgent, is looked at again so soon
 RETRY_SECONDS = 1.0  # what has failed, or is held off, is tried again
@@ -446,12 +446,6 @@ def first_world(
         decision=Decision(frozenset(), (), None, (), None),
         look_due=NEVER,
     )
-
-
-def stats_of_role(observations: SignalObservations, role: FilesystemRole) -> FsStats | None:
-    """The numbers of the filesystem in this role; None if it was not read."""
-    found = observations.filesystems.get(role)
-    return None if found is None else found[1]
 
 
 def held_off_sentence(left_seconds: float) -> str:

@@ -138,6 +138,10 @@ class OnThreads:
         if not self.let_go.wait(LONGEST_SECONDS):
             self.waited_for = True
 
+    def hang_at(self, kind: type[Job]) -> None:
+        """Effects of this kind are not answered before they are let go."""
+        self.calls.before = lambda job: self.hang() if isinstance(job, kind) else None
+
     def look(self) -> None:
         """One observation."""
         before = self.owner.world.looks
@@ -151,6 +155,12 @@ class OnThreads:
         asked = request or Request(row=(FUNCTION,), until=(self.site.until,))
         wanted = PassWanted(world.observations, world.decision, Trigger.REQUEST, asked, None, self.clock.monotonic())
         self.owner.post(wanted)
+        return wanted
+
+    def want_until_sent(self) -> PassWanted:
+        """Asks for a pass, and waits until its first removal was sent."""
+        wanted = self.want()
+        assert came_true(lambda: any(isinstance(job, Send) for job in self.calls.jobs))
         return wanted
 
     def passed(self) -> Pass:
@@ -371,7 +381,7 @@ def test_removals_need_no_more_threads_than_there_are(parallel: int) -> None:
 def test_while_every_worker_hangs_it_is_said_and_what_is_next_waits() -> None:
     """A plan hangs on the only thread, and another pass is asked for: after 10 s, and no more once the plan ends."""
     with on_threads(2, wanted_mib=20, workers=1) as site:
-        site.calls.before = lambda job: site.hang() if isinstance(job, Plan) else None
+        site.hang_at(Plan)
         with running(site):
             site.want()
             assert came_true(lambda: bool(site.calls.jobs))
@@ -447,10 +457,9 @@ def test_a_stop_is_noticed_while_a_plan_hangs() -> None:
 def test_a_stop_waits_for_what_was_sent() -> None:
     """Not before the runtime has answered; then its outcome is in the record, and nothing else was sent."""
     with on_threads(3, wanted_mib=100) as site:
-        site.calls.before = lambda job: site.hang() if isinstance(job, Send) else None
+        site.hang_at(Send)
         with running(site):
-            wanted = site.want()
-            assert came_true(lambda: any(isinstance(job, Send) for job in site.calls.jobs))
+            wanted = site.want_until_sent()
         assert not site.owner.drained(0.01)
         site.let_go.set()
         assert site.owner.drained(LONGEST_SECONDS)
@@ -463,10 +472,9 @@ def test_a_stop_waits_for_what_was_sent() -> None:
 def test_a_stop_waits_for_what_its_pass_has_given_up() -> None:
     """A removal that hangs: its pass has ended long ago."""
     with on_threads(1, wanted_mib=100) as site:
-        site.calls.before = lambda job: site.hang() if isinstance(job, Send) else None
+        site.hang_at(Send)
         with running(site):
-            wanted = site.want()
-            assert came_true(lambda: any(isinstance(job, Send) for job in site.calls.jobs))
+            wanted = site.want_until_sent()
             site.clock.step(site.owner.world.configuration.removal_patience_seconds)
             site.look()
             assert came_true(wanted.record.done)
@@ -480,7 +488,7 @@ def test_a_stop_waits_for_what_its_pass_has_given_up() -> None:
 def test_whoever_still_waits_at_the_end_is_answered_and_nothing_is_sent() -> None:
     """A pass that plans, one that waits for its turn, and one that is asked for after the stop."""
     with on_threads(1, wanted_mib=10) as site:
-        site.calls.before = lambda job: site.hang() if isinstance(job, Plan) else None
+        site.hang_at(Plan)
         with running(site):
             wanted = [site.want()]
             assert came_true(lambda: bool(site.calls.jobs))
@@ -496,11 +504,10 @@ def test_commands_that_wait_while_a_removal_hangs_are_told_of_the_end() -> None:
     """One whose removal is not answered in time for the end, and one that waits for its turn behind it: neither has a
     record, and each learns why. What was sent stays claimed, and nothing else is sent."""
     with on_threads(2, wanted_mib=20) as site:
-        site.calls.before = lambda job: site.hang() if isinstance(job, Send) else None
+        site.hang_at(Send)
         told: list[str] = []
         with running(site):
-            wanted = [site.want()]
-            assert came_true(lambda: any(isinstance(job, Send) for job in site.calls.jobs))
+            wanted = [site.want_until_sent()]
             wanted.append(site.want())
             assert came_true(lambda: site.owner.world.wanted == (wanted[1],))
 
