@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from eviction.configuration.effective import Configuration, load
@@ -81,7 +81,7 @@ class Inline:
         now, wall = self.clock.monotonic(), self.clock.wall()
         paths = FilesystemPaths("/node", "/node/images", "/node/images")
         world = first_world(self.configuration, self.functions, paths, now=now, wall=wall)
-        self.world = replace(world, ids_begin="abcdef")
+        self.world = world._replace(ids_begin="abcdef")
         self.stages = Stages(lambda: self.world, self.context, self.clock)
 
     def relieve(self, request: Request, trigger: Trigger = Trigger.REQUEST) -> Pass:
@@ -114,7 +114,7 @@ class Inline:
         if not self.events:
             self.clock.step(max(next_deadline(self.world) - self.clock.monotonic(), 0.0))
             self.events.append(Tick())
-        world = replace(self.world, now=self.clock.monotonic(), wall=self.clock.wall())
+        world = self.world._replace(now=self.clock.monotonic(), wall=self.clock.wall())
         world = fold(world, self.events.popleft())
         self.world, effects = step(world)
         for effect in effects:

@@ -53,7 +53,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Sampled(sample):
             return sampled(world, sample)
         case Crossed():
-            return replace(world, look_due=world.now)
+            return world._replace(look_due=world.now)
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
@@ -62,7 +62,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             claim = world.removals.get(claim_id)
             if claim is None:
                 return world
-            world = replace(world, removals={**world.removals, claim_id: replace(claim, checked=checked)})
+            world = world._replace(removals={**world.removals, claim_id: replace(claim, checked=checked)})
             return progressed(world, claim.pass_id)
         case Ended(claim_id, _, outcome):
             claim = world.removals.get(claim_id)
@@ -71,38 +71,38 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             world = located(world, problem, pods_problem)
             if paths is not None and paths != world.paths:
                 readings = kept(world.readings, paths.distinct())
-                world = observed(replace(world, paths=paths, readings=readings, look_due=world.now))
+                world = observed(world._replace(paths=paths, readings=readings, look_due=world.now))
             return world
         case Refreshed():
             return refreshed(world, event)
         case LookWanted(urgent):
             due = world.now if urgent else max(world.look_floor, world.now)
             if due < world.look_due:
-                world = replace(world, look_due=due, look_why=LookWhy.WANTED)
-            return replace(world, look_is_wanted=world.look_is_wanted or not urgent)
+                world = world._replace(look_due=due, look_why=LookWhy.WANTED)
+            return world._replace(look_is_wanted=world.look_is_wanted or not urgent)
         case PassWanted():
-            return replace(world, wanted=(*world.wanted, event))
+            return world._replace(wanted=(*world.wanted, event))
         case Withdrawn(wanted):
             there = wanted in world.wanted
             rest = tuple(each for each in world.wanted if each is not wanted)
-            return resolved(replace(world, wanted=rest), event.done, there)
+            return resolved(world._replace(wanted=rest), event.done, there)
         case Reconfigured(configuration):
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
             manager = replace(
                 world.manager, config=eviction_config(configuration)
             )  # thresholds that stay keep their state
-            world = replace(world, configuration=configuration, manager=manager, look_due=world.now)
+            world = world._replace(configuration=configuration, manager=manager, look_due=world.now)
             return resolved(world.telling("reconfigured"), event.done, changed)
         case PauseSet(seconds, unknown, if_unknown):
             if not if_unknown or world.pause.unknown(world.now):
                 pause = world.pause.begun(world.now, seconds, unknown) if seconds else world.pause.ended()
-                world = replace(world, pause=pause, look_due=world.now)
+                world = world._replace(pause=pause, look_due=world.now)
             return resolved(world, event.done, len(sent_claims(world.removals)))
         case KubeletHealthy():
-            return replace(world, hold_off_until=FOREVER_AGO, look_due=world.now)
+            return world._replace(hold_off_until=FOREVER_AGO, look_due=world.now)
         case Stopping():
-            return replace(world, stopping=True)
+            return world._replace(stopping=True)
         case Tick():
             return world
         case _:
@@ -115,14 +115,14 @@ def after_defect(world: World, event: Event) -> World:
     match event:
         case Sampled(Sample(path=path)):
             others = {each: one for each, one in world.readings.items() if each != path}
-            return replace(world, readings=others, fill_rates={})
+            return world._replace(readings=others, fill_rates={})
         case _:
             return world
 
 
 def resolved(world: World, waiting: Future[Any], answer: object) -> World:
     """The same with an answer for somebody who waits for it."""
-    return replace(world, news=(*world.news, Resolve(waiting, answer)))
+    return world._replace(news=(*world.news, Resolve(waiting, answer)))
 
 
 # ---- readings
@@ -131,7 +131,7 @@ def resolved(world: World, waiting: Future[Any], answer: object) -> World:
 def observed(world: World) -> World:
     """The same with the observations that follow from its readings now."""
     observations = observations_of(world.paths, world.readings, world.now, world.wall, world.imagefs_problem)
-    return replace(world, observations=observations)
+    return world._replace(observations=observations)
 
 
 def sampled(world: World, sample: Sample) -> World:
@@ -139,14 +139,14 @@ def sampled(world: World, sample: Sample) -> World:
     if sample.path not in world.paths.distinct():
         return world
     before = world.observations
-    world = observed(replace(world, readings=answered(world.readings, sample)))
+    world = observed(world._replace(readings=answered(world.readings, sample)))
     shortest = world.configuration.poll_floor_seconds
     rates = update_fill_rates(world.fill_rates, world.observations, shortest, devices_awaited(world))
-    world = replace(world, fill_rates=rates)
+    world = world._replace(fill_rates=rates)
     if world.look is not None:
-        world = replace(world, look=replace(world.look, awaited=world.look.awaited - {sample.path}))
+        world = world._replace(look=replace(world.look, awaited=world.look.awaited - {sample.path}))
     elif world.on_its_own and sample.begun_at < world.looked_at:
-        world = replace(world, look_due=world.now)  # it came after its look was over, and may change what was decided
+        world = world._replace(look_due=world.now)  # it came after its look was over, and may change what was decided
     return booked(world, before)
 
 
@@ -173,7 +173,7 @@ def booked(world: World, before: SignalObservations) -> World:
             the.gained.inodes_free + stats.inodes_free - then.inodes_free,
         )
         passes[the.id] = replace(the, gained=gained)
-    return replace(world, passes=passes)
+    return world._replace(passes=passes)
 
 
 # ---- plans and removals
@@ -210,18 +210,18 @@ def planned(world: World, event: Planned) -> World:
             last=event.last,
         )
 
-    world = replace(world, hanging=world.hanging - {event.stage})
+    world = world._replace(hanging=world.hanging - {event.stage})
     return progressed(with_stage(world, event.pass_id, event.stage, change), event.pass_id)
 
 
 def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
     """A removal has ended, in whatever way: its object may be claimed again."""
     removals = {key: each for key, each in world.removals.items() if key != claim.id}
-    world = replace(world, removals=removals)
+    world = world._replace(removals=removals)
     if not claim.dry_run and claim.sent_at is not None:
-        world = replace(world, removal_ended_at=world.now)
+        world = world._replace(removal_ended_at=world.now)
         if outcome.result is Result.REMOVED and outcome.verdict.size_bytes:
-            world = replace(world, durations=(*world.durations, outcome.duration_seconds)[-REMEMBERED:])
+            world = world._replace(durations=(*world.durations, outcome.duration_seconds)[-REMEMBERED:])
     the = world.passes.get(claim.pass_id)
     if not claim.awaited:
         return world.telling("parked_ended", outcome)
@@ -265,7 +265,7 @@ def located(world: World, problem: str, pods_problem: str | None) -> World:
     soon = not in_vain and (problem or world.under_pressure)
     due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
     asking = replace(asking, locating_since=None, overdue_told=False, problem=problem, locate_due=due)
-    world = replace(world, asking=asking, imagefs_problem=problem or world.imagefs_problem)
+    world = world._replace(asking=asking, imagefs_problem=problem or world.imagefs_problem)
     return world.telling("runtime_asked", problem or None, pods_problem)
 
 
@@ -274,7 +274,7 @@ def refreshed(world: World, event: Refreshed) -> World:
     waited = world.now - (world.asking.refreshing_since or world.now)
     soon = event.given_up or (event.problem and waited < LATE_SECONDS)
     due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
-    world = replace(world, asking=replace(world.asking, refreshing_since=None, refresh_due=due))
+    world = world._replace(asking=replace(world.asking, refreshing_since=None, refresh_due=due))
     if not event.given_up:
         world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
     if not event.given_up and not event.problem and not world.under_pressure:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eviction.engine.effects import (
@@ -196,8 +196,7 @@ class Owner:
         """Waits for what happens next, at most until this time, takes it in, and hands out what follows."""
         events = self._next_events(until)
         self.due_at = now = self._clock.monotonic()
-        world = replace(
-            self.world,
+        world = self.world._replace(
             now=now,
             wall=self._clock.wall(),
             stopping=self.world.stopping or self._stopping.is_set(),
@@ -213,7 +212,7 @@ class Owner:
             world, effects = step(world)
         except Exception as error:  # noqa: BLE001 # nor must one here
             defect = error
-            world = replace(world, look=None, look_due=world.now)  # by other readings it may go on
+            world = world._replace(look=None, look_due=world.now)  # by other readings it may go on
         if defect is not None:
             self._listeners.tell("defect", defect)
             self._stopping.wait(RETRY_SECONDS)

@@ -49,7 +49,7 @@ def begin_periodic(world: World, loop: PeriodicLoop) -> tuple[World, Request | N
 
 def with_loop(world: World, loop: PeriodicLoop) -> World:
     """The same with this loop."""
-    return replace(world, periodic=tuple(loop if each.what == loop.what else each for each in world.periodic))
+    return world._replace(periodic=tuple(loop if each.what == loop.what else each for each in world.periodic))
 
 
 def periodic_ended(world: World, the: RunningPass, record: Pass) -> World:

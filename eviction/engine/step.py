@@ -94,7 +94,7 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
         world = runtime_asked(world, out)
     if not world.news:
         return world, tuple(out)
-    return replace(world, news=()), (*out, *world.news)
+    return world._replace(news=()), (*out, *world.news)
 
 
 def next_deadline(world: World) -> float:
@@ -153,7 +153,7 @@ def removals_in_time(world: World, out: list[Effect]) -> World:
             continue
         if world.now >= claim.overdue_at(patience_for(claim, world)):
             lonely, outcome = left(claim, world.now)
-            world = replace(world, removals={**world.removals, claim.id: lonely})
+            world = world._replace(removals={**world.removals, claim.id: lonely})
             world = world.with_pass(with_outcome(replace(the, progress_at=world.now), claim.stage, outcome, world))
             world = world.telling("parked", outcome)
         elif claim.state is State.WAITING:
@@ -173,7 +173,7 @@ def plans_in_time(world: World) -> World:
                 error = f"{what} cannot plan: it did not answer within {HANGS_SECONDS:g} s"
                 given_up = replace(run, plan=types.Plan(), error=error, planned_at=world.now)
                 world = world.with_pass(world.passes[the.id].with_stage(given_up))
-                world = replace(world, hanging=world.hanging | {run.id})
+                world = world._replace(hanging=world.hanging | {run.id})
     return world
 
 
@@ -205,10 +205,10 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
         return removal_ended(world, claim, kept(claim, reason, world.now))
     if isinstance(answer, Wait):
         claim = waiting(claim, world.now + answer.seconds)
-        return replace(world, removals={**world.removals, claim.id: claim})
+        return world._replace(removals={**world.removals, claim.id: claim})
     if answer is not None and claim.ready_since == NEVER:
         claim = replace(claim, ready_since=checked.looked_at)
-        world = replace(world, removals={**world.removals, claim.id: claim})
+        world = world._replace(removals={**world.removals, claim.id: claim})
     assert the is not None
     unread = unread_since(the, claim.stage.function, world, claim.ready_since)
     if answer is not None and unread:  # what may have been mounted over it meanwhile
@@ -243,7 +243,7 @@ def check_again(world: World, claim: Claim, out: list[Effect]) -> World:
         fresh_seconds = 0.0 if run is None else run.fresh_seconds
         return removal_ended(world, claim, never_fresh(claim, fresh_seconds, world.now))
     out.append(Check(again))
-    return replace(world, removals={**world.removals, again.id: again})
+    return world._replace(removals={**world.removals, again.id: again})
 
 
 def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
@@ -256,7 +256,7 @@ def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
     booked_to = dict(world.booked_to)
     if role in seen and world.passes[claim.pass_id].measures:
         booked_to[seen[role][0].device_id] = claim.pass_id
-    return replace(world, removals={**world.removals, claim.id: claim}, booked_to=booked_to)
+    return world._replace(removals={**world.removals, claim.id: claim}, booked_to=booked_to)
 
 
 # ---- passes
@@ -279,7 +279,7 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
             world = reads(world, effect.paths, out)
             continue
         if isinstance(effect, Check):
-            world = replace(world, removals={**world.removals, effect.claim.id: effect.claim})
+            world = world._replace(removals={**world.removals, effect.claim.id: effect.claim})
         out.append(effect)
     return ended(world, the, out) if the.ended else world
 
@@ -295,7 +295,7 @@ def reads(world: World, paths: tuple[str, ...], out: list[Effect]) -> World:
     if not unasked:
         return world
     out.append(Read(unasked))
-    return replace(world, readings=asked(world.readings, unasked, world.now))
+    return world._replace(readings=asked(world.readings, unasked, world.now))
 
 
 def begun(world: World, the: RunningPass, out: list[Effect]) -> World:
@@ -303,7 +303,7 @@ def begun(world: World, the: RunningPass, out: list[Effect]) -> World:
     lane = world.lane(the.lane)
     world = world.with_lane(the.lane, replace(lane, another_waits=False))
     if isinstance(the.lane, int) and not the.dry_run:
-        world = replace(world, booked_to={the.lane: the.id, **world.booked_to})
+        world = world._replace(booked_to={the.lane: the.id, **world.booked_to})
     return advanced(world.with_pass(the), the, out)
 
 
@@ -328,7 +328,7 @@ def new_pass(world: World, trigger: Trigger, request: Request, decision: Decisio
         crossed=trigger is not Trigger.LEAD,
         progress_at=world.now,
     )
-    return replace(world, passes_begun=number), the
+    return world._replace(passes_begun=number), the
 
 
 def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
@@ -342,18 +342,18 @@ def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
     passes = {each: other for each, other in world.passes.items() if each != the.id}
     booked_to = {}
     for device, holder in world.booked_to.items():
-        heir = running_in(device, replace(world, passes=passes)) if holder == the.id else passes.get(holder)
+        heir = running_in(device, world._replace(passes=passes)) if holder == the.id else passes.get(holder)
         if heir is not None:
             booked_to[device] = heir.id
-    world = replace(world, passes=passes, booked_to=booked_to)
+    world = world._replace(passes=passes, booked_to=booked_to)
     if world.on_its_own:
-        world = replace(world, look_due=min(world.look_due, world.now))
+        world = world._replace(look_due=min(world.look_due, world.now))
     world = world.with_lane(the.lane, replace(world.lane(the.lane), ended_at=world.now))
     out.append(Forget(the.id))
     if not the.dry_run:
         called = [each.operation for each in record.functions if each.outcomes]
         until = {name: world.now + world.functions[name].cooldown_seconds for name in called}
-        world = replace(world, cooling_until={**world.cooling_until, **until})
+        world = world._replace(cooling_until={**world.cooling_until, **until})
     if the.trigger is Trigger.PERIODIC:
         return periodic_ended(world, the, record)
     if the.wanted is None:
@@ -394,7 +394,7 @@ def looked(world: World, out: list[Effect]) -> World:
         paths = tuple(sorted(world.paths.distinct()))
         late = {path for path in paths if path in world.readings and world.readings[path].asked_at is not None}
         world = reads(world, paths, out)
-        world = replace(world, look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
+        world = world._replace(look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
     assert world.look is not None
     if world.look.awaited and world.now < look_ends_at(world.look, world):
         return world
@@ -417,8 +417,7 @@ def decided(world: World, out: list[Effect]) -> World:
     manager, decision = synchronize(before, observations, world.now)
     out.append(Remember(before, observations, decision))
     again_at, pressed = world.look_due, world.under_pressure  # wanted meanwhile
-    world = replace(
-        world,
+    world = world._replace(
         manager=manager,
         decision=decision,
         look=None,
@@ -430,11 +429,11 @@ def decided(world: World, out: list[Effect]) -> World:
     world = world.telling("observed", observations, decision)
     if world.under_pressure and not pressed:  # from now on it is asked every second, and not after a minute first
         due = min(world.asking.locate_due, world.now + RETRY_SECONDS)
-        world = replace(world, asking=replace(world.asking, locate_due=due))
+        world = world._replace(asking=replace(world.asking, locate_due=due))
     if world.stopping:
         return world
     if not world.on_its_own:
-        return replace(world, look_due=again_at)
+        return world._replace(look_due=again_at)
     world = lanes_after(world, decision)
     for the in world.passes.values():
         stalled = stalled_seconds(the, world, world.now)
@@ -452,7 +451,7 @@ def decided(world: World, out: list[Effect]) -> World:
     if again_at < due:
         due, why = again_at, LookWhy.WANTED
     floor = world.now + world.configuration.poll_floor_seconds
-    return replace(world, look_due=due, look_why=why, look_floor=floor)
+    return world._replace(look_due=due, look_why=why, look_floor=floor)
 
 
 def lane_of(signal: Signal | None, world: World) -> int | None:
@@ -481,7 +480,7 @@ def lanes_after(world: World, decision: Decision) -> World:
             lane = replace(lane, back_offs={})
         if name in here or not isinstance(name, int):  # those of filesystems that are gone are forgotten
             lanes[name] = lane
-    return replace(world, lanes=lanes)
+    return world._replace(lanes=lanes)
 
 
 def row_is_empty(world: World, decision: Decision) -> World:
@@ -489,7 +488,7 @@ def row_is_empty(world: World, decision: Decision) -> World:
     passes, which are 10 s apart."""
     if decision.acted_on is None or decision.row or world.now < world.empty_row_due:
         return world
-    world = replace(world, empty_row_due=world.now + KUBELET_INTERVAL_SECONDS)
+    world = world._replace(empty_row_due=world.now + KUBELET_INTERVAL_SECONDS)
     return world.telling("reclaiming", decision.acted_on)
 
 
@@ -615,10 +614,10 @@ def wanted_begun(world: World, out: list[Effect]) -> World:
         if running_in(name, world) is None:
             rest = tuple(each for each in world.wanted if each is not wanted)
             if world.lane(name).ended_at > wanted.asked_at:
-                world = replace(world, wanted=rest)
+                world = world._replace(wanted=rest)
                 out.append(Resolve(wanted.record, None))
                 continue
-            world, the = new_pass(replace(world, wanted=rest), wanted.trigger, wanted.request, wanted.decision)
+            world, the = new_pass(world._replace(wanted=rest), wanted.trigger, wanted.request, wanted.decision)
             the = replace(the, lane=name, wanted=wanted, observations=wanted.observations)
             world = begun(world, the, out)
     return world
@@ -661,7 +660,7 @@ def runtime_asked(world: World, out: list[Effect]) -> World:
         problem = f"where its images are: it did not answer within {LATE_SECONDS:g} s"
         asking = replace(asking, overdue_told=True, problem=problem)
         world = world.telling("runtime_asked", problem, None)
-    return world if asking is world.asking else replace(world, asking=asking)
+    return world if asking is world.asking else world._replace(asking=asking)
 
 
 # ---- what is told of it

@@ -167,8 +167,8 @@ class Node(NodeView):
         periodic = {function.name: function for function in (PERIODIC_CONTAINERS, periodic_images.function())}
         functions = {**self.functions, **periodic}
         world = first_world(self.first_configuration, functions, self.summary.paths, now=now, wall=self.clock.wall())
-        return replace(
-            world, imagefs_problem=self.summary.imagefs_problem, dry_run=dry_run, ids_begin=os.urandom(3).hex()
+        return world._replace(
+            imagefs_problem=self.summary.imagefs_problem, dry_run=dry_run, ids_begin=os.urandom(3).hex()
         )
 
     @property
@@ -188,8 +188,7 @@ class Node(NodeView):
         self.owner.own()
         now, configuration = self.clock.monotonic(), self.configuration
         periodic = loops(now, images=self.policies().images.has_periodic_work) if configuration.periodic_gc else ()
-        self.owner.world = replace(
-            self.world,
+        self.owner.world = self.world._replace(
             now=now,
             on_its_own=True,
             look_due=now,
@@ -269,7 +268,7 @@ class Node(NodeView):
 
     def held_off(self) -> str | None:
         """Why no pass may begin by itself, in a sentence; None if one may."""
-        now = replace(self.world, now=self.clock.monotonic(), wall=self.clock.wall())
+        now = self.world._replace(now=self.clock.monotonic(), wall=self.clock.wall())
         return now.held_off() or None
 
     def pause(self, seconds: float, unknown: str = "", *, if_unknown: bool = False) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -101,11 +101,11 @@ def test_what_is_freed_on_subvolumes_counts_once(subvolumes: Subvolumes) -> None
     engine = Inline(SteppedClock(), {}, lambda _: pytest.fail("nothing is planned"))
     world, the = new_pass(engine.world, Trigger.REQUEST, Request(), NOTHING_DECIDED)
     device = before.filesystems[FilesystemRole.NODEFS][0].device_id
-    world = replace(world, passes={the.id: the}, booked_to={device: the.id})
+    world = world._replace(passes={the.id: the}, booked_to={device: the.id})
     file.unlink()
 
     def gained() -> int:
-        seen = replace(world, observations=subvolumes.observe())
+        seen = world._replace(observations=subvolumes.observe())
         return booked(seen, before).passes[the.id].gained.gained_since(Usage())[0]
 
     assert came_true(lambda: gained() >= LOG_BYTES - MIB), "what is removed comes back with a commit"

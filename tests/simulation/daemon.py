@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from functools import lru_cache
 from random import Random
 from typing import Any, Protocol
@@ -213,8 +212,9 @@ class Daemon:
         periodic = PeriodicImages(now, self._image_fs_space, lambda: self.world.configuration.extent is Extent.ALL)
         both = {function.name: function for function in (PERIODIC_CONTAINERS, periodic.function())}
         images = policies_of(configuration).images.has_periodic_work
-        self.world = replace(
-            first_world(configuration, {**FUNCTIONS, **both}, self._paths, now=now, wall=clock.wall()),
+        self.world = first_world(
+            configuration, {**FUNCTIONS, **both}, self._paths, now=now, wall=clock.wall()
+        )._replace(
             imagefs_problem="the container runtime has not said where its images are",
             on_its_own=True,
             look_due=now,
@@ -247,7 +247,7 @@ class Daemon:
                 f"{count} turns in a second, the last one for {type(events[-1]).__name__}; the next is due in {due:g} s"
             )
         before = self.world
-        world = replace(before, now=clock.now, wall=clock.wall())
+        world = before._replace(now=clock.now, wall=clock.wall())
         for event in events:
             world = fold(world, event)
         world, effects = step(world)

@@ -168,8 +168,8 @@ REVERTS = (
         "a late removal is forgotten",
         "a claim is held until its call has ended",
         STEP,
-        "            world = replace(world, removals={**world.removals, claim.id: lonely})\n",
-        "            world = replace(world, removals={k: c for k, c in world.removals.items() if k != claim.id})\n",
+        "            world = world._replace(removals={**world.removals, claim.id: lonely})\n",
+        "            world = world._replace(removals={k: c for k, c in world.removals.items() if k != claim.id})\n",
     ),
     Revert(
         "what was not asked counts as gone",

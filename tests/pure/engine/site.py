@@ -306,7 +306,7 @@ class Site:
         """Asks for a pass about this signal, on a disk that is full in so many seconds."""
         observations, decision = self.engine.look()
         rates = rates_of(self.disk, seconds_left) if seconds_left != NEVER else {}
-        self.engine.world = replace(self.engine.world, fill_rates={**self.engine.world.fill_rates, **rates})
+        self.engine.world = self.engine.world._replace(fill_rates={**self.engine.world.fill_rates, **rates})
         asked = Request(**{"row": tuple(row), "until": (self.until,), **request})
         decision = replace(decision, acted_on=acted_on or decision.acted_on)
         wanted = PassWanted(observations, decision, trigger, asked, signal, self.clock.monotonic())

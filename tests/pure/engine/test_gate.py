@@ -35,12 +35,12 @@ def checking(*, now: bool = False, dry_run: bool = False) -> tuple[Site, World, 
 
 def paused(world: World) -> World:
     """An operator has paused removals."""
-    return replace(world, pause=world.pause.begun(world.now, 60.0))
+    return world._replace(pause=world.pause.begun(world.now, 60.0))
 
 
 def unknown(world: World) -> World:
     """Nobody knows whether one has."""
-    return replace(world, pause=Pause().begun(world.now, 60.0, "the file cannot be read"))
+    return world._replace(pause=Pause().begun(world.now, 60.0, "the file cannot be read"))
 
 
 def late_ones(count: int) -> Change:
@@ -49,7 +49,7 @@ def late_ones(count: int) -> Change:
     def change(world: World) -> World:
         claims = (Claim("p", StageId(FUNCTION, 1), verdict_of(str(number)), world.now) for number in range(count))
         late = {claim.id: moved_to(sent(claim, world.now), State.LATE) for claim in claims}
-        return replace(world, removals={**world.removals, **late})
+        return world._replace(removals={**world.removals, **late})
 
     return change
 
@@ -62,7 +62,7 @@ def available(size_bytes: int) -> Change:
             name: replace(each, available=size_bytes) if not name.counts_inodes else each
             for name, each in world.observations.signals.items()
         }
-        return replace(world, observations=replace(world.observations, signals=seen))
+        return world._replace(observations=replace(world.observations, signals=seen))
 
     return change
 
@@ -71,7 +71,7 @@ def unreadable(world: World) -> World:
     """The disk does not answer any more."""
     seen = {name: replace(each, stale=True) for name, each in world.observations.signals.items()}
     readings = {path: Published(one.last, "cannot be read") for path, one in world.readings.items()}
-    return replace(world, observations=replace(world.observations, signals=seen), readings=readings)
+    return world._replace(observations=replace(world.observations, signals=seen), readings=readings)
 
 
 def mounted(world: World) -> World:
@@ -80,18 +80,18 @@ def mounted(world: World) -> World:
         role: (replace(identity, device_id=DEVICE + 1), stats)
         for role, (identity, stats) in world.observations.filesystems.items()
     }
-    return replace(world, observations=replace(world.observations, filesystems=seen))
+    return world._replace(observations=replace(world.observations, filesystems=seen))
 
 
 @pytest.mark.parametrize(
     ("change", "reason", "of_a_dry_run"),
     [
         (lambda world: world, None, None),
-        (lambda world: replace(world, stopping=True), Reason.STOPPING, Reason.STOPPING),
+        (lambda world: world._replace(stopping=True), Reason.STOPPING, Reason.STOPPING),
         (paused, Reason.PAUSED, None),
         (unknown, Reason.PAUSED, None),
-        (lambda world: replace(paused(world), now=world.now + 60.0), None, None),
-        (lambda world: replace(world, configuration=configured()), Reason.RECONFIGURED, None),
+        (lambda world: paused(world)._replace(now=world.now + 60.0), None, None),
+        (lambda world: world._replace(configuration=configured()), Reason.RECONFIGURED, None),
         (mounted, Reason.LAYOUT_CHANGED, Reason.LAYOUT_CHANGED),
         (unreadable, Reason.UNREADABLE, Reason.UNREADABLE),
         (available(520 * MIB), Reason.RELIEVED, Reason.RELIEVED),

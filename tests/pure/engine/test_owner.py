@@ -121,8 +121,8 @@ class OnThreads:
         self.samplers = Samplers(self.clock, self._read, on_new_thread)
         self.samplers.prepare(("/node", "/node/images"))
         self.reads: Callable[[str], object] = lambda _: None
-        world = replace(
-            self.site.engine.world, functions={FUNCTION: function_of(self.store)}, now=self.clock.monotonic()
+        world = self.site.engine.world._replace(
+            functions={FUNCTION: function_of(self.store)}, now=self.clock.monotonic()
         )
         self.calls = Calls(lambda: self.stages)
         pool = Workers("work", workers)
@@ -310,7 +310,7 @@ def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
         defective.raising.append("defect")
         thresholds = (replace(mark, value=defective),)
         config = replace(site.owner.world.manager.config, thresholds=thresholds)
-        site.owner.world = replace(site.owner.world, manager=ManagerState(config))
+        site.owner.world = site.owner.world._replace(manager=ManagerState(config))
         with running(site):
             site.owner.post(LookWanted(urgent=True))
             assert came_true(lambda: len(site.heard.defects) >= 2)

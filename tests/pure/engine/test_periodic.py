@@ -58,7 +58,7 @@ class Loops:
         self.engine.takes = lambda effect: self.takes(effect, seconds)
         world = self.engine.world
         both = loops(world.now, images=True)
-        self.engine.world = replace(world, on_its_own=True, periodic=both)
+        self.engine.world = world._replace(on_its_own=True, periodic=both)
 
     def takes(self, effect: Effect, seconds: float) -> float:
         """How long plans of the loop take."""
@@ -158,7 +158,7 @@ def test_the_event_of_having_freed_too_little_is_the_pass_s_failure_too() -> Non
 
     space.planned = replace(plan_of(space.sizes), target_bytes=20 * MIB, event_of=event_of)
     functions = {**story.engine.world.functions, IMAGE_GC: function_of(story.images, space, name=IMAGE_GC)}
-    story.engine.world = replace(story.engine.world, functions=functions)
+    story.engine.world = story.engine.world._replace(functions=functions)
     story.engine.passes_until(1.0)
     results: list[ReclaimResult] = story.engine.said("collected")
     assert [each.error for each in results if each.operation == IMAGE_GC] == ["freed too little"]
@@ -183,7 +183,7 @@ def test_while_everything_is_held_off_no_pass_runs() -> None:
     """It begins a second after at the latest, or once the kubelet is healthy."""
     for healthy_after, begins in ((None, 91), (30.5, 31)):
         story = Loops()
-        story.engine.world = replace(story.engine.world, hold_off_until=1090.5)
+        story.engine.world = story.engine.world._replace(hold_off_until=1090.5)
         story.engine.passes_until(healthy_after or 90.0)
         assert story.began == []
         if healthy_after is not None:

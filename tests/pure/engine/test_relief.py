@@ -383,7 +383,7 @@ def test_a_stage_of_a_dry_run_knows_what_the_stages_before_would_have_removed() 
             return types.Plan()
 
     site.engine.functions = {FUNCTION: function_of(site.store, Second(site.disk, {}))}
-    site.engine.world = replace(site.engine.world, functions=site.engine.functions)
+    site.engine.world = site.engine.world._replace(functions=site.engine.functions)
     site.relieve(dry_run=True)
     assert known == [["a", "b"]]
 
@@ -442,7 +442,7 @@ def test_a_stage_that_cannot_read_does_not_stop_the_next_one() -> None:
     site = Site(2, wanted_mib=20)
     fails = Store(site.disk, {})
     fails.planned = ReclaimError("the first one failed")
-    site.engine.world = replace(site.engine.world, functions={FUNCTION: function_of(fails, site.store)})
+    site.engine.world = site.engine.world._replace(functions={FUNCTION: function_of(fails, site.store)})
     result = site.relieve()
     assert (result.error, site.store.sent) == ("the first one failed", ["a", "b"])
 
@@ -453,7 +453,7 @@ def test_a_function_that_is_to_stop_on_failure_ends_after_the_stage_that_failed(
     second = Store(site.disk, {"later": 10 * MIB})
     site.store.stuck.add("a")
     stops = function_of(site.store, second, stops_on_failure=True)
-    site.engine.world = replace(site.engine.world, functions={FUNCTION: stops})
+    site.engine.world = site.engine.world._replace(functions={FUNCTION: stops})
     site.relieve()
     assert (site.store.sent, second.plans) == (["a"], 0)
 
@@ -462,7 +462,7 @@ def test_after_a_call_a_function_cools_down() -> None:
     """A minute: the next pass says so and does not call it; a dry run shows what it would do; then it is called."""
     site = Site(1, wanted_mib=100)
     functions = {FUNCTION: function_of(site.store, cooldown_seconds=60.0)}
-    site.engine.world = replace(site.engine.world, functions=functions)
+    site.engine.world = site.engine.world._replace(functions=functions)
     site.relieve()
     (again,) = site.passed().functions
     assert again.skipped.startswith("its cooldown lasts another ")
@@ -589,7 +589,7 @@ class LastResort:
         self.site.store.planned = replace(plan_of(objects(1)), keep=(held,))
         self.last = Store(self.site.disk, {"held": 10 * MIB})
         function = function_of(self.site.store, last_resort=lambda _: (self.last,))
-        self.site.engine.world = replace(self.site.engine.world, functions={FUNCTION: function})
+        self.site.engine.world = self.site.engine.world._replace(functions={FUNCTION: function})
 
 
 def test_what_goes_only_as_a_last_resort_comes_after_everything_else() -> None:
@@ -636,7 +636,7 @@ def test_the_last_resort_does_not_begin_after_an_error() -> None:
     fails = Store(story.site.disk, {})
     fails.planned = ReclaimError("no list")
     functions = {**story.site.engine.world.functions, "Fails": function_of(fails, name="Fails")}
-    story.site.engine.world = replace(story.site.engine.world, functions=functions)
+    story.site.engine.world = story.site.engine.world._replace(functions=functions)
     story.site.passed(row=(FUNCTION, "Fails"))
     assert (story.site.store.sent, story.last.plans) == (["a"], 0)
 
@@ -646,7 +646,7 @@ def test_the_last_resort_does_not_begin_while_a_removal_of_another_pass_is_under
     story = LastResort()
     other = Store(story.site.disk, {"other": 10 * MIB})
     functions = {**story.site.engine.world.functions, "Other": function_of(other, name="Other")}
-    story.site.engine.world = replace(story.site.engine.world, functions=functions)
+    story.site.engine.world = story.site.engine.world._replace(functions=functions)
     story.site.hang("other")
     story.site.passed(row=("Other",))
     story.site.engine.takes = lambda _: 0.0
@@ -768,7 +768,7 @@ def test_two_passes_at_once_on_one_device_book_each_gain_once() -> None:
     site = Site(2, wanted_mib=300)
     other = Store(site.disk, {"other": 10 * MIB})
     functions = {**site.engine.world.functions, "Other": function_of(other, name="Other")}
-    site.engine.world = replace(site.engine.world, functions=functions)
+    site.engine.world = site.engine.world._replace(functions=functions)
     del site.store.sizes["b"]
     site.store.planned = plan_of(site.store.sizes)
     site.engine.takes = lambda effect: 1.0 if isinstance(effect, Send) else 0.0

@@ -96,7 +96,7 @@ class Daemon:
         self.engine = timed(self.clock, self.disk, *functions, configuration=configuration)
         world = self.engine.world
         self.engine.located = world.paths
-        self.engine.world = replace(world, on_its_own=True, look_due=world.now)
+        self.engine.world = world._replace(on_its_own=True, look_due=world.now)
 
     def after(self, seconds: float) -> None:
         """Everything that happens meanwhile."""
@@ -211,7 +211,7 @@ def test_why_the_next_look_is_due_is_known(
     daemon.after(0.5)
     world = daemon.engine.world
     assert (world.look_why, world.look_due - world.looked_at <= longest_seconds) == (why, True)
-    assert next_look(replace(world, now=world.looked_at))[1] is why
+    assert next_look(world._replace(now=world.looked_at))[1] is why
 
 
 def test_while_something_fills_near_a_mark_polls_look_in_between() -> None:
@@ -237,7 +237,7 @@ def test_a_look_that_is_wanted_and_has_to_wait_is_due_for_that_reason() -> None:
 def test_while_a_pass_runs_or_is_held_off_the_next_look_says_so() -> None:
     """Neither is a pause of its row."""
     daemon = Daemon()
-    daemon.engine.world = replace(daemon.engine.world, hold_off_until=daemon.clock.monotonic() + 60.0)
+    daemon.engine.world = daemon.engine.world._replace(hold_off_until=daemon.clock.monotonic() + 60.0)
     daemon.disk.free(PRESSURE)
     daemon.after(2.5)
     held_off = daemon.engine.world.look_why
@@ -300,10 +300,10 @@ def test_after_a_stop_nothing_begins() -> None:
 def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(polled: str) -> None:
     """Two looks a second apart; in between, polls have seen three falls: it fills at 100 MiB/s."""
     world, paths = Site(1, wanted_mib=1).engine.world, ("/node", "/node/images")
-    world = replace(world, paths=FilesystemPaths(*paths, paths[0]), readings={}, fill_rates={})
+    world = world._replace(paths=FilesystemPaths(*paths, paths[0]), readings={}, fill_rates={})
     for second, available in ((0.0, 400), (1.0, 300)):
         at = world.now + second
-        world = replace(world, now=at, readings=asked(world.readings, paths, at))
+        world = world._replace(now=at, readings=asked(world.readings, paths, at))
         polls = [Poll(at - ago, (available + int(100 * ago)) * MIB, 1000) for ago in (0.75, 0.5, 0.25)]
         stats = FsStats(available * MIB, available * MIB, GIB, 1000, 2000, at)
         for path in paths:
@@ -331,8 +331,8 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     function = replace(function_of(store, name="prune"), frees=FilesystemRole("fast"))
     engine = timed(clock, Disk(clock), function, disks=disks, configuration=configuration)
     own = {FilesystemRole(name): path for name, path in names.items()}
-    engine.world = replace(
-        engine.world, on_its_own=True, look_due=engine.world.now, paths=replace(engine.world.paths, own=own)
+    engine.world = engine.world._replace(
+        on_its_own=True, look_due=engine.world.now, paths=replace(engine.world.paths, own=own)
     )
     engine.takes = lambda effect: 2.5 if isinstance(effect, Read) and effect.paths[0] in SLOW else 0.0
     engine.passes_until(30.0)
@@ -495,7 +495,7 @@ def test_a_defect_in_a_pass_does_not_end_the_daemon() -> None:
 def test_during_the_hold_off_nothing_begins_until_the_kubelet_is_healthy() -> None:
     """Why is told once a second; what has answered once has ended it for good."""
     daemon = Daemon()
-    daemon.engine.world = replace(daemon.engine.world, hold_off_until=daemon.clock.monotonic() + 300.0)
+    daemon.engine.world = daemon.engine.world._replace(hold_off_until=daemon.clock.monotonic() + 300.0)
     daemon.disk.free(PRESSURE)
     daemon.after(5.5)
     assert daemon.records == []
@@ -586,7 +586,7 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
     program = Store(daemon.disk, {"program": 10 * MIB})
     program.patience_seconds = 600.0
     functions = {**daemon.engine.world.functions, "Program": function_of(program, name="Program")}
-    daemon.engine.world = replace(daemon.engine.world, functions=functions)
+    daemon.engine.world = daemon.engine.world._replace(functions=functions)
     daemon.engine.takes = lambda each: HANGS if isinstance(each, Send) and each.claim.verdict.id == "program" else 0.0
     daemon.after(1.0)
     wanted = daemon.want("Program", extent=Extent.ALL)
@@ -608,7 +608,7 @@ def test_a_pass_begins_before_its_mark_once_and_then_at_the_mark() -> None:
     daemon = Daemon(images=5, containers=0)
     config = daemon.engine.world.manager.config
     kubelets = (threshold(Signal.NODEFS_AVAILABLE, f"{MARK_MIB - 1}Mi"),)
-    daemon.engine.world = replace(daemon.engine.world, manager=ManagerState(replace(config, kubelets=kubelets)))
+    daemon.engine.world = daemon.engine.world._replace(manager=ManagerState(replace(config, kubelets=kubelets)))
     daemon.after(0.5)
     daemon.disk.fills_by = 8.0 * MIB
     daemon.engine.until(lambda: bool(daemon.records))
@@ -660,7 +660,7 @@ def test_a_program_that_runs_keeps_nobody_from_asking_the_runtime() -> None:
     program = Store(daemon.disk, {"program": 10 * MIB})
     program.patience_seconds = 600.0
     functions = {**daemon.engine.world.functions, "Program": function_of(program, name="Program")}
-    daemon.engine.world = replace(daemon.engine.world, functions=functions)
+    daemon.engine.world = daemon.engine.world._replace(functions=functions)
     daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
     daemon.after(1.0)
     wanted = daemon.want("Program", extent=Extent.ALL)

@@ -59,7 +59,7 @@ class Engine:
 
     def at(self, now: float, *events: Event) -> list[Effect]:
         """Takes in what has happened by this time; what follows."""
-        self.world = replace(self.world, now=now, wall=now)
+        self.world = self.world._replace(now=now, wall=now)
         for event in events:
             self.world = fold(self.world, event)
         self.world, effects = step(self.world)

@@ -115,7 +115,7 @@ class Story:
         self.engine.look()
         due = (PeriodicLoop(IMAGE, IMAGE_PERIOD_SECONDS, self.clock.monotonic()),)
         nothing_asked = Asking(locate_due=NEVER, refresh_due=NEVER)
-        self.engine.world = replace(self.engine.world, on_its_own=True, periodic=due, asking=nothing_asked)
+        self.engine.world = self.engine.world._replace(on_its_own=True, periodic=due, asking=nothing_asked)
         self.engine.until(lambda: self.engine.world.passes_begun > 0 and not self.engine.world.passes)
         told: dict[str, Any] = {each.what: each.about for each in self.engine.told}
         (reclaim,) = told["collected"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from eviction.engine.effects import KubeletHealthy
@@ -15,13 +13,13 @@ from tests.pure.values import SteppedClock
 def held(clock: SteppedClock, seconds: float = 300.0) -> Inline:
     """A node whose hold-off began now."""
     node = Inline(clock, {}, lambda _: pytest.fail("no stage is made"))
-    node.world = replace(node.world, hold_off_until=clock.monotonic() + seconds)
+    node.world = node.world._replace(hold_off_until=clock.monotonic() + seconds)
     return node
 
 
 def why(node: Inline) -> str:
     """Why nothing may be removed now."""
-    return replace(node.world, now=node.clock.monotonic(), wall=node.clock.wall()).held_off()
+    return node.world._replace(now=node.clock.monotonic(), wall=node.clock.wall()).held_off()
 
 
 def test_without_a_healthy_kubelet_it_lasts_its_time() -> None:

@@ -5,7 +5,6 @@ By the ledger of the runtime, so that no clock decides. Dead containers free not
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -33,7 +32,7 @@ def fills(node: Node, rate: int) -> None:
         (device, inodes): filling(fill, 0.0 if inodes else float(rate))
         for (device, inodes), fill in node.world.fill_rates.items()
     }
-    node.owner.world = replace(node.world, fill_rates=rates)
+    node.owner.world = node.world._replace(fill_rates=rates)
 
 
 def asked_by(node: Node) -> list[str]:

@@ -39,7 +39,7 @@ def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_rea
     assert decision.acted_on is None, "the mark is not reached"
     rates = node.world.fill_rates
     fast = {key: replace(rate, fastest=FILL, steady_rate=FILL) for key, rate in rates.items()}
-    node.owner.world = replace(node.world, fill_rates=fast)
+    node.owner.world = node.world._replace(fill_rates=fast)
     config = node.world.manager.config
     threshold = next(
         one for one in config.in_layout(observations.layout) if one.hard and one.signal is Signal.NODEFS_AVAILABLE
