@@ -169,22 +169,19 @@ class NodeSummary:
 def _one_per_filesystem(samples: Mapping[str, Sample]) -> dict[str, tuple[FilesystemIdentity, Reading]]:
     """For each path, the latest reading of its filesystem, with the polls of all paths on it: only one of them is
     polled."""
-    read = {
-        path: (sample.identity or FilesystemIdentity(path, sample.reading.device_id), sample.reading)
-        for path, sample in samples.items()
-        if sample.reading is not None
-    }
+    read: dict[tuple[int, int, int], dict[str, Reading]] = {}
+    for path, sample in samples.items():
+        if (reading := sample.reading) is not None:
+            size = reading.device_id, reading.stats.capacity_bytes, reading.stats.inodes_total
+            read.setdefault(size, {})[path] = reading
     found = {}
-    for path, (identity, reading) in read.items():
-        here = [each for _, each in read.values() if _size(each) == _size(reading)]
-        latest = max(here, key=lambda each: each.stats.time)
-        polls = sorted({poll for each in here for poll in each.polls})
-        found[path] = identity, replace(latest, polls=tuple(polls), in_directory=reading.in_directory)
+    for (device_id, *_), readings in read.items():
+        stats = max((each.stats for each in readings.values()), key=lambda each: each.time)
+        polls = tuple(sorted({poll for each in readings.values() for poll in each.polls}))
+        for path, reading in readings.items():
+            identity = samples[path].identity or FilesystemIdentity(path, device_id)
+            found[path] = identity, Reading(stats, device_id, polls, reading.in_directory)
     return found
-
-
-def _size(reading: Reading) -> tuple[int, int, int]:
-    return reading.device_id, reading.stats.capacity_bytes, reading.stats.inodes_total
 
 
 def signals_of(

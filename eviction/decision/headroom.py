@@ -158,6 +158,8 @@ def urgency(
 
     Below the kubelet's mark it is the time until nothing is left.
     """
+    if not any(rate.steady_rate for rate in fill_rates.values()):
+        return NEVER
     limits, seconds = _kubelets_marks(kubelets, observations), NEVER
     for threshold, where, available, _ in _known(thresholds, observations):
         rate = fill_rates.get((where.device_id, False))
@@ -185,7 +187,9 @@ def begins_by_lead(
 ) -> tuple[Threshold, ...]:
     """The hard thresholds that are not met but whose pass begins now, because the time until the kubelet's mark is less
     than the lead. None if that mark is unknown."""
-    kubelets = tuple(kubelets)
+    thresholds, kubelets = tuple(thresholds), tuple(kubelets)
+    if urgency(thresholds, observations, fill_rates, kubelets) >= lead_seconds:
+        return ()
     marks = _kubelets_marks(kubelets, observations)
     return tuple(
         threshold

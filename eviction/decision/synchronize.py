@@ -9,14 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
 
 from eviction.decision import thresholds as rules
 from eviction.decision.reclaim_table import Rows, entries_of, functions_of, relieved_by, row
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
+LAYOUTS: Final = (None, *FsLayout)
+InLayouts = Mapping[FsLayout | None, tuple[Threshold, ...]]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)  # without slots: what follows from the layout is derived once, when it is first asked for
 class EvictionConfig:
     """The thresholds as configured, and how long ReclaimPressure is reported after it was last observed (seconds).
 
@@ -36,11 +41,11 @@ class EvictionConfig:
 
         The kubelet derives them once and uses them one pass late; here they follow every change of the layout at once.
         """
-        return rules.update_container_fs_thresholds(self.thresholds, layout)
+        return self._in_layouts[layout]
 
     def kubelets_in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The kubelet's own thresholds in a layout; none if they are unknown."""
-        return rules.update_container_fs_thresholds(self.kubelets or (), layout)
+        return self._kubelets_in_layouts[layout]
 
     def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds that no filesystem may pass unseen: those in force and the kubelet's own."""
@@ -53,7 +58,7 @@ class EvictionConfig:
     def goal(self, function: str, observations: SignalObservations) -> tuple[tuple[Threshold, ...], bool]:
         """What a reclaim function has to clear: the thresholds in force that it can relieve; and whether it waits: if
         its row calls it only below a mark of its own that is lower than the threshold's, that mark counts."""
-        relieves = relieved_by(self.in_layout(observations.layout), function, observations.layout, self.rows)
+        relieves = self._relieved_by.get((function, observations.layout), ())
         if not self.rows:
             return relieves, False
         goal = tuple(self._own_mark(function, one, observations) or one for one in relieves)
@@ -68,9 +73,25 @@ class EvictionConfig:
         own = Threshold(threshold.signal, below, origin=f"reclaimTable: {function}")
         return own if own.mark(observation.capacity) < threshold.mark(observation.capacity) else None
 
-    @property
+    @cached_property
     def functions(self) -> frozenset[str]:
         return functions_of(self.rows)
+
+    @cached_property
+    def _in_layouts(self) -> InLayouts:
+        return {layout: rules.update_container_fs_thresholds(self.thresholds, layout) for layout in LAYOUTS}
+
+    @cached_property
+    def _kubelets_in_layouts(self) -> InLayouts:
+        return {layout: rules.update_container_fs_thresholds(self.kubelets or (), layout) for layout in LAYOUTS}
+
+    @cached_property
+    def _relieved_by(self) -> Mapping[tuple[str, FsLayout | None], tuple[Threshold, ...]]:
+        return {
+            (function, layout): relieved_by(self.in_layout(layout), function, layout, self.rows)
+            for function in self.functions
+            for layout in LAYOUTS
+        }
 
 
 @dataclass(frozen=True, slots=True)
