@@ -300,8 +300,8 @@ def stage_with_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, 
     left = [stage for stage in the.current if stage.next is not None and (limit is None or stage.begun < limit)]
     if not left or any(stage.silent for stage in the.current) or enough_by_plan(the):
         return None
-    # what may free nothing must not go first because it was planned a moment sooner; a plan that hangs holds nothing up
-    if any(stage.plan is None and world.now < stage.asked_at + TICK_SECONDS for stage in the.current):
+    # what may free nothing goes one at a time as long as another stage plans; a plan that hangs holds nothing up
+    if in_flight and any(stage.plan is None and world.now < stage.asked_at + TICK_SECONDS for stage in the.current):
         return None
     if not the.dry_run and stuck(world.removals, parallel_of(the, world), world.now):
         return None

@@ -28,7 +28,7 @@ from eviction.record import PassResult, Trigger
 from eviction.types import Extent
 from reclaim import types
 from reclaim.function import Refused, Stage
-from reclaim.removals import StageId
+from reclaim.removals import StageId, sent_claims
 from reclaim.types import Action, Kind, Reason, ReclaimError, Result, Verdict
 from signals.types import Signal
 from tests.inline import FUNCTION, configured, function_of
@@ -401,17 +401,19 @@ def _two_functions(
         function_of(first, name="Containers", side_by_side=side_by_side),
         function_of(second, name="Images", side_by_side=side_by_side),
     )
-    site.engine = timed(clock, disk, *functions, configuration=configured(parallelRemovals=1, **fields))
+    site.engine = timed(clock, disk, *functions, configuration=configured(**{"parallelRemovals": 1, **fields}))
     return site
 
 
-def row_of_two(*, wanted_mib: int = 100, side_by_side: bool = False, count: int = 2) -> tuple[Site, Store, Store]:
+def row_of_two(
+    *, wanted_mib: int = 100, side_by_side: bool = False, count: int = 2, **fields: object
+) -> tuple[Site, Store, Store]:
     """Two functions over so many objects each, of which that much is wanted."""
     clock = SteppedClock()
     disk = Disk(clock)
     containers = Store(disk, {f"container-{number}": 10 * MIB for number in range(count)}, sized=False)
     images = Store(disk, {f"image-{number}": 10 * MIB for number in range(count)})
-    site = _two_functions(clock, disk, containers, images, side_by_side=side_by_side)
+    site = _two_functions(clock, disk, containers, images, side_by_side=side_by_side, **fields)
     site.until = threshold(Signal.IMAGEFS_AVAILABLE, f"{AT_FIRST // MIB + wanted_mib}Mi")
     return site, containers, images
 
@@ -530,6 +532,27 @@ def test_a_plan_that_hangs_does_not_keep_the_one_beside_it_from_beginning() -> N
     site.engine.until(wanted.record.done)
     assert images.sent == []
     assert reasons(record_of(wanted).functions[1]) == dict.fromkeys(images.sizes, Reason.RELIEVED)
+
+
+def test_while_another_stage_plans_one_object_goes_at_a_time() -> None:
+    """The first dead container does not wait for the list of images; the next ones, which may free nothing, do."""
+    site, _, images = row_of_two(side_by_side=True, wanted_mib=200, parallelRemovals=2)
+
+    def sent() -> list[str]:
+        return [claim.stage.function for claim in sent_claims(site.engine.world.removals)]
+
+    def takes(effect: Effect) -> float:
+        if isinstance(effect, Plan) and effect.stage.function == "Images":
+            return 0.2
+        return HANGS if isinstance(effect, Send) else 0.0
+
+    site.engine.takes = takes
+    site.begin(row=ROW, seconds_left=URGENT)
+    site.engine.until_it(Send)
+    site.engine.until(lambda: images.plans == 1)
+    assert sent() == ["Containers"]
+    site.engine.until(lambda: len(sent()) > 2)
+    assert "Images" in sent()
 
 
 def test_a_plan_that_hangs_is_given_up_after_a_minute_and_not_asked_for_again_before_it_has_ended() -> None:
