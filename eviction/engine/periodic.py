@@ -71,7 +71,7 @@ def outcome_of(the: RunningPass, record: Pass) -> tuple[ReclaimResult, GCEvent |
         return replace(result, error=f"maximum age of images: {failed}"), None
     if not rest:
         return result, None
-    (second,) = rest
+    second = rest[0]  # after it there may be a defect
     freed, target = promised_bytes(second.outcomes), None if second.plan is None else second.plan.target_bytes
     if failed := failures(second.outcomes):
         error = f"wanted to free {target} bytes of images and freed {freed}, with {failed}"

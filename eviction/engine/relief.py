@@ -452,7 +452,8 @@ def failed(stage: StageRun) -> bool:
 
 def after_the_row(the: RunningPass, world: World) -> Advanced:
     """What goes only as a last resort, if nothing else is left that could still be enough; else the end."""
-    something = any(held_something_back(the, function) for function in the.row)
+    # the kubelet's periodic passes have no last resort
+    something = the.measures and any(held_something_back(the, function) for function in the.row)
     under_way = any(not claim.dry_run for claim in world.removals.values())  # by whomever
     if something and the.crossed and not the.last_resort and not under_way and settled(the):
         return advance(replace(the, at=0, last_resort=True), world)

@@ -167,6 +167,21 @@ def test_the_event_of_having_freed_too_little_is_the_pass_s_failure_too() -> Non
 
 
 @pytest.mark.regression
+def test_the_loop_of_images_has_no_last_resort() -> None:
+    """Enough is promised before what cannot be pulled again has its turn: the pass is over, and the loop goes on."""
+    story = Loops(IMAGE)
+    space = Store(story.images.disk, {"a": 10 * MIB, "b": 10 * MIB})
+    pulled, side_loaded = plan_of(space.sizes).remove
+    space.planned = types.Plan((pulled, side_loaded._replace(last_resort=True)), target_bytes=10 * MIB)
+    functions = {**story.engine.world.functions, IMAGE_GC: function_of(story.images, space, name=IMAGE_GC)}
+    story.engine.world = story.engine.world._replace(functions=functions)
+    story.engine.passes_until(310.0)
+    results: list[ReclaimResult] = story.engine.said("collected")
+    assert [each.error for each in results if each.operation == IMAGE_GC] == ["", ""]
+    assert space.sent[0] == "a"
+
+
+@pytest.mark.regression
 def test_a_defect_in_a_pass_does_not_end_the_loop() -> None:
     """It is a failure like any other; a period later it runs again."""
     story = Loops(CONTAINER)
