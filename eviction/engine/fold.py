@@ -256,13 +256,13 @@ def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: Worl
 
 
 def located(world: World, problem: str, pods_problem: str | None) -> World:
-    """The runtime has said where its images are, or not. Under pressure it is asked every second, because nothing can
+    """The runtime has said where its images are, or not. While a threshold is met, every second, as nothing can
     be relieved in the wrong place; after waiting for an answer in vain, a minute later; while nothing is known yet,
     every second."""
     asking, known = world.asking, world.paths.imagefs is not None
     waited = world.now - (world.now if asking.locating_since is None else asking.locating_since)
     in_vain = known and waited >= LATE_SECONDS
-    soon = not in_vain and (problem or world.under_pressure)
+    soon = not in_vain and (problem or world.pressed)
     due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
     asking = replace(asking, locating_since=None, overdue_told=False, problem=problem, locate_due=due)
     world = world._replace(asking=asking, imagefs_problem=problem or world.imagefs_problem)

@@ -416,7 +416,7 @@ def decided(world: World, out: list[Effect]) -> World:
     before, observations = world.manager, replace(world.observations, polls={})
     manager, decision = synchronize(before, observations, world.now)
     out.append(Remember(before, observations, decision))
-    again_at, pressed = world.look_due, world.under_pressure  # wanted meanwhile
+    again_at, pressed = world.look_due, world.pressed  # wanted meanwhile
     world = world._replace(
         manager=manager,
         decision=decision,
@@ -427,7 +427,7 @@ def decided(world: World, out: list[Effect]) -> World:
         looks=world.looks + 1,
     )
     world = world.telling("observed", observations, decision)
-    if world.under_pressure and not pressed:  # from now on it is asked every second, and not after a minute first
+    if world.pressed and not pressed:  # from now on it is asked every second, and not after a minute first
         due = min(world.asking.locate_due, world.now + RETRY_SECONDS)
         world = world._replace(asking=replace(world.asking, locate_due=due))
     if world.stopping:
@@ -540,7 +540,7 @@ def next_look(world: World) -> tuple[float, LookWhy]:
     """In how many seconds to look again, and why. Close to a mark the samplers poll in between (`polls`)."""
     policy, decision, seconds = poll_policy(world.configuration), world.decision, seconds_halfway(world)
     if relieving(world):
-        return min(seconds, TICK_SECONDS), LookWhy.RELIEVING
+        return TICK_SECONDS, LookWhy.RELIEVING
     if pass_is_due(world):
         return policy.floor_seconds, LookWhy.TO_RELIEVE
     if decision.acted_on is None:
@@ -560,7 +560,7 @@ def next_look(world: World) -> tuple[float, LookWhy]:
 def polls(world: World) -> list[Watch]:
     """The polls between this look and the next one, of filesystems that could reach a mark meanwhile."""
     longest, _ = longest_near_a_mark(world)
-    if relieving(world) or pass_is_due(world) or seconds_halfway(world) >= longest:
+    if pass_is_due(world) or seconds_halfway(world) >= longest:
         return []
     thresholds, policy = marks_to_watch(world), poll_policy(world.configuration)
     levels = levels_to_watch(thresholds, world.observations, world.fill_rates, policy)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.decision.headroom import FillRates
 from eviction.decision.synchronize import ManagerState
+from eviction.decision.thresholds import raise_pressure
 from eviction.engine.effects import PassWanted, Resolve, Tell
 from eviction.record import PeriodicLoop, Trigger
 from eviction.types import Decision, Extent, NodeCondition, Threshold
@@ -389,6 +390,11 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     def under_pressure(self) -> bool:
         """Whether ReclaimPressure is reported."""
         return NodeCondition.RECLAIM_PRESSURE in self.decision.conditions
+
+    @property
+    def pressed(self) -> bool:
+        """Whether a threshold is met because of which it is; it is reported for some minutes after."""
+        return raise_pressure(self.decision.thresholds_met)
 
     def held_off(self) -> str:
         """Why no pass may begin by itself, in a sentence; empty if one may."""
