@@ -18,6 +18,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, Reading, layout_of
@@ -177,7 +178,8 @@ def _one_per_filesystem(samples: Mapping[str, Sample]) -> dict[str, tuple[Filesy
     found = {}
     for (device_id, *_), readings in read.items():
         stats = max((each.stats for each in readings.values()), key=lambda each: each.time)
-        polls = tuple(sorted({poll for each in readings.values() for poll in each.polls}))
+        polled = [each.polls for each in readings.values() if each.polls]
+        polls = polled[0] if len(polled) == 1 else tuple(sorted({*chain(*polled)}))
         for path, reading in readings.items():
             identity = samples[path].identity or FilesystemIdentity(path, device_id)
             found[path] = identity, Reading(stats, device_id, polls, reading.in_directory)

@@ -67,8 +67,8 @@ def update_fill_rates(
             after |= {key: fill_rates[key] for key in (of_bytes, of_inodes) if key in fill_rates}
             continue
         polls = observations.polls.get(role, ())
-        polled_bytes = [(poll.time, poll.available_bytes) for poll in polls]
-        polled_inodes = [(poll.time, poll.inodes_free) for poll in polls]
+        polled_bytes = ((poll.time, poll.available_bytes) for poll in polls)
+        polled_inodes = ((poll.time, poll.inodes_free) for poll in polls)
         after[of_bytes] = update_fill_rate(
             fill_rates.get(of_bytes), stats.available_bytes, stats.time, polled_bytes, shortest_seconds
         )

@@ -159,6 +159,8 @@ def devices_awaited(world: World) -> set[int]:
 
 def booked(world: World, before: SignalObservations) -> World:
     """The same, with what each device has gained since these observations booked to its pass."""
+    if not world.booked_to:
+        return world
     known = {identity.device_id: stats for identity, stats in before.filesystems.values()}
     passes = dict(world.passes)
     for identity, stats in dict(world.observations.filesystems.values()).items():

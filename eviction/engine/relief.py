@@ -206,6 +206,8 @@ def moved(before: SignalObservations, now: SignalObservations) -> bool:
 
 def with_promised(observations: SignalObservations, promised: Mapping[FilesystemRole, int]) -> SignalObservations:
     """The observations as if so many more bytes were available on the filesystems of these roles."""
+    if not any(promised.values()):
+        return observations
     by_device = Counter[int]()
     for role, promised_bytes in promised.items():
         if role in observations.filesystems:

@@ -445,8 +445,9 @@ def decided(world: World, out: list[Effect]) -> World:
         world = begin_where_due(world, each, trigger, out)
     for each in by_lead(world):
         world = begin_where_due(world, each, Trigger.LEAD, out)
-    out += polls(world)
-    seconds, why = next_look(world)
+    halfway = seconds_halfway(world)
+    out += polls(world, halfway)
+    seconds, why = next_look(world, halfway)
     due = world.now + seconds
     if again_at < due:
         due, why = again_at, LookWhy.WANTED
@@ -526,7 +527,7 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: lis
         return world
     if (running := running_in(name, world)) is not None:
         waits = running.wanted is not None or row != running.row
-        return world.with_lane(name, replace(lane, another_waits=lane.another_waits or waits))
+        return world.with_lane(name, replace(lane, another_waits=True)) if waits else world
     if held_off := world.held_off():
         tried_again = replace(back_off, until=world.now + RETRY_SECONDS)
         return world.with_lane(name, lane.with_back_off(row, tried_again)).telling("not_begun", held_off)
@@ -536,9 +537,9 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: lis
     return begun(world, replace(the, lane=name), out)
 
 
-def next_look(world: World) -> tuple[float, LookWhy]:
+def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
     """In how many seconds to look again, and why. Close to a mark the samplers poll in between (`polls`)."""
-    policy, decision, seconds = poll_policy(world.configuration), world.decision, seconds_halfway(world)
+    policy, decision = poll_policy(world.configuration), world.decision
     if relieving(world):
         return TICK_SECONDS, LookWhy.RELIEVING
     if pass_is_due(world):
@@ -553,14 +554,14 @@ def next_look(world: World) -> tuple[float, LookWhy]:
     else:
         due = [(RETRY_SECONDS, LookWhy.EMPTY_ROW)]
     longest, near = longest_near_a_mark(world)
-    due.append((longest, near) if seconds < longest else (seconds, LookWhy.HALFWAY))
+    due.append((longest, near) if halfway < longest else (halfway, LookWhy.HALFWAY))
     return min(due, key=itemgetter(0))
 
 
-def polls(world: World) -> list[Watch]:
+def polls(world: World, halfway: float) -> list[Watch]:
     """The polls between this look and the next one, of filesystems that could reach a mark meanwhile."""
     longest, _ = longest_near_a_mark(world)
-    if pass_is_due(world) or seconds_halfway(world) >= longest:
+    if pass_is_due(world) or halfway >= longest:
         return []
     thresholds, policy = marks_to_watch(world), poll_policy(world.configuration)
     levels = levels_to_watch(thresholds, world.observations, world.fill_rates, policy)

@@ -28,7 +28,7 @@ from eviction.engine.effects import (
     Withdrawn,
 )
 from eviction.engine.fold import fold
-from eviction.engine.step import backed_off, new_pass, next_deadline, next_look
+from eviction.engine.step import backed_off, new_pass, next_deadline, next_look, seconds_halfway
 from eviction.engine.world import LookWhy, Request
 from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Decision, Extent
@@ -211,7 +211,7 @@ def test_why_the_next_look_is_due_is_known(
     daemon.after(0.5)
     world = daemon.engine.world
     assert (world.look_why, world.look_due - world.looked_at <= longest_seconds) == (why, True)
-    assert next_look(world._replace(now=world.looked_at))[1] is why
+    assert next_look(world._replace(now=world.looked_at), seconds_halfway(world))[1] is why
 
 
 def test_while_something_fills_near_a_mark_polls_look_in_between() -> None:
