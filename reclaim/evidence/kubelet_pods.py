@@ -63,6 +63,15 @@ from signals.clock import Clock
 PAUSE_SECONDS = 10.0
 
 
+class _Look:
+    """One look at the directories of pods, which serves all who asked before it began."""
+
+    def __init__(self, began_at: float):
+        self.began_at = began_at
+        self.ended = threading.Event()
+        self.found: Mapping[str, PodDirectory] | None = None
+
+
 class _Comparison(NamedTuple):
     """What the last comparison found, or a check since."""
 
@@ -94,10 +103,8 @@ class KubeletPods:
         self._cost_seconds = 0.0
         self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
         self._listed = frozenset[str]()  # in the list that was read last
-        # Sixteen removals look at a time: those who wait for a look share the next one, or each would take too long.
-        self._looking = threading.Lock()
-        self._looked: Mapping[str, PodDirectory] | None = None
-        self._looked_at = float("-inf")
+        self._look = _Look(float("-inf"))  # the latest one
+        self._look.ended.set()
         # Replaced as a whole: of two replacements at once one is lost, and the next check finds a lost doubt again.
         self._comparison = _Comparison(not_compared(self.directories.path))
 
@@ -155,11 +162,18 @@ class KubeletPods:
         """As they are now, or were at `since` (monotonic) or later; None if they cannot be read. One look serves all
         who ask while another is under way: sixteen removals are sent at a time."""
         asked_at = self.clock.monotonic() if since is None else since
-        with self._looking:
-            if self._looked_at <= asked_at:
-                looked_at = self.clock.monotonic()
-                self._looked, self._looked_at = self.directories.pod_directories(), looked_at
-            return self._looked
+        while True:
+            look = self._look
+            look.ended.wait()
+            if look.began_at > asked_at:
+                return look.found
+            if look is self._look:  # two threads that see this at once both look, which costs only time
+                look = self._look = _Look(self.clock.monotonic())
+                try:
+                    look.found = self.directories.pod_directories()
+                finally:
+                    look.ended.set()
+                return look.found
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are trusted. Everything is read
