@@ -55,14 +55,15 @@ class KubeletUnavailable(ReclaimError):
     """The kubelet gave no complete answer. The message is one sentence with a hint at what to check.
 
     `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted or
-    could not be used, so another one may work. `again_seconds`: after which the same request may succeed; 0: at once.
+    could not be used, so another one may work. `again`: the same request may succeed soon, and no
+    other.
     """
 
-    def __init__(self, message: str, *, late: bool = False, refused: bool = False, again_seconds: float = 0.0):
+    def __init__(self, message: str, *, late: bool = False, refused: bool = False, again: bool = False):
         super().__init__(message)
         self.late = late
         self.refused = refused
-        self.again_seconds = again_seconds
+        self.again = again
 
 
 class KubeletAnswerError(ReclaimError):

@@ -128,7 +128,7 @@ def test_a_kubelet_that_says_not_yet_is_asked_again_and_nobody_else(
                 KubeletUnavailable, match=rf" gave no list yet: {status[0].name}: {status[1]}$"
             ) as error:
                 found.get()
-            assert (error.value.again_seconds, error.value.late, error.value.refused) == (1.0, False, False)
+            assert (error.value.again, error.value.late, error.value.refused) == (True, False, False)
             assert server.calls == calls
             server.answer = pods_answer(DONE)
             assert parse_pod_list(found.get()).states.keys() == {"uid-1"}
