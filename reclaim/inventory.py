@@ -65,7 +65,6 @@ from reclaim.types import (
 from reclaim.workers import LOOK_SECONDS, Workers
 from signals.clock import Clock
 
-SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait for each other here
 RETRY_FOR_SECONDS = 0.5
@@ -345,8 +344,8 @@ class Inventory:
         silent = {each: until for each, until in learned.silent.copy().items() if until > now}
         self._learned = replace(learned, sandbox_images=made.copy(), silent=silent)
         for sandbox_id in ready - made.keys() - (silent.keys() if known else set()):
-            try:
-                image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
+            try:  # if the configured one is known, no longer than a list may be old
+                image = self._runtime.image_of_sandbox(sandbox_id, FRESH_SECONDS if known else NEVER)
             except RuntimeUnavailable as error:
                 of_this_one = isinstance(error, AnsweredWithError)
                 if not (known and (isinstance(error, AnsweredLate) or of_this_one)):

@@ -34,6 +34,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from reclaim.evidence.states import SETTLE_SECONDS
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
 from reclaim.pod_logs.names import FileIdentity, printable, uid_of_kubelets_log_directory
@@ -49,7 +50,6 @@ REASONS = ("rotated", "left_behind", CURRENT, "newest_rotated", BEING_ROTATED, "
 """Why one is removed or kept, in addition to `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
 
 BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
-REOPENED_SECONDS = 10.0  # a rotated log written to within this time may be the current one
 COMPRESSED_SECONDS = 300.0  # a compression that has written within this time may go on
 COMPRESSED, TEMPORARY = b".gz", b".tmp"
 
@@ -148,7 +148,7 @@ def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[byte
         return "newest_rotated"
     compressing = ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS
     may_be_written = not file.name.endswith(COMPRESSED) and (
-        ages[file.name] < REOPENED_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
+        ages[file.name] < SETTLE_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
     )
     return BEING_ROTATED if compressing or may_be_written else ""
 

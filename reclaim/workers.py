@@ -152,7 +152,7 @@ def _do(task: Task) -> None:
 # ---- readings that may hang
 
 LOOK_SECONDS = 2.0  # for a single look: at a file and the directories above it
-MOST_LOOKS = 8  # at one file at a time
+MOST_LOOKS = 32  # of one kind at a time: a filesystem that does not answer keeps the thread of each
 
 Answer = TypeVar("Answer")
 
