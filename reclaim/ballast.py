@@ -25,7 +25,7 @@ from reclaim.pod_logs.directories import identity_of
 from reclaim.pod_logs.names import FileIdentity
 from reclaim.trust import directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
-from reclaim.workers import LOOK_SECONDS, in_time
+from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
@@ -109,20 +109,15 @@ def _entry_problem(status: os.stat_result, size_bytes: int) -> str | None:
     return owner_only_refusal("it", status)
 
 
-def looked_at(
-    settings: BallastSettings,
-    what: str,
-    look: Callable[[int, BallastSettings], Answer],
-    seconds: float = LOOK_SECONDS,
-) -> Answer:
-    """The result of `look` in the opened directory. Raises BallastRefused, also if it takes longer than `seconds`."""
+def looked_at(settings: BallastSettings, what: str, look: Callable[[int, BallastSettings], Answer]) -> Answer:
+    """The result of `look` in the opened directory. Raises BallastRefused, also if it does not answer in time."""
 
     def read() -> Answer:
         with opened_directory(settings) as directory:
             return look(directory, settings)
 
     with refused(settings, what):
-        return in_time(read, seconds, of=settings.path)
+        return in_time(read, of=settings.path)
 
 
 def examine(settings: BallastSettings) -> None:
