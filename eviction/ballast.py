@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import Literal
 
 from eviction.reporting.json_shapes import LEFT_OUT, Count, LeftOut, Versioned
-from reclaim.ballast import BLOCK, BallastRefused, BallastSettings, looked_at, opened_directory, refused, status_in
+from reclaim.ballast import BallastRefused, BallastSettings, looked_at, opened_directory, refused, status_in
+from reclaim.pod_logs.directories import allocated_bytes
 from signals.mounts import mount_holding, read_mounts
 
 MODE = 0o600
@@ -76,7 +77,7 @@ def _ballast_in(directory: int, settings: BallastSettings) -> Ballast | None:
 
 def _held(status: os.stat_result, settings: BallastSettings) -> Ballast:
     """What a file with this status, in the ballast's directory, takes."""
-    size_bytes, allocated = settings.size_bytes, min(status.st_blocks * BLOCK, settings.size_bytes)
+    size_bytes, allocated = settings.size_bytes, min(allocated_bytes(status), settings.size_bytes)
     mount = mount_holding(os.path.realpath(settings.directory), read_mounts())
     problem = ""
     if mount is not None and mount.type in UNPROVED:

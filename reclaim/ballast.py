@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
-from reclaim.pod_logs.directories import identity_of
+from reclaim.pod_logs.directories import allocated_bytes, identity_of
 from reclaim.pod_logs.names import FileIdentity
 from reclaim.trust import directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
@@ -33,7 +33,6 @@ BALLAST = "ballast"
 REASONS = ("set_aside", "replaced")
 """Why it is removed, or kept at the last moment."""
 
-BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 Answer = TypeVar("Answer")
 
 
@@ -142,7 +141,7 @@ def remove_ballast(settings: BallastSettings, planned: FileIdentity | None = Non
         if planned not in (None, identity_of(found)):
             raise BallastRefused(f"{settings.path} is another file now, not the one that was planned")
         os.unlink(settings.name, dir_fd=directory)
-        return found.st_blocks * BLOCK
+        return allocated_bytes(found)
 
 
 # ---- the function
@@ -173,7 +172,7 @@ class BallastRelease(Stage):
         if found is None:
             return None
         self._planned = identity_of(found)
-        return Plan((Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", found.st_blocks * BLOCK),))
+        return Plan((Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", allocated_bytes(found)),))
 
     def check(self, _: Verdict) -> Ready | Refused:
         """Ready if the file is the planned one and still qualifies as ballast."""

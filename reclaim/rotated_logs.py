@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from reclaim.evidence.states import SETTLE_SECONDS
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
-from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
+from reclaim.pod_logs.directories import LogsUnreadable, allocated_bytes, identity_of, open_beneath, opened
 from reclaim.pod_logs.names import FileIdentity, printable, uid_of_kubelets_log_directory
 from reclaim.types import Action, Plan, Reason, ReclaimError, RemovalFailed, Rule, RuntimeUnavailable, Verdict
 from reclaim.workers import in_time
@@ -49,7 +49,6 @@ BEING_ROTATED = "being_rotated"
 REASONS = ("rotated", "left_behind", CURRENT, "newest_rotated", BEING_ROTATED, "replaced")
 """Why one is removed or kept, in addition to `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
 
-BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 COMPRESSED_SECONDS = 300.0  # a compression that has written within this time may go on
 COMPRESSED, TEMPORARY = b".gz", b".tmp"
 
@@ -280,5 +279,5 @@ def _file(logs: int, pod: bytes, container: bytes, name: bytes) -> LogFile | Non
     except FileNotFoundError:
         return None
     plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    size = status.st_blocks * BLOCK
-    return LogFile(pod, container, name, identity_of(status), size, status.st_mtime_ns, plain)
+    identity, size_bytes = identity_of(status), allocated_bytes(status)
+    return LogFile(pod, container, name, identity, size_bytes, status.st_mtime_ns, plain)

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from reclaim.types import ReclaimError
 
@@ -161,29 +161,6 @@ class ReadingHangs(ReclaimError):
     """A reading does not end. The message is one sentence."""
 
 
-class _Reading(Generic[Answer]):
-    """One reading on another thread."""
-
-    def __init__(self, read: Callable[[], Answer], workers: Workers):
-        self._read = read
-        self._answers: list[Answer] = []
-        self._errors: list[BaseException] = []
-        self.ended = threading.Event()
-        workers.run(self._run, self.ended.set)
-
-    def answer(self) -> Answer:
-        """The result, once the reading has ended. Raises what it raised."""
-        if self._errors:
-            raise self._errors[0]
-        return self._answers[0]
-
-    def _run(self) -> None:
-        try:
-            self._answers.append(self._read())
-        except BaseException as error:  # noqa: BLE001 # raised again by the caller
-            self._errors.append(error)
-
-
 class ReadingsInTime:
     """Readings of one thing, each with a time limit. While one of them hangs, the others fail at once. Thread-safe."""
 
@@ -197,11 +174,21 @@ class ReadingsInTime:
         hanging = self._hanging
         if hanging is not None and not hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
-        reading = _Reading(read, self._workers)
-        if not reading.ended.wait(self._seconds):
-            self._hanging = reading.ended
+        answers, errors, ended = list[Answer](), list[BaseException](), threading.Event()
+
+        def run() -> None:
+            try:
+                answers.append(read())
+            except BaseException as error:  # noqa: BLE001 # raised again below
+                errors.append(error)
+
+        self._workers.run(run, ended.set)
+        if not ended.wait(self._seconds):
+            self._hanging = ended
             raise ReadingHangs(f"it did not answer within {self._seconds:g} s")
-        return reading.answer()
+        if errors:
+            raise errors[0]
+        return answers[0]
 
 
 _LOOKS: dict[tuple[str, float], ReadingsInTime] = {}

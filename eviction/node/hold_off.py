@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from eviction.engine.world import RETRY_SECONDS, held_off_sentence
-from reclaim.workers import LOOK_SECONDS, NoThread
+from reclaim.workers import LOOK_SECONDS, Workers
 
 LONGEST_ANSWER_BYTES = 16 * 1024
 
@@ -61,12 +61,9 @@ class KubeletWatch:
 
     def start(self) -> None:
         """Starts the thread if there is anything to ask. Raises NoThread."""
-        if self._address is not None and self._seconds > 0:
-            thread = threading.Thread(target=self._run, args=(self._address,), name="kubelet watch", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                raise NoThread("no thread can be started to watch the kubelet's /healthz") from None
+        address = self._address
+        if address is not None and self._seconds > 0:
+            Workers("the kubelet's /healthz", 1).run(lambda: self._run(address))
 
     def close(self) -> None:
         """The thread ends before its next request."""
@@ -82,8 +79,9 @@ class KubeletWatch:
 
 
 def _connected(address: Address, seconds: float) -> socket.socket:
-    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    kubelet = socket.socket(family, socket.SOCK_STREAM)
+    if not isinstance(address, str):
+        return socket.create_connection(address, seconds)
+    kubelet = socket.socket(socket.AF_UNIX)
     try:
         kubelet.settimeout(seconds)
         kubelet.connect(address)

@@ -54,6 +54,7 @@ from eviction.reporting.filesystem_facts import paths_that_answer, project_quota
 from eviction.reporting.json_shapes import Count, RoleName, to_json
 from reclaim.evidence.states import PodStates
 from reclaim.images.storage import IMAGES
+from reclaim.pod_logs.directories import allocated_bytes
 from reclaim.services import UsageService
 from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable, Worded
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
@@ -64,7 +65,6 @@ from signals.types import FilesystemRole, FsStats, SignalObservations
 
 PROC = "/proc"
 MOST_FILES = 10_000  # that are remembered, so memory stays bounded
-SECTOR = 512  # the unit of `st_blocks`, whatever the blocks of the filesystem are
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
 SHOWN_TO_ALL = (None, "", "0", "off")  # values of the option hidepid
 _DELETED = " (deleted)"
@@ -305,7 +305,7 @@ def _count_file(usage: TreeUsage, group: str, found: os.stat_result, linked: set
         if found.st_ino in linked:
             return
         linked.add(found.st_ino)
-    usage.bytes_by_class[group] = usage.bytes_by_class.get(group, 0) + found.st_blocks * SECTOR
+    usage.bytes_by_class[group] = usage.bytes_by_class.get(group, 0) + allocated_bytes(found)
 
 
 def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
@@ -396,7 +396,7 @@ class OpenFilesScan:
             device_id = self.filesystems.get(file.st_dev)
             if device_id is None or not stat.S_ISREG(file.st_mode) or (device_id, file.st_ino) in self._found:
                 return
-            size, deleted = file.st_blocks * SECTOR, file.st_nlink == 0
+            size, deleted = allocated_bytes(file), file.st_nlink == 0
             if not deleted:
                 block_size = self.block_sizes.get(device_id)
                 size -= size if block_size is None else -(-file.st_size // block_size) * block_size

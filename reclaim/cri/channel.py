@@ -89,9 +89,9 @@ class Channel:
             self._prepared = max(self._prepared, count)
             self._fill_up()
 
-    def unary(self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()) -> bytearray:
+    def unary(self, method: str, request: bytes, seconds: float | None) -> bytearray:
         """The single message that answers a call. `seconds`: its deadline; None: none. Raises CallError."""
-        with closing(self.stream(method, request, seconds, metadata)) as messages:
+        with closing(self.stream(method, request, seconds)) as messages:
             answers = list(islice(messages, 2))
         if len(answers) != 1:
             raise CallError(

@@ -129,7 +129,7 @@ class Field(NamedTuple):
         return value
 
 
-def parse_answer(body: bytes) -> Field:
+def _parsed(body: bytes) -> Field:
     """The answer as a field. Raises KubeletAnswerError, and nothing else, for anything that is not a JSON object."""
     import json
 
@@ -155,7 +155,7 @@ class PodList(NamedTuple):
 
 def parse_pod_list(body: bytes) -> PodList:
     """The pods in an answer to `GET /pods`. Raises KubeletAnswerError, and nothing else, if it is not such a list."""
-    answer = parse_answer(body)
+    answer = _parsed(body)
     if answer.get("kind").text() != "PodList" or answer.get("apiVersion").text() != "v1":
         raise KubeletAnswerError("it is not a v1 PodList")
     if "items" not in answer.names():
