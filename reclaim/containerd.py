@@ -56,8 +56,7 @@ from reclaim.images.storage import reached
 from reclaim.inventory import retried
 from reclaim.services import RuntimeService
 from reclaim.types import Action, Layers, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
-from reclaim.workers import LOOK_SECONDS
-from signals.clock import Clock
+from signals.clock import LATE_SECONDS, Clock
 from signals.types import FilesystemRole
 
 CONTENT: Final = "content"
@@ -102,7 +101,7 @@ class GarbageCollection(Stage):
 
     def __init__(self, name: str, runtime: RuntimeService, clock: Clock, deadline_seconds: float):
         # the call ends by its own deadline before the pass stops waiting for it
-        self.patience_seconds = deadline_seconds + LOOK_SECONDS
+        self.patience_seconds = deadline_seconds + LATE_SECONDS
         self._name = name
         self._runtime = runtime
         self._clock = clock
@@ -128,7 +127,7 @@ class GarbageCollection(Stage):
             _call(self._runtime, LEASES_SERVICE + method, request, max(ends - clock.monotonic(), 0.0))
 
         try:
-            expires_at = clock.wall() + self._deadline_seconds + LOOK_SECONDS
+            expires_at = clock.wall() + self._deadline_seconds + LATE_SECONDS
             expires = datetime.fromtimestamp(expires_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: expires}))
             call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True))
@@ -172,7 +171,7 @@ def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
     because it is not containerd or does not answer in time."""
     request = pb.ImagesRequest(filters=[ID_FILTER])
     try:
-        listed = parsed(pb.Images, _call(runtime, LIST_IMAGES, request, LOOK_SECONDS))
+        listed = parsed(pb.Images, _call(runtime, LIST_IMAGES, request, LATE_SECONDS))
     except CallError:
         return {}
     return {image.name: image.created_at.seconds + image.created_at.nanos / 1e9 for image in listed.each}

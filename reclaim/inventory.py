@@ -62,8 +62,8 @@ from reclaim.types import (
     RequestRefused,
     RuntimeUnavailable,
 )
-from reclaim.workers import LOOK_SECONDS, Workers
-from signals.clock import Clock
+from reclaim.workers import Workers
+from signals.clock import LATE_SECONDS, Clock
 
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait for each other here
@@ -240,7 +240,7 @@ class Inventory:
     def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
         pass never asks; it uses `layers`. For one thread at a time."""
-        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LOOK_SECONDS
+        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LATE_SECONDS
         if ids != self._layers_of:
             found = self._read_layers(lambda: max(ends - self._clock.monotonic(), 0.0) if goes_on() else 0.0)
             if found is not None:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TypeVar
 
 from reclaim.types import ReclaimError
+from signals.clock import LATE_SECONDS
 
 Item = TypeVar("Item")
 Task = Callable[[], object]
@@ -151,7 +152,6 @@ def _do(task: Task) -> None:
 
 # ---- readings that may hang
 
-LOOK_SECONDS = 2.0  # for a single look: at a file and the directories above it
 MOST_LOOKS = 32  # of one kind at a time: a filesystem that does not answer keeps the thread of each
 
 Answer = TypeVar("Answer")
@@ -194,7 +194,7 @@ class ReadingsInTime:
 _LOOKS: dict[tuple[str, float], ReadingsInTime] = {}
 
 
-def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS, *, of: str = "") -> Answer:
+def in_time(look: Callable[[], Answer], seconds: float = LATE_SECONDS, *, of: str = "") -> Answer:
     """The result of `look`, which looks at a file once, on a thread of its own that is abandoned if it hangs; on the
     caller's thread if none can be started. `of`: what is looked at again and again: while one look at it hangs, no
     other begins. Raises what it raises, and OSError (ETIMEDOUT) if it takes longer."""

@@ -42,8 +42,8 @@ from eviction.configuration.strict_yaml import ConfigurationError
 from eviction.configuration.threshold_config import FieldError
 from reclaim.evidence.pod_list import KubeletUnavailable
 from reclaim.trust import file_refusal
-from reclaim.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
-from signals.clock import Clock
+from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
+from signals.clock import LATE_SECONDS, Clock
 
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
 SEARCH_AGAIN_SECONDS = 600.0  # each search is handshakes, and questions of the kubelet to the API server
@@ -102,7 +102,7 @@ def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
 
     The answer itself may take 2 s. Raises KubeletUnavailable within 2 s more. Any thread may call.
     """
-    asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), ANSWER_SECONDS + LOOK_SECONDS)
+    asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), ANSWER_SECONDS + LATE_SECONDS)
 
     def ask_in_time() -> bytes:
         try:

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from eviction.engine.world import RETRY_SECONDS, held_off_sentence
-from reclaim.workers import LOOK_SECONDS, Workers
+from reclaim.workers import Workers
+from signals.clock import LATE_SECONDS
 
 LONGEST_ANSWER_BYTES = 16 * 1024
 
@@ -30,7 +31,7 @@ Address = tuple[str, int] | str
 
 def kubelet_is_healthy(address: Address | None) -> bool:
     """Whether the kubelet's `/healthz` answers 200 in time. For None, false without asking."""
-    return address is not None and is_healthy(address, LOOK_SECONDS)
+    return address is not None and is_healthy(address, LATE_SECONDS)
 
 
 def is_healthy(address: Address, within_seconds: float) -> bool:
@@ -72,7 +73,7 @@ class KubeletWatch:
     def _run(self, address: Address) -> None:
         until = time.monotonic() + self._seconds
         while time.monotonic() < until and not self._over.is_set():
-            if is_healthy(address, LOOK_SECONDS):
+            if is_healthy(address, LATE_SECONDS):
                 return self._healthy()
             self._over.wait(RETRY_SECONDS)
         return None

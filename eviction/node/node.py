@@ -62,8 +62,8 @@ from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
 from reclaim.removals import limit_in_flight
 from reclaim.types import Container, ReclaimError, RuntimeUnavailable
-from reclaim.workers import LOOK_SECONDS, NoThread, ReadingsInTime, Workers
-from signals.clock import Clock
+from reclaim.workers import NoThread, ReadingsInTime, Workers
+from signals.clock import LATE_SECONDS, Clock
 from signals.filesystems import FilesystemReader
 from signals.types import Signal, SignalObservations
 
@@ -132,7 +132,7 @@ class Node(NodeView):
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         most = most_at_work(configuration.parallel_removals)
         self.directory_threads = Workers("the kubelet's directories", most)  # one for each that may look
-        self._directories_in_time = ReadingsInTime(self.directory_threads, LOOK_SECONDS)
+        self._directories_in_time = ReadingsInTime(self.directory_threads, LATE_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         ask = asking_for_pods(configuration.kubelet_access, self.clock, configuration.kubelet_version)
         self.pods = KubeletPods(directories, self.clock, ask)
