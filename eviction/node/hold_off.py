@@ -80,9 +80,8 @@ class KubeletWatch:
 
 
 def _connected(address: Address, seconds: float) -> socket.socket:
-    if not isinstance(address, str):
-        return socket.create_connection(address, seconds)
-    kubelet = socket.socket(socket.AF_UNIX)
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    kubelet = socket.socket(family, socket.SOCK_STREAM)  # create_connection would load what encodes names
     try:
         kubelet.settimeout(seconds)
         kubelet.connect(address)
