@@ -240,11 +240,11 @@ def start_events(
     that ends sending."""
     if not configuration.kubernetes_events:
         return partial(log_event, log), lambda: None
-    from eviction.telemetry.kubernetes_events import EventRecorder, KubernetesEvents
+    from eviction.telemetry.kubernetes_events import EventRecorder, write_event
 
     node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
-    connect = lambda: KubernetesEvents(configuration.kubeconfig).write  # noqa: E731 # on the recorder's thread
-    recorder = EventRecorder(connect, node_name, log, node.clock)
+    write = partial(write_event, kubeconfig=configuration.kubeconfig)
+    recorder = EventRecorder(write, node_name, log, node.clock)
     recorder.start()
 
     def announce(event: GCEvent) -> None:
