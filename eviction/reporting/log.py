@@ -84,10 +84,10 @@ class Log:
             self.stream.write(line + "\n")
             self.stream.flush()
 
-    def in_text(self, level: Level, sentence: str, **fields: Any) -> None:
-        """Writes one line, except in JSON, where a field of another line has the same content."""
+    def in_text(self, sentence: str, **fields: Any) -> None:
+        """As `info`, but not in JSON, where a field of another line has the same content."""
         if not self.as_json:
-            self.event(level, sentence, **fields)
+            self.info(sentence, **fields)
 
     def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
         time = timestamp(self.wall())
