@@ -161,7 +161,7 @@ def thresholds(facts: Facts) -> Findings:
     """Thresholds that act later than the kubelet's, can never be cleared, or are missing."""
     kubelet, observations = facts.configuration.kubelet, facts.observations
     signals, in_force = observations.signals, facts.thresholds
-    for sentence in later_than_kubelet(in_force, () if kubelet is None else kubelet.thresholds.thresholds, signals):
+    for sentence in later_than_kubelet(in_force, eviction_config(facts.configuration).kubelets or (), signals):
         yield risk(
             "thresholds-late",
             "the kubelet acts first, and may evict pods before reclaimd does anything",

@@ -12,7 +12,7 @@ from enum import StrEnum
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.configuration.kubelet_versions import DROP_INS_REMOVE, MERGES_DEFAULTS
-from eviction.reporting.explain import no_effect_sentences
+from eviction.reporting.explain import later_than_kubelet, no_effect_sentences, unreachable_sentences
 from eviction.types import Threshold
 from reclaim.types import FREES
 from signals.types import FilesystemRole, Signal, SignalObservations, in_order
@@ -69,9 +69,14 @@ def configuration_warnings(configuration: Configuration) -> Iterator[str]:
     yield from no_effect_sentences(configuration.thresholds)
 
 
-def table_warnings(configuration: Configuration, observations: SignalObservations) -> list[str]:
-    """One sentence for each configured row, or function in one, that cannot relieve its signal."""
-    return list(map(_in_a_sentence, row_findings(configuration, observations, configuration.rows)))
+def warnings_on_node(configuration: Configuration, observations: SignalObservations) -> Iterator[str]:
+    """Warnings that depend on the node, too: of configured rows, or functions in one, that cannot relieve their signal,
+    and of thresholds that are out of reach, or act later than the kubelet's own."""
+    config = eviction_config(configuration)
+    in_force = config.in_layout(observations.layout)
+    yield from map(_in_a_sentence, row_findings(configuration, observations, configuration.rows))
+    yield from unreachable_sentences(in_force, observations)
+    yield from later_than_kubelet(in_force, config.kubelets or (), observations.signals)
 
 
 def _in_a_sentence(found: Finding) -> str:

@@ -13,7 +13,7 @@ from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult, PeriodicLoop
 from eviction.reporting import explain, tables
-from eviction.reporting.configuration_warnings import table_warnings
+from eviction.reporting.configuration_warnings import warnings_on_node
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
@@ -79,16 +79,7 @@ class Announcements(Listener):
         if unknown or self._configuration_examined:
             return
         self._configuration_examined = True
-        in_force = self._node.thresholds(observations.layout)
-        for sentence in (
-            *table_warnings(configuration, observations),
-            *explain.unreachable_sentences(in_force, observations),
-        ):
-            self.log.warning(sentence)
-        if configuration.kubelet is None:
-            return
-        kubelets = configuration.kubelet.thresholds.thresholds
-        for sentence in explain.later_than_kubelet(in_force, kubelets, observations.signals):
+        for sentence in warnings_on_node(configuration, observations):
             self.log.warning(sentence)
 
     def takes_long(self, what: str, seconds: float) -> None:
