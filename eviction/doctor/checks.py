@@ -29,6 +29,7 @@ from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import shortened
 from eviction.reporting.tables import against_its_mark
 from reclaim.evidence.references import ImageIndex, images_in_use
+from reclaim.evidence.states import NO_TROUBLE
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.pull_records import record_names
 from reclaim.types import Listing
@@ -118,14 +119,18 @@ def permissions(facts: Facts) -> Findings:
 
 
 def pod_directories(facts: Facts) -> Findings:
-    """Pod directories that do not explain what the runtime holds are not the kubelet's."""
-    if facts.pods_doubt:
-        yield problem(
-            "pod-directories",
-            "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
-            facts.pods_doubt,
-            "mount the kubelet's disk; set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint",
-        )
+    """Pod directories that do not explain what the runtime holds are not the kubelet's. Only the daemon knows whether
+    they were different before."""
+    told = facts.daemon.get("pod_directories", {})
+    for why, sentence in ((told.get("why"), told.get("sentence")), facts.runtime.doubt or (None, "")):
+        if why not in (None, *NO_TROUBLE):
+            yield problem(
+                "pod-directories",
+                "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
+                sentence,
+                "mount the kubelet's disk; set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint",
+            )
+            return
 
 
 def log_directories(facts: Facts) -> Findings:
@@ -141,19 +146,20 @@ def log_directories(facts: Facts) -> Findings:
 
 def terminated_pods(facts: Facts) -> Findings:
     """Only the kubelet knows which pods have terminated; until it says so, they keep their images in use."""
-    if facts.pod_list_problem:
+    list_problem, held = facts.runtime.pod_list_problem, facts.runtime.held
+    if list_problem:
         yield (risk if facts.configuration.expects_kubelet else note)(
             "kubelet-list",
             "the kubelet gives no list of its pods, so what terminated pods hold is kept",
-            facts.pod_list_problem,
+            list_problem,
             LIST_PODS,
         )
-    if facts.held:
+    if held:
         yield risk(
             "terminated-pods",
             "only pods that seem to have terminated use these images, and the kubelet has not said that they have",
-            facts.held,
-            LIST_PODS if facts.pod_list_problem else "set kubeletEndpoint to auto",
+            held,
+            LIST_PODS if list_problem else "set kubeletEndpoint to auto",
         )
 
 
@@ -207,8 +213,8 @@ def rows(facts: Facts) -> Findings:
 
 def sandbox_image(facts: Facts) -> Findings:
     """Without the sandbox image no pod can start; while it is unknown, no image is removed at all."""
-    images, name = facts.listing.images, facts.sandbox_image
-    if facts.version is None:
+    images, name = facts.runtime.listing.images, facts.runtime.sandbox_image
+    if facts.runtime.version is None:
         return
     if name is None and not images_in_use(Listing(images=images)).sandbox_image_known:
         yield problem(
@@ -228,7 +234,7 @@ def sandbox_image(facts: Facts) -> Findings:
 
 def unresolved_images(facts: Facts) -> Findings:
     """A container whose image is unknown could use any image, so none is removed."""
-    if unresolved := images_in_use(facts.listing).unresolved:
+    if unresolved := images_in_use(facts.runtime.listing).unresolved:
         yield problem(
             "image-unresolved",
             "the image of a container is unknown, so no image is removed",
@@ -239,14 +245,14 @@ def unresolved_images(facts: Facts) -> Findings:
 
 def containerd_frees_late(facts: Facts) -> Findings:
     """containerd 2.0.0 to 2.0.4 answers a removal before the space is free."""
-    if facts.version is None or facts.version.name != "containerd":
+    version = facts.runtime.version
+    if version is None or version.name != "containerd":
         return
-    version = facts.version.version.lstrip("v")
-    if re.fullmatch(r"2\.0\.[0-4](?:[-+].*)?", version):
+    if re.fullmatch(r"2\.0\.[0-4](?:[-+].*)?", version.version.lstrip("v")):
         yield risk(
             "containerd-frees-late",
             "this containerd answers a removal before the space is free, so more images are removed than needed",
-            f"containerd {version}",
+            f"containerd {version.version.lstrip('v')}",
             "update to containerd 2.0.5 or later",
         )
 
@@ -282,9 +288,9 @@ def store(facts: Facts) -> Findings:
 
 def keeps(facts: Facts) -> Findings:
     """Entries of keepImages that match nothing protect nothing."""
-    if facts.version is None:
+    if facts.runtime.version is None:
         return
-    for entry in parse_keep_list(facts.configuration.keep_images.entries).unmatched(facts.listing.images):
+    for entry in parse_keep_list(facts.configuration.keep_images.entries).unmatched(facts.runtime.listing.images):
         yield risk(
             "keep-unmatched",
             "an entry of keepImages matches no image on this node",
@@ -295,9 +301,9 @@ def keeps(facts: Facts) -> Findings:
 
 def pulls(facts: Facts) -> Findings:
     """Images that may not come back, and records of pulls that nobody prunes."""
-    keep, recorded = facts.configuration.keep_images_not_pulled, facts.pulls
-    images = {image.id: image for image in facts.listing.images}
-    found = [image for image in images.values() if image.id in facts.records and facts.records[image.id].not_pulled]
+    keep, recorded, known = facts.configuration.keep_images_not_pulled, facts.runtime.pulls, facts.runtime.records
+    images = {image.id: image for image in facts.runtime.listing.images}
+    found = [image for image in images.values() if image.id in known and known[image.id].not_pulled]
     if found:
         shown = [shortened(image.title) for image in found]
         if len(shown) > MOST_SHOWN:
@@ -327,8 +333,8 @@ def pulls(facts: Facts) -> Findings:
 def clock(facts: Facts) -> Findings:
     """The ages of containers depend on the wall clock."""
     wrong, seen, ahead_seconds = facts.wall < EARLIEST_WALL, f"it says {timestamp(facts.wall)}", 0.0
-    if facts.listing.containers:
-        newest = max(container.created_at_ns for container in facts.listing.containers) / 1e9
+    if containers := facts.runtime.listing.containers:
+        newest = max(container.created_at_ns for container in containers) / 1e9
         seen += f"; the newest container is of {timestamp(newest)}"
         ahead_seconds = newest - facts.wall
     if wrong or ahead_seconds > LARGEST_SKEW_SECONDS:
@@ -346,7 +352,7 @@ def separate_disk_gc(facts: Facts) -> Findings:
     kubelet = facts.configuration.kubelet
     if facts.observations.layout is not FsLayout.SPLIT or kubelet is None or kubelet.separate_disk_gc:
         return
-    if facts.version is not None and facts.version.name == "cri-o":
+    if facts.runtime.version is not None and facts.runtime.version.name == "cri-o":
         yield risk(
             "separate-disk-gc-off",
             "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off",

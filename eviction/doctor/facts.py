@@ -19,7 +19,7 @@ from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.evidence.references import images_in_use
-from reclaim.evidence.states import NO_TROUBLE, is_pod_uid
+from reclaim.evidence.states import DirectoriesDoubted, is_pod_uid
 from reclaim.images.pull_records import NOT_READ, PullRecords
 from reclaim.images.storage import IMAGES
 from reclaim.services import RuntimeVersion
@@ -41,60 +41,62 @@ Unknown = TypeVar("Unknown")
 
 
 @dataclass(frozen=True, slots=True)
+class Runtime:
+    """What the runtime answers, and what can be known only with it; all of it is missing if it does not answer."""
+
+    version: RuntimeVersion | None = None
+    listing: Listing = field(default_factory=Listing)
+    sandbox_image: str | None = None
+    """The image that pods need to start; None if nothing names it."""
+    doubt: DirectoriesDoubted | None = None
+    """Why the kubelet's pod directories are not believed."""
+    records: Mapping[str, ImageRecord] = field(default_factory=dict)
+    """What is remembered of images, by id."""
+    pulls: PullRecords = NOT_READ
+    pod_list_problem: str = ""
+    """Why the kubelet gives no list of its pods; empty if it does."""
+    held: str = ""
+    """What pods hold that seem to have terminated; empty if nothing, or if the kubelet says which have."""
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
-    """One node at one moment. What did not answer has its default, about which no check says anything; problems are
-    sentences, empty without one."""
+    """One node at one moment. Problems are sentences, empty without one."""
 
     configuration: Configuration
     observations: SignalObservations
     wall: float
     """What the clock says, in seconds since the epoch."""
-    filesystems: tuple[FilesystemFacts, ...] = ()
+    filesystems: tuple[FilesystemFacts, ...]
     """Those of the signals."""
-    function_problems: tuple[tuple[str, str], ...] = ()
-    """The configured functions that cannot be called, each with the reason."""
-
-    runtime_problem: str = ""
+    runtime: Runtime
+    runtime_problem: str
     """Why the runtime does not answer."""
-    version: RuntimeVersion | None = None
-    """None if the runtime does not answer; then its lists are empty."""
-    listing: Listing = field(default_factory=Listing)
-    sandbox_image: str | None = None
-    """The image that pods need to start; None if nothing names it."""
-    endpoint: str = ""
+    endpoint: str
     """The path of the runtime's socket."""
-    socket: os.stat_result | None = None
-    """Of `endpoint`."""
-    imagefs: str | None = None
+    socket: os.stat_result | None
+    """Of `endpoint`; None if it is not there."""
+    imagefs: str | None
     """Where the runtime says that its images are."""
-    snapshotters: Mapping[str, int] = field(default_factory=dict)
+    snapshotters: Mapping[str, int]
     """containerd's, each with the number of its snapshots."""
-    content_device: int | None = None
+    content_device: int | None
     """The device of containerd's content store; of the layers with CRI-O."""
-
-    records: Mapping[str, ImageRecord] = field(default_factory=dict)
-    """What is remembered of images, by id."""
-    pulls: PullRecords = NOT_READ
-    pods_doubt: str = ""
-    """Why the kubelet's pod directories are not believed."""
-    pod_list_problem: str = ""
-    """Why the kubelet gives no list of its pods."""
-    held: str = ""
-    """What pods hold that seem to have terminated; empty if nothing, or if the kubelet says which have."""
-
-    unwritable: Mapping[str, str] = field(default_factory=dict)
+    function_problems: tuple[tuple[str, str], ...]
+    """The configured functions that cannot be called, each with the reason."""
+    unwritable: Mapping[str, str]
     """Directories of our files, and of the pods' logs, that cannot be written, each with the reason."""
-    symlinks: Mapping[str, str] = field(default_factory=dict)
+    symlinks: Mapping[str, str]
     """The log directories that are symlinks, by the field that names them."""
-    inotify_limit: int | None = None
-    inotify_used: int = 0
-    history_problem: str = ""
+    inotify_limit: int | None
+    inotify_used: int
+    history_problem: str
     """Why there can be no history."""
-    daemon_problem: str = ""
+    daemon_problem: str
     """Why no daemon answers."""
-    daemon: Mapping[str, Any] = field(default_factory=dict)
-    """Its answer to `brief`."""
-    installed: bool = True
+    daemon: Mapping[str, Any]
+    """Its answer to `brief`; empty if there is none."""
+    installed: bool
     """Whether systemd has a unit for the daemon."""
 
     @property
@@ -105,27 +107,31 @@ class Facts:
 
 def facts_of(node: Node) -> Facts:
     """Asks the runtime, the kernel and the daemon."""
-    runtime_problem = node.locate() or ""
-    observations = node.summary.observe()
-    configuration = node.configuration
+    runtime, runtime_problem = Runtime(), node.locate() or ""
+    observations, configuration = node.summary.observe(), node.configuration
+    daemon_problem, daemon = _ask_daemon(configuration.control_socket)
+    if configuration.has_runtime and not runtime_problem:
+        try:
+            runtime = _ask_runtime(node)
+        except RuntimeUnavailable as error:
+            runtime_problem = str(error)
     imagefs = node.summary.paths.imagefs
     snapshotters, content_device = _snapshotters(imagefs)
     endpoint = socket_path(node.endpoint.runtime) if configuration.has_runtime else ""
     log_directories = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}
-    daemon_problem, daemon = _ask_daemon(configuration.control_socket)
-    doubt = daemon.get("pod_directories", {})
-    facts = Facts(
-        configuration,
-        observations,
-        node.clock.wall(),
-        filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
+    return Facts(
+        configuration=configuration,
+        observations=observations,
+        wall=node.clock.wall(),
+        filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
+        runtime=runtime,
         runtime_problem=runtime_problem,
         endpoint=endpoint,
         socket=answer_of(lambda: os.stat(endpoint), None),
         imagefs=imagefs,
         snapshotters=snapshotters,
         content_device=content_device,
-        pods_doubt="" if doubt.get("why") in (None, *NO_TROUBLE) else doubt["sentence"],
+        function_problems=node.function_problems(),
         unwritable=_unwritable(configuration),
         symlinks={
             name: path for name, path in log_directories.items() if answer_of(partial(os.path.islink, path), False)
@@ -137,39 +143,22 @@ def facts_of(node: Node) -> Facts:
         daemon=daemon,
         installed=any(map(os.path.exists, UNITS)),
     )
-    if configuration.has_runtime and not runtime_problem:
-        try:
-            facts = _with_runtime(facts, node)
-        except RuntimeUnavailable as error:
-            facts = replace(facts, runtime_problem=str(error))
-    return replace(facts, function_problems=node.function_problems())
 
 
-def _with_runtime(facts: Facts, node: Node) -> Facts:
-    """Adds what the runtime answers, and what can be known only with it. Raises RuntimeUnavailable."""
+def _ask_runtime(node: Node) -> Runtime:
+    """Raises RuntimeUnavailable."""
     version, listing = node.client.version(), node.inventory.snapshot(node.clock.monotonic()).listing
     ready = [sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY]
     used = filter(None, map(node.client.image_of_sandbox, ready[:MANY_SANDBOXES]))
     sandbox_image = node.client.sandbox_image() or next(used, None)
-    pods_doubt, doubt = facts.pods_doubt, node.detection.compare_pods()
-    if not pods_doubt and doubt is not None and doubt.why not in NO_TROUBLE:
-        pods_doubt = doubt.sentence
+    doubt = node.detection.compare_pods()
     node.restore_image_records()
     node.detection.images()
     pulls, held = node.pull_records(listing.containers), ""
     if node.pod_state_source != "kubelet":
-        held = held_by_stopped_pods(listing, f"{facts.configuration.root_directory}/pods")
-    return replace(
-        facts,
-        version=version,
-        listing=listing,
-        sandbox_image=sandbox_image,
-        records=node.records.records,
-        pulls=pulls,
-        pods_doubt=pods_doubt,
-        pod_list_problem=node.pods.list_problem or "",
-        held=held,
-    )
+        held = held_by_stopped_pods(listing, f"{node.configuration.root_directory}/pods")
+    problem = node.pods.list_problem or ""
+    return Runtime(version, listing, sandbox_image, doubt, node.records.records, pulls, problem, held)
 
 
 def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:

@@ -15,10 +15,11 @@ from eviction.cli.doctor import lines
 from eviction.configuration.effective import Configuration, load
 from eviction.doctor import checks
 from eviction.doctor.checks import CHECKS, EARLIEST_WALL, examine
-from eviction.doctor.facts import Facts
+from eviction.doctor.facts import Facts, Runtime
 from eviction.reporting.configuration_warnings import Finding, Severity
 from eviction.reporting.filesystem_facts import filesystem_facts
 from eviction.types import Threshold
+from reclaim.evidence.states import DirectoriesDoubted, Why
 from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing
@@ -68,31 +69,57 @@ def configured(marks: tuple[Threshold, ...] = MARKS, **fields: object) -> Config
 DEFAULTS = configured()
 
 
+RUNTIME = Runtime(
+    RuntimeVersion("containerd", "2.1.4"),
+    LISTING,
+    "registry.k8s.io/pause:3.10",
+    records={APP.id: ImageRecord(0.0, 5.0, pulled=True)},
+    pulls=PullRecords(record_names(APP)),
+)
+
+
 def sound(**fields: Any) -> Facts:
-    """A node in order, of which everything is known; `fields` replace facts."""
+    """A node in order, of which everything is known; `fields` replace facts, also those of the runtime."""
+    of_runtime = {name: value for name, value in fields.items() if name in Runtime.__slots__}
     usual = {
         "configuration": DEFAULTS,
         "observations": SEEN,
         "wall": WALL,
+        "filesystems": (),
+        "runtime": replace(RUNTIME, **of_runtime),
+        "runtime_problem": "",
         "endpoint": "/s",
         "socket": at_endpoint(0o660),
-        "version": RuntimeVersion("containerd", "2.1.4"),
-        "listing": LISTING,
-        "sandbox_image": "registry.k8s.io/pause:3.10",
         "imagefs": f"{STORES}.overlayfs",
         "snapshotters": {"overlayfs": 40, "native": 0},
         "content_device": 1,
-        "records": {APP.id: ImageRecord(0.0, 5.0, pulled=True)},
-        "pulls": PullRecords(record_names(APP)),
+        "function_problems": (),
+        "unwritable": {},
+        "symlinks": {},
         "inotify_limit": 1024,
         "inotify_used": 12,
+        "history_problem": "",
+        "daemon_problem": "",
+        "daemon": {},
+        "installed": True,
     }
-    return Facts(**{**usual, **fields})
+    return Facts(**{**usual, **{name: value for name, value in fields.items() if name not in of_runtime}})
 
 
 def unknown(**fields: Any) -> Facts:
     """A node whose runtime is down, and of which nothing was read."""
-    return Facts(**{"configuration": DEFAULTS, "observations": observations_of(), "wall": WALL, **fields})
+    nothing = {
+        "observations": observations_of(),
+        "runtime": Runtime(),
+        "endpoint": "",
+        "socket": None,
+        "imagefs": None,
+        "snapshotters": {},
+        "content_device": None,
+        "inotify_limit": None,
+        "inotify_used": 0,
+    }
+    return sound(**{**nothing, **fields})
 
 
 def not_pulled(keep: bool | str, **fields: Any) -> Facts:
@@ -153,6 +180,7 @@ def levels(facts: Facts) -> dict[str, Severity]:
     return {finding.check: finding.level for finding in examine(facts).findings}
 
 
+DOUBT = DirectoriesDoubted(Why.EXCHANGED, "it was exchanged")
 ASKED = configured(kubeletEndpoint="http://127.0.0.1:10255")
 UNASKED = replace(SEEN, unavailable=(Unavailable(IMAGEFS, "no connection"),))
 XFS_SEEN = replace(
@@ -167,7 +195,7 @@ WITH_MARK = (*MARKS, threshold(CACHE, "15%"))
         sound(),
         with_rows({"buildcache.available": ["prune"]}, "buildcache", WITH_MARK),
         unknown(configuration=configured(keepImages=["registry.example/ap"], keepImagesNotPulled=True)),
-        unknown(records=SIDE_LOADED, observations=replace(observations_of(), layout=None)),
+        unknown(runtime=Runtime(records=SIDE_LOADED), observations=replace(observations_of(), layout=None)),
         not_pulled("auto", pulls=PullRecords(problem="no such directory")),
         of_version("cri-o", "2.0.1"),
         *(
@@ -224,7 +252,8 @@ def test_a_sound_node_has_no_findings(facts: Facts) -> None:
         (unknown(wall=EARLIEST_WALL - 1.0), "clock", PROBLEM),
         (holding((APP.id,), age_seconds=-3600.0), "clock", RISK),
         (sound(unwritable={"/var/log/pods": "read-only"}), "permissions", RISK),
-        (sound(pods_doubt="it was exchanged"), "pod-directories", PROBLEM),
+        (sound(doubt=DOUBT), "pod-directories", PROBLEM),
+        (sound(daemon={"pod_directories": DOUBT._asdict()}), "pod-directories", PROBLEM),
         (sound(symlinks={"podLogsDir": "/proc/self/cwd"}), "log-symlink", RISK),
         (sound(history_problem="/h is left alone: it is not a regular file"), "history", RISK),
         (sound(configuration=ASKED, pod_list_problem="401 Unauthorized"), "kubelet-list", RISK),
