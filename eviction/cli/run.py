@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
         daemon = Daemon(node, log, events=events, hold_off_seconds=configuration.hold_off_seconds)
-        endpoints = DaemonEndpoints(node, node.held_off, log, notifier, daemon.status, daemon.why_not_alive, counts)
+        endpoints = DaemonEndpoints(node, log, notifier, daemon.status, daemon.why_not_alive, counts)
         healthy = lambda: node.owner.post(KubeletHealthy())  # noqa: E731 # one expression
         watch = KubeletWatch(configuration.kubelet_healthz, configuration.hold_off_seconds, healthy)
         node.prepare()

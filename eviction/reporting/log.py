@@ -131,9 +131,11 @@ class ThrottledLog:
             self._log.warning(sentence, **fields)
         return due
 
-    def resolved(self, key: str) -> bool:
-        """Forgets the warning, so that it is written at once when it next occurs. True if it had been written."""
-        return self._written.pop(key, None) is not None
+    def resolved(self, key: str, sentence: str = "") -> None:
+        """Forgets the warning, so that it is written at once when it next occurs; if it had been written, this sentence
+        says that it is over."""
+        if self._written.pop(key, None) is not None and sentence:
+            self._log.info(sentence)
 
 
 @dataclass(eq=False)

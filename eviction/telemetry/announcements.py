@@ -166,8 +166,7 @@ class Announcements(Listener):
         """The kubelet's directories were compared with what the runtime holds."""
         doubt = self._node.pods_doubt
         if doubt is None:
-            if self._throttled_log.resolved("directories"):
-                self.log.info("the kubelet's pod directories are trusted again")
+            self._throttled_log.resolved("directories", "the kubelet's pod directories are trusted again")
         elif doubt.why not in NO_TROUBLE:
             self._throttled_log.warn(doubt.sentence, key="directories", why=str(doubt.why))
 
@@ -214,6 +213,6 @@ class Announcements(Listener):
                 self.log.info("the kubelet lists its pods again")
         if problem is not None:
             self._throttled_log.warn(f"the container runtime cannot be asked: {problem}", key="runtime")
-        elif self._throttled_log.resolved("runtime"):
-            self.log.info("the container runtime answers again")
+        else:
+            self._throttled_log.resolved("runtime", "the container runtime answers again")
         self._pods_compared()

@@ -126,8 +126,7 @@ class EventRecorder:
             self._throttled_log.warn(f"sending an event: {type(error).__name__}: {error}", key="defect")
         else:
             self._written[reason] = event["count"]
-            if self._throttled_log.resolved("server"):
-                self.log.info("the API server accepts events again")
+            self._throttled_log.resolved("server", "the API server accepts events again")
 
 
 def write_event(event: Event, kubeconfig: str, seconds: float = ANSWER_SECONDS) -> None:

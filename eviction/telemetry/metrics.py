@@ -75,20 +75,28 @@ class Metrics(Collector, Listener):
         time = partial(Histogram, namespace="reclaimd", registry=self._counted, buckets=BUCKETS)
         self._passes = count("passes", "Passes that did or tried something", ("trigger", "result"))
         self._removals = count("removals", "Objects to be removed, by result", ("kind", "result"))
-        text = "Bytes freed: measured on the filesystem, and nominal, as the runtime reported"
-        self._bytes = count("reclaimed_bytes", text, ("operation", "kind"))
+        self._bytes = count(
+            "reclaimed_bytes",
+            "Bytes freed: measured on the filesystem, and nominal, as the runtime reported",
+            ("operation", "kind"),
+        )
         self._returned = count("images_returned", "Images that came back after the daemon had removed them")
         self._returned_bytes = count("image_returned_bytes", "Bytes of those images, as the runtime reports them")
         self._calls = count("runtime_operations", "Calls of the container runtime", ("operation_type",))
         self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
         self._watch_events = count("watch_events", "Observations requested by watch events")
-        text = "Images removed: not used for longer than the maximum age, or for space"
-        self._image_removals = count("image_garbage_collected", text, ("reason",))
+        self._image_removals = count(
+            "image_garbage_collected",
+            "Images removed: not used for longer than the maximum age, or for space",
+            ("reason",),
+        )
         self._durations = time("reclaim_duration_seconds", "Seconds that a reclaim function took", ("operation",))
-        text = "Seconds from the reading that crossed a mark to the start of the pass"
-        self._detect = time("detect_seconds", text)
-        text = "Seconds that calls of the container runtime took"
-        self._call_durations = time("runtime_operations_duration_seconds", text, ("operation_type",))
+        self._detect = time("detect_seconds", "Seconds from the reading that crossed a mark to the start of the pass")
+        self._call_durations = time(
+            "runtime_operations_duration_seconds",
+            "Seconds that calls of the container runtime took",
+            ("operation_type",),
+        )
         # Series with labels from closed sets exist before anything happens.
         for counted, known in (
             (self._passes, product(OF_PASSES, PassResult)),
