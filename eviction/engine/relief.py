@@ -72,7 +72,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
         return begin_settling(the, world, at_end=False)
     the = measured(the, world)
 
-    # the next function, and its plans; side by side if it is urgent
+    # the next function, and its plans
     if not the.current:
         return begin(the, function, disk, world)
     planning = any(stage.plan is None for stage in the.current)
@@ -80,6 +80,10 @@ def advance(the: RunningPass, world: World) -> Advanced:
     # relieved, or nothing is known of the disk any more
     if disk.stop is not None:
         return (the, ()) if in_flight or planning else stopped(the, disk.stop, world)
+
+    # it has become urgent meanwhile: what else may run side by side
+    if beside := beside_those(the, disk, world):
+        return ask_plans(the, beside, world)
 
     # the next candidates, as long as what is in flight is not enough
     effects: list[Effect] = []
@@ -302,8 +306,10 @@ def stage_with_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, 
     left = [stage for stage in the.current if stage.next is not None and (limit is None or stage.begun < limit)]
     if not left or any(stage.silent for stage in the.current) or enough_by_plan(the):
         return None
-    # what may free nothing goes one at a time as long as another stage plans; a plan that hangs holds nothing up
-    if in_flight and any(stage.plan is None and world.now < stage.asked_at + TICK_SECONDS for stage in the.current):
+    # what may free nothing must not go because it was planned a moment sooner, but for the first object of the row; and
+    # a plan that hangs holds nothing up
+    awaited = [stage for stage in the.current if stage.plan is None and world.now < stage.asked_at + TICK_SECONDS]
+    if awaited and (the.current[0] in awaited or any(stage.begun for stage in the.current)):
         return None
     if not the.dry_run and stuck(world.removals, parallel_of(the, world), world.now):
         return None
@@ -373,9 +379,8 @@ def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
 
 def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced:
     """The next function of the row, or the first ones side by side, if it is urgent."""
-    together = side_by_side(the, world) if disk.urgent else ()
-    if together:
-        return ask_plans(the, tuple(StageId(name, 1) for name in together), world)
+    if together := beside_those(the, disk, world):
+        return ask_plans(the, together, world)
     if the.last_resort and not held_something_back(the, function):
         return advance(replace(the, at=the.at + 1), world)
     why_not = "" if the.last_resort else why_not_called(the, function, world)
@@ -385,8 +390,8 @@ def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced
 
 
 def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Advanced:
-    """Has these stages plan. A plan that is still awaited from an earlier pass, because it hangs, is not asked for
-    again."""
+    """Has these stages plan, beside those that run. A plan that is still awaited from an earlier pass, because it
+    hangs, is not asked for again."""
     runs = []
     for stage in stages:
         run = StageRun(stage, world.now, world.now)
@@ -395,9 +400,16 @@ def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Ad
             error = f"{what} cannot plan: an earlier reading has not been answered yet"
             run = replace(run, plan=NO_PLAN, error=error)
         runs.append(run)
-    the = replace(the, current=tuple(runs))
+    the = replace(the, current=(*the.current, *runs))
     plans = tuple(Plan(the.id, run.id) for run in runs if run.plan is None)
     return (the, plans) if plans else advance(the, world)
+
+
+def beside_those(the: RunningPass, disk: Disk, world: World) -> tuple[StageId, ...]:
+    """The first stages of the functions that are to run side by side if it is urgent, without those that run."""
+    running = {stage.id.function for stage in the.current}
+    names = side_by_side(the, world) if disk.urgent else ()
+    return tuple(StageId(name, 1) for name in names if name not in running)
 
 
 def side_by_side(the: RunningPass, world: World) -> tuple[str, ...]:
