@@ -10,7 +10,8 @@ asked for, as an effect, and the answer is the next thing that happens.
 * Urgency is one number: the seconds until the filesystem reaches the level it must not reach. It decides how many
   removals are in flight, how long each is waited for, and whether space that arrives late is waited for; nothing else.
 * While removals are in flight, another one is begun only if what they promise is not enough.
-* If it is urgent, the pass begins with the functions whose objects do not depend on each other, side by side.
+* If it is urgent, or becomes so in its first stage, the functions whose objects do not depend on each other go side by
+  side.
 * What goes only as a last resort comes after the row, and only if everything else is gone or must stay: after an error,
   or while a removal is not answered, it is not known that nothing else is enough.
 * A pass by another configuration than the one in force, or in another layout, ends; the next one decides anew.
