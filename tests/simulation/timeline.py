@@ -71,7 +71,7 @@ def node_of(seed: int) -> Node:
     return Node(layout, capacity, rng.choice((20, 40, 60)), tuple(fields), rng.choice((0.3, 0.5, 0.6)))
 
 
-def _pods(rng: Random, seconds: float, images: int) -> list[Entry]:
+def _pods(rng: Random, seconds: float, images: int, most_written: int = 800 * MIB) -> list[Entry]:
     """Pods that begin: at a rate that is steady for so long, with a burst now and then."""
     a_minute = rng.choice((0.3, 1.0, 3.0, 10.0))
     found, at = list[Entry](), rng.expovariate(a_minute / 60)
@@ -85,7 +85,7 @@ def _pods(rng: Random, seconds: float, images: int) -> list[Entry]:
                 rng.choice((0, 0, 0, 1, 3)),
                 rng.choice((0.05, 0.2, 0.2, 3.0)),
                 rng.uniform(0.5, 15.0),
-                rng.choice((0, 0, 40 * MIB, 800 * MIB)),
+                rng.choice((0, 0, 40 * MIB, most_written)),
             )
             life = rng.choice((rng.uniform(1.0, 30.0), rng.uniform(20.0, 300.0), rng.uniform(200.0, 2000.0)))
             life = min(life, 40 * 60 / a_minute)
@@ -149,8 +149,9 @@ RARE: dict[str, tuple[float, Make]] = {
 
 def timeline(seed: int, hours: float) -> list[Entry]:
     """Everything that happens, in order. The first minutes of each hour are bad; for the rest of it nothing happens but
-    pods that begin, and what the kubelet collects, on disks that others have left."""
+    pods that begin and what the kubelet collects: others have left the disks, and what these pods use has room."""
     rng, seconds, images = Random(f"timeline {seed}"), hours * 3600, node_of(seed).images
+    fit = node_of(seed).capacity // (2 * GIB)  # on half of it
     found, begins = list[Entry](), 0.0
     while begins < seconds:
         ends = min(begins + 3600, seconds)
@@ -159,7 +160,7 @@ def timeline(seed: int, hours: float) -> list[Entry]:
         found += _later(_collects(rng, ends - begins), begins)
         if quiet < ends:
             found += (Entry(quiet, "others free", what=(path, 1.0)) for path in PATHS)
-            found += _later(_pods(rng, ends - quiet, images), quiet)
+            found += _later(_pods(rng, ends - quiet, min(images, fit), most_written=0), quiet)
         begins = ends
     return sorted(found)
 
