@@ -13,14 +13,13 @@ from typing import Any
 
 from eviction.record import Pass, PeriodicLoop
 from eviction.types import Decision, Threshold
-from reclaim.services import Listener as ReclaimListener
-from reclaim.types import GCEvent, ReclaimResult
+from reclaim.types import GCEvent, Image, Outcome, ReclaimResult
 from signals.types import SignalObservations
 
 MOST_WAITING = 4096  # calls of listeners
 
 
-class Listener(ReclaimListener):
+class Listener:
     """Ignores everything; a subclass overrides the methods that it needs. All are called on one thread."""
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
@@ -52,6 +51,23 @@ class Listener(ReclaimListener):
 
     def collection_ended(self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None) -> None:
         """The same, with its event, and the loop as it was when it began."""
+
+    def called(self, call: str, seconds: float, failed: bool) -> None:
+        """A call of the runtime was answered or failed."""
+
+    def parked(self, outcome: Outcome) -> None:
+        """A pass goes on without waiting for an unanswered removal."""
+
+    def parked_ended(self, outcome: Outcome) -> None:
+        """A parked removal has finally ended."""
+
+    def returned(self, image: Image, gone_id: str, by_us: bool, since: float) -> None:
+        """An image that had gone is listed again. `gone_id`: the one that had gone; another one than this if only its
+        tag came back. `by_us`: we had removed it. `since`: when it was listed, or pulled before that, as far as the
+        runtime says, in seconds since the epoch."""
+
+    def program_line(self, function: str, line: str) -> None:
+        """A configured program printed a line."""
 
     def reconfigured(self) -> None:
         """Another configuration has come into force."""

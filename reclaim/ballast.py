@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
-from reclaim.pod_logs.directories import identity_of
+from reclaim.pod_logs.directories import allocated_bytes, identity_of
 from reclaim.pod_logs.names import FileIdentity
 from reclaim.trust import directory_refusal, owner_only_refusal
 from reclaim.types import Action, Plan, RemovalFailed, RuntimeUnavailable, Verdict
-from reclaim.workers import LOOK_SECONDS, in_time
+from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
@@ -33,7 +33,6 @@ BALLAST = "ballast"
 REASONS = ("set_aside", "replaced")
 """Why it is removed, or kept at the last moment."""
 
-BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
 Answer = TypeVar("Answer")
 
 
@@ -109,20 +108,15 @@ def _entry_problem(status: os.stat_result, size_bytes: int) -> str | None:
     return owner_only_refusal("it", status)
 
 
-def looked_at(
-    settings: BallastSettings,
-    what: str,
-    look: Callable[[int, BallastSettings], Answer],
-    seconds: float = LOOK_SECONDS,
-) -> Answer:
-    """The result of `look` in the opened directory. Raises BallastRefused, also if it takes longer than `seconds`."""
+def looked_at(settings: BallastSettings, what: str, look: Callable[[int, BallastSettings], Answer]) -> Answer:
+    """The result of `look` in the opened directory. Raises BallastRefused, also if it does not answer in time."""
 
     def read() -> Answer:
         with opened_directory(settings) as directory:
             return look(directory, settings)
 
     with refused(settings, what):
-        return in_time(read, seconds, of=settings.path)
+        return in_time(read, of=settings.path)
 
 
 def examine(settings: BallastSettings) -> None:
@@ -147,7 +141,7 @@ def remove_ballast(settings: BallastSettings, planned: FileIdentity | None = Non
         if planned not in (None, identity_of(found)):
             raise BallastRefused(f"{settings.path} is another file now, not the one that was planned")
         os.unlink(settings.name, dir_fd=directory)
-        return found.st_blocks * BLOCK
+        return allocated_bytes(found)
 
 
 # ---- the function
@@ -178,7 +172,7 @@ class BallastRelease(Stage):
         if found is None:
             return None
         self._planned = identity_of(found)
-        return Plan((Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", found.st_blocks * BLOCK),))
+        return Plan((Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", allocated_bytes(found)),))
 
     def check(self, _: Verdict) -> Ready | Refused:
         """Ready if the file is the planned one and still qualifies as ballast."""

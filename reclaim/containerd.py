@@ -56,14 +56,12 @@ from reclaim.images.storage import reached
 from reclaim.inventory import retried
 from reclaim.services import RuntimeService
 from reclaim.types import Action, Layers, Plan, ReclaimError, RemovalFailed, RuntimeUnavailable, Verdict
-from signals.clock import Clock
+from signals.clock import LATE_SECONDS, Clock
 from signals.types import FilesystemRole
 
 CONTENT: Final = "content"
 UNREFERENCED: Final = "unreferenced"
 OBJECT_ID: Final = "containerd-garbage"
-EXPIRES_AFTER_SECONDS = 60.0
-SPARE_SECONDS = 5.0  # the call ends by its own deadline before the pass stops waiting for it
 
 
 class CannotCollect(ReclaimError):
@@ -102,7 +100,8 @@ class GarbageCollection(Stage):
     """Has containerd collect its garbage once. The content counts as present until a run of the collector has ended."""
 
     def __init__(self, name: str, runtime: RuntimeService, clock: Clock, deadline_seconds: float):
-        self.patience_seconds = deadline_seconds + SPARE_SECONDS
+        # the call ends by its own deadline before the pass stops waiting for it
+        self.patience_seconds = deadline_seconds + LATE_SECONDS
         self._name = name
         self._runtime = runtime
         self._clock = clock
@@ -128,7 +127,8 @@ class GarbageCollection(Stage):
             _call(self._runtime, LEASES_SERVICE + method, request, max(ends - clock.monotonic(), 0.0))
 
         try:
-            expires = datetime.fromtimestamp(clock.wall() + EXPIRES_AFTER_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            expires_at = clock.wall() + self._deadline_seconds + LATE_SECONDS
+            expires = datetime.fromtimestamp(expires_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: expires}))
             call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True))
         except CallError as error:
@@ -156,7 +156,6 @@ ID_PREFIX = "reclaimd-garbage-"
 EXPIRE_LABEL = "containerd.io/gc.expire"
 
 LIST_IMAGES = "/containerd.services.images.v1.Images/List"
-ASK_SECONDS = 2.0
 ID_FILTER = 'name~="^sha256:"'
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks since boot (proc(5))
@@ -172,7 +171,7 @@ def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
     because it is not containerd or does not answer in time."""
     request = pb.ImagesRequest(filters=[ID_FILTER])
     try:
-        listed = parsed(pb.Images, _call(runtime, LIST_IMAGES, request, ASK_SECONDS))
+        listed = parsed(pb.Images, _call(runtime, LIST_IMAGES, request, LATE_SECONDS))
     except CallError:
         return {}
     return {image.name: image.created_at.seconds + image.created_at.nanos / 1e9 for image in listed.each}

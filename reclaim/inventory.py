@@ -62,10 +62,9 @@ from reclaim.types import (
     RequestRefused,
     RuntimeUnavailable,
 )
-from reclaim.workers import LOOK_SECONDS, Workers
-from signals.clock import Clock
+from reclaim.workers import Workers
+from signals.clock import LATE_SECONDS, Clock
 
-SANDBOX_SECONDS = 1.0  # how long a sandbox may take to report its image if the configured one is known
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait for each other here
 RETRY_FOR_SECONDS = 0.5
@@ -241,7 +240,7 @@ class Inventory:
     def learn_layers(self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of the same images. A
         pass never asks; it uses `layers`. For one thread at a time."""
-        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LOOK_SECONDS
+        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LATE_SECONDS
         if ids != self._layers_of:
             found = self._read_layers(lambda: max(ends - self._clock.monotonic(), 0.0) if goes_on() else 0.0)
             if found is not None:
@@ -345,8 +344,8 @@ class Inventory:
         silent = {each: until for each, until in learned.silent.copy().items() if until > now}
         self._learned = replace(learned, sandbox_images=made.copy(), silent=silent)
         for sandbox_id in ready - made.keys() - (silent.keys() if known else set()):
-            try:
-                image = self._runtime.image_of_sandbox(sandbox_id, SANDBOX_SECONDS if known else NEVER)
+            try:  # if the configured one is known, no longer than a list may be old
+                image = self._runtime.image_of_sandbox(sandbox_id, FRESH_SECONDS if known else NEVER)
             except RuntimeUnavailable as error:
                 of_this_one = isinstance(error, AnsweredWithError)
                 if not (known and (isinstance(error, AnsweredLate) or of_this_one)):

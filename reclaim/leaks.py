@@ -41,6 +41,7 @@ from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.status import CallError, Code, Message, parsed
 from reclaim.evidence.states import PodStates, is_pod_uid
 from reclaim.images.storage import listed_in, reached, stamps
+from reclaim.pod_logs.directories import allocated_bytes
 from reclaim.services import Metadata
 from reclaim.types import Container, Image, Listing, PodSandbox, ReclaimError
 
@@ -48,7 +49,6 @@ ASK_SECONDS = 10.0
 NOTHING: Final = pb.Namespace()  # a request for a whole list is empty
 CONTENT, SNAPSHOTTER = "io.containerd.content.v1.content", "io.containerd.snapshotter.v1."
 GC = "containerd.io/gc."
-SECTOR = 512
 VOLATILE = "/run/containers/storage"  # where a transient_store keeps its records by default
 _LAYER = re.compile(r"[0-9a-f]{64}")
 _LAYER_IN_MOUNT = re.compile(r"/overlay/([0-9a-f]{64})")
@@ -134,7 +134,7 @@ class ContainerdReading:
                 yield unowned
         for name, found in blobs.items():
             if f"sha256:{name}" not in recorded:
-                yield Unowned(LeakKind.CONTENT, f"sha256:{name}", found.st_ctime, "", found.st_blocks * SECTOR)
+                yield Unowned(LeakKind.CONTENT, f"sha256:{name}", found.st_ctime, "", allocated_bytes(found))
         for name, found in directories.items():
             if name.startswith("new-"):  # renamed once the snapshot is made
                 yield Unowned(LeakKind.SNAPSHOT_DIRECTORY, name, found.st_ctime, path=f"{overlayfs}/{name}")

@@ -19,7 +19,7 @@ started through its descriptor. A sticky directory (`/tmp`) may be further up, a
 it; but it may not contain the program itself, as a hard link to another program could be put there. What the file in
 turn starts is its owner's business: a script's interpreter, libraries, other programs.
 
-**A run** takes no longer than its timeout plus `LEFT_BEHIND_SECONDS`, whatever the program does.
+**A run** takes no longer than its timeout plus three times `GRACE_SECONDS`, whatever the program does.
 
 * A process of its own (`program_supervisor`) starts it, so that a start that hangs never blocks this process, and is
   ended like a program that hangs. It begins with the run, and not before: it needs a process and 4 MiB for as long as
@@ -85,8 +85,10 @@ KEPT_BYTES = 64 * 1024  # of what one run prints; anything beyond is read, count
 MOST_LINES = 100  # of one run
 LONGEST_LINE = 1024  # bytes; a longer one is cut
 
-GRACE_SECONDS = 5.0  # between SIGTERM and SIGKILL, for a killed process to end, and for what it has left behind
-LEFT_BEHIND_SECONDS = 3 * GRACE_SECONDS
+GRACE_SECONDS = 5.0
+"""How long a run may take after its timeout, three times: between SIGTERM and SIGKILL, for a killed process to end, and
+for what it has left behind."""
+
 LOOK_SECONDS = 0.01
 
 _SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "program_supervisor.py")
@@ -159,7 +161,7 @@ class ProgramStage(Stage):
     frees_late = True  # it may have asked another process that is still at work
 
     def __init__(self, program: Program, context: ReclaimContext):
-        self.patience_seconds = program.timeout_seconds + LEFT_BEHIND_SECONDS
+        self.patience_seconds = program.timeout_seconds + 3 * GRACE_SECONDS
         self._program = program
         self._context = context
         self._dry_run = context.facts().dry_run

@@ -34,8 +34,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from reclaim.evidence.states import SETTLE_SECONDS
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
-from reclaim.pod_logs.directories import LogsUnreadable, identity_of, open_beneath, opened
+from reclaim.pod_logs.directories import LogsUnreadable, allocated_bytes, identity_of, open_beneath, opened
 from reclaim.pod_logs.names import FileIdentity, printable, uid_of_kubelets_log_directory
 from reclaim.types import Action, Plan, Reason, ReclaimError, RemovalFailed, Rule, RuntimeUnavailable, Verdict
 from reclaim.workers import in_time
@@ -48,8 +49,6 @@ BEING_ROTATED = "being_rotated"
 REASONS = ("rotated", "left_behind", CURRENT, "newest_rotated", BEING_ROTATED, "replaced")
 """Why one is removed or kept, in addition to `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
 
-BLOCK = 512  # the unit of st_blocks, whatever the blocks of the filesystem are
-REOPENED_SECONDS = 10.0  # a rotated log written to within this time may be the current one
 COMPRESSED_SECONDS = 300.0  # a compression that has written within this time may go on
 COMPRESSED, TEMPORARY = b".gz", b".tmp"
 
@@ -148,7 +147,7 @@ def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[byte
         return "newest_rotated"
     compressing = ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS
     may_be_written = not file.name.endswith(COMPRESSED) and (
-        ages[file.name] < REOPENED_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
+        ages[file.name] < SETTLE_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
     )
     return BEING_ROTATED if compressing or may_be_written else ""
 
@@ -280,5 +279,5 @@ def _file(logs: int, pod: bytes, container: bytes, name: bytes) -> LogFile | Non
     except FileNotFoundError:
         return None
     plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    size = status.st_blocks * BLOCK
-    return LogFile(pod, container, name, identity_of(status), size, status.st_mtime_ns, plain)
+    identity, size_bytes = identity_of(status), allocated_bytes(status)
+    return LogFile(pod, container, name, identity, size_bytes, status.st_mtime_ns, plain)

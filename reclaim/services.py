@@ -1,4 +1,4 @@
-"""What reclaim functions receive: the container runtime, and a listener for what happens.
+"""What reclaim functions receive: the container runtime.
 
 The runtime's protocols are named as in CRI and implemented over gRPC by `reclaim.cri.client`. Reads raise
 RuntimeUnavailable if there is no complete answer. Removals raise RemovalFailed if the runtime answered with an error;
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from reclaim.types import NEVER, Container, ContainerState, Identity, Image, Outcome, PodSandbox, PodSandboxState
+from reclaim.types import NEVER, Container, ContainerState, Identity, Image, PodSandbox, PodSandboxState
 
 Metadata = tuple[tuple[str, str], ...]
 """Header fields that a call carries besides those of gRPC: names in lower case, with their values."""
@@ -160,25 +160,3 @@ class UsageService(Protocol):
 
     def close(self) -> None:
         """Closes its connection, which is its own."""
-
-
-class Listener:
-    """Ignores all events. A subclass overrides those it wants to hear. Methods may be called on any thread and must
-    return quickly."""
-
-    def called(self, call: str, seconds: float, failed: bool) -> None:
-        """A call of the runtime was answered or failed."""
-
-    def parked(self, outcome: Outcome) -> None:
-        """A pass goes on without waiting for an unanswered removal."""
-
-    def parked_ended(self, outcome: Outcome) -> None:
-        """A parked removal has finally ended."""
-
-    def returned(self, image: Image, gone_id: str, by_us: bool, since: float) -> None:
-        """An image that had gone is listed again. `gone_id`: the one that had gone; another one than this if only its
-        tag came back. `by_us`: we had removed it. `since`: when it was listed, or pulled before that, as far as the
-        runtime says, in seconds since the epoch."""
-
-    def program_line(self, function: str, line: str) -> None:
-        """A configured program printed a line."""

@@ -18,9 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from reclaim.types import ReclaimError
+from signals.clock import LATE_SECONDS
 
 Item = TypeVar("Item")
 Task = Callable[[], object]
@@ -151,37 +152,13 @@ def _do(task: Task) -> None:
 
 # ---- readings that may hang
 
-LOOK_SECONDS = 2.0  # for a single look: at a file and the directories above it
-MOST_LOOKS = 8  # at one file at a time
+MOST_LOOKS = 32  # of one kind at a time: a filesystem that does not answer keeps the thread of each
 
 Answer = TypeVar("Answer")
 
 
 class ReadingHangs(ReclaimError):
     """A reading does not end. The message is one sentence."""
-
-
-class _Reading(Generic[Answer]):
-    """One reading on another thread."""
-
-    def __init__(self, read: Callable[[], Answer], workers: Workers):
-        self._read = read
-        self._answers: list[Answer] = []
-        self._errors: list[BaseException] = []
-        self.ended = threading.Event()
-        workers.run(self._run, self.ended.set)
-
-    def answer(self) -> Answer:
-        """The result, once the reading has ended. Raises what it raised."""
-        if self._errors:
-            raise self._errors[0]
-        return self._answers[0]
-
-    def _run(self) -> None:
-        try:
-            self._answers.append(self._read())
-        except BaseException as error:  # noqa: BLE001 # raised again by the caller
-            self._errors.append(error)
 
 
 class ReadingsInTime:
@@ -197,17 +174,27 @@ class ReadingsInTime:
         hanging = self._hanging
         if hanging is not None and not hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
-        reading = _Reading(read, self._workers)
-        if not reading.ended.wait(self._seconds):
-            self._hanging = reading.ended
+        answers, errors, ended = list[Answer](), list[BaseException](), threading.Event()
+
+        def run() -> None:
+            try:
+                answers.append(read())
+            except BaseException as error:  # noqa: BLE001 # raised again below
+                errors.append(error)
+
+        self._workers.run(run, ended.set)
+        if not ended.wait(self._seconds):
+            self._hanging = ended
             raise ReadingHangs(f"it did not answer within {self._seconds:g} s")
-        return reading.answer()
+        if errors:
+            raise errors[0]
+        return answers[0]
 
 
 _LOOKS: dict[tuple[str, float], ReadingsInTime] = {}
 
 
-def in_time(look: Callable[[], Answer], seconds: float = LOOK_SECONDS, *, of: str = "") -> Answer:
+def in_time(look: Callable[[], Answer], seconds: float = LATE_SECONDS, *, of: str = "") -> Answer:
     """The result of `look`, which looks at a file once, on a thread of its own that is abandoned if it hangs; on the
     caller's thread if none can be started. `of`: what is looked at again and again: while one look at it hangs, no
     other begins. Raises what it raises, and OSError (ETIMEDOUT) if it takes longer."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+LATE_SECONDS = 2.0  # what has not answered a single look for so long, a filesystem or a file, does not answer now
+
 
 class Clock(Protocol):
     """The current time, in seconds."""

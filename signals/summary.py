@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from signals.clock import LATE_SECONDS as LATE_SECONDS
 from signals.clock import Clock
 from signals.filesystems import FilesystemPaths, Reading, layout_of
 from signals.samplers import Sample, Samplers
@@ -35,8 +36,6 @@ from signals.types import (
     Unavailable,
     signals_about,
 )
-
-LATE_SECONDS = 2.0  # a filesystem that has not answered for so long cannot be read at present
 
 
 @dataclass(frozen=True, slots=True)

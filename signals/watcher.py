@@ -5,7 +5,7 @@ directory is replaced, and it drops events when its queue is full. Everything th
 watching switched off; a watch only makes the next observation earlier.
 
 So it does not matter what an event says, only that there was one. The queue is emptied at most four times a second.
-After that, and every 5 s, all directories are watched anew, which changes nothing for those that are watched already.
+After that, and every few seconds, all directories are watched anew: nothing changes for those that are watched already.
 pyinotify's WatchManager creates and holds the watches. Its Notifier is not used: it decodes the whole queue at once (16
 384 events: several 100 ms), blocks on an empty queue, and fails on a name that is not UTF-8.
 """
@@ -23,7 +23,6 @@ import pyinotify
 from signals.interval import MIN_NOTIFY_SECONDS
 
 READ_BYTES = 1 << 20  # a full queue of 16 384 events takes half of it, with names of up to 15 bytes
-REARM_SECONDS = 5.0  # how often missing directories are tried again
 STOP_SECONDS = 1.0
 
 # The kernel reports removed and unmounted directories by itself (IN_IGNORED).
@@ -38,14 +37,15 @@ logging.getLogger("pyinotify").propagate = False
 class FsWatcher:
     """Calls `notify` soon after a file or directory is created in one of the directories, or moved there.
 
-    Missing directories are tried again every 5 s. `notify` is called on the watcher's thread, at most four times a
-    second; it must return at once. If the kernel has no inotify instance left (128 per user by default), or no
+    Missing directories are tried again every `rearm_seconds`. `notify` is called on the watcher's thread, at most four
+    times a second; it must return at once. If the kernel has no inotify instance left (128 per user by default), or no
     descriptor or thread, `problem` says so in a sentence and nothing is watched.
     """
 
-    def __init__(self, directories: Iterable[str], notify: Callable[[], None]):
+    def __init__(self, directories: Iterable[str], notify: Callable[[], None], rearm_seconds: float):
         self.problem: str | None = None
         self._notify = notify
+        self._rearm_seconds = rearm_seconds
         self._wanted = frozenset(directories)
         self._armed: dict[str, int] = {}  # two paths to one directory share a watch descriptor
         self._manager: pyinotify.WatchManager | None = None
@@ -116,7 +116,7 @@ class FsWatcher:
     def _serve(self, manager: pyinotify.WatchManager) -> None:
         descriptor = manager.get_fd()
         while not self._closing:
-            ready, _, _ = select.select([descriptor, self._wake], [], [], REARM_SECONDS if self._wanted else None)
+            ready, _, _ = select.select([descriptor, self._wake], [], [], self._rearm_seconds if self._wanted else None)
             if self._wake in ready:
                 _read(self._wake)
             elif descriptor in ready and _read(descriptor):

@@ -257,7 +257,7 @@ def assert_clean(sent: bytes, greeted: bool) -> None:
     with TemporaryDirectory() as directory:
         talk = hostile_talk((sent,), GREETING if greeted else sent)
         with listening(Path(directory) / "s", talk) as listener:
-            channel = Channel(str(listener.path), connect_seconds=0.5)
+            channel = Channel(str(listener.path), patience_seconds=0.5)
             with suppress(CallError):
                 for _ in channel.stream("/runtime.v1.RuntimeService/Version", b"the question", 30.0):
                     pass

@@ -76,7 +76,6 @@ def _sentence(ballast: Ballast) -> str:
         return f"{ballast.file}: removed, {format_bytes(ballast.removed_bytes)} were allocated"
     if not ballast.there:
         return f"{ballast.file}: does not exist"
-    pieces = {None: "", 1: " in 1 extent"}.get(ballast.extents, f" in {ballast.extents} extents")
     problem = f"; {ballast.problem}" if ballast.problem else ""
     size = f"{ballast.size_bytes} bytes ({format_bytes(ballast.size_bytes)})"
-    return f"{ballast.file}: {size}, {ballast.allocated_bytes} allocated{pieces}{problem}"
+    return f"{ballast.file}: {size}, {ballast.allocated_bytes} allocated{problem}"

@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
         daemon.observe_now()
         endpoints.on_watch_event()
 
-    watcher = FsWatcher((), observe_now)
+    watcher = FsWatcher((), observe_now, configuration.poll_ceiling_seconds)
     if not arguments.no_watch:
         watcher.start()
         if watcher.problem is not None:

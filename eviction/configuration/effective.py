@@ -396,7 +396,6 @@ def _kubelet_access(
         written.root_directory,
         inherited.address,
         inherited.port or DEFAULT_PORT,
-        inherited.read_only_port,
         inherited.tls_cert_file,
     )
 

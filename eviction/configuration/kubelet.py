@@ -102,8 +102,8 @@ class KubeletConfiguration(Model):
     """The settings of this node's kubelet that reclaimd needs.
 
     `name`: of the file. `settings`: the fields that are set, as written, and its default thresholds; an empty text and
-    a duration of 0 count as not set. `root_directory`: its `--root-dir`, empty if not known. `read_only_port`: 0 is
-    off. `depends_on_version`: whether kubelets of other versions read other settings.
+    a duration of 0 count as not set. `root_directory`: its `--root-dir`, empty if not known. `depends_on_version`:
+    whether kubelets of other versions read other settings.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -133,7 +133,6 @@ class KubeletConfiguration(Model):
     healthz_port: int = _overridden("healthzPort", 10248, "healthz-port")
     address: str = _overridden("address", "", "address")
     port: int = _overridden("port", 0, "port")
-    read_only_port: int = _overridden("readOnlyPort", 0, "read-only-port")
     tls_cert_file: str = _overridden("tlsCertFile", "", "tls-cert-file")
     name: Annotated[str, not_read] = ""
     settings: Annotated[Mapping[str, Any], not_read] = {}
@@ -166,7 +165,7 @@ def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return result
 
 
-LEFT_OUT = frozenset({"imageServiceEndpoint", "readOnlyPort", "tlsCertFile"})
+LEFT_OUT = frozenset({"imageServiceEndpoint", "tlsCertFile"})
 
 
 def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from eviction.configuration.threshold_config import FieldError
@@ -91,7 +91,6 @@ class KubeletEndpoint:
     `insecure_skip_verify`: any process that listens on the port is trusted, and gets the token.
     `pinned_files`: the server must present the first certificate of one of these files; then neither authority nor name
     is checked.
-    `certificate_pem`: a client certificate and its key as text, for a kubeconfig that contains them.
     """
 
     url: str
@@ -102,7 +101,6 @@ class KubeletEndpoint:
     server_name: str = ""
     insecure_skip_verify: bool = False
     pinned_files: tuple[str, ...] = ()
-    certificate_pem: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         if not self.socket:
@@ -306,19 +304,7 @@ def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
         with _usable("client certificate", certificate, key):
             # With an empty password an encrypted key fails; without one OpenSSL would prompt on the terminal.
             context.load_cert_chain(certificate, key, password="")
-    if endpoint.certificate_pem:
-        with _usable("client certificate in the kubeconfig"), _in_memory(endpoint.certificate_pem) as path:
-            context.load_cert_chain(path, password="")
     return context
-
-
-@contextmanager
-def _in_memory(text: str) -> Iterator[str]:
-    """The path of a file in memory with this text: OpenSSL reads keys only from files, and this one is on no disk."""
-    with os.fdopen(os.memfd_create("certificate"), "w") as file:
-        file.write(text)
-        file.flush()
-        yield f"/proc/self/fd/{file.fileno()}"
 
 
 def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:

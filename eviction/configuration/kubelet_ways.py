@@ -10,13 +10,14 @@ them:
 * The service account's token of a pod. The kubelet reviews it where `authentication.webhook.enabled` is true (the
   default of its configuration file); the account needs a role to get `nodes/pods`, or `nodes/proxy` before
   Kubernetes 1.33 (component `kubelet`).
-* The node's own client certificate, in a file or from a kubeconfig. The kubelet knows it
+* The node's own client certificate. The kubelet knows it
   (`authentication.x509.clientCAFile`), but its group `system:nodes` may read only Nodes and other objects, not
   `nodes/proxy` or `nodes/pods`: with `authorization.mode: Webhook` the answer is 403 unless a role is bound to it. With
   `AlwaysAllow` it is enough.
-* The API server's client certificate for kubelets, which control-plane nodes have: it may do everything.
 * No identity: enough where anonymous requests are authorized.
-* The read-only port, if the kubelet's configuration sets `readOnlyPort`.
+
+What else may ask, such as the API server's client certificate on a control-plane node, or the read-only port, is for
+whoever names it in the configuration.
 
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
 https://kubernetes.io/docs/reference/access-authn-authz/node/, https://kubernetes.io/docs/setup/best-practices/certificates/.
@@ -26,8 +27,6 @@ Does not cover: the request itself (`eviction.configuration.kubelet_client`).
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import os
 import time
@@ -39,12 +38,12 @@ from typing import Any, NamedTuple
 from eviction.configuration.kubelet import DEFAULT_PORT, KubeletConfiguration, host_at, kubelet_configuration
 from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, METRICS, PODS, KubeletEndpoint, ask_kubelet
 from eviction.configuration.kubelet_versions import LISTS_ALL_SOURCES, NEWEST, KubeletVersion, version_in
-from eviction.configuration.strict_yaml import ConfigurationError, read_document
+from eviction.configuration.strict_yaml import ConfigurationError
 from eviction.configuration.threshold_config import FieldError
 from reclaim.evidence.pod_list import KubeletUnavailable
 from reclaim.trust import file_refusal
-from reclaim.workers import LOOK_SECONDS, NoThread, ReadingHangs, ReadingsInTime, Workers
-from signals.clock import Clock
+from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
+from signals.clock import LATE_SECONDS, Clock
 
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
 SEARCH_AGAIN_SECONDS = 600.0  # each search is handshakes, and questions of the kubelet to the API server
@@ -70,11 +69,6 @@ class IdentityFiles:
     certificates: tuple[tuple[str, str], ...] = tuple(
         (f"{root}/agent/client-kubelet.crt", f"{root}/agent/client-kubelet.key") for root in K3S
     )
-    kubeconfigs: tuple[str, ...] = ("/etc/kubernetes/kubelet.conf",)
-    of_api_server: tuple[tuple[str, str], ...] = (
-        ("/etc/kubernetes/pki/apiserver-kubelet-client.crt", "/etc/kubernetes/pki/apiserver-kubelet-client.key"),
-        *((f"{r}/server/tls/client-kube-apiserver.crt", f"{r}/server/tls/client-kube-apiserver.key") for r in K3S),
-    )
     serving: tuple[str, ...] = tuple(f"{root}/agent/serving-kubelet.crt" for root in K3S)
 
 
@@ -82,13 +76,12 @@ class IdentityFiles:
 class KubeletPlace:
     """Where the node's kubelet listens, by its own configuration; the defaults are the kubelet's.
 
-    `root_directory`: its `--root-dir`, whose `pki` holds its certificates. `read_only_port`: 0 is off.
+    `root_directory`: its `--root-dir`, whose `pki` holds its certificates.
     """
 
     root_directory: str
     address: str = ""
     port: int = DEFAULT_PORT
-    read_only_port: int = 0
     tls_cert_file: str = ""
     files: IdentityFiles = IdentityFiles()
 
@@ -109,7 +102,7 @@ def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
 
     The answer itself may take 2 s. Raises KubeletUnavailable within 2 s more. Any thread may call.
     """
-    asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), ANSWER_SECONDS + LOOK_SECONDS)
+    asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), ANSWER_SECONDS + LATE_SECONDS)
 
     def ask_in_time() -> bytes:
         try:
@@ -232,8 +225,6 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         refused = (f"{path} {_refusal(path)}" for path in serving if os.path.exists(path))
         why = next(refused, f"there is no {' or '.join(serving)}")
         yield KubeletWay("anyone", None, f"the kubelet cannot be verified: {why}")
-    if place.read_only_port:
-        yield _way("anyone on its read-only port", f"http://{host}:{place.read_only_port}")
 
 
 def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Iterator[KubeletWay]:
@@ -241,59 +232,10 @@ def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Ite
     for path in filter(os.path.exists, files.tokens):
         yield way(f"the service account's token {path}", token_file=path)
     own = (os.path.join(place.root_directory, "pki", "kubelet-client-current.pem"), "")
-    of_node = [pair for pair in (own, *files.certificates) if os.path.exists(pair[0])]
-    for certificate, key in of_node:
-        yield way(f"the node's client certificate {certificate}", certificate_file=certificate, key_file=key)
-    tried = {os.path.realpath(certificate) for certificate, _ in of_node}
-    for path in filter(os.path.exists, (*files.kubeconfigs, os.path.join(place.root_directory, "kubeconfig"))):
-        identity = f"the node's kubeconfig {path}"
-        try:
-            held = _identity_in(path)
-        except ConfigurationError as error:
-            yield KubeletWay(identity, None, str(error))
-            continue
-        if os.path.realpath(held.get("certificate_file", path)) not in tried:
-            yield way(identity, **held)
-    for certificate, key in files.of_api_server:
+    for certificate, key in (own, *files.certificates):
         if os.path.exists(certificate):
-            yield way(f"the API server's client certificate {certificate}", certificate_file=certificate, key_file=key)
+            yield way(f"the node's client certificate {certificate}", certificate_file=certificate, key_file=key)
     yield way("nobody")
-
-
-def _identity_in(path: str) -> dict[str, str]:
-    """The identity in a kubeconfig's current context, as fields of an endpoint. Raises ConfigurationError."""
-    document = read_document(path)
-    context = _named(document.get("contexts"), document.get("current-context"), "context")
-    user = _named(document.get("users"), context.get("user"), "user")
-    texts = {name: value for name, value in user.items() if isinstance(value, str)}
-    files = {name: os.path.join(os.path.dirname(path), text) if text else "" for name, text in texts.items()}
-    pem = _decoded(texts, "client-certificate-data") + _decoded(texts, "client-key-data")
-    if files.get("client-certificate"):
-        return {"certificate_file": files["client-certificate"], "key_file": files.get("client-key", "")}
-    if pem:
-        return {"certificate_pem": pem}
-    if files.get("tokenFile"):
-        return {"token_file": files["tokenFile"]}
-    held = ", ".join(sorted(user)) or "no user"
-    raise ConfigurationError(f"it has neither a client certificate nor a token file, but {held}")
-
-
-def _named(entries: Any, name: Any, field: str) -> dict[str, Any]:
-    """The field of the entry with this name; empty if there is none of that form."""
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and entry.get("name") == name and isinstance(entry.get(field), dict):
-            found: dict[str, Any] = entry[field]
-            return found
-    return {}
-
-
-def _decoded(texts: dict[str, str], name: str) -> str:
-    """A field of base64 as text with a line end; empty if it cannot be a certificate or a key."""
-    try:
-        text = base64.b64decode(texts.get(name, ""), validate=True).decode("ascii")
-    except (binascii.Error, ValueError):
-        return ""
-    return f"{text}\n" if text else ""
 
 
 def _refusal(path: str) -> str | None:

@@ -46,7 +46,8 @@ from reclaim.images.pull_records import NOT_READ, PullRecords, record_names
 from reclaim.images.storage import IMAGES
 from reclaim.services import RuntimeVersion
 from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
-from reclaim.workers import LOOK_SECONDS, in_time
+from reclaim.workers import in_time
+from signals.clock import LATE_SECONDS
 from signals.mounts import filesystem_id, mounts_of
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, FsLayout, SignalObservations
@@ -61,7 +62,7 @@ SHARE_IN_USE = 0.9
 MOST_SHOWN = 5
 PIN = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13 and 2 pin it"
 
-NO_ANSWER = f"its filesystem did not answer within {LOOK_SECONDS:g} s"
+NO_ANSWER = f"its filesystem did not answer within {LATE_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
 MANY_SANDBOXES = 3  # that are asked which image they have

@@ -32,7 +32,15 @@ from itertools import takewhile
 from eviction.decision.headroom import faster, urgency
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.effects import Check, Effect, Plan, Read
-from eviction.engine.world import TICK_SECONDS, URGENT_PATIENCE_SECONDS, RunningPass, Settling, StageRun, World
+from eviction.engine.world import (
+    FIRST_SECONDS,
+    TICK_SECONDS,
+    URGENT_PATIENCE_SECONDS,
+    RunningPass,
+    Settling,
+    StageRun,
+    World,
+)
 from eviction.types import Extent, Threshold
 from reclaim import types
 from reclaim.function import NO_PRESSURE, PassFacts, Pressure
@@ -42,7 +50,6 @@ from signals.types import FilesystemRole, SignalObservations
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
 TURNS = 8  # side by side, one removal in this many promises no size: 500 dead containers may hold nothing
-RUN_SECONDS = 1.0  # how long a program is assumed to run: what is written meanwhile has to be freed as well
 
 NO_PLAN = types.Plan()
 
@@ -235,7 +242,7 @@ def pressure_of(the: RunningPass, world: World) -> Pressure:
     inodes, filesystem = acted_on.signal.counts_inodes, observation.filesystem
     fill = None if filesystem is None else world.fill_rates.get((filesystem.device_id, inodes))
     if missing and fill is not None:
-        missing += int(fill.steady_rate * RUN_SECONDS)
+        missing += int(fill.steady_rate * FIRST_SECONDS)  # what is written while a program runs is to be freed as well
     return Pressure(
         signal=str(acted_on.signal),
         filesystem="" if filesystem is None else filesystem.mount_point or filesystem.path,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from eviction.engine.effects import Refreshed
+from eviction.engine.world import SELDOM_SECONDS
 from reclaim.evidence.kubelet_pods import KubeletPods
 from reclaim.evidence.starts import PartAges, parts_of_pods
 from reclaim.evidence.states import DirectoriesDoubted
@@ -12,8 +13,6 @@ from reclaim.images.records import ImageRecords
 from reclaim.inventory import GivenUp, Inventory
 from reclaim.types import RuntimeUnavailable
 from signals.clock import Clock
-
-LONGEST_REFRESH_SECONDS = 30.0  # the next one does not ask again about containers already answered for
 
 
 class Detection:
@@ -29,12 +28,13 @@ class Detection:
         self._clock = clock
 
     def refresh(self, something_urgent: Callable[[], bool]) -> Refreshed:
-        """Pods and images, until something more urgent comes, for half a minute at most. Who uses them takes a call for
-        each container on some runtimes, minutes for thousands of them, and a pass asks for itself."""
+        """Pods and images, until something more urgent comes, until the next is due at most. Who uses them takes a
+        call for each container on some runtimes, minutes for thousands of them: the next one does not ask again about
+        those already answered for, and a pass asks for itself."""
         began = self._clock.monotonic()
 
         def goes_on() -> bool:
-            return self._clock.monotonic() - began < LONGEST_REFRESH_SECONDS and not something_urgent()
+            return self._clock.monotonic() - began < SELDOM_SECONDS and not something_urgent()
 
         try:
             self.compare_pods()

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from eviction.engine.world import RETRY_SECONDS, held_off_sentence
-from reclaim.workers import LOOK_SECONDS, NoThread
+from reclaim.workers import Workers
+from signals.clock import LATE_SECONDS
 
-ANSWER_SECONDS = 0.5  # for a command, which waits for the answer
 LONGEST_ANSWER_BYTES = 16 * 1024
 
 _REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -30,8 +30,8 @@ Address = tuple[str, int] | str
 
 
 def kubelet_is_healthy(address: Address | None) -> bool:
-    """Whether the kubelet's `/healthz` answers 200 within half a second. For None, false without asking."""
-    return address is not None and is_healthy(address, ANSWER_SECONDS)
+    """Whether the kubelet's `/healthz` answers 200 in time. For None, false without asking."""
+    return address is not None and is_healthy(address, LATE_SECONDS)
 
 
 def is_healthy(address: Address, within_seconds: float) -> bool:
@@ -62,12 +62,9 @@ class KubeletWatch:
 
     def start(self) -> None:
         """Starts the thread if there is anything to ask. Raises NoThread."""
-        if self._address is not None and self._seconds > 0:
-            thread = threading.Thread(target=self._run, args=(self._address,), name="kubelet watch", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                raise NoThread("no thread can be started to watch the kubelet's /healthz") from None
+        address = self._address
+        if address is not None and self._seconds > 0:
+            Workers("the kubelet's /healthz", 1).run(lambda: self._run(address))
 
     def close(self) -> None:
         """The thread ends before its next request."""
@@ -76,15 +73,16 @@ class KubeletWatch:
     def _run(self, address: Address) -> None:
         until = time.monotonic() + self._seconds
         while time.monotonic() < until and not self._over.is_set():
-            if is_healthy(address, LOOK_SECONDS):
+            if is_healthy(address, LATE_SECONDS):
                 return self._healthy()
             self._over.wait(RETRY_SECONDS)
         return None
 
 
 def _connected(address: Address, seconds: float) -> socket.socket:
-    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    kubelet = socket.socket(family, socket.SOCK_STREAM)
+    if not isinstance(address, str):
+        return socket.create_connection(address, seconds)
+    kubelet = socket.socket(socket.AF_UNIX)
     try:
         kubelet.settimeout(seconds)
         kubelet.connect(address)

@@ -62,15 +62,14 @@ from reclaim.periodic_image_gc import PeriodicImages
 from reclaim.pod_logs.names import LogPaths
 from reclaim.removals import limit_in_flight
 from reclaim.types import Container, ReclaimError, RuntimeUnavailable
-from reclaim.workers import LOOK_SECONDS, NoThread, ReadingsInTime, Workers
-from signals.clock import Clock
+from reclaim.workers import NoThread, ReadingsInTime, Workers
+from signals.clock import LATE_SECONDS, Clock
 from signals.filesystems import FilesystemReader
 from signals.types import Signal, SignalObservations
 
 # Imported where they are used, so that commands without them start faster; the daemon imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 
-MOST_DIRECTORY_THREADS = 80  # one for each container that is removed side by side, and one for a pass
 READERS = 4  # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
@@ -131,12 +130,13 @@ class Node(NodeView):
             pulls=self.pull_records,
         )
         self.record_file = RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
-        self.directory_threads = Workers("the kubelet's directories", MOST_DIRECTORY_THREADS)
-        self._directories_in_time = ReadingsInTime(self.directory_threads, LOOK_SECONDS)
+        most = most_at_work(configuration.parallel_removals)
+        self.directory_threads = Workers("the kubelet's directories", most)  # one for each that may look
+        self._directories_in_time = ReadingsInTime(self.directory_threads, LATE_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         ask = asking_for_pods(configuration.kubelet_access, self.clock, configuration.kubelet_version)
         self.pods = KubeletPods(directories, self.clock, ask)
-        workers = Workers("work", most_at_work(configuration.parallel_removals))
+        workers = Workers("work", most)
         self.inventory = Inventory(self.client, self.client, self.pods, self.clock, store.layers, workers=workers)
         self.part_ages = PartAges(self.clock)
         self.detection = Detection(self.inventory, self.pods, self.records, self.part_ages, self.clock)
@@ -251,7 +251,7 @@ class Node(NodeView):
         differ. From then on, passes that were made before send nothing more."""
         event = Reconfigured(configuration)
         changed: tuple[str, ...] = self.owner.ask(event, event.done)
-        self.owner.workers.most = most_at_work(self.configuration.parallel_removals)
+        self.owner.workers.most = self.directory_threads.most = most_at_work(self.configuration.parallel_removals)
         return changed
 
     def paused(self) -> str:

@@ -12,14 +12,12 @@ from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, cho
 from eviction.types import Threshold
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.types import RuntimeUnavailable
-from reclaim.workers import Workers
+from reclaim.workers import MOST_LOOKS, Workers
 from signals.clock import Clock, SystemClock
 from signals.filesystems import FilesystemPaths, FilesystemReader, KubeletsReader, paths_of_node
 from signals.samplers import Samplers
 from signals.summary import NodeSummary
 from signals.types import FsLayout
-
-MOST_SAMPLER_THREADS = 32  # one for each filesystem, and those stuck in filesystems that were there before
 
 
 class NodeView:
@@ -42,7 +40,7 @@ class NodeView:
         runtime = self.endpoint.runtime if configuration.has_runtime else usual_endpoints[0]  # never called without one
         self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
         self._reader = reader or KubeletsReader(configuration.filesystems.values())
-        self.sampler_threads = Workers("statvfs", MOST_SAMPLER_THREADS)
+        self.sampler_threads = Workers("statvfs", MOST_LOOKS)
         self.samplers = Samplers(self.clock, self._reader, self.sampler_threads.run)
         root_directory = configuration.root_directory if configuration.has_runtime else None
         paths = FilesystemPaths(root_directory, own=configuration.filesystems)

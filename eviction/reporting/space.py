@@ -5,20 +5,12 @@ reached is unknown.
 
 * Trees: what directories occupy, counted like `du -x`: allocated bytes, hard-linked files once, one device only. Mount
   points below a tree are skipped by path and never touched.
-* Open files, from `/proc`. A removed file keeps its bytes until the last process that has it open or mapped lets go:
-  `df` counts them, `du` does not. XFS also allocates space beyond the end of a growing file (speculative
+* Open files, from `/proc`. A removed file keeps its bytes until the last process that has it open lets go: `df` counts
+  them, `du` does not. XFS also allocates space beyond the end of a growing file (speculative
   preallocation), which is nobody's data. A container opens its files through an overlay, under the overlay's device
-  number; they count for the filesystem of the upper directory. Sources: proc(5), for `/proc/pid/fd`, `fdinfo`, `maps`,
-  `map_files` and `cgroup`; ptrace(2) on what may be read of another process (`PTRACE_MODE_READ_FSCREDS`); the kernel's
-  `Documentation/filesystems/overlayfs.rst`.
-* What ext4 and btrfs report in sysfs. Sources: the kernel's `Documentation/ABI/testing/sysfs-fs-ext4`
-  (delayed_allocation_blocks), and https://btrfs.readthedocs.io/en/latest/ch-sysfs.html (`allocation`). Files in btrfs
-  subvolumes without a given path are not found.
-* Whether there is a thin pool below. It has fewer blocks than its volumes promise together; once its data device is
-  full, writes fail or hang, whatever `statvfs` returns. Reading how full it is takes an ioctl as root
-  (`dmsetup status`), so it is not read. Sources: the kernel's
-  `Documentation/admin-guide/device-mapper/thin-provisioning.rst`; LVM's `lib/misc/lvm-string.c` and
-  `lib/activate/dev_manager.c` for the suffix of the pool's UUID.
+  number; they count for the filesystem of the upper directory. Files in btrfs subvolumes without a given path are not
+  found. Sources: proc(5), for `/proc/pid/fd` and `cgroup`; ptrace(2) on what may be read of another process
+  (`PTRACE_MODE_READ_FSCREDS`); the kernel's `Documentation/filesystems/overlayfs.rst`.
 
 **How it adds up.** The parts of a filesystem add up to the used bytes; what no other part explains is *everything
 else*. Some figures are measured on the disk. Others come from the runtime, which counts a layer once for each image
@@ -51,17 +43,18 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from eviction.record import Pass, PassResult
 from eviction.reporting.filesystem_facts import paths_that_answer, project_quota_sentence, roles_by_device
 from eviction.reporting.json_shapes import Count, RoleName, to_json
 from reclaim.evidence.states import PodStates
 from reclaim.images.storage import IMAGES
+from reclaim.pod_logs.directories import allocated_bytes
 from reclaim.services import UsageService
 from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable, Worded
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
@@ -70,10 +63,8 @@ from signals.mounts import MOUNTS, Mount, filesystem_id, filesystem_of, mount_ho
 from signals.quantity import counted, format_bytes
 from signals.types import FilesystemRole, FsStats, SignalObservations
 
-PROC, SYS = "/proc", "/sys"
+PROC = "/proc"
 MOST_FILES = 10_000  # that are remembered, so memory stays bounded
-SECTOR = 512  # the unit of `st_blocks`, and of `size` of a block device, whatever its blocks are
-LVM, POOL_OF_LVM = "LVM-", "-tpool"
 FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
 SHOWN_TO_ALL = (None, "", "0", "off")  # values of the option hidepid
 _DELETED = " (deleted)"
@@ -82,7 +73,6 @@ SMALLEST_BYTES = 1024 * 1024
 SMALLEST_SHARE = 1000  # the capacity is divided by it
 MOST_HOLDERS = 5
 SNAPSHOTTER = "io.containerd.snapshotter.v1."
-TASKS_OF_CRI = "/io.containerd.runtime.v2.task/k8s.io/"
 COUNT_SECONDS = 2.0  # for all trees together
 LOOK_SECONDS = 1.0  # for all processes together
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
@@ -91,7 +81,6 @@ SETTLE_POLL_SECONDS = 0.1
 SETTLE_QUIET_POLLS = 5  # polls in a row without more free space: nothing more is being freed
 SETTLE_MOST_POLLS = 50
 SETTLE_BYTES = 64 * 1024  # a smaller rise is not the space of an image
-MOST_OVERLAYS = 8  # whose bytes are counted
 CONTENT = "io.containerd.content.v1.content"
 
 
@@ -159,13 +148,8 @@ class About(StrEnum):
     DELETED_OPEN = "deleted_open"
     PROCESSES_NOT_SEEN = "processes_not_seen"
     PREALLOCATED = "preallocated"
-    SPARSE = "sparse"
     RESERVE = "reserve"
-    DELAYED_ALLOCATION = "delayed_allocation"
-    BTRFS_CHUNKS = "btrfs_chunks"
     PROJECT_QUOTA = "project_quota"
-    THIN_POOL = "thin_pool"
-    OTHER_OVERLAYS = "other_overlays"
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,27 +236,17 @@ class Tree:
     classify: Callable[[Sequence[str]], str] = lambda _: "all"
 
 
-class SparseFile(NamedTuple):
-    """A file that takes less of the disk than its size says. `missing`: how much less; in bytes."""
-
-    missing: int
-    allocated: int
-    path: str
-
-
 @dataclass(slots=True)
 class TreeUsage:
     """What a tree occupies: allocated bytes by class of file, without the root itself.
 
     `device_id`: as in `FilesystemIdentity`, None if the root does not exist or was not reached. `complete`: everything
-    was counted; otherwise the numbers are lower bounds. `sparsest`: the file with the most `missing` bytes, None if no
-    file is sparse.
+    was counted; otherwise the numbers are lower bounds.
     """
 
     device_id: int | None = None
     bytes_by_class: dict[str, int] = field(default_factory=dict)
     complete: bool = False
-    sparsest: SparseFile | None = None
 
     @property
     def there(self) -> bool:
@@ -316,7 +290,7 @@ def _count_tree(tree: Tree, usage: TreeUsage, in_time: InTime, mounts: str) -> N
                     if found is not None and found.st_dev == st_dev:
                         if stat.S_ISDIR(found.st_mode):
                             pending.append((path, names))
-                        _count_file(usage, tree.classify(names), path, found, linked)
+                        _count_file(usage, tree.classify(names), found, linked)
                     if not in_time():
                         return
         except FileNotFoundError:  # removed while it was counted
@@ -326,16 +300,12 @@ def _count_tree(tree: Tree, usage: TreeUsage, in_time: InTime, mounts: str) -> N
     usage.complete = complete
 
 
-def _count_file(usage: TreeUsage, group: str, path: str, found: os.stat_result, linked: set[int]) -> None:
+def _count_file(usage: TreeUsage, group: str, found: os.stat_result, linked: set[int]) -> None:
     if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
         if found.st_ino in linked:
             return
         linked.add(found.st_ino)
-    allocated = found.st_blocks * SECTOR
-    usage.bytes_by_class[group] = usage.bytes_by_class.get(group, 0) + allocated
-    sparse = SparseFile(found.st_size - allocated, allocated, path)
-    if stat.S_ISREG(found.st_mode) and sparse.missing > (usage.sparsest.missing if usage.sparsest else 0):
-        usage.sparsest = sparse
+    usage.bytes_by_class[group] = usage.bytes_by_class.get(group, 0) + allocated_bytes(found)
 
 
 def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
@@ -393,10 +363,10 @@ class OpenFilesScan:
         self.processes = len(pids)
         for pid in pids:
             try:
-                for link in open_files(f"{self._proc}/{pid}"):
+                for descriptor in os.listdir(f"{self._proc}/{pid}/fd"):
                     if not in_time() or len(self._found) == MOST_FILES:
                         return
-                    self._look(link, pid)
+                    self._look(f"{self._proc}/{pid}/fd/{descriptor}", pid)
             except (FileNotFoundError, ProcessLookupError):  # it has ended
                 self.processes -= 1
             except OSError:
@@ -420,13 +390,13 @@ class OpenFilesScan:
         return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
 
     def _look(self, link: str, pid: int) -> None:
-        """Looks at one open or mapped file; skips one that was closed. Raises PermissionError if it may not be read."""
+        """Looks at one open file; skips one that was closed. Raises PermissionError if it may not be read."""
         try:
             file = os.stat(link)
             device_id = self.filesystems.get(file.st_dev)
             if device_id is None or not stat.S_ISREG(file.st_mode) or (device_id, file.st_ino) in self._found:
                 return
-            size, deleted = file.st_blocks * SECTOR, file.st_nlink == 0
+            size, deleted = allocated_bytes(file), file.st_nlink == 0
             if not deleted:
                 block_size = self.block_sizes.get(device_id)
                 size -= size if block_size is None else -(-file.st_size // block_size) * block_size
@@ -440,13 +410,6 @@ class OpenFilesScan:
             return
 
 
-def open_files(process: str) -> Iterator[str]:
-    """The links to the files that a process has open, and to deleted ones it has mapped. Raises OSError."""
-    yield from (f"{process}/fd/{name}" for name in os.listdir(f"{process}/fd"))
-    with open(f"{process}/maps", encoding="utf-8", errors="surrogateescape") as lines:
-        yield from (f"{process}/map_files/{mapping}" for mapping in deleted_mappings(lines))
-
-
 def pod_uid_of(cgroups: str) -> str:
     """The UID of the pod that a process belongs to, from its `/proc/pid/cgroup`; empty for a process of no pod.
 
@@ -457,34 +420,16 @@ def pod_uid_of(cgroups: str) -> str:
     return "" if found is None else (found[1] or found[2]).replace("_", "-")
 
 
-def deleted_mappings(lines: Iterable[str]) -> Iterator[str]:
-    """The names in `map_files` of the mapped deleted files, from the lines of `maps`."""
-    for line in lines:
-        fields = line.rstrip("\n").split(maxsplit=5)
-        if len(fields) == 6 and fields[5].startswith("/") and fields[5].endswith(_DELETED):
-            low, _, high = fields[0].partition("-")
-            yield f"{int(low, 16):x}-{int(high, 16):x}"
+# ---- One look
 
 
-# ---- Overlays, and what the kernel says of a filesystem
-
-
-@dataclass(frozen=True, slots=True)
-class WritableOverlay:
-    """A writable overlay: where it is first mounted, the `st_dev` of its files, and its upper directory."""
-
-    point: str
-    device_id: int
-    upper: str
-
-
-def overlays_by_filesystem(mounts: Sequence[Mount]) -> dict[int, list[WritableOverlay]]:
-    """The overlays that write to each filesystem; each once, however often it is mounted.
+def overlays_by_filesystem(mounts: Sequence[Mount]) -> dict[int, list[int]]:
+    """The `st_dev` of the overlays that write to each filesystem; each once, however often it is mounted.
 
     Overlays whose upper directory cannot be reached, or has a relative path, are left out.
     """
     uppers: set[str] = set()
-    found: dict[int, list[WritableOverlay]] = {}
+    found: dict[int, list[int]] = {}
     for mount in mounts:
         upper = mount.option("upperdir") if mount.type == "overlay" else None
         if upper is None or not upper.startswith("/") or upper in uppers:
@@ -493,105 +438,22 @@ def overlays_by_filesystem(mounts: Sequence[Mount]) -> dict[int, list[WritableOv
         with suppress(OSError):
             filesystem = filesystem_of(os.stat(upper).st_dev, os.path.realpath(upper), mounts)
             major, _, minor = mount.device.partition(":")
-            overlay = WritableOverlay(mount.point, os.makedev(int(major), int(minor)), upper)
-            found.setdefault(filesystem, []).append(overlay)
+            found.setdefault(filesystem, []).append(os.makedev(int(major), int(minor)))
     return found
 
 
-def btrfs_remarks(device: str, sys: str = SYS) -> Iterator[Remark]:
-    """How the btrfs on this device (kernel name) allocates its devices; nothing if the kernel does not say.
-
-    Data that has no place yet (`bytes_may_use`), or is being written to it (`bytes_reserved`), shows as free in
-    statvfs. The space in no chunk is unknown if the size of a device is.
-    """
-    root = f"{sys}/fs/btrfs"
-    directory = next((f"{root}/{uuid}" for uuid in names_in(root) if device in names_in(f"{root}/{uuid}/devices")), "")
-    allocation = f"{directory}/allocation"
-    given_out, metadata, texts = 0, 0, []
-    for kind in names_in(allocation) if directory else ():
-        total, used, on_disk = (
-            number_of(f"{allocation}/{kind}/{name}") for name in ("total_bytes", "bytes_used", "disk_total")
-        )
-        if total is None or used is None or on_disk is None:
-            continue
-        given_out += on_disk
-        copies = f" ({format_bytes(on_disk)} with its copies)" if on_disk != total else ""
-        texts.append(f"{kind} {format_bytes(used)} of {format_bytes(total)}{copies}")
-        if total and kind != "data":
-            metadata += used * on_disk // total
-    if not texts:
-        return
-    sectors = [number_of(f"{directory}/devices/{each}/size") for each in names_in(f"{directory}/devices")]
-    known = [size * SECTOR for size in sectors if size is not None]
-    if len(known) == len(sectors):
-        texts.append(f"not in chunks yet {format_bytes(max(sum(known) - given_out, 0))}")
-    delayed = sum(number_of(f"{allocation}/data/{name}") or 0 for name in ("bytes_may_use", "bytes_reserved"))
-    yield _delayed(delayed, "still count as free")
-    text = "without room for metadata, writes fail although bytes are available"
-    yield Remark(About.BTRFS_CHUNKS, metadata, f"in chunks of btrfs: {', '.join(texts)}; {text}")
-
-
-def _delayed(size: int, count: str) -> Remark:
-    text = f"{format_bytes(size)} are written but have no place on the disk yet (delayed allocation)"
-    return Remark(About.DELAYED_ALLOCATION, size, f"{text}; they {count}")
-
-
-def thin_pool(name: str, uuid: str) -> str | None:
-    """How to call a device-mapper device that is a thin pool, from its name and UUID; None for any other device.
-
-    The UUID of LVM's pools ends in `-tpool`. Others (containerd's devmapper snapshotter, Docker's) have another UUID or
-    none, and a name that they or an administrator chose: one that ends in `pool` counts.
-    """
-    if uuid.startswith(LVM):
-        return f"the thin pool {name}" if uuid.endswith(POOL_OF_LVM) else None
-    return f"{name}, a thin pool by its name" if name.endswith("pool") else None
-
-
-def thin_pool_below(device: str, sys: str = SYS) -> str | None:
-    """The first thin pool among the device itself and the devices below it (`slaves`)."""
-    entry = f"{sys}/class/block/{device}"
-    below = (thin_pool_below(slave, sys) for slave in names_in(f"{entry}/slaves"))
-    return thin_pool(text_of(f"{entry}/dm/name"), text_of(f"{entry}/dm/uuid")) or next(filter(None, below), None)
-
-
-def kernel_name(mount: Mount, sys: str = SYS) -> str | None:
-    """The kernel's name (`sda2`, `dm-0`) of the mounted block device; None if there is none.
-
-    It is found by the number of the filesystem's device, or else by the source of the mount, as the number of a btrfs
-    is no block device's.
-    """
-    by_number = f"{sys}/dev/block/{mount.device}"
-    if os.path.exists(by_number):
-        return os.path.basename(os.path.realpath(by_number))
-    named = os.path.basename(os.path.realpath(mount.source))
-    if os.path.exists(f"{sys}/class/block/{named}"):
-        return named
-    wanted = os.path.basename(mount.source)
-    mapped = [device for device in names_in(f"{sys}/block") if device.startswith("dm-")]
-    return next((device for device in mapped if text_of(f"{sys}/block/{device}/dm/name") == wanted), None)
-
-
-# ---- One look
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class HiddenSpace:
-    """What was found on one filesystem. `others`: the overlays that write to it and are not the CRI runtime's, each
-    with what its upper directory holds. `remarks`: what the kernel says about it."""
+    """What was found on one filesystem."""
 
     mount: Mount | None = None
     open_files: Sequence[OpenFile] = ()
-    remarks: Sequence[Remark] = ()
-    others: Mapping[WritableOverlay, TreeUsage] = field(default_factory=dict)
 
 
-def look(
-    paths: Mapping[str, int], stores: tuple[str, ...], limit: TimeLimit
-) -> tuple[dict[int, HiddenSpace], Remark | None]:
+def look(paths: Mapping[str, int], limit: TimeLimit) -> tuple[dict[int, HiddenSpace], Remark | None]:
     """What is found on the filesystems of these paths, by the `device_id` given for each, and which processes' open
-    files were not looked at. `stores`: as in `Places`. On btrfs, only the subvolumes of these paths are searched. Never
-    raises OSError."""
-    known: dict[int, HiddenSpace] = {}
+    files were not looked at. On btrfs, only the subvolumes of these paths are searched. Never raises OSError."""
+    known: dict[int, Mount | None] = {}
     scan = OpenFilesScan()
 
     def see(in_time: InTime) -> None:
@@ -602,35 +464,17 @@ def look(
                 st_dev, block_size = os.stat(path).st_dev, os.statvfs(path).f_bsize
             except OSError:
                 continue
-            mount, mine = mount_holding(os.path.realpath(path), table), overlays.get(device_id, [])
-            if device_id not in known:
-                remarks = () if mount is None else tuple(kernel_remarks(mount, block_size))
-                others = {overlay: TreeUsage() for overlay in not_of_the_runtime(mine, stores)}
-                known[device_id] = HiddenSpace(mount, (), remarks, others)
+            mount = mount_holding(os.path.realpath(path), table)
+            known.setdefault(device_id, mount)
             if mount is not None and mount.type == "xfs":
                 scan.block_sizes[device_id] = block_size
-            scan.filesystems |= dict.fromkeys((st_dev, *(overlay.device_id for overlay in mine)), device_id)
+            scan.filesystems |= dict.fromkeys((st_dev, *overlays.get(device_id, ())), device_id)
         scan.others_hidden = _hides_processes(table)
         scan.run(in_time)
 
     limit.run(see)
-    found = {device_id: replace(space, open_files=scan.found(device_id)) for device_id, space in list(known.items())}
+    found = {device_id: HiddenSpace(mount, scan.found(device_id)) for device_id, mount in list(known.items())}
     return found, scan.not_seen()
-
-
-def kernel_remarks(mount: Mount, block_size: int, sys: str = SYS) -> Iterator[Remark]:
-    """What ext4, btrfs and the device mapper report about a filesystem."""
-    device = kernel_name(mount, sys)
-    if device is None:
-        return
-    blocks = number_of(f"{sys}/fs/ext4/{device}/delayed_allocation_blocks")
-    if blocks is not None:
-        yield _delayed(blocks * block_size, "already count as used")
-    yield from btrfs_remarks(device, sys)
-    pool = thin_pool_below(device, sys)
-    if pool is not None:
-        text = f"on {pool}: when that is full (lvs, dmsetup status), writes fail, whatever is available here"
-        yield Remark(About.THIN_POOL, None, text)
 
 
 def _hides_processes(mounts: Sequence[Mount]) -> bool:
@@ -716,7 +560,7 @@ def attribute(
             found.append(Share(Use.DELETED_OPEN, min(deleted, rest), at_least=unseen is not None))
             rest -= found[-1].bytes
             quota = project_quota_sentence(space.mount, observations, roles)
-            remarks += remarks_of(stats, space, _sparsest(measured, device_id), quota)
+            remarks += remarks_of(stats, space, quota)
             if unseen is not None and device_id == next(iter(spaces)):
                 remarks.append(unseen)
         shares = sorted((share for share in found if share.bytes or share.objects), key=lambda share: -share.bytes)
@@ -801,20 +645,10 @@ def sentence(attribution: Attribution) -> str:
 # ---- Remarks
 
 
-def _sparsest(measured: Measured, device_id: int) -> SparseFile | None:
-    """Of all files counted on a filesystem, the one with the most missing bytes."""
-    uppers = (usage for space in measured.filesystems.values() for usage in space.others.values())
-    trees = (measured.logs, measured.volumes, measured.store, measured.content, *uppers)
-    found = [tree.sparsest for tree in trees if tree.device_id == device_id]
-    return max(filter(None, found), key=lambda file: file.missing, default=None)
-
-
-def remarks_of(stats: FsStats, space: HiddenSpace, sparsest: SparseFile | None, quota: str) -> list[Remark]:
+def remarks_of(stats: FsStats, space: HiddenSpace, quota: str) -> list[Remark]:
     """All remarks about one filesystem, in the order of `About`. `quota`: what `project_quota_sentence` says."""
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
-    remarks = [*_deleted([file for file in space.open_files if file.deleted], worth), *_others(space.others)]
-    delayed = About.DELAYED_ALLOCATION
-    remarks += [each for each in space.remarks if each.about is not delayed or (each.bytes or 0) >= worth]
+    remarks = list(_deleted([file for file in space.open_files if file.deleted], worth))
     growing = sorted((file for file in space.open_files if not file.deleted), key=lambda file: -file.bytes)
     beyond = sum(file.bytes for file in growing)
     if beyond >= worth:
@@ -823,17 +657,13 @@ def remarks_of(stats: FsStats, space: HiddenSpace, sparsest: SparseFile | None, 
             f"preallocation), most by {growing[0].process} (pid {growing[0].pid}) for {growing[0].path}: freed later"
         )
         remarks.append(Remark(About.PREALLOCATED, beyond, text, at_least=True))  # closed files may have some too
-    if sparsest is not None and sparsest.missing >= worth:
-        size = format_bytes(sparsest.missing + sparsest.allocated)
-        text = f"{sparsest.path} is sparse: its size is {size}, and it takes {format_bytes(sparsest.allocated)}"
-        remarks.append(Remark(About.SPARSE, sparsest.allocated, text))
     reserve = stats.free_bytes - stats.available_bytes
     if space.mount is not None and space.mount.type.startswith("ext") and reserve >= worth:
         text = f"{format_bytes(reserve)} are free and reserved for root: no pod can use them"
         remarks.append(Remark(About.RESERVE, reserve, text))
     if quota:
         remarks.append(Remark(About.PROJECT_QUOTA, None, quota))
-    return sorted(remarks, key=lambda remark: list(About).index(remark.about))
+    return remarks
 
 
 def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
@@ -857,33 +687,6 @@ def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
         rest = sum(size for size, _ in others)
         hold = "1 more process holds" if len(others) == 1 else f"{len(others)} more processes hold"
         yield Remark(About.DELETED_OPEN, rest, f"{hold} {format_bytes(rest)} of deleted files open")
-
-
-def _others(others: Mapping[WritableOverlay, TreeUsage]) -> Iterator[Remark]:
-    if others:
-        written = sum(usage.total_bytes for usage in others.values())
-        at_least = not all(usage.complete for usage in others.values())
-        text = (
-            f"{counted(len(others), 'writable layer')} of containers that CRI does not list (docker, podman, another "
-            f"namespace), {'at least ' * at_least}{format_bytes(written)}, the first at {next(iter(others)).point}"
-        )
-        yield Remark(About.OTHER_OVERLAYS, written, text, at_least=at_least)
-
-
-def not_of_the_runtime(overlays: Sequence[WritableOverlay], stores: tuple[str, ...]) -> tuple[WritableOverlay, ...]:
-    """The overlays that are not the CRI runtime's, judging by their paths; none before the runtime has answered.
-    `stores`: as in `Places`.
-
-    containerd mounts a container's root at `…/io.containerd.runtime.v2.task/<namespace>/<id>/rootfs`, and CRI lists the
-    namespace `k8s.io`. With another runtime, overlays in its store may be its own and are left out; so podman's next to
-    CRI-O, which share a store, are not found.
-    """
-    if not stores:
-        return ()
-    if os.path.basename(stores[0]).startswith(SNAPSHOTTER):
-        return tuple(overlay for overlay in overlays if TASKS_OF_CRI not in overlay.point)
-    own = tuple(f"{store}/" for store in stores)
-    return tuple(overlay for overlay in overlays if not overlay.upper.startswith(own))
 
 
 # ---- The survey
@@ -970,17 +773,13 @@ class DiskSurvey:
         answering = paths_that_answer(observations)
         identities = [identity for identity, _ in observations.filesystems.values() if identity.path in answering]
         paths = {identity.path: identity.device_id for identity in identities}
-        filesystems, unseen = look(paths, places.stores, self._looking)
-        uppers = [overlay.upper for space in filesystems.values() for overlay in space.others][:MOST_OVERLAYS]
+        filesystems, unseen = look(paths, self._looking)
         trees = [
             Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
             Tree(os.path.join(places.root_directory, "pods")),
-            *(Tree(path) for path in (places.content, "".join(places.stores[:1]), *uppers)),
+            *(Tree(path) for path in (places.content, "".join(places.stores[:1]))),
         ]
-        logs, volumes, content, store, *of_upper = count_trees(trees, self._counting)
-        counted_of = dict(zip(uppers, of_upper, strict=True))
-        for space in filesystems.values():
-            space.others = {overlay: counted_of.get(overlay.upper, usage) for overlay, usage in space.others.items()}
+        logs, volumes, content, store = count_trees(trees, self._counting)
         service = self.service()
         reported: int | None = None
         writable_layers: Mapping[str, int] | None = None

@@ -33,20 +33,19 @@ CROSSED = "below the kubelet's own mark"
 OURS_IS_OVER = "ReclaimPressure is over: no signal is below our mark any more"
 KUBELETS_IS_OVER = "no signal is below the kubelet's own mark any more"
 
-NAMES = frozenset({"NAME", "POD"})
+NAMES = frozenset({"NAME"})
 TEXTS = frozenset(
     {
         "DEFAULT", "EXPECTED", "FIELD", "FILESYSTEM", "IN WORDS", "LAST CALL", "MARK", "MEASURED", "OPTIONS", "ORIGIN",
         "REASON", "STATE", "TIME TO THE MARK", "VALUE", "WHAT", "WHAT CAN BE DONE", "WHAT OF ITS NUMBERS CAN JUMP",
-        "WHY",
     }
 )  # fmt: skip
 """`NAMES`, `TEXTS`: the heads of the columns of names and of texts."""
 
 LEFT_OUT_FIRST = (
-    "FILESYSTEM", "CAPACITY", "HEADROOM", "IN WORDS", "RULE", "AGE", "PASS", "LOCAL VOLUMES", "LOGS", "WRITABLE LAYERS",
-    "PRIORITY", "REQUEST", "INODES", "SECONDS", "CALLS", "OBJECTS", "SHARE", "OPTIONS", "RESERVE", "DEFAULT", "ORIGIN",
-    "NOW", "WHOSE", "PER GIB FREED", "REMOVED", "FREED", "SOONEST", "SIZE", "KIND", "SIGNAL", "MARK", "REASON",
+    "FILESYSTEM", "CAPACITY", "HEADROOM", "IN WORDS", "RULE", "AGE", "PASS", "INODES", "SECONDS", "CALLS", "OBJECTS",
+    "SHARE", "OPTIONS", "RESERVE", "DEFAULT", "ORIGIN", "NOW", "WHOSE", "PER GIB FREED", "REMOVED", "FREED",
+    "SOONEST", "SIZE", "KIND", "SIGNAL", "MARK", "REASON",
 )  # fmt: skip
 """The columns that a table leaves out on a narrow terminal, in this order."""
 

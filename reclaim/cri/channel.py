@@ -57,12 +57,6 @@ from h2.settings import SettingCodes, Settings
 from reclaim.cri.status import CallError, Code
 from reclaim.services import Metadata
 
-CONNECT_SECONDS = 5.0
-"""How long a runtime may take to accept a connection and send SETTINGS; a call's own deadline may be shorter."""
-
-KEPT_SECONDS = 30.0
-"""A connection that has been idle for longer is closed by the next call."""
-
 _RECEIVE_BYTES = 65536
 _IDLE_READS = 4  # a server that sends more on an idle connection is disconnected
 _HUNG_UP = "the connection was closed"
@@ -71,12 +65,15 @@ _TOO_LATE = "the deadline has passed"
 
 
 class Channel:
-    """A runtime's socket. The first call connects. Thread-safe."""
+    """A runtime's socket. The first call connects. Thread-safe.
 
-    def __init__(self, path: str, connect_seconds: float = CONNECT_SECONDS, kept_seconds: float = KEPT_SECONDS):
+    `patience_seconds`: how long a runtime may take to accept a connection and send SETTINGS, though a call's own
+    deadline may be shorter; and how long a connection is kept that no call needs: the next call closes it.
+    """
+
+    def __init__(self, path: str, patience_seconds: float):
         self.path = path
-        self._connect_seconds = connect_seconds
-        self._kept_seconds = kept_seconds
+        self._patience_seconds = patience_seconds
         # Stays: any worker takes a connection, gives it back, and closes old ones; no call is made under it.
         self._lock = threading.Lock()
         self._free: list[_Connection] = []  # unconnected ones first, the most recently used one last
@@ -92,9 +89,9 @@ class Channel:
             self._prepared = max(self._prepared, count)
             self._fill_up()
 
-    def unary(self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()) -> bytearray:
+    def unary(self, method: str, request: bytes, seconds: float | None) -> bytearray:
         """The single message that answers a call. `seconds`: its deadline; None: none. Raises CallError."""
-        with closing(self.stream(method, request, seconds, metadata)) as messages:
+        with closing(self.stream(method, request, seconds)) as messages:
             answers = list(islice(messages, 2))
         if len(answers) != 1:
             raise CallError(
@@ -146,7 +143,7 @@ class Channel:
             self._release(connection)
 
     def _connect(self, connection: _Connection, ends: float | None) -> None:
-        connection.connect(self.path, ends, self._connect_seconds)
+        connection.connect(self.path, ends, self._patience_seconds)
         with self._lock:
             self.connections_made += 1
             if self._closed:  # in the meantime: no call may be made
@@ -161,7 +158,7 @@ class Channel:
                 self._free.append(connection)
             else:
                 connection.close()
-            for old in [each for each in self._free if now - each.used > self._kept_seconds]:
+            for old in [each for each in self._free if now - each.used > self._patience_seconds]:
                 self._free.remove(old)
                 old.close()
             with suppress(OSError):  # out of descriptors: the next call tries again

@@ -119,8 +119,11 @@ class CriClient:
 
     def _connect_to(self, runtime_path: str, image_path: str) -> None:
         self.endpoint = f"unix://{runtime_path}"
-        self._runtime_channel = Channel(runtime_path)
-        self._image_channel = self._runtime_channel if image_path == runtime_path else Channel(image_path)
+        # half of the deadline of what is read: a removal, which has none, is not sent to a runtime that is as silent
+        patience_seconds = self._deadline / 2
+        self._runtime_channel = self._image_channel = Channel(runtime_path, patience_seconds)
+        if image_path != runtime_path:
+            self._image_channel = Channel(image_path, patience_seconds)
 
     def prepare(self, count: int) -> None:
         """Makes sockets for `count` concurrent calls, so that none is missing later. Raises OSError."""

@@ -36,7 +36,6 @@ LIST_PODS = "/v1alpha1.Pods/ListPods"
 LARGEST_LIST_BYTES = 16 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
 LONGEST_DETAILS = 200  # characters of the kubelet's error text
 RATE_LIMITED = "rejected by rate limit"  # the details; a list that is too large for us has the same code
-AGAIN_SECONDS = 1.0
 EMBEDDED = (("volumes", "volumeSource"), ("ephemeralContainers", "ephemeralContainerCommon"))
 
 
@@ -44,14 +43,14 @@ def list_pods(path: str, seconds: float, all_sources: bool = False) -> bytes:
     """The kubelet's pods as a v1 PodList in JSON, after at most `seconds`. `path`: of its socket. `all_sources`:
     whether this kubelet answers only with the pods of all sources, which the list then says.
 
-    Raises only KubeletUnavailable: `late`, with `again_seconds`, or `refused`, as another way may work where this
+    Raises only KubeletUnavailable: `late`, `again`, or `refused`, as another way may work where this
     version of the API is not served, or nobody listens any more.
     """
     kubelet = f"the kubelet at unix://{path}"
     if (refusal := socket_refusal(path)) is not None:
         raise KubeletUnavailable(f"{kubelet} is not asked: the socket is not trusted: {refusal}", refused=True)
     try:
-        with closing(Channel(path)) as channel:
+        with closing(Channel(path, seconds)) as channel:
             answer = channel.unary(LIST_PODS, b"", seconds)
         return pod_list_of(answer, all_sources)
     except CallError as error:
@@ -59,7 +58,7 @@ def list_pods(path: str, seconds: float, all_sources: bool = False) -> bytes:
             raise KubeletUnavailable(f"{kubelet} gave no complete answer within {seconds:g} s", late=True) from None
         again = error.code is Code.FAILED_PRECONDITION or error.details == RATE_LIMITED
         words = f"{kubelet} gave no list{' yet' if again else ''}: {error.code.name}: {error.details[:LONGEST_DETAILS]}"
-        raise KubeletUnavailable(words, refused=not again, again_seconds=AGAIN_SECONDS * again) from None
+        raise KubeletUnavailable(words, refused=not again, again=again) from None
 
 
 def pod_list_of(answer: bytes | bytearray, all_sources: bool = False) -> bytes:

@@ -26,9 +26,9 @@ prove that a pod does not exist: right after a kubelet starts, it contains only 
   at once. The only other proof is a list from the socket of a kubelet that gives none before (`pods_api`). The price:
   where there is neither, log directories, which require all sources, are not removed.
 
-Every reading requests the list anew, with one exception that can only keep objects: after a late answer, no request is
-sent for 10 s, and for 1 s after *not yet*. A disk under pressure slows kubelets down, and each request would delay
-relief by the whole deadline.
+Every reading requests the list anew, with one exception that can only keep objects: after a late answer, or *not yet*,
+no request is sent for four times as long as that took, and for 1 s at least. A disk under pressure slows kubelets down,
+and each request would delay relief by the whole deadline.
 
 The list also names the images of pods whose containers are not made yet. That only ever keeps an image, so while no
 list is available, the images in the last complete list still count, for each pod as long as it has a directory.
@@ -60,7 +60,14 @@ from reclaim.evidence.states import (
 from reclaim.types import Listing
 from signals.clock import Clock
 
-PAUSE_SECONDS = 10.0
+
+class _Look:
+    """One look at the directories of pods, which serves all who asked before it began."""
+
+    def __init__(self, began_at: float):
+        self.began_at = began_at
+        self.ended = threading.Event()
+        self.found: Mapping[str, PodDirectory] | None = None
 
 
 class _Comparison(NamedTuple):
@@ -94,10 +101,8 @@ class KubeletPods:
         self._cost_seconds = 0.0
         self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
         self._listed = frozenset[str]()  # in the list that was read last
-        # Sixteen removals look at a time: those who wait for a look share the next one, or each would take too long.
-        self._looking = threading.Lock()
-        self._looked: Mapping[str, PodDirectory] | None = None
-        self._looked_at = float("-inf")
+        self._look = _Look(float("-inf"))  # the latest one
+        self._look.ended.set()
         # Replaced as a whole: of two replacements at once one is lost, and the next check finds a lost doubt again.
         self._comparison = _Comparison(not_compared(self.directories.path))
 
@@ -155,18 +160,24 @@ class KubeletPods:
         """As they are now, or were at `since` (monotonic) or later; None if they cannot be read. One look serves all
         who ask while another is under way: sixteen removals are sent at a time."""
         asked_at = self.clock.monotonic() if since is None else since
-        with self._looking:
-            if self._looked_at <= asked_at:
-                looked_at = self.clock.monotonic()
-                self._looked, self._looked_at = self.directories.pod_directories(), looked_at
-            return self._looked
+        while True:
+            look = self._look
+            look.ended.wait()
+            if look.began_at > asked_at:
+                return look.found
+            if look is self._look:  # two threads that see this at once both look, which costs only time
+                look = self._look = _Look(self.clock.monotonic())
+                try:
+                    look.found = self.directories.pod_directories()
+                finally:
+                    look.ended.set()
+                return look.found
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are trusted. Everything is read
-        again if the list was read before `since`; without `since`, if it was read more than 1 s ago and more than four
-        times as long ago as reading took."""
+        again if the list was read before `since`; without `since`, if that is longer ago than its rest."""
         if since is None:
-            since = self.clock.monotonic() - max(FRESH_SECONDS, 4 * self._cost_seconds)  # a large one costs seconds
+            since = self.clock.monotonic() - _rest_seconds(self._cost_seconds)
         if self.ask is not None and self._read_at < since:
             self.read()
         return self._images
@@ -178,15 +189,17 @@ class KubeletPods:
             self.list_problem = why
             return None
         self._images = {uid: named for uid, named in self._images.items() if uid in present}
-        if self.clock.monotonic() < self._ask_from:
+        asked_at = self.clock.monotonic()
+        if asked_at < self._ask_from:
             self.list_problem = self._late
             return None
         try:
             pods = parse_pod_list(ask())
         except KubeletUnavailable as error:
             self.list_problem = str(error)
-            if pause := PAUSE_SECONDS if error.late else error.again_seconds:
-                self._late, self._ask_from = str(error), self.clock.monotonic() + pause
+            if error.late or error.again:
+                now = self.clock.monotonic()
+                self._late, self._ask_from = str(error), now + _rest_seconds(now - asked_at)
             return None
         except KubeletAnswerError as error:
             self.list_problem = f"the kubelet's list of pods is not used: {error}"
@@ -202,3 +215,8 @@ class KubeletPods:
         if identity is None:
             return doubt(Why.UNREADABLE, f"{path} cannot be opened any more")
         return None if identity == last.trusted else exchanged(path)
+
+
+def _rest_seconds(cost_seconds: float) -> float:
+    """How long no list is asked for after one that took so long: a large one costs seconds."""
+    return max(FRESH_SECONDS, 4 * cost_seconds)

@@ -55,14 +55,14 @@ class KubeletUnavailable(ReclaimError):
     """The kubelet gave no complete answer. The message is one sentence with a hint at what to check.
 
     `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted or
-    could not be used, so another one may work. `again_seconds`: after which the same request may succeed; 0: at once.
+    could not be used, so another one may work. `again`: the same request may succeed soon, and no other.
     """
 
-    def __init__(self, message: str, *, late: bool = False, refused: bool = False, again_seconds: float = 0.0):
+    def __init__(self, message: str, *, late: bool = False, refused: bool = False, again: bool = False):
         super().__init__(message)
         self.late = late
         self.refused = refused
-        self.again_seconds = again_seconds
+        self.again = again
 
 
 class KubeletAnswerError(ReclaimError):
@@ -129,7 +129,7 @@ class Field(NamedTuple):
         return value
 
 
-def parse_answer(body: bytes) -> Field:
+def _parsed(body: bytes) -> Field:
     """The answer as a field. Raises KubeletAnswerError, and nothing else, for anything that is not a JSON object."""
     import json
 
@@ -155,7 +155,7 @@ class PodList(NamedTuple):
 
 def parse_pod_list(body: bytes) -> PodList:
     """The pods in an answer to `GET /pods`. Raises KubeletAnswerError, and nothing else, if it is not such a list."""
-    answer = parse_answer(body)
+    answer = _parsed(body)
     if answer.get("kind").text() != "PodList" or answer.get("apiVersion").text() != "v1":
         raise KubeletAnswerError("it is not a v1 PodList")
     if "items" not in answer.names():

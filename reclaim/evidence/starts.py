@@ -35,8 +35,7 @@ from reclaim.evidence.states import PodDirectory, PodStateProvider
 from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 from signals.clock import Clock
 
-PATIENCE_HOLD_OFFS = 2.0
-LOST_SECONDS = 2.0  # as much must be lost if the hold-off is shorter than a second, or 0
+PATIENCE_HOLD_OFFS = 2.0  # a hold-off that is shorter than a second, or 0, counts as one for what is lost
 UNFINISHED_HOLD_OFFS = 30.0  # how long a pod that lacks its next part counts as being made
 LONGEST_SECONDS = 30.0  # how long an image waits for unfinished pods: much less than `removals.HANGS_SECONDS`
 AGAIN_HOLD_OFFS = 0.1  # pause before checking for that part again
@@ -153,7 +152,7 @@ class PodStarts:
     @property
     def patience_used_up(self) -> bool:
         """Whether so much was waited and lost in this pass that the last look no longer stops an image twice."""
-        return self._spent_seconds >= max(PATIENCE_HOLD_OFFS * self.hold_off_seconds, LOST_SECONDS)
+        return self._spent_seconds >= PATIENCE_HOLD_OFFS * max(self.hold_off_seconds, 1.0)
 
     def lost(self, seconds: float) -> None:
         """Evidence was in vain, after so many seconds."""

@@ -206,7 +206,7 @@ class PodStateProvider(Protocol):
 
 # ---- whether the directories are trusted
 
-SETTLE_SECONDS = 10.0
+SETTLE_SECONDS = 10.0  # what was made, or written to, within this time may still be part of what is being made
 LONGEST_NAME = 63 + 1 + 253  # of namespace and pod in Kubernetes; a runtime may report longer ones
 
 

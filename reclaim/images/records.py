@@ -30,13 +30,12 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from reclaim.evidence.starts import FRESH_SECONDS
+from reclaim.evidence.starts import FRESH_SECONDS, SAME_SECONDS
 from reclaim.images.plan import NO_NAME, entries_by_id
 from reclaim.images.pull_records import NOT_READ, PullRecords
 from reclaim.types import Container, Image, ImageRecord
 
 MOST_GONE = 1000  # some 400 KB in the file
-SAME_PULL_SECONDS = 1.0  # a pull time compared with a restored one: the clocks drift against each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +198,8 @@ class ImageRecords:
         if image.id in self._unconfirmed and pulled is not None and pulled > known.first_detected:
             # a use before the pull may be of an image that was there before this one
             last_used = known.last_used if known.last_use >= pulled else None
-            told = known.pulled if pulled - known.first_detected < SAME_PULL_SECONDS else None
+            # the same pull, though the clocks have drifted against each other
+            told = known.pulled if pulled - known.first_detected < SAME_SECONDS else None
             new = replace(new, first_detected=pulled, last_used=last_used, first_listed=now, pulled=told)
             return _with_uses_of(known, new)
         return replace(known, handlers=handlers, tag=tag)

@@ -58,6 +58,11 @@ def identity_of(status: os.stat_result) -> FileIdentity:
     return status.st_dev, status.st_ino
 
 
+def allocated_bytes(status: os.stat_result) -> int:
+    """What a file takes on the disk. The unit of `st_blocks` is 512 bytes, whatever the filesystem's own blocks are."""
+    return status.st_blocks * 512
+
+
 @contextmanager
 def opened(directory: str, *beneath: bytes) -> Iterator[int]:
     """A descriptor of one of the two configured directories, or of the directory reached from it by these names.

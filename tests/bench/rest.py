@@ -159,7 +159,7 @@ def storm(effort: Effort) -> list[Row]:
 
 
 def _storm(directory: str, events: int) -> list[Row]:
-    watcher = FsWatcher((directory,), lambda: None)
+    watcher = FsWatcher((directory,), lambda: None, 10.0)
     watcher.start()
     assert came_true(lambda: bool(watcher.watched), 5.0)
     child = subprocess.Popen([sys.executable, "-I", "-S", "-c", STORM, directory, str(events)])

@@ -148,7 +148,7 @@ def test_a_daemon_without_a_free_descriptor_relieves_also_after_the_runtime_was_
 def test_a_watch_without_a_thread_or_descriptors_is_a_problem_and_nothing_more(tmp_path: Path) -> None:
     """The sentence says that observations come at intervals only; nothing stays open."""
     with no_thread_starts():
-        watcher = FsWatcher((str(tmp_path),), lambda: None)
+        watcher = FsWatcher((str(tmp_path),), lambda: None, 10.0)
         watcher.start()
     assert watcher.problem is not None
     assert "observing at intervals only" in watcher.problem

@@ -86,4 +86,3 @@ def test_a_deleted_file_that_a_container_holds_open_is_told(make_node: NodeFacto
     assert found["deleted_open"] == pytest.approx(10 * MIB, rel=0.05)
     remarks = {remark["about"]: remark["sentence"] for remark in attribution["remarks"]}
     assert remarks["deleted_open"].startswith("sleep (pid ")
-    assert "other_overlays" not in remarks

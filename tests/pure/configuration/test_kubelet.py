@@ -247,9 +247,9 @@ SMALL = "evictionHard: {pid.available: 5%}\n"
         ("port: 5\n", "Port: 6\n", {"port": 5}),
         ("PORT: 5\n", "port: 6\n", {"port": 6}),
         ("PORT: 5\n", "", {"port": 0}),
-        ("", "ReadOnlyPort: 5\n", {"read_only_port": 5}),
-        ("", "ReadOnlyPort: 5\nreadonlyport: 7\nREADONLYPORT: 6\n", {"read_only_port": 7}),
-        ("readOnlyPort: 4\n", "ReadOnlyPort: 5\n", {"read_only_port": 4}),
+        ("", "TLSCertFile: /5\n", {"tls_cert_file": "/5"}),
+        ("", "TLSCertFile: /5\ntlscertfile: /7\nTLSCERTFILE: /6\n", {"tls_cert_file": "/7"}),
+        ("tlsCertFile: /4\n", "TLSCertFile: /5\n", {"tls_cert_file": "/4"}),
         ("imageGCHighThresholdPercent: 90\n", "imagegchighthresholdpercent: 95\n", {"high": 95}),
         ("", "imagegchighthresholdpercent: 95\n", {"high": 95}),
         ("", "ImageGCHighThresholdPercent: 95\n", {"high": 85}),
@@ -291,7 +291,7 @@ def test_a_file_that_a_kubelet_accepts_keeps_nobody_from_starting(kubelets: Path
         None, {}, {"kubeletConfig": str(kubelets / "config.yaml"), "kubeletConfigDir": str(kubelets / "conf.d")}
     ).kubelet
     assert found is not None
-    assert (found.port, found.read_only_port, found.healthz_port) == (91, 91, 91)
+    assert (found.port, found.healthz_port) == (91, 91)
     assert (found.image_gc_high_threshold_percent, found.feature_gates) == (91, {"A": True})
     assert found.eviction_hard == {
         **KUBELET_EVICTION_HARD,

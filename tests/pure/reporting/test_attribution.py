@@ -276,16 +276,14 @@ def test_deleted_files_that_are_open_are_a_part_of_their_own(
 def test_remarks_go_with_their_filesystem() -> None:
     """They are below the table, and in JSON; they change no part. Who was not seen is said of the first one only."""
     apart = seen(nodefs=(1, 8 * GIB), imagefs=(2, 8 * GIB), containerfs=(2, 8 * GIB))
-    spaces = {
-        1: HiddenSpace(),
-        2: HiddenSpace(remarks=[Remark(About.THIN_POOL, None, "it is on the thin pool a\x1b: ")]),
-    }
+    gone = OpenFile("/gone", 7, "a\x1b", "", GIB, deleted=True)
+    spaces = {1: HiddenSpace(), 2: HiddenSpace(open_files=(gone,))}
     first, second = attribute(apart, (), Measured(filesystems=spaces))
     assert first.remarks == ()
     (remark,) = second.remarks
-    assert attribution_lines(second)[-1].startswith("note: it is on the thin pool a\\x1b: ")
+    assert attribution_lines(second)[-1].startswith("note: a\\x1b (pid 7) holds 1.0GiB ")
     assert to_json(second)["remarks"] == [
-        {"about": "thin_pool", "bytes": None, "at_least": False, "sentence": remark.sentence}
+        {"about": "deleted_open", "bytes": GIB, "at_least": False, "sentence": remark.sentence}
     ]
     first, second = attribute(apart, (), Measured(filesystems=spaces, unseen=UNSEEN))
     assert first.remarks == (UNSEEN,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.space import OpenFile, OpenFilesScan, deleted_mappings, pod_uid_of
+from eviction.reporting.space import OpenFile, OpenFilesScan, pod_uid_of
 from tests.pure.values import MIB
 from tests.repository import ROOT
 
@@ -55,19 +54,6 @@ def test_the_pod_of_a_process_is_in_its_cgroup(cgroups: str, uid: str) -> None:
     assert pod_uid_of(cgroups) == uid
 
 
-def test_deleted_files_that_are_mapped_are_named_as_map_files_names_them() -> None:
-    """Without the zeros in front; libraries that are there, heap and shared memory are not named."""
-    lines = [
-        "00400000-0045f000 r-xp 00000000 08:01 131 /usr/bin/python3.11\n",
-        "7f0000000000-7f0000001000 r--p 00000000 08:01 77 /usr/lib/libold.so (deleted)\n",
-        "7f0000001000-7f0000002000 r-xp 00001000 08:01 77 /usr/lib/libold.so (deleted)\n",
-        "00001000-00002000 rw-s 00000000 08:01 78 /var/a b (deleted)\n",
-        "7f0000003000-7f0000004000 rw-p 00000000 00:00 0 [heap]\n",
-        "7f0000005000-7f0000006000 rw-p 00000000 00:00 0 \n",
-    ]
-    assert list(deleted_mappings(lines)) == ["7f0000000000-7f0000001000", "7f0000001000-7f0000002000", "1000-2000"]
-
-
 def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:
     """Open twice, so found twice; its bytes are the allocated ones, and its last name is told."""
     file = tmp_path / "gone.log"
@@ -83,24 +69,6 @@ def test_a_deleted_file_counts_once_and_for_its_holder(tmp_path: Path) -> None:
     assert mine.bytes == pytest.approx(MIB, abs=8192)
     assert mine.path == str(file)
     assert mine.process == Path("/proc/self/comm").read_text().strip()
-
-
-def test_a_deleted_file_that_is_only_mapped_is_found(tmp_path: Path) -> None:
-    """No descriptor is left: a library that was replaced, or a database that maps its files."""
-    try:
-        os.readlink(f"/proc/self/map_files/{os.listdir('/proc/self/map_files')[0]}")
-    except PermissionError:
-        pytest.skip("needs CAP_CHECKPOINT_RESTORE to look at what is mapped")
-    file = tmp_path / "mapped"
-    file.write_bytes(os.urandom(MIB))
-    with file.open("r+b") as opened:
-        mapped = mmap.mmap(opened.fileno(), 0)
-    file.unlink()
-    alone = proc_of_this_process(tmp_path)
-    found = scanned(tmp_path, alone)
-    mapped.close()
-    assert str(file) in [one.path for one in found]
-    assert str(file) not in [one.path for one in scanned(tmp_path, alone)]
 
 
 def test_when_time_is_up_the_rest_is_not_looked_at(tmp_path: Path) -> None:

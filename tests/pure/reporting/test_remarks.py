@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from types import MappingProxyType
-
 import pytest
 
 from eviction.reporting.filesystem_facts import project_quota_sentence
@@ -15,18 +11,11 @@ from eviction.reporting.space import (
     OpenFile,
     OpenFilesScan,
     Remark,
-    SparseFile,
-    TreeUsage,
-    WritableOverlay,
-    not_of_the_runtime,
     remarks_of,
 )
-from reclaim.images.storage import store_of
 from signals.mounts import Mount
 from signals.types import FsStats
 from tests.pure.values import GIB, MIB, observations_of
-
-CONTAINERD = "/var/lib/containerd/io.containerd.snapshotter.v1.overlayfs"
 
 
 def stats(reserve: int = 0) -> FsStats:
@@ -38,24 +27,13 @@ def mounted(kind: str, *options: str) -> Mount:
     return Mount("/var/lib/kubelet", "8:1", kind, "/dev/sda1", ("rw", *options))
 
 
-def told(
-    space: HiddenSpace,
-    *,
-    reserve: int = 0,
-    sparsest: SparseFile | None = None,
-    others: Mapping[WritableOverlay, TreeUsage] = MappingProxyType({}),
-) -> list[Remark]:
-    """`others`: overlays that are not of the runtime, each with what was counted of it."""
-    quota = project_quota_sentence(space.mount, observations_of(), ())
-    return remarks_of(stats(reserve), replace(space, others=others), sparsest, quota)
+def told(space: HiddenSpace, *, reserve: int = 0) -> list[Remark]:
+    """All that is said of a filesystem."""
+    return remarks_of(stats(reserve), space, project_quota_sentence(space.mount, observations_of(), ()))
 
 
 def deleted(process: str, pid: int, size: int, path: str, pod_uid: str = "") -> OpenFile:
     return OpenFile(path, pid, process, pod_uid, size, deleted=True)
-
-
-def usage(size: int, complete: bool = True) -> TreeUsage:
-    return TreeUsage(1, {"all": size}, complete)
 
 
 HOLDERS = (
@@ -69,8 +47,6 @@ GROWING = (
     OpenFile("/data/small", 13, "sqlite", "", 4 * MIB, deleted=False),
     OpenFile("/data/wal", 12, "postgres", "", 60 * MIB, deleted=False),
 )
-DELAYED = Remark(About.DELAYED_ALLOCATION, 200 * MIB, "200.0MiB are written")
-DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}") for number in (1, 2))
 
 
 @pytest.mark.parametrize(
@@ -86,18 +62,11 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             ),
         ),
         (
-            told(HiddenSpace(mounted("xfs")), sparsest=SparseFile(99 * GIB, GIB, "/data/disk.img")),
-            About.SPARSE,
-            GIB,
-            "/data/disk.img is sparse: its size is 100.0GiB, and it takes 1.0GiB",
-        ),
-        (
             told(HiddenSpace(mounted("ext4")), reserve=512 * MIB),
             About.RESERVE,
             512 * MIB,
             "512.0MiB are free and reserved for root: no pod can use them",
         ),
-        (told(HiddenSpace(mounted("ext4"), remarks=[DELAYED])), DELAYED.about, DELAYED.bytes, DELAYED.sentence),
         (
             told(HiddenSpace(mounted("xfs", "prjquota"))),
             About.PROJECT_QUOTA,
@@ -105,18 +74,6 @@ DOCKERS = tuple(WritableOverlay(f"/docker/{number}", number, f"/upper/{number}")
             (
                 "project quotas are on (prjquota): a directory can be at its limit while the filesystem has room, and "
                 "statvfs in it returns the limit's numbers"
-            ),
-        ),
-        (
-            told(
-                HiddenSpace(mounted("ext4")),
-                others={DOCKERS[0]: usage(2 * GIB), DOCKERS[1]: usage(GIB, complete=False)},
-            ),
-            About.OTHER_OVERLAYS,
-            3 * GIB,
-            (
-                "2 writable layers of containers that CRI does not list (docker, podman, another namespace), at least "
-                "3.0GiB, the first at /docker/1"
             ),
         ),
     ],
@@ -156,10 +113,9 @@ def test_many_small_holders_are_told_by_the_first() -> None:
     "remarks",
     [
         told(HiddenSpace()),
-        told(HiddenSpace(mounted("ext4", "usrquota"), remarks=[replace(DELAYED, bytes=5 * MIB)]), reserve=5 * MIB),
+        told(HiddenSpace(mounted("ext4", "usrquota")), reserve=5 * MIB),
         told(HiddenSpace(mounted("xfs")), reserve=512 * MIB),
         told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB, "/x"),))),
-        told(HiddenSpace(mounted("ext4")), sparsest=SparseFile(MIB, MIB, "/x")),
     ],
 )
 def test_what_is_small_or_not_there_is_not_mentioned(remarks: list[Remark]) -> None:
@@ -168,12 +124,11 @@ def test_what_is_small_or_not_there_is_not_mentioned(remarks: list[Remark]) -> N
 
 
 def test_remarks_are_in_the_order_of_what_they_are_about() -> None:
-    """What the kernel says is among what is worked out."""
-    said = [Remark(About.THIN_POOL, None, ""), Remark(About.BTRFS_CHUNKS, 0, ""), DELAYED]
-    found = told(HiddenSpace(mounted("ext4", "prjquota"), HOLDERS[1:3], remarks=said), reserve=MIB * 512)
+    """Deleted files first, quotas last."""
+    found = told(HiddenSpace(mounted("ext4", "prjquota"), HOLDERS[1:3]), reserve=MIB * 512)
     about = [remark.about for remark in found]
     assert about == sorted(about, key=list(About).index)
-    assert set(about) == {About.DELETED_OPEN, About.RESERVE, About.PROJECT_QUOTA, *(one.about for one in said)}
+    assert set(about) == {About.DELETED_OPEN, About.RESERVE, About.PROJECT_QUOTA}
 
 
 @pytest.mark.parametrize(
@@ -196,39 +151,3 @@ def test_who_was_not_looked_at_is_said(
     assert (None if remark is None else remark.sentence) == (
         None if ending is None else f"files that processes hold open: {ending}"
     )
-
-
-OVERLAYS = (
-    WritableOverlay(
-        "/run/containerd/io.containerd.runtime.v2.task/k8s.io/1/rootfs", 50, f"{CONTAINERD}/snapshots/1/fs"
-    ),
-    WritableOverlay("/run/containerd/io.containerd.runtime.v2.task/moby/2/rootfs", 51, f"{CONTAINERD}/snapshots/2/fs"),
-    WritableOverlay("/var/lib/docker/overlay2/3/merged", 52, "/var/lib/docker/overlay2/3/diff"),
-    WritableOverlay("/var/lib/containers/storage/overlay/4/merged", 53, "/var/lib/containers/storage/overlay/4/diff"),
-)
-
-
-@pytest.mark.parametrize(
-    ("reported", "devices"),
-    [
-        ((CONTAINERD, CONTAINERD), [51, 52, 53]),
-        (("/var/lib/containers/storage/overlay-images",), [50, 51, 52]),
-        (("/mnt/images/overlay-images", "/var/lib/containers/storage/overlay-containers"), [50, 51, 52]),
-        (("/var/lib/docker/",), [50, 51, 53]),
-        ((), []),
-    ],
-    ids=["containerd", "CRI-O", "CRI-O with an image store", "docker", "unknown"],
-)
-def test_overlays_that_are_not_of_the_runtime(reported: tuple[str, ...], devices: list[int]) -> None:
-    """Beside containerd also its other namespaces; beside another runtime what is outside its stores; else unknown."""
-    stores = tuple(map(store_of, reported))
-    assert [overlay.device_id for overlay in not_of_the_runtime(OVERLAYS, stores)] == devices
-
-
-def test_what_is_not_counted_makes_a_lower_bound() -> None:
-    """Of the third nothing was counted, as only some are."""
-    counted = {OVERLAYS[1]: usage(3 * MIB), OVERLAYS[2]: usage(MIB)}
-    (known,) = told(HiddenSpace(), others=counted)
-    assert (known.bytes, known.at_least) == (4 * MIB, False)
-    (bound,) = told(HiddenSpace(), others={**counted, OVERLAYS[3]: TreeUsage()})
-    assert (bound.bytes, bound.at_least) == (4 * MIB, True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.ballast import create_ballast, extents_of, own_bytes, read_ballast
+from eviction.ballast import create_ballast, read_ballast
 from reclaim.ballast import BallastRefused, BallastSettings
 
 MIB = 1 << 20
@@ -76,42 +76,19 @@ def test_a_whole_one_that_is_there_is_left_as_it_is(settings: BallastSettings, d
     assert (directory / "ballast").lstat() == before
 
 
-@pytest.mark.parametrize("allocate", [only_sets_the_size, is_not_offered])
-def test_where_allocation_takes_no_blocks_it_is_written(
-    settings: BallastSettings, directory: Path, allocate: Callable[[int, int, int], None]
+@pytest.mark.parametrize(
+    ("allocate", "words"),
+    [
+        (only_sets_the_size, "is not made: it is sparse: 0 of its "),
+        (is_not_offered, "cannot be made: Operation not supported"),
+    ],
+)
+def test_where_allocation_takes_no_blocks_it_is_not_made(
+    settings: BallastSettings, directory: Path, allocate: Callable[[int, int, int], None], words: str
 ) -> None:
-    """With bytes that no compression makes smaller."""
-    ballast, made = create_ballast(settings, allocate=allocate)
-    assert (made, ballast.problem, ballast.allocated_bytes) == (True, "", SIZE)
-    content = (directory / "ballast").read_bytes()
-    assert len(content) == SIZE
-    assert len({content[at : at + 4096] for at in range(0, SIZE, 4096)}) == SIZE // 4096
-
-
-def test_the_extents_of_a_sparse_file_have_its_holes(directory: Path) -> None:
-    """Bytes at both ends of a file of 4 MiB: two extents, and none between; where the filesystem does not tell, the
-    file is not looked into."""
-    with open(directory / "sparse", "w+b") as file:
-        file.write(b"x" * 4096)
-        file.seek(SIZE - 4096)
-        file.write(b"x" * 4096)
-        file.flush()
-        extents = extents_of(file.fileno())
-    if extents is None:
-        pytest.skip("the filesystem of the temporary directory has no FS_IOC_FIEMAP")
-    assert [(each.logical, each.length) for each in extents] == [(0, 4096), (SIZE - 4096, 4096)]
-    assert own_bytes(extents, SIZE) == 8192
-
-
-def test_many_extents_are_read_to_the_last_one(directory: Path) -> None:
-    """More than one call answers: 600 pieces with holes between them."""
-    with open(directory / "pieces", "w+b") as file:
-        for number in range(600):
-            os.pwrite(file.fileno(), b"x" * 4096, number * 8192)
-        extents = extents_of(file.fileno())
-    if extents is None:
-        pytest.skip("the filesystem of the temporary directory has no FS_IOC_FIEMAP")
-    assert [each.logical for each in extents] == [number * 8192 for number in range(600)]
+    """Nothing else would prove that its bytes are there to be freed."""
+    assert f"{settings.path} {words}" in refusal(settings, allocate=allocate)
+    assert os.listdir(directory) == []
 
 
 def another_size(path: Path) -> None:
@@ -266,8 +243,7 @@ def test_where_the_room_runs_out_nothing_is_left(settings: BallastSettings, dire
 
 
 def test_when_pressure_comes_what_there_is_of_it_is_removed(settings: BallastSettings, directory: Path) -> None:
-    """After the second of four chunks."""
-    asked = iter([False, False, True])
-    sentence = refusal(settings, allocate=only_sets_the_size, abandoned=lambda: next(asked))
+    """It came while its bytes were allocated."""
+    sentence = refusal(settings, abandoned=lambda: True)
     assert sentence == f"{settings.path} is not made: the disk came under pressure meanwhile"
     assert os.listdir(directory) == []

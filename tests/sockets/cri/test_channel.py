@@ -32,7 +32,7 @@ def failed(call: Callable[[], object]) -> CallError:
 def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
     """Making one costs more than asking."""
     with listening(tmp_path / "s") as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         assert [channel.unary(METHOD, text, SOON) for text in (b"a", b"", bytes(300_000))] == [
             b"a",
             b"",
@@ -59,7 +59,7 @@ def test_calls_side_by_side_have_a_connection_each_and_none_waits_for_another(tm
             client.sendall(server.h2.data_to_send())
 
     with listening(tmp_path / "s", when_all_have_asked) as listener, ThreadPoolExecutor(4) as pool:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         for _ in range(5):
             texts = [b"%d" % number for number in range(4)]
             assert list(pool.map(lambda text: channel.unary(METHOD, text, SOON), texts)) == texts
@@ -70,7 +70,7 @@ def test_calls_side_by_side_have_a_connection_each_and_none_waits_for_another(tm
 def test_connections_that_are_not_needed_any_more_are_closed(tmp_path: Path) -> None:
     """After a burst of removals an idle daemon holds one, not sixteen."""
     with listening(tmp_path / "s") as listener, ThreadPoolExecutor(8) as pool:
-        channel = Channel(str(listener.path), kept_seconds=0.2)
+        channel = Channel(str(listener.path), patience_seconds=1.0)
         together = threading.Barrier(8)
 
         def call(number: int) -> bytes:
@@ -79,7 +79,7 @@ def test_connections_that_are_not_needed_any_more_are_closed(tmp_path: Path) -> 
 
         list(pool.map(call, range(8)))
         assert listener.accepted > 1
-        time.sleep(0.3)
+        time.sleep(1.1)
         channel.unary(METHOD, b"", SOON)
         channel.unary(METHOD, b"", SOON)
         assert listener.wait_for_talking(1)
@@ -88,7 +88,7 @@ def test_connections_that_are_not_needed_any_more_are_closed(tmp_path: Path) -> 
 
 def test_a_runtime_that_has_restarted_is_asked_over_a_new_connection(tmp_path: Path) -> None:
     """The old one is seen to be dead before anything is asked, and no call fails for it."""
-    channel = Channel(str(tmp_path / "s"))
+    channel = Channel(str(tmp_path / "s"), SOON)
     for _ in range(3):
         with listening(tmp_path / "s") as listener:
             assert channel.unary(METHOD, b"x", SOON) == b"x"
@@ -111,7 +111,7 @@ def test_after_a_goodbye_another_connection_is_made(tmp_path: Path) -> None:
             client.sendall(server.h2.data_to_send())
 
     with listening(tmp_path / "s", once) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         assert [channel.unary(METHOD, b"x", SOON) for _ in range(3)] == [b"x"] * 3
         assert listener.accepted == 3
         channel.close()
@@ -120,7 +120,7 @@ def test_after_a_goodbye_another_connection_is_made(tmp_path: Path) -> None:
 def test_a_deadline_holds_and_the_runtime_hears_that_nobody_waits(tmp_path: Path) -> None:
     """The connection is closed with it: what is asked there is cancelled."""
     with listening(tmp_path / "s", lambda client: speak(client, Server(answers=[None]))) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         error = failed(lambda: channel.unary(METHOD, b"x", 0.2))
         assert error.code is Code.DEADLINE_EXCEEDED
         assert listener.wait_for_talking(0)
@@ -140,7 +140,7 @@ def test_an_answer_that_comes_byte_by_byte_does_not_stretch_the_deadline(tmp_pat
             time.sleep(0.01)
 
     with listening(tmp_path / "s", dribble) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         began = time.monotonic()
         assert failed(lambda: channel.unary(METHOD, b"x", 0.3)).code is Code.DEADLINE_EXCEEDED
         assert time.monotonic() - began < 0.3 + SOON / 2
@@ -159,7 +159,7 @@ def test_a_removal_waits_as_long_as_it_takes(tmp_path: Path) -> None:
         client.sendall(server.h2.data_to_send())
 
     with listening(tmp_path / "s", slowly) as listener:
-        channel = Channel(str(listener.path), connect_seconds=1.0)
+        channel = Channel(str(listener.path), patience_seconds=1.0)
         assert channel.unary(METHOD, b"x", None) == b"x"
         channel.close()
 
@@ -173,7 +173,7 @@ def test_nothing_is_sent_to_a_server_that_does_not_greet(tmp_path: Path) -> None
             heard.extend(data)
 
     with listening(tmp_path / "s", listen) as listener:
-        channel = Channel(str(listener.path), connect_seconds=0.2)
+        channel = Channel(str(listener.path), patience_seconds=0.2)
         error = failed(lambda: channel.unary(METHOD, b"secret", None))
         assert (error.code, error.details) == (
             Code.UNAVAILABLE,
@@ -192,7 +192,7 @@ def test_a_backlog_that_is_full_is_waited_for(tmp_path: Path) -> None:
         server.listen(0)
         with socket.socket(socket.AF_UNIX) as first:
             first.connect(str(tmp_path / "s"))
-            channel = Channel(str(tmp_path / "s"), connect_seconds=0.3)
+            channel = Channel(str(tmp_path / "s"), patience_seconds=0.3)
             began = time.monotonic()
             error = failed(lambda: channel.unary(METHOD, b"x", None))
             assert error.code is Code.UNAVAILABLE
@@ -220,7 +220,7 @@ def test_a_stranger_at_the_socket_is_unavailable_with_a_sentence(tmp_path: Path,
         client.sendall(said)
 
     with listening(tmp_path / "s", say) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         error = failed(lambda: channel.unary(METHOD, b"x", SOON))
         assert error.code is Code.UNAVAILABLE
         assert words in error.details
@@ -240,7 +240,7 @@ def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_t
         client.sendall(server.h2.data_to_send()[:20_000])
 
     with listening(tmp_path / "s", die) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         error = failed(lambda: channel.unary(METHOD, b"x", None))
         assert (error.code, error.details) == (Code.UNAVAILABLE, "the connection was closed")
         assert asked == [1]
@@ -260,7 +260,7 @@ def test_closing_ends_a_call_that_has_no_deadline(tmp_path: Path) -> None:
                 asked.set()
 
     with listening(tmp_path / "s", silent) as listener, ThreadPoolExecutor(1) as pool:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         call = pool.submit(failed, lambda: channel.unary(METHOD, b"x", None))
         assert asked.wait(SOON)
         channel.close()
@@ -275,7 +275,7 @@ def test_one_message_answers_a_call_not_none_and_not_two(
 ) -> None:
     """No message, or two messages, are an error."""
     with listening(tmp_path / "s", lambda client: speak(client, Server(answers=list(answers)))) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         error = failed(lambda: channel.unary(METHOD, b"x", SOON))
         assert (error.code, error.details) == (Code.INTERNAL, f"one message was expected, and {words} came")
         channel.close()
@@ -295,7 +295,7 @@ def test_a_server_that_answers_without_end_is_left_at_its_second_message(tmp_pat
             client.sendall(server.h2.data_to_send())
 
     with listening(tmp_path / "s", endless) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         assert failed(lambda: channel.unary(METHOD, b"x", None)).code is Code.INTERNAL
         assert listener.wait_for_talking(0)
         channel.close()
@@ -305,7 +305,7 @@ def test_who_stops_reading_a_stream_has_used_its_connection_up(tmp_path: Path) -
     """What is still to come must not be taken for the answer to the next call."""
     messages: list[bytes] | None = [bytes(100_000)] * 30
     with listening(tmp_path / "s", lambda client: speak(client, Server(answers=[messages]))) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         stream = channel.stream(METHOD, b"x", SOON)
         assert next(stream) == bytes(100_000)
         stream.close()

@@ -50,7 +50,7 @@ def test_whatever_a_server_sends_is_an_error_of_that_call_alone(name: str, tmp_p
     hostile = HOSTILE[name]
     talk = one_after_the_other(answering, hostile_talk(hostile.send(), hold=hostile.seconds is not None))
     with listening(tmp_path / "s", talk) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         beside = channel.stream(METHOD, b"beside", SOON)
         first = next(beside)
         tracemalloc.start()
@@ -80,7 +80,7 @@ def test_a_flood_does_not_stretch_a_deadline(frame: bytes, tmp_path: Path) -> No
             time.sleep(0.002)
 
     with listening(tmp_path / "s", hostile_talk(slowly())) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         error = failure(lambda: channel.unary(METHOD, b"the question", 0.3))
         assert error.code is Code.DEADLINE_EXCEEDED
         channel.close()
@@ -107,7 +107,7 @@ def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path
         client.sendall(ping * 1000)
 
     with listening(tmp_path / "s", one_after_the_other(flood)) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         assert channel.unary(METHOD, b"first", SOON) == b"first"
         assert flooded.wait(SOON)
         assert channel.unary(METHOD, b"second", SOON) == b"second"
@@ -126,7 +126,7 @@ def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path
 def test_settings_that_allow_no_call_are_unavailable(tmp_path: Path, settings_of_the_server: bytes, words: str) -> None:
     """No stream at all, frames of one byte, settings without end: the call says it."""
     with listening(tmp_path / "s", hostile_talk((), settings_of_the_server)) as listener:
-        channel = Channel(str(listener.path))
+        channel = Channel(str(listener.path), SOON)
         error = failure(lambda: channel.unary(METHOD, b"x", None))
         assert error.code is Code.UNAVAILABLE
         assert words in error.details

@@ -35,7 +35,7 @@ class Kubelet:
 
     def search(self, kubelet: KubeletServer, clock: SteppedClock) -> PodsOfKubelet:
         """A search with these files, on a clock of the test."""
-        files = IdentityFiles((str(self.token),), (), (), (), ())
+        files = IdentityFiles((str(self.token),), (), ())
         place = KubeletPlace(str(self.root), port=int(kubelet.url.rpartition(":")[2]), files=files)
         return PodsOfKubelet(place, clock)
 
@@ -118,34 +118,6 @@ def test_a_kubelet_that_is_away_ends_the_search(certificates: Kubelet) -> None:
         search.get()
     with KubeletServer(answer(PODS), tls=serving(certificates.own), port=port):
         assert search.get() == PODS
-
-
-def test_a_certificate_inside_a_kubeconfig_is_an_identity(certificates: Kubelet, tmp_path: Path) -> None:
-    """It is written to no disk, and the descriptor of its file in memory is closed."""
-    import base64
-    import os
-
-    client = certificates.clients.identity("inline")
-    user = {
-        "client-certificate-data": base64.b64encode(client.certificate.read_bytes()).decode(),
-        "client-key-data": base64.b64encode(client.key.read_bytes()).decode(),
-    }
-    document = {"current-context": "c", "contexts": [{"name": "c", "context": {"user": "u"}}]}
-    kubeconfig = tmp_path / "kubelet.conf"
-    kubeconfig.write_text(json.dumps({**document, "users": [{"name": "u", "user": user}]}))
-    (certificates.pki / "kubelet-client-current.pem").unlink()
-    with KubeletServer(answer(PODS), tls=serving(certificates.own, certificates.clients)) as kubelet:
-        place = KubeletPlace(
-            str(certificates.root),
-            port=int(kubelet.url.rpartition(":")[2]),
-            files=IdentityFiles((), (), (str(kubeconfig),), (), ()),
-        )
-        search = PodsOfKubelet(place, SteppedClock())
-        before = len(os.listdir("/proc/self/fd"))
-        assert search.get() == PODS
-        assert search.endpoint is not None
-        assert search.endpoint.certificate_pem
-        assert len(os.listdir("/proc/self/fd")) <= before + 2  # those of the server
 
 
 def node_with_auto(node: SmallNode, kubelet: KubeletServer, tmp_path: Path, **fields: Any) -> Node:

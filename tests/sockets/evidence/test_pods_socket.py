@@ -27,11 +27,38 @@ from reclaim.evidence.states import PodState
 from tests.nodes.small_node import CONTAINERS, SmallNode, reason_of, relieve
 from tests.pods_wire import pods_answer
 from tests.pure.values import SteppedClock
-from tests.sockets.kubelet_server import MARGIN_SECONDS, PODS, SHORT_SECONDS, KubeletServer, answer, pod_list, refused
+from tests.sockets.kubelet_server import (
+    MARGIN_SECONDS,
+    PODS,
+    SHORT_SECONDS,
+    Authority,
+    KubeletServer,
+    Step,
+    answer,
+    pod_list,
+    refused,
+    serving,
+)
 from tests.sockets.pods_api_server import NOT_YET, RATE_LIMIT, SERVICE, PodsAPIServer
 
-FILES = IdentityFiles((), (), (), (), ())
+FILES = IdentityFiles((), (), ())
 DONE = {"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}}
+
+
+class OtherWay(KubeletServer):
+    """The kubelet's port, with the certificate that it shows."""
+
+    def __init__(self, directory: Path, script: Step):
+        if not Authority.available():
+            pytest.skip("certificates for the test are made with the openssl command, which is not there")
+        own = Authority(directory).identity("node-1", "DNS:node-1")
+        self.certificate = own.certificate
+        super().__init__(script, tls=serving(own))
+
+    @property
+    def port(self) -> int:
+        """Its number."""
+        return int(self.url.rpartition(":")[2])
 
 
 def endpoint(server: PodsAPIServer) -> KubeletEndpoint:
@@ -41,18 +68,24 @@ def endpoint(server: PodsAPIServer) -> KubeletEndpoint:
 
 def search(
     root: Path,
-    read_only: KubeletServer | None = None,
+    other: OtherWay | None = None,
     clock: SteppedClock | None = None,
     seconds: float = MARGIN_SECONDS,
 ) -> PodsOfKubelet:
-    """A search on a node without any identity, and perhaps a read-only port."""
-    port = 0 if read_only is None else int(read_only.url.rpartition(":")[2])
-    return PodsOfKubelet(KubeletPlace(str(root), read_only_port=port, files=FILES), clock or SteppedClock(), seconds)
+    """A search on a node without any identity, and perhaps a port where none is needed."""
+    return PodsOfKubelet(place(root, other), clock or SteppedClock(), seconds)
+
+
+def place(root: Path, other: OtherWay | None) -> KubeletPlace:
+    """Where the kubelet is asked; without another way none of its certificates is there."""
+    if other is None:
+        return KubeletPlace(str(root), files=FILES)
+    return KubeletPlace(str(root), port=other.port, tls_cert_file=str(other.certificate), files=FILES)
 
 
 def test_the_socket_is_asked_first(tmp_path: Path) -> None:
-    """The read-only port gets no request; the same socket is asked again."""
-    with PodsAPIServer(tmp_path, pods_answer(DONE)) as server, KubeletServer(answer(pod_list())) as other:
+    """Its port gets no request; the same socket is asked again."""
+    with PodsAPIServer(tmp_path, pods_answer(DONE)) as server, OtherWay(tmp_path, answer(pod_list())) as other:
         found = search(tmp_path, other)
         for _ in range(2):
             assert parse_pod_list(found.get()).states == {"uid-1": PodState(terminated=True)}
@@ -62,7 +95,7 @@ def test_the_socket_is_asked_first(tmp_path: Path) -> None:
 
 def test_where_it_no_longer_listens_the_others_are_asked(tmp_path: Path) -> None:
     """The feature was switched off, or the kubelet has restarted: a socket without a listener stays behind."""
-    with KubeletServer(answer(PODS)) as other:
+    with OtherWay(tmp_path, answer(PODS)) as other:
         with PodsAPIServer(tmp_path, pods_answer(DONE)) as server:
             found = search(tmp_path, other)
             found.get()
@@ -71,7 +104,8 @@ def test_where_it_no_longer_listens_the_others_are_asked(tmp_path: Path) -> None
             with socket.socket(socket.AF_UNIX) as nobody:
                 nobody.bind(str(left_behind))
         assert found.get() == PODS
-        assert found.endpoint == KubeletEndpoint(other.url)
+        assert found.endpoint is not None
+        assert found.endpoint.url == other.url
 
 
 @pytest.mark.parametrize(
@@ -99,7 +133,7 @@ def test_what_is_no_list_is_said_and_another_way_is_tried(
         assert words in str(error)
         assert len(str(error)) < 500
         assert error.refused
-        with KubeletServer(answer(PODS)) as other:
+        with OtherWay(tmp_path, answer(PODS)) as other:
             assert search(tmp_path, other).get() == PODS
         alone = search(tmp_path, clock=clock)
         with pytest.raises(KubeletUnavailable, match=r"as root at its socket: .* gave no list: ") as caught:
@@ -120,7 +154,7 @@ def test_a_kubelet_that_says_not_yet_is_asked_again_and_nobody_else(
     status: tuple[grpc.StatusCode, str], tmp_path: Path
 ) -> None:
     """In 1 s, at its socket, before a first list and after one: another way's list would lack pods."""
-    with PodsAPIServer(tmp_path, status) as server, KubeletServer(answer(PODS)) as other:
+    with PodsAPIServer(tmp_path, status) as server, OtherWay(tmp_path, answer(PODS)) as other:
         found = search(tmp_path, other)
         for calls in (1, 3):
             server.answer = status
@@ -128,7 +162,7 @@ def test_a_kubelet_that_says_not_yet_is_asked_again_and_nobody_else(
                 KubeletUnavailable, match=rf" gave no list yet: {status[0].name}: {status[1]}$"
             ) as error:
                 found.get()
-            assert (error.value.again_seconds, error.value.late, error.value.refused) == (1.0, False, False)
+            assert (error.value.again, error.value.late, error.value.refused) == (True, False, False)
             assert server.calls == calls
             server.answer = pods_answer(DONE)
             assert parse_pod_list(found.get()).states.keys() == {"uid-1"}
@@ -160,9 +194,8 @@ def test_a_list_proves_that_all_sources_are_ready_from_1_37_on(
 ) -> None:
     """`pkg/kubelet/apis/pods/server.go`, validateReady: before it, FAILED_PRECONDITION. A version that was not told
     proves nothing, and neither does another way's list."""
-    with PodsAPIServer(tmp_path, pods_answer()) as server, KubeletServer(answer(pod_list())) as other:
-        port = int(other.url.rpartition(":")[2])
-        access = endpoint(server) if configured else KubeletPlace(str(tmp_path), read_only_port=port, files=FILES)
+    with PodsAPIServer(tmp_path, pods_answer()) as server, OtherWay(tmp_path, answer(pod_list())) as other:
+        access = endpoint(server) if configured else place(tmp_path, other)
         ask = asking_for_pods(access, SteppedClock(), version)
         assert ask is not None
         for _ in range(2):
@@ -174,7 +207,7 @@ def test_a_list_proves_that_all_sources_are_ready_from_1_37_on(
 
 def test_a_kubelet_that_does_not_answer_is_late(tmp_path: Path) -> None:
     """It is asked nowhere else then: the deadline is for all ways together."""
-    with PodsAPIServer(tmp_path, None) as server, KubeletServer(answer(PODS)) as other:
+    with PodsAPIServer(tmp_path, None) as server, OtherWay(tmp_path, answer(PODS)) as other:
         began = time.monotonic()
         error = refused(endpoint(server), SHORT_SECONDS)
         assert SHORT_SECONDS <= time.monotonic() - began < SHORT_SECONDS + MARGIN_SECONDS

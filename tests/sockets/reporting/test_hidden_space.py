@@ -18,13 +18,13 @@ def test_a_filesystem_that_never_answers_costs_the_limit_and_no_more(tmp_path: P
     alive = {str(tmp_path): tmp_path.stat().st_dev}
     with dead_filesystem(str(disk)):
         began = clock.monotonic()
-        first, second = look({str(disk): 1}, (), limit), look(alive, (), limit)
+        first, second = look({str(disk): 1}, limit), look(alive, limit)
         assert first[0] == second[0] == {}, "the first look is stuck"
         for _, unseen in (first, second):
             assert unseen is not None
             assert unseen.sentence.endswith("not all were looked at in time")
         assert clock.monotonic() - began < 10.0, "it would hang for as long as the block lasts"
     assert limit.workers.not_started == 0
-    found, unseen = look(alive, (), TimeLimit("test", clock, 20.0))
+    found, unseen = look(alive, TimeLimit("test", clock, 20.0))
     assert found.keys() == set(alive.values())
     assert unseen is None or "not all were looked at in time" not in unseen.sentence

@@ -15,6 +15,8 @@ from signals.watcher import FsWatcher
 from tests.descriptors import no_descriptor_left
 from tests.reclaimd_process import came_true
 
+REARM_SECONDS = 1.0
+
 
 class Notifications:
     """Counts the calls of the watcher."""
@@ -37,7 +39,7 @@ def watched(tmp_path: Path, notified: Notifications) -> Iterator[tuple[FsWatcher
     """A started watcher of one directory."""
     directory = tmp_path / "watched"
     directory.mkdir()
-    watcher = FsWatcher([str(directory)], notified)
+    watcher = FsWatcher([str(directory)], notified, REARM_SECONDS)
     watcher.start()
     assert watcher.problem is None
     yield watcher, directory
@@ -120,9 +122,9 @@ def test_what_is_no_creation_does_not_notify(watched: tuple[FsWatcher, Path], no
 
 
 def test_a_directory_that_is_missing_is_watched_when_it_appears(tmp_path: Path, notified: Notifications) -> None:
-    """The runtime's directories may be created after the start: they are tried again every 5 s."""
+    """The runtime's directories may be created after the start: they are tried again."""
     directory = tmp_path / "later"
-    watcher = FsWatcher([str(directory)], notified)
+    watcher = FsWatcher([str(directory)], notified, REARM_SECONDS)
     watcher.start()
     try:
         assert watcher.watched == frozenset()
@@ -192,7 +194,7 @@ def test_two_paths_to_one_directory_are_one_watch(tmp_path: Path, notified: Noti
     real, alias = tmp_path / "real", tmp_path / "alias"
     real.mkdir()
     alias.symlink_to(real)
-    watcher = FsWatcher([str(real), str(alias)], notified)
+    watcher = FsWatcher([str(real), str(alias)], notified, REARM_SECONDS)
     watcher.start()
     try:
         assert watcher.watched == {str(real), str(alias)}
@@ -208,7 +210,7 @@ def test_a_file_in_place_of_a_directory_is_not_watched(tmp_path: Path, notified:
     """A file, a loop of links and a path below a file are treated as missing."""
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    watcher = FsWatcher([str(tmp_path / name) for name in ("file", "loop", "file/below")], notified)
+    watcher = FsWatcher([str(tmp_path / name) for name in ("file", "loop", "file/below")], notified, REARM_SECONDS)
     watcher.start()
     try:
         assert (watcher.watched, watcher.problem) == (frozenset(), None)
@@ -234,11 +236,11 @@ def test_a_storm_of_20_000_creations_is_drained_without_a_storm_of_calls(
 
 def test_stop_may_come_twice_and_without_a_start(tmp_path: Path, notified: Notifications) -> None:
     """The thread and the descriptors are gone after the first, and a second one changes nothing."""
-    never = FsWatcher([str(tmp_path)], notified)
+    never = FsWatcher([str(tmp_path)], notified, REARM_SECONDS)
     never.stop()
     threads = set(threading.enumerate())
     with no_descriptor_left():
-        watcher = FsWatcher([str(tmp_path)], notified)
+        watcher = FsWatcher([str(tmp_path)], notified, REARM_SECONDS)
         watcher.start()
         assert len(set(threading.enumerate()) - threads) == 1
         for _ in range(2):
