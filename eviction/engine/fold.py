@@ -62,8 +62,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             claim = world.removals.get(claim_id)
             if claim is None:
                 return world
-            world = world._replace(removals={**world.removals, claim_id: replace(claim, checked=checked)})
-            return progressed(world, claim.pass_id)
+            return progressed(world.with_claim(replace(claim, checked=checked)), claim.pass_id)
         case Ended(claim_id, _, outcome):
             claim = world.removals.get(claim_id)
             return world if claim is None else removal_ended(world, claim, outcome)

@@ -153,7 +153,7 @@ def removals_in_time(world: World, out: list[Effect]) -> World:
             continue
         if world.now >= claim.overdue_at(patience_for(claim, world)):
             lonely, outcome = left(claim, world.now)
-            world = world._replace(removals={**world.removals, claim.id: lonely})
+            world = world.with_claim(lonely)
             world = world.with_pass(with_outcome(replace(the, progress_at=world.now), claim.stage, outcome, world))
             world = world.telling("parked", outcome)
         elif claim.state is State.WAITING:
@@ -205,10 +205,10 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
         return removal_ended(world, claim, kept(claim, reason, world.now))
     if isinstance(answer, Wait):
         claim = waiting(claim, world.now + answer.seconds)
-        return world._replace(removals={**world.removals, claim.id: claim})
+        return world.with_claim(claim)
     if answer is not None and claim.ready_since == NEVER:
         claim = replace(claim, ready_since=checked.looked_at)
-        world = world._replace(removals={**world.removals, claim.id: claim})
+        world = world.with_claim(claim)
     assert the is not None
     unread = unread_since(the, claim.stage.function, world, claim.ready_since)
     if answer is not None and unread:  # what may have been mounted over it meanwhile
@@ -243,7 +243,7 @@ def check_again(world: World, claim: Claim, out: list[Effect]) -> World:
         fresh_seconds = 0.0 if run is None else run.fresh_seconds
         return removal_ended(world, claim, never_fresh(claim, fresh_seconds, world.now))
     out.append(Check(again))
-    return world._replace(removals={**world.removals, again.id: again})
+    return world.with_claim(again)
 
 
 def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
@@ -256,7 +256,7 @@ def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
     booked_to = dict(world.booked_to)
     if role in seen and world.passes[claim.pass_id].measures:
         booked_to[seen[role][0].device_id] = claim.pass_id
-    return world._replace(removals={**world.removals, claim.id: claim}, booked_to=booked_to)
+    return world.with_claim(claim)._replace(booked_to=booked_to)
 
 
 # ---- passes
@@ -279,7 +279,7 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
             world = reads(world, effect.paths, out)
             continue
         if isinstance(effect, Check):
-            world = world._replace(removals={**world.removals, effect.claim.id: effect.claim})
+            world = world.with_claim(effect.claim)
         out.append(effect)
     return ended(world, the, out) if the.ended else world
 

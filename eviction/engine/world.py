@@ -413,6 +413,10 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """The same with this lane."""
         return self._replace(lanes={**self.lanes, name: lane})
 
+    def with_claim(self, claim: Claim) -> World:
+        """The same with this claim."""
+        return self._replace(removals={**self.removals, claim.id: claim})
+
     def with_pass(self, the: RunningPass) -> World:
         """The same with this pass."""
         return self._replace(passes={**self.passes, the.id: the})
