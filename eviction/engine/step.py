@@ -154,7 +154,7 @@ def removals_in_time(world: World, out: list[Effect]) -> World:
         if world.now >= claim.overdue_at(patience_for(claim, world)):
             lonely, outcome = left(claim, world.now)
             world = world.with_claim(lonely)
-            world = world.with_pass(with_outcome(replace(the, progress_at=world.now), claim.stage, outcome, world))
+            world = world.with_pass(with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world))
             world = world.telling("parked", outcome)
         elif claim.state is State.WAITING:
             if (reason := may_send(the, world)) is not None:
@@ -271,7 +271,7 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
     except Exception as defect:  # noqa: BLE001 # a defect in one pass ends that pass, and not all relief
         stage = StageId(the.row[min(the.at, len(the.row) - 1)] if the.row else "", 1)
         failed = StageRun(stage, world.now, world.now, types.Plan(), error=in_words(defect), ended_at=world.now)
-        the = replace(the, current=(), done=(*the.done, *the.current, failed), ended=True)
+        the = the._replace(current=(), done=(*the.done, *the.current, failed), ended=True)
     if the is not world.passes[the.id]:
         world = world.with_pass(the)
     for effect in effects:
@@ -534,7 +534,7 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: lis
     world = world.with_lane(name, replace(lane, lead_used=lane.lead_used or trigger is Trigger.LEAD))
     world = world.telling("reclaiming", acted_on)
     world, the = new_pass(world, trigger, Request(), decision)
-    return begun(world, replace(the, lane=name), out)
+    return begun(world, the._replace(lane=name), out)
 
 
 def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
@@ -619,7 +619,7 @@ def wanted_begun(world: World, out: list[Effect]) -> World:
                 out.append(Resolve(wanted.record, None))
                 continue
             world, the = new_pass(world._replace(wanted=rest), wanted.trigger, wanted.request, wanted.decision)
-            the = replace(the, lane=name, wanted=wanted, observations=wanted.observations)
+            the = the._replace(lane=name, wanted=wanted, observations=wanted.observations)
             world = begun(world, the, out)
     return world
 
@@ -639,7 +639,7 @@ def periodic_begun(world: World, out: list[Effect]) -> World:
             world, request, decision = begin_periodic(world, loop)
             if request is not None:
                 world, the = new_pass(world, Trigger.PERIODIC, request, decision)
-                world = begun(world, replace(the, lane=loop.what, parallel=1), out)
+                world = begun(world, the._replace(lane=loop.what, parallel=1), out)
     return world
 
 
