@@ -10,7 +10,8 @@ asked for, as an effect, and the answer is the next thing that happens.
 * Urgency is one number: the seconds until the filesystem reaches the level it must not reach. It decides how many
   removals are in flight, how long each is waited for, and whether space that arrives late is waited for; nothing else.
 * While removals are in flight, another one is begun only if what they promise is not enough.
-* If it is urgent, the pass begins with the functions whose objects do not depend on each other, side by side.
+* If it is urgent, or becomes so in its first stage, the functions whose objects do not depend on each other go side by
+  side.
 * What goes only as a last resort comes after the row, and only if everything else is gone or must stay: after an error,
   or while a removal is not answered, it is not known that nothing else is enough.
 * A pass by another configuration than the one in force, or in another layout, ends; the next one decides anew.
@@ -32,15 +33,7 @@ from itertools import takewhile
 from eviction.decision.headroom import faster, urgency
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.effects import Check, Effect, Plan, Read
-from eviction.engine.world import (
-    FIRST_SECONDS,
-    TICK_SECONDS,
-    URGENT_PATIENCE_SECONDS,
-    RunningPass,
-    Settling,
-    StageRun,
-    World,
-)
+from eviction.engine.world import TICK_SECONDS, URGENT_PATIENCE_SECONDS, RunningPass, Settling, StageRun, World
 from eviction.types import Extent, Threshold
 from reclaim import types
 from reclaim.function import NO_PRESSURE, PassFacts, Pressure
@@ -49,6 +42,7 @@ from reclaim.types import BRAKES, NEVER, OPEN, UNSETTLED, Fate, Outcome, Reason,
 from signals.types import FilesystemRole, SignalObservations
 
 URGENT_SECONDS = 60.0  # a minute: some hundred removals one after another, or ten that wait for a busy disk
+RUN_SECONDS = 1.0  # how long a program is assumed to run: what is written meanwhile has to be freed as well
 TURNS = 8  # side by side, one removal in this many promises no size: 500 dead containers may hold nothing
 
 NO_PLAN = types.Plan()
@@ -79,7 +73,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
         return begin_settling(the, world, at_end=False)
     the = measured(the, world)
 
-    # the next function, and its plans; side by side if it is urgent
+    # the next function, and its plans
     if not the.current:
         return begin(the, function, disk, world)
     planning = any(stage.plan is None for stage in the.current)
@@ -87,6 +81,10 @@ def advance(the: RunningPass, world: World) -> Advanced:
     # relieved, or nothing is known of the disk any more
     if disk.stop is not None:
         return (the, ()) if in_flight or planning else stopped(the, disk.stop, world)
+
+    # it has become urgent meanwhile: what else may run side by side
+    if beside := beside_those(the, disk, world):
+        return ask_plans(the, beside, world)
 
     # the next candidates, as long as what is in flight is not enough
     effects: list[Effect] = []
@@ -242,7 +240,7 @@ def pressure_of(the: RunningPass, world: World) -> Pressure:
     inodes, filesystem = acted_on.signal.counts_inodes, observation.filesystem
     fill = None if filesystem is None else world.fill_rates.get((filesystem.device_id, inodes))
     if missing and fill is not None:
-        missing += int(fill.steady_rate * FIRST_SECONDS)  # what is written while a program runs is to be freed as well
+        missing += int(fill.steady_rate * RUN_SECONDS)
     return Pressure(
         signal=str(acted_on.signal),
         filesystem="" if filesystem is None else filesystem.mount_point or filesystem.path,
@@ -309,8 +307,10 @@ def stage_with_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, 
     left = [stage for stage in the.current if stage.next is not None and (limit is None or stage.begun < limit)]
     if not left or any(stage.silent for stage in the.current) or enough_by_plan(the):
         return None
-    # what may free nothing goes one at a time as long as another stage plans; a plan that hangs holds nothing up
-    if in_flight and any(stage.plan is None and world.now < stage.asked_at + TICK_SECONDS for stage in the.current):
+    # what may free nothing must not go because it was planned a moment sooner, but for the first object of the row; and
+    # a plan that hangs holds nothing up
+    awaited = [stage for stage in the.current if stage.plan is None and world.now < stage.asked_at + TICK_SECONDS]
+    if awaited and (the.current[0] in awaited or any(stage.begun for stage in the.current)):
         return None
     if not the.dry_run and stuck(world.removals, parallel_of(the, world), world.now):
         return None
@@ -380,9 +380,8 @@ def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
 
 def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced:
     """The next function of the row, or the first ones side by side, if it is urgent."""
-    together = side_by_side(the, world) if disk.urgent else ()
-    if together:
-        return ask_plans(the, tuple(StageId(name, 1) for name in together), world)
+    if together := beside_those(the, disk, world):
+        return ask_plans(the, together, world)
     if the.last_resort and not held_something_back(the, function):
         return advance(the._replace(at=the.at + 1), world)
     why_not = "" if the.last_resort else why_not_called(the, function, world)
@@ -392,8 +391,8 @@ def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced
 
 
 def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Advanced:
-    """Has these stages plan. A plan that is still awaited from an earlier pass, because it hangs, is not asked for
-    again."""
+    """Has these stages plan, beside those that run. A plan that is still awaited from an earlier pass, because it
+    hangs, is not asked for again."""
     runs = []
     for stage in stages:
         run = StageRun(stage, world.now, world.now)
@@ -402,9 +401,16 @@ def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Ad
             error = f"{what} cannot plan: an earlier reading has not been answered yet"
             run = replace(run, plan=NO_PLAN, error=error)
         runs.append(run)
-    the = the._replace(current=tuple(runs))
+    the = the._replace(current=(*the.current, *runs))
     plans = tuple(Plan(the.id, run.id) for run in runs if run.plan is None)
     return (the, plans) if plans else advance(the, world)
+
+
+def beside_those(the: RunningPass, disk: Disk, world: World) -> tuple[StageId, ...]:
+    """The first stages of the functions that are to run side by side if it is urgent, without those that run."""
+    running = {stage.id.function for stage in the.current}
+    names = side_by_side(the, world) if disk.urgent else ()
+    return tuple(StageId(name, 1) for name in names if name not in running)
 
 
 def side_by_side(the: RunningPass, world: World) -> tuple[str, ...]:

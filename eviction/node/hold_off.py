@@ -31,13 +31,9 @@ Address = tuple[str, int] | str
 
 def kubelet_is_healthy(address: Address | None) -> bool:
     """Whether the kubelet's `/healthz` answers 200 in time. For None, false without asking."""
-    return address is not None and is_healthy(address, LATE_SECONDS)
-
-
-def is_healthy(address: Address, within_seconds: float) -> bool:
-    """Whether `/healthz` answers 200 in time."""
-    with suppress(OSError), _connected(address, within_seconds) as kubelet:
-        return _asked(kubelet, within_seconds)
+    if address is not None:
+        with suppress(OSError), _connected(address) as kubelet:
+            return _asked(kubelet)
     return False
 
 
@@ -73,18 +69,17 @@ class KubeletWatch:
     def _run(self, address: Address) -> None:
         until = time.monotonic() + self._seconds
         while time.monotonic() < until and not self._over.is_set():
-            if is_healthy(address, LATE_SECONDS):
+            if kubelet_is_healthy(address):
                 return self._healthy()
             self._over.wait(RETRY_SECONDS)
         return None
 
 
-def _connected(address: Address, seconds: float) -> socket.socket:
-    if not isinstance(address, str):
-        return socket.create_connection(address, seconds)
-    kubelet = socket.socket(socket.AF_UNIX)
+def _connected(address: Address) -> socket.socket:
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    kubelet = socket.socket(family, socket.SOCK_STREAM)  # create_connection would load what encodes names
     try:
-        kubelet.settimeout(seconds)
+        kubelet.settimeout(LATE_SECONDS)
         kubelet.connect(address)
     except OSError:
         kubelet.close()
@@ -92,9 +87,9 @@ def _connected(address: Address, seconds: float) -> socket.socket:
     return kubelet
 
 
-def _asked(kubelet: socket.socket, seconds: float) -> bool:
-    """Whether a request is answered with 200. Raises OSError if there is no answer within `seconds`."""
-    ends = time.monotonic() + seconds
+def _asked(kubelet: socket.socket) -> bool:
+    """Whether a request is answered with 200. Raises OSError if there is no answer in time."""
+    ends = time.monotonic() + LATE_SECONDS
     kubelet.sendall(_REQUEST)
     answer = b""
     while b"\r\n" not in answer and len(answer) <= LONGEST_ANSWER_BYTES:
