@@ -68,7 +68,7 @@ def advance(the: RunningPass, world: World) -> Advanced:
     disk = disk_of(the, function, world)
     if disk.unread:
         return the, (Read(disk.unread),)
-    the = replace(the, crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(the, world))
+    the = the._replace(crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(the, world))
     if waits_for_late_space(the, disk):
         return begin_settling(the, world, at_end=False)
     the = measured(the, world)
@@ -274,9 +274,9 @@ def stopped(the: RunningPass, why: Reason, world: World) -> Advanced:
     function = function_now(the)
     current = tuple(replace(left_over(stage, why), relieved=True, ended_at=world.now) for stage in the.current)
     alone = function is not None and len(the.current) == 1 and goal_of(the, function, world).waits
-    the = replace(the, current=(), done=(*the.done, *current), planned=planned_by(the, current))
+    the = the._replace(current=(), done=(*the.done, *current), planned=planned_by(the, current))
     if alone and why not in BRAKES:
-        return advance(replace(the, at=the.at + 1), world)
+        return advance(the._replace(at=the.at + 1), world)
     return finish(the, world)
 
 
@@ -383,10 +383,10 @@ def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced
     if together := beside_those(the, disk, world):
         return ask_plans(the, together, world)
     if the.last_resort and not held_something_back(the, function):
-        return advance(replace(the, at=the.at + 1), world)
+        return advance(the._replace(at=the.at + 1), world)
     why_not = "" if the.last_resort else why_not_called(the, function, world)
     if why_not:
-        return advance(replace(the, at=the.at + 1, skipped={**the.skipped, function: why_not}), world)
+        return advance(the._replace(at=the.at + 1, skipped={**the.skipped, function: why_not}), world)
     return ask_plans(the, (StageId(function, 1, the.last_resort),), world)
 
 
@@ -401,7 +401,7 @@ def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Ad
             error = f"{what} cannot plan: an earlier reading has not been answered yet"
             run = replace(run, plan=NO_PLAN, error=error)
         runs.append(run)
-    the = replace(the, current=(*the.current, *runs))
+    the = the._replace(current=(*the.current, *runs))
     plans = tuple(Plan(the.id, run.id) for run in runs if run.plan is None)
     return (the, plans) if plans else advance(the, world)
 
@@ -437,14 +437,14 @@ def next_stage(the: RunningPass, world: World) -> Advanced:
     """Nothing of the current stages is left or under way: the next stage of the function, or the next function."""
     ended = tuple(ended_stage(stage, the, world) for stage in the.current)
     if late_space_of_stages(the, ended):
-        the = replace(the, current=tuple(replace(stage, frees_late=False) for stage in the.current))
+        the = the._replace(current=tuple(replace(stage, frees_late=False) for stage in the.current))
         return begin_settling(the, world, at_end=False)
-    the = replace(the, current=(), done=(*the.done, *ended), planned=planned_by(the, ended))
+    the = the._replace(current=(), done=(*the.done, *ended), planned=planned_by(the, ended))
     if len(ended) > 1:  # the row follows from its beginning, all stages of each function
         return advance(the, world) if the.crossed else finish(the, world)
     (last,) = ended
     if last.last or (world.functions[last.id.function].stops_on_failure and failed(last)):
-        return advance(replace(the, at=the.at + 1), world)
+        return advance(the._replace(at=the.at + 1), world)
     return ask_plans(the, (last.id._replace(number=last.id.number + 1),), world)
 
 
@@ -471,7 +471,7 @@ def after_the_row(the: RunningPass, world: World) -> Advanced:
     something = the.measures and any(held_something_back(the, function) for function in the.row)
     under_way = any(not claim.dry_run for claim in world.removals.values())  # by whomever
     if something and the.crossed and not the.last_resort and not under_way and settled(the):
-        return advance(replace(the, at=0, last_resort=True), world)
+        return advance(the._replace(at=0, last_resort=True), world)
     return finish(the, world)
 
 
@@ -495,9 +495,9 @@ def finish(the: RunningPass, world: World) -> Advanced:
     """The end: after late space has arrived, if anything was removed."""
     removed = any(each.result is Result.REMOVED for stage in the.done for each in stage.outcomes)
     if not removed or not the.measures:
-        return replace(the, ended=True), ()
+        return the._replace(ended=True), ()
     at_marks = [at for at, function in enumerate(the.row) if not goal_of(the, function, world).waits]
-    return begin_settling(replace(the, at=at_marks[-1] if at_marks else len(the.row) - 1), world, at_end=True)
+    return begin_settling(the._replace(at=at_marks[-1] if at_marks else len(the.row) - 1), world, at_end=True)
 
 
 # ---- late space
@@ -519,7 +519,7 @@ def measured(the: RunningPass, world: World) -> RunningPass:
                 freed = (freed_bytes, freed_inodes) if alone else (outcome.verdict.promised_bytes, 0)
                 outcomes[number] = replace(outcome, freed_bytes=max(freed[0], 0), freed_inodes=max(freed[1], 0))
         current.append(replace(stage, outcomes=tuple(outcomes)))
-    return replace(the, current=tuple(current), measured=the.gained, unmeasured=())
+    return the._replace(current=tuple(current), measured=the.gained, unmeasured=())
 
 
 def waits_for_late_space(the: RunningPass, disk: Disk) -> bool:
@@ -540,7 +540,7 @@ def late_space_of_stages(the: RunningPass, ended: Sequence[StageRun]) -> bool:
 def begin_settling(the: RunningPass, world: World, *, at_end: bool) -> Advanced:
     """From now on nothing is begun until nothing more arrives."""
     settling = Settling(at_end, began_at=world.now, quiet_since=world.now, best=the.gained, read_at=world.now)
-    return advance(replace(the, settling=settling), world)
+    return advance(the._replace(settling=settling), world)
 
 
 def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
@@ -559,12 +559,12 @@ def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
     relieved = disk.stop is not None or clear
     if not relieved and not world.stopping and world.now < over:
         if world.now < settling.read_at:
-            return replace(the, settling=settling), ()
+            return the._replace(settling=settling), ()
         following = min(world.now + TICK_SECONDS / 8, over)
-        the = replace(the, settling=replace(settling, read_at=following), measure_after=world.now)
+        the = the._replace(settling=replace(settling, read_at=following), measure_after=world.now)
         return the, (Read(unread_since(the, function, world, the.measure_after)),)
-    the = measured(replace(the, settling=None), world)
-    return (replace(the, ended=True), ()) if settling.at_end else advance(the, world)
+    the = measured(the._replace(settling=None), world)
+    return (the._replace(ended=True), ()) if settling.at_end else advance(the, world)
 
 
 def facts_of(world: World, pass_id: str) -> PassFacts:

@@ -35,7 +35,7 @@ from reclaim.types import Kind, PodSandboxState, Reason, Result
 from signals.types import FsLayout
 from tests.simulation.machine import EXITED, HeldImage, Machine, Pod
 from tests.simulation.scheduler import Scheduler
-from tests.simulation.services import Mood
+from tests.simulation.services import READ_DEADLINE_SECONDS, Mood
 
 LOOK_FRESH_SECONDS = 0.05
 LIST_AGE_SECONDS = 0.25
@@ -400,8 +400,9 @@ class Judge:
         if "pause" in held.listed.title:
             return "no pod starts without it"
         age, least = self.clock.now - held.since, policies_of(self.configuration).images.min_age_seconds
-        if image_id not in self._removed_ids and age < least - SLACK and sent.trigger is not Trigger.PERIODIC:
-            return f"it has been there for {age:.0f} s"
+        age += READ_DEADLINE_SECONDS  # an age begins when the list was asked for that has it first, as in the kubelet
+        if image_id not in self._removed_ids and age < least and sent.trigger is not Trigger.PERIODIC:
+            return f"it has been there for {self.clock.now - held.since:.0f} s"
         return ""
 
     def _wrong_with_container(self, container_id: str, sent: Sent) -> str:

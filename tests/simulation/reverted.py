@@ -168,7 +168,7 @@ REVERTS = (
         "a late removal is forgotten",
         "a claim is held until its call has ended",
         STEP,
-        "            world = world._replace(removals={**world.removals, claim.id: lonely})\n",
+        "            world = world.with_claim(lonely)\n",
         "            world = world._replace(removals={k: c for k, c in world.removals.items() if k != claim.id})\n",
     ),
     Revert(
