@@ -75,8 +75,7 @@ test-newest: newest
 broken-rules: development
 	@$(BIN)/python -m tests.broken_rules
 
-# EXTRAS=[kubernetes] for events to the API server, [drill] for drills on an embedded node; EXTRAS=[kubernetes,drill] for
-# both. PYTHON is passed on only if it was set: the scripts have their own default.
+# EXTRAS=[drill] for drills on an embedded node. PYTHON is passed on only if it was set: the scripts have their own default.
 SETTINGS := DESTDIR='$(DESTDIR)' PURGE='$(PURGE)' PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))'
 
 install:
