@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -55,7 +54,7 @@ def test_a_pass_that_goes_forward_hides_none_that_is_stuck() -> None:
     world, stuck = new_pass(node.world, Trigger.WATCH, Request(), node.world.decision)
     world, other = new_pass(world, Trigger.WATCH, Request(), node.world.decision)
     clock.step(200.0)
-    goes_on = replace(other, progress_at=clock.monotonic())
+    goes_on = other._replace(progress_at=clock.monotonic())
     node.owner.world = world._replace(passes={stuck.id: stuck, goes_on.id: goes_on})
     here = daemon.Daemon(node, Log(clock.wall, stream=StringIO()))
     assert here.stalled_seconds() == 200.0
