@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from eviction.cli.options import (
     add_logging,
@@ -33,9 +32,9 @@ from eviction.cli.progress import StatusLine
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.pressure.schedule import describe_pressure
-from eviction.drill.report.document import Report, report_of, result_json
+from eviction.drill.report.document import DrillReportJson, report_of
 from eviction.drill.report.lines import before_rows, checks_table, row_lines, story_rows
-from eviction.drill.report.page import junit_xml, page, picture
+from eviction.drill.report.page import junit_xml, page
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
 from eviction.drill.scenario import (
     ON_LOOP_DEVICES,
@@ -49,6 +48,7 @@ from eviction.drill.scenario import (
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.record import Pass
 from eviction.reporting.explain import pass_lines
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.tables import amount
 from reclaim.types import RuntimeUnavailable
@@ -196,21 +196,19 @@ def drill_log(arguments: argparse.Namespace) -> Log:
 def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     """Prints the document or the story of the run, writes the report, and prints the paths of its files, or why it
     cannot be written."""
-    document = result_json(result)
-    report = report_of(document, "the report")
+    report = report_of(result)
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
-    answer(arguments, document, lambda: [*details, *row_lines(story_rows(report))])
-    _write(files_of(report, document), arguments)
+    answer(arguments, report, lambda: [*details, *row_lines(story_rows(report))])
+    _write(files_of(report), arguments)
 
 
-def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
-    """The files of a report by name: the page, the JSON document, JUnit XML and the picture."""
+def files_of(report: DrillReportJson) -> dict[str, str]:
+    """The files of a report by name: the page, the JSON document and JUnit XML."""
     stem = f"drill-{report.scenario}" if report.response == "reclaimd" else f"drill-{report.scenario}-observed"
     return {
         f"{stem}.html": page(report),
-        f"{stem}.json": json.dumps(document, indent=2) + "\n",
+        f"{stem}.json": json.dumps(to_json(report), indent=2) + "\n",
         f"{stem}.xml": junit_xml(report),
-        f"{stem}.svg": picture(report),
     }
 
 
