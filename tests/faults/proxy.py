@@ -18,7 +18,8 @@ from typing import Any, Self
 import grpc
 
 from eviction.drill.runtime.faults import Distortion, distorted
-from eviction.drill.runtime.server import METHODS, Failpoints, InjectedError, failing
+from eviction.drill.runtime.server import METHODS, InjectedError, failing
+from tests.nodes.method_faults import SeveralFaults
 
 WORKERS = 32  # a call that hangs occupies one
 LONGEST_SECONDS = 86400.0
@@ -38,7 +39,7 @@ class Proxy:
 
     def __init__(self, behind: str, socket_path: str) -> None:
         self.endpoint = f"unix://{socket_path}"
-        self.failpoints = Failpoints(frozenset(_ANSWERS))
+        self.failpoints = SeveralFaults(frozenset(_ANSWERS))
         self._behind = grpc.insecure_channel(
             f"unix:{behind}", options=(("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0), *_LIMITS)
         )

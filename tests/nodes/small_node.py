@@ -21,7 +21,6 @@ from eviction.decision.reclaim_table import RowEntry, row
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer
 from eviction.engine.world import Request
 from eviction.node.node import Node
 from eviction.record import Pass, Trigger
@@ -33,6 +32,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, ImageRecord, Outcome
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
+from tests.nodes.full_server import FullServer
 from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
@@ -84,7 +84,7 @@ class SmallNode:
         size_bytes: int = 64 * MIB,
         runtime: type[EmbeddedRuntime] = EmbeddedRuntime,
         *,
-        server: type[EmbeddedServer] = EmbeddedServer,
+        server: type[FullServer] = FullServer,
         containers_apart: bool = False,
         **options: Any,
     ) -> None:

@@ -5,24 +5,20 @@ Covers: the table of methods, starting and stopping on one path, the status code
 Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are UNIMPLEMENTED, as in a
 runtime that lacks them.
 
-Leases follow containerd's rules: a lease belongs to a namespace and keeps what is attached to it until it is deleted or
-expires; a deletion with `sync` is answered after a garbage collection, which deletes what no lease keeps, in all
-namespaces. Content that no list of CRI shows is at `<images root>/content/<name>`. Source:
-github.com/containerd/containerd docs/garbage-collection.md, core/metadata/leases.go.
+The deletion of a lease with `sync` is answered after a garbage collection. Content that no list of CRI shows is at
+`<images root>/content/<name>`. Source: github.com/containerd/containerd docs/garbage-collection.md.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import threading
-import time
 from collections import Counter, UserDict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
@@ -43,12 +39,8 @@ IMAGE_STORE = "containerd.services.images.v1.Images"
 
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 
-_EXPIRE = "containerd.io/gc.expire"
-_NAMESPACE = "containerd-namespace"
-
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Answer = TypeVar("_Answer")
-_Lease = tuple[str, str]  # its namespace and its id
 
 
 class Method(NamedTuple):
@@ -75,7 +67,7 @@ def _methods() -> Iterator[Method]:
 METHODS = tuple(_methods())
 
 
-def _own_methods(leases: Leases) -> Iterator[Method]:
+def own_methods(leases: Leases) -> Iterator[Method]:
     """The methods of containerd that CRI lacks: its leases and its image store."""
     for name in ("Create", "Delete", "List"):
         request, answer = getattr(leases_pb2, f"{name}Request"), getattr(leases_pb2, f"{name}Response", Empty)
@@ -96,20 +88,6 @@ class InjectedError(Exception):
     partial: Any = None
 
 
-@dataclass(slots=True, eq=False)
-class _Armed:
-    action: Failpoint
-    applies: Callable[[int, float], bool]
-    since: float
-    times_left: int | None
-    calls_seen: int = 0
-
-    def count_call(self, now: float) -> bool:
-        """Counts a call that arrives now. Returns True if the fault applies to it."""
-        self.calls_seen += 1
-        return self.times_left != 0 and self.applies(self.calls_seen, now - self.since)
-
-
 class Failpoints(UserDict[str, Failpoint]):
     """The faults in force for each method of a runtime ("RemoveImage"), and the number of its calls. Thread-safe.
 
@@ -117,41 +95,30 @@ class Failpoints(UserDict[str, Failpoint]):
         server.failpoints["ListContainers"] = Hang()
         del server.failpoints["ListContainers"]          # releases the calls that hang
 
-    As a mapping it has one fault per method. Setting one replaces all faults of the method and starts `times` anew; a
-    fault that is used up stays in the mapping without effect. Raises KeyError for an unknown method, so that a mistyped
-    name is noticed. `clock` returns monotonic seconds.
+    Setting one releases the calls that hang at the one before and starts `times` anew; one that is used up stays in
+    the mapping without effect. Raises KeyError for an unknown method, so that a mistyped name is noticed.
     """
 
-    def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, methods: frozenset[str]) -> None:
         super().__init__()
         self._methods = methods
-        self._clock = clock
         self._changed = threading.Condition()
-        self._armed: dict[str, list[_Armed]] = {}
+        self._times_left: dict[str, int | None] = {}
         self._calls: Counter[str] = Counter()
         self._closed = False
 
     def __setitem__(self, method: str, action: Failpoint) -> None:
-        with self._changed:
-            self.pop(method, None)
-            self.add(method, action)
-
-    def __delitem__(self, method: str) -> None:
-        with self._changed:
-            del self.data[method], self._armed[method]
-            self._changed.notify_all()
-
-    def add(
-        self, method: str, action: Failpoint, applies: Callable[[int, float], bool] = lambda _calls, _seconds: True
-    ) -> None:
-        """Adds a fault after those that the method already has; the first one that applies to a call is used. `applies`
-        is called with the number of calls and of seconds since now, at each call."""
         if method not in self._methods:
             raise KeyError(f"no method is named {method!r}")
         with self._changed:
-            self.data.setdefault(method, action)
-            armed = _Armed(action, applies, self._clock(), action.times)
-            self._armed.setdefault(method, []).append(armed)
+            self.data[method] = action
+            self._times_left[method] = action.times
+            self._changed.notify_all()
+
+    def __delitem__(self, method: str) -> None:
+        with self._changed:
+            del self.data[method]
+            self._changed.notify_all()
 
     @property
     def calls(self) -> Counter[str]:
@@ -176,12 +143,11 @@ class Failpoints(UserDict[str, Failpoint]):
 
         Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
         """
-        armed = self._arrive(method)
-        if armed is None:
+        action = self._arrive(method)
+        if action is None:
             return act()
-        action = armed.action
         if action.seconds != 0.0:
-            self._wait(method, armed, action.seconds)
+            self._wait(method, action)
         answer = act() if action.acts else empty
         if action.how is not None:
             answer = distort(answer, action.how)
@@ -200,21 +166,23 @@ class Failpoints(UserDict[str, Failpoint]):
         with self._changed:
             self._closed = False
 
-    def _arrive(self, method: str) -> _Armed | None:
+    def _arrive(self, method: str) -> Failpoint | None:
+        """Counts a call. Returns the fault that applies to it."""
         with self._changed:
             self._calls[method] += 1
             self._changed.notify_all()
-            now = self._clock()
-            # Every fault counts every call, also those to which an earlier fault applies.
-            applying = [armed for armed in self._armed.get(method, ()) if armed.count_call(now)]
-            if applying and applying[0].times_left is not None:
-                applying[0].times_left -= 1
-            return applying[0] if applying else None
+            action, left = self.data.get(method), self._times_left.get(method)
+            if left is not None:
+                self._times_left[method] = max(left - 1, 0)
+            return None if left == 0 else action
 
-    def _wait(self, method: str, armed: _Armed, seconds: float | None) -> None:
-        """Waits until the fault is gone, up to `seconds`. Raises InjectedError if the server stops."""
+    def _in_force(self, method: str, action: Failpoint) -> bool:
+        return self.data.get(method) is action
+
+    def _wait(self, method: str, action: Failpoint) -> None:
+        """Waits until the fault is gone, up to its seconds. Raises InjectedError if the server stops."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or armed not in self._armed.get(method, ()), seconds)
+            self._changed.wait_for(lambda: self._closed or not self._in_force(method, action), action.seconds)
             if self._closed:
                 raise InjectedError(StatusCode.UNAVAILABLE, "the server stopped while the call was waiting")
 
@@ -223,73 +191,35 @@ class Failpoints(UserDict[str, Failpoint]):
 
 
 class Leases:
-    """The leases of a runtime, and its content. Thread-safe. Calls that fail raise InjectedError."""
+    """The leases of a runtime, and its content that CRI does not show. Nobody else has a lease here: none is listed,
+    and nothing is kept by one."""
 
     def __init__(self, runtime: EmbeddedRuntime) -> None:
         self._runtime = runtime
         self._directory = os.path.join(runtime.images_root, "content")
-        self._lock = threading.Lock()
-        self._attached: dict[str, _Lease] = {}  # content -> the lease that keeps it
-        self.labels: dict[_Lease, dict[str, str]] = {}
-        """The labels of every lease."""
-        self.collections = 0
-        """How many garbage collections have run."""
 
-    def add_content(self, name: str, size_bytes: int, lease: _Lease | None = None) -> None:
-        """Adds content to which only a lease refers, or nothing. Raises OSError if it does not fit."""
-        if lease is not None:
-            self.labels.setdefault(lease, {})
-            self._attached[name] = lease
+    def add_content(self, name: str, size_bytes: int) -> None:
+        """Adds content to which nothing refers. Raises OSError if it does not fit."""
         os.makedirs(self._directory, exist_ok=True)
         with open(os.path.join(self._directory, name), "xb") as file:
             file.write(os.urandom(size_bytes))
 
-    @property
-    def content(self) -> list[str]:
-        """The names of the content."""
-        return sorted(os.listdir(self._directory)) if os.path.isdir(self._directory) else []
-
-    def create(self, metadata: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
-        """Create. ALREADY_EXISTS if the namespace has this id."""
-        lease = (metadata[_NAMESPACE], request.id)
-        with self._lock:
-            if lease in self.labels:
-                raise InjectedError(StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
-            self.labels[lease] = dict(request.labels)
+    def create(self, _: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
+        """Create. The first argument of each call is its metadata."""
         return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=request.labels))
 
-    def delete(self, metadata: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
-        """Delete. NOT_FOUND if the namespace lacks this id. With `sync`, collects garbage before it answers."""
-        with self._lock:
-            if self.labels.pop((metadata[_NAMESPACE], request.id), None) is None:
-                raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
+    def delete(self, _: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
+        """Delete. With `sync`, collects garbage before it answers."""
         if request.sync:
             self.collect_garbage()
         return Empty()
 
-    def list(self, metadata: Mapping[str, str], request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
-        """List: the leases of the namespace whose id matches any filter (`id~="…"`), or all without a filter."""
-        namespace = metadata[_NAMESPACE]
-        patterns = [re.compile(each.removeprefix('id~="').removesuffix('"')) for each in request.filters]
-        answer = leases_pb2.ListResponse()
-        with self._lock:
-            for (space, name), labels in self.labels.items():
-                if space == namespace and (not patterns or any(pattern.search(name) for pattern in patterns)):
-                    answer.leases.add(id=name, labels=labels)
-        return answer
+    def list(self, _: Mapping[str, str], _request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
+        return leases_pb2.ListResponse()
 
     def collect_garbage(self) -> None:
-        """Deletes expired leases and content that no lease keeps, and frees what CRI calls have left for later."""
-        now = self._runtime.wall_seconds()
-        with self._lock:
-            for lease, labels in list(self.labels.items()):
-                expires = labels.get(_EXPIRE)
-                if expires is not None and datetime.fromisoformat(expires).timestamp() < now:
-                    del self.labels[lease]
-            for name in self.content:
-                if self._attached.get(name) not in self.labels:
-                    os.unlink(os.path.join(self._directory, name))
-            self.collections += 1
+        """Deletes the content, and frees what CRI calls have left for later."""
+        shutil.rmtree(self._directory, ignore_errors=True)
         self._runtime.force_gc()
 
 
@@ -310,7 +240,7 @@ class EmbeddedServer:
         self.socket_path = os.path.abspath(socket_path)
         self.target = f"unix:{self.socket_path}"  # the address for `grpc.insecure_channel`
         self.leases = Leases(runtime)
-        self.methods = (*METHODS, *_own_methods(self.leases))
+        self.methods = (*METHODS, *own_methods(self.leases))
         """The methods that are served, containerd's only if the dialect has them."""
         self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
