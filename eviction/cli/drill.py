@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 from eviction.cli.options import (
@@ -28,9 +29,10 @@ from eviction.cli.options import (
     print_message,
     reading,
 )
-from eviction.cli.progress import StatusLine
+from eviction.cli.progress import Progress
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult
+from eviction.drill.measurement.observer import Observation
 from eviction.drill.pressure.schedule import describe_pressure
 from eviction.drill.report.document import DrillReportJson, report_of
 from eviction.drill.report.lines import before_rows, checks_table, row_lines, story_rows
@@ -53,10 +55,9 @@ from eviction.reporting.log import Log
 from eviction.reporting.tables import amount
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
-from signals.types import Signal, SignalObservations
+from signals.types import Signal
 
 DEFAULT = "pressured-node"
-BAR = 40
 EMBEDDED_OPTIONS = ("all", "list", "check", "filesystem-type")
 REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
 
@@ -162,9 +163,9 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
             pressures, faults = map(describe_pressure, scenario.pressures), map(describe_fault, scenario.faults)
             for line in row_lines(before_rows(_node(scenario, embedded.describe()), pressures, faults)):
                 show(line)
-            display = ProgressDisplay(scenario.pressures[0].signal, arguments)
-            result = Drill(scenario, embedded, drill_log(arguments), display.show_pass, display.progress).run()
-            display.end()
+            drill = Drill(scenario, embedded, drill_log(arguments), pass_shower(arguments))
+            with progress(scenario.pressures[0].signal, drill, arguments):
+                result = drill.run()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
     answer_result(result, arguments)
@@ -227,29 +228,26 @@ def _write(texts: Mapping[str, str], arguments: argparse.Namespace) -> None:
         shown_by(arguments)(f"report: {', '.join(paths)}")
 
 
-class ProgressDisplay:
-    """A progress bar on the last line of a terminal, below permanent lines: how full the disk of a signal is."""
+def pass_shower(arguments: argparse.Namespace) -> Callable[[Pass], None]:
+    """A function that prints a pass, with `-v`."""
+    if not arguments.verbosity:
+        return lambda _: None
+    show = shown_by(arguments)
 
-    def __init__(self, signal: Signal, arguments: argparse.Namespace):
-        self._show = shown_by(arguments) if arguments.verbosity else None
-        self._line = StatusLine()
-        self._signal = signal
+    def show_pass(record: Pass) -> None:
+        for line in ("", *pass_lines(record, columns())):
+            show(line)
 
-    def progress(self, seconds: float, observations: SignalObservations) -> None:
-        """Redraws the bar. Does nothing without a terminal."""
-        if (found := observations.signals.get(self._signal)) is None:
-            return
-        full = BAR - found.available * BAR // max(found.capacity, 1)
-        shown = amount(self._signal, found.available)
-        self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
+    return show_pass
 
-    def show_pass(self, record: Pass) -> None:
-        """Prints a pass, with `-v`."""
-        if self._show is not None:
-            self.end()
-            for line in ("", *pass_lines(record, columns())):
-                self._show(line)
 
-    def end(self) -> None:
-        """Removes the progress bar."""
-        self._line.erase()
+def progress(signal: Signal, observation: Observation, arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """Shows what is available of a signal, on the last line of a terminal, while a `with` block runs. With `-v` passes
+    are shown instead."""
+
+    def available() -> str:
+        observations = observation.measured.observations
+        found = None if observations is None else observations.signals.get(signal)
+        return "" if found is None else f"{amount(signal, found.available)} available"
+
+    return nullcontext() if arguments.verbosity else Progress(str(signal), available)

@@ -30,7 +30,6 @@ from eviction.reporting.log import Log
 from reclaim.images.records import ImageRecords
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_duration
-from signals.types import SignalObservations
 
 QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
@@ -245,15 +244,10 @@ class _Thread:
 
 
 class Drill(Observation):
-    """Runs one scenario on an embedded node. `show` is called with every pass, `progress` about 25 times a second."""
+    """Runs one scenario on an embedded node. `show` is called with every pass."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        embedded: EmbeddedNode,
-        log: Log,
-        show: Callable[[Pass], None] = lambda _: None,
-        progress: Callable[[float, SignalObservations], None] = lambda *_: None,
+        self, scenario: Scenario, embedded: EmbeddedNode, log: Log, show: Callable[[Pass], None] = lambda _: None
     ):
         self._scenario = scenario
         self._embedded = embedded
@@ -264,7 +258,7 @@ class Drill(Observation):
             Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.records))
             for _ in range(scenario.node.collectors)
         ]
-        super().__init__(nodes[0], progress, show)
+        super().__init__(nodes[0], show)
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
         self._daemons = {node: Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds) for node in nodes}
         self._growers = EmbeddedGrowers(embedded)
