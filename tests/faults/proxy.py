@@ -10,14 +10,13 @@ cancel the call behind the proxy; a runtime also continues most of its work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 
-from eviction.drill.runtime.faults import Distortion, distorted
 from eviction.drill.runtime.server import METHODS, InjectedError, failing
 from tests.nodes.method_faults import SeveralFaults
 
@@ -71,8 +70,9 @@ class Proxy:
             ask: Any = self._behind.unary_stream(path)  # without serializers bytes stay bytes
             return list(ask(request, timeout=deadline))
 
-        def changed(answer: bytes, how: Distortion) -> bytes:
-            return distorted(_ANSWERS[method].FromString(answer), how).SerializeToString()
+        def changed(answer: bytes, change: Callable[[Any], Any]) -> bytes:
+            parsed: bytes = change(_ANSWERS[method].FromString(answer)).SerializeToString()
+            return parsed
 
         try:
             if method not in _ANSWERS:

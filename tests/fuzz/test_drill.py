@@ -24,7 +24,6 @@ WHOLE = document(
     faults=[
         {"action": "delay", "by": "1s", "method": "ListImages", "onCall": {"method": "RemoveImage", "count": 2}},
         {"action": "away", "at": "1s", "lasts": "1s"},
-        {"action": "distort", "how": "huge_names", "method": "ListImages", "at": "1s"},
     ],
     expect={"goes": ["image *"], "lowest": {"nodefs.available": "5%"}, "diskPressure": {"comesWithin": "1s"}},
 )

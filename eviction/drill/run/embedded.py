@@ -45,7 +45,6 @@ FAULTS: dict[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
     FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", faults.ActThenFail),
     FaultAction.PRETEND: ("does nothing and reports success", faults.Pretend),
     FaultAction.CUT: ("breaks off its list ({code})", faults.Cut),
-    FaultAction.DISTORT: ("answers wrongly ({how})", faults.Distort),
     FaultAction.DELAY: ("answers {delay} late", faults.Delay),
     FaultAction.HANG: ("hangs", faults.Hang),
     FaultAction.RESTART: ("restarts", None),
@@ -82,7 +81,7 @@ def describe_fault(fault: Fault) -> str:
     """A fault as text."""
     who = fault.method or "the runtime"
     delay = format_duration(fault.by_seconds or 0.0)
-    words = FAULTS[fault.action][0].format(code=fault.code, how=fault.how, delay=delay)
+    words = FAULTS[fault.action][0].format(code=fault.code, delay=delay)
     times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
     lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
     return f"{who} {words}{times}{lasts}"
@@ -97,7 +96,6 @@ def failpoint_of(fault: Fault) -> faults.Failpoint:
         "message": fault.message,
         "times": fault.times,
         "seconds": fault.by_seconds or 0.0,
-        "how": fault.how,
     }
     return kind(**{field.name: known[field.name] for field in fields(kind) if field.init})
 

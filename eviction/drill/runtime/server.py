@@ -27,7 +27,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from eviction.drill.runtime.faults import Distortion, Failpoint, distorted
+from eviction.drill.runtime.faults import Failpoint
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError
 from reclaim.cri import cri_pb2, leases_pb2, stores_pb2
@@ -136,10 +136,10 @@ class Failpoints(UserDict[str, Failpoint]):
         method: str,
         act: Callable[[], _Answer],
         empty: _Answer,
-        distort: Callable[[_Answer, Distortion], _Answer],
+        changed: Callable[[_Answer, Callable[[Any], Any]], _Answer] = lambda answer, change: change(answer),
     ) -> _Answer:
         """Counts one call of a method and executes it with `act`, under the fault that applies to it. `empty` is the
-        answer if it does nothing, `distort` makes a wrong one.
+        answer if it does nothing; `changed` applies the fault's change to an answer.
 
         Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
         """
@@ -149,10 +149,10 @@ class Failpoints(UserDict[str, Failpoint]):
         if action.seconds != 0.0:
             self._wait(method, action)
         answer = act() if action.acts else empty
-        if action.how is not None:
-            answer = distort(answer, action.how)
+        if action.change is not None:
+            answer = changed(answer, action.change)
         if action.code is not None:
-            raise InjectedError(action.code, action.message, None if action.how is None else answer)
+            raise InjectedError(action.code, action.message, None if action.change is None else answer)
         return answer
 
     def close(self) -> None:
@@ -309,7 +309,7 @@ class EmbeddedServer:
                 if method.service == IMAGE_STORE:
                     yield act()
                 else:
-                    yield self.failpoints.apply(method.name, act, method.answer(), distorted)
+                    yield self.failpoints.apply(method.name, act, method.answer())
             except InjectedError as error:
                 yield from failing(error, context)
             except NotFoundError as error:

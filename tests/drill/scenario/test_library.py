@@ -41,7 +41,6 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "fast-fill": ({"relief": 0.0}, "relieved"),
     "growing-file": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "high-threshold-100": ({"nothing_goes": True}, "nothing"),
-    "hostile-answers": ({"faults": 4}, "faults"),
     "hung-removal": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "imagefs-bytes": ({"lowest": None}, "lowest imagefs.available"),
     "imagefs-inodes": ({"goes": ("image registry.example/model-*",)}, "image registry.example/model-*"),

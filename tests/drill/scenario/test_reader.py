@@ -125,11 +125,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a restart with a method": ({"faults": [{**RESTART, "method": "RemoveImage"}]}, ["faults.0.method", "restart"]),
     "an unknown method": ({"faults": [{**HANG, "method": "Explode"}]}, ["faults.0.method", "Explode"]),
     "a delay without a time": ({"faults": [{**HANG, "action": "delay"}]}, ["faults.0.by", "missing"]),
-    "a distortion without a kind": (
-        {"faults": [{**HANG, "action": "distort"}]},
-        ["faults.0.how", "missing", "distort"],
-    ),
-    "a kind without a distortion": ({"faults": [{**HANG, "how": "half_list"}]}, ["faults.0.how", "hang"]),
     "an unknown dialect": ({"node": {"runtime": {"dialect": "docker"}}}, ["node.runtime.dialect", "docker", "cri-o"]),
     "an outage without an end": ({"faults": [{"action": "away", "at": "1s"}]}, ["faults.0.lasts"]),
     "a negative time": ({"expect": {"relievedWithin": "-1s"}}, ["expect.relievedWithin", "-1s"]),
@@ -252,7 +247,7 @@ def test_every_method_and_code_of_the_schema_exists() -> None:
 @pytest.mark.parametrize("action", sorted(set(FaultAction) - {FaultAction.RESTART, FaultAction.AWAY}))
 def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: FaultAction) -> None:
     """Each action has a failpoint class of its own, with its number of calls."""
-    each = fault(action, method="ListImages", times=3, how="half_list")
+    each = fault(action, method="ListImages", times=3)
     point = failpoint_of(each)
     assert point.times == 3
     assert type(point).__name__ == "".join(word.capitalize() for word in action.split("-"))

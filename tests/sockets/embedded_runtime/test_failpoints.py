@@ -11,11 +11,12 @@ import grpc
 import pytest
 
 from eviction.drill.run.embedded import FaultSchedule
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, Hang, Pretend
+from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Hang, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.scenario import Fault, part_of
 from reclaim.cri import cri_pb2
+from tests.nodes.distortions import Distort, Distortion
 from tests.nodes.full_server import FullServer
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.reclaimd_process import came_true
