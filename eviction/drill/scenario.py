@@ -315,8 +315,6 @@ class RuntimeSpec(Part):
     """Whether it pins the sandbox image."""
     fills_image_id: bool | None = None
     """Whether it sets Container.image_id."""
-    unreferenced_bytes: Amount = as_written("0")
-    """Bytes of content that nothing refers to and that CRI does not show."""
 
 
 class NodeSpec(FilesystemSpec):

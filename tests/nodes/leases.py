@@ -1,7 +1,8 @@
 """containerd's leases, as other programs make them too.
 
 A lease belongs to a namespace and keeps what is attached to it until it is deleted or expires; a garbage collection
-deletes what no lease keeps, in all namespaces. Source: github.com/containerd/containerd docs/garbage-collection.md,
+deletes what no lease keeps, in all namespaces. Content that no list of CRI shows is at `<images root>/content/<name>`.
+Source: github.com/containerd/containerd docs/garbage-collection.md,
 core/metadata/leases.go.
 """
 
@@ -17,7 +18,7 @@ from google.protobuf.empty_pb2 import Empty
 from grpc import StatusCode
 
 from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import InjectedError, Leases
+from eviction.drill.runtime.server import InjectedError
 from reclaim.cri import leases_pb2
 
 EXPIRE = "containerd.io/gc.expire"
@@ -27,11 +28,12 @@ Lease = tuple[str, str]
 """Its namespace and its id."""
 
 
-class HeldLeases(Leases):
+class Leases:
     """The leases of a runtime, and its content. Thread-safe. Calls that fail raise InjectedError."""
 
     def __init__(self, runtime: EmbeddedRuntime) -> None:
-        super().__init__(runtime)
+        self._runtime = runtime
+        self._directory = os.path.join(runtime.images_root, "content")
         self._lock = threading.Lock()
         self._attached: dict[str, Lease] = {}  # content -> the lease that keeps it
         self.labels: dict[Lease, dict[str, str]] = {}
@@ -44,7 +46,9 @@ class HeldLeases(Leases):
         if lease is not None:
             self.labels.setdefault(lease, {})
             self._attached[name] = lease
-        super().add_content(name, size_bytes)
+        os.makedirs(self._directory, exist_ok=True)
+        with open(os.path.join(self._directory, name), "xb") as file:
+            file.write(os.urandom(size_bytes))
 
     @property
     def content(self) -> list[str]:

@@ -32,7 +32,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, ImageRecord, Outcome
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
-from tests.nodes.full_server import FullServer
+from tests.nodes.full_server import FullServer, images_created_at
 from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
@@ -300,7 +300,7 @@ class SmallNode:
     def configuration(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
         """Path of a configuration file for the program, under which the images of now are old enough to be removed."""
         own = (self.app_id, self.pause_id)  # the youngest
-        known, now = self.runtime.images_created_at(), time.time()
+        known, now = images_created_at(self.runtime), time.time()
         for rank, image_id in enumerate(sorted(known, key=lambda each: (each not in own, -self.first_detected[each]))):
             self.runtime.age(image_id, known[image_id] - (now - rank * 0.001))  # the program takes the age from there
         path = self._directory / f"reclaimd-{len(list(self._directory.glob('*.yaml')))}.yaml"

@@ -42,7 +42,6 @@ from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.types import FilesystemRole, FsStats
 
-LEFT_BEHIND = "left-behind"  # the content of an interrupted pull
 DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
@@ -155,8 +154,8 @@ class EmbeddedNode:
 
     @property
     def files(self) -> set[str]:
-        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`, `content/left-behind`,
-        and rotated logs by their paths below the pod log directory."""
+        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`, and rotated logs by
+        their paths below the pod log directory."""
         found = {
             f"{role}/{name}"
             for role in self._spec.own
@@ -164,9 +163,7 @@ class EmbeddedNode:
         }
         if any(pod.rotated_logs for pod in self._spec.pods):
             found |= set(glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory))
-        content = os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime", "content", LEFT_BEHIND)
-        others = {"ballast": self.path_of(BALLAST), f"content/{LEFT_BEHIND}": content}
-        return found | {name for name, path in others.items() if os.path.exists(path)}
+        return found | ({"ballast"} if os.path.exists(self.path_of(BALLAST)) else set())
 
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
@@ -211,13 +208,13 @@ class EmbeddedNode:
     def _start_runtime(self) -> None:
         roles, runtime = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), self._spec.runtime
         images_root, containers_root = (os.path.join(self.disk(role), "runtime") for role in roles)
-        changes = (each for each in runtime if each[0] not in ("dialect", "unreferenced_bytes"))
+        changes = {name: value for name, value in runtime if name != "dialect" and value is not None}
         self.runtime = EmbeddedRuntime(
             images_root,
             containers_root=containers_root,
             sandbox_image=self._spec.images[0].names[0],
             dialect=DIALECTS[runtime.dialect],
-            **{name: value for name, value in changes if value is not None},
+            **changes,
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
@@ -226,8 +223,6 @@ class EmbeddedNode:
         until_answered(self.client.version)
 
     def _populate(self) -> None:
-        if self._spec.runtime.unreferenced_bytes:
-            self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
         now = time.monotonic()
         for image in self._spec.images:
             for place, name in enumerate(image.names):

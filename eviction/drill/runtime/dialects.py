@@ -40,7 +40,7 @@ class Dialect:
         hex digits without a leading "sha256:". RemoveImage with a name removes that name, and the image only with its
         last name; it fails for a container's image. Nothing can be removed while the filesystem of images has no free
         block or no free inode. A name without a registry, or what is no name, fails. ImageFsInfo names a directory
-        beside that of the layers, and counts nothing else. There are no leases on its socket.
+        beside that of the layers, and counts nothing else.
 
         There may be OCI artifacts, whose id is the digest of their manifest. Each of their names is listed as one
         image, and removed by its repository and that digest; RemoveImage with the id succeeds and does nothing, and

@@ -381,11 +381,6 @@ class EmbeddedRuntime:
         with self._lock:
             self._tag(_find(self._images, image_id, "image"), [tag])
 
-    def images_created_at(self) -> dict[str, float]:
-        """When each image was pulled, in wall-clock seconds by id, as in containerd's image store."""
-        with self._lock:
-            return {image.id: image.created_at / 1e9 for image in self._images.values()}
-
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""
         with self._lock:

@@ -1,41 +1,33 @@
-"""The embedded runtime as a gRPC server on a unix socket, with containerd's own services beside CRI.
+"""The embedded runtime as a gRPC server on a unix socket.
 
-Covers: the table of methods, starting and stopping on one path, the status codes of errors, failpoints, and leases.
+Covers: the table of methods, starting and stopping on one path, the status codes of errors, and failpoints.
 
 Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are UNIMPLEMENTED, as in a
 runtime that lacks them.
-
-The deletion of a lease with `sync` is answered after a garbage collection. Content that no list of CRI shows is at
-`<images root>/content/<name>`. Source: github.com/containerd/containerd docs/garbage-collection.md.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections import Counter, UserDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import grpc
-from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from grpc import StatusCode
 
 from eviction.drill.runtime.faults import Failpoint
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError
-from reclaim.cri import cri_pb2, leases_pb2, stores_pb2
+from reclaim.cri import cri_pb2
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
-LEASES_SERVICE = "containerd.services.leases.v1.Leases"
-IMAGE_STORE = "containerd.services.images.v1.Images"
 
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 
@@ -44,8 +36,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Method(NamedTuple):
-    """One row of the table: a method, its messages, and the function that answers it, called with the runtime, or for a
-    lease with the metadata of the call. `name` is that in CRI; outside CRI it begins with the service."""
+    """One row of the table: a method, its messages, and the function that answers it, called with the runtime."""
 
     service: str
     name: str
@@ -65,15 +56,6 @@ def _methods() -> Iterator[Method]:
 
 
 METHODS = tuple(_methods())
-
-
-def own_methods(leases: Leases) -> Iterator[Method]:
-    """The methods of containerd that CRI lacks: its leases and its image store."""
-    for name in ("Create", "Delete", "List"):
-        request, answer = getattr(leases_pb2, f"{name}Request"), getattr(leases_pb2, f"{name}Response", Empty)
-        yield Method(LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower()))
-    images = stores_pb2.ImagesRequest, stores_pb2.Images
-    yield Method(IMAGE_STORE, "ImagesList", *images, _stored_images)
 
 
 # ---- failpoints
@@ -187,61 +169,22 @@ class Failpoints(UserDict[str, Failpoint]):
                 raise InjectedError(StatusCode.UNAVAILABLE, "the server stopped while the call was waiting")
 
 
-# ---- leases
-
-
-class Leases:
-    """The leases of a runtime, and its content that CRI does not show. Nobody else has a lease here: none is listed,
-    and nothing is kept by one."""
-
-    def __init__(self, runtime: EmbeddedRuntime) -> None:
-        self._runtime = runtime
-        self._directory = os.path.join(runtime.images_root, "content")
-
-    def add_content(self, name: str, size_bytes: int) -> None:
-        """Adds content to which nothing refers. Raises OSError if it does not fit."""
-        os.makedirs(self._directory, exist_ok=True)
-        with open(os.path.join(self._directory, name), "xb") as file:
-            file.write(os.urandom(size_bytes))
-
-    def create(self, _: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
-        """Create. The first argument of each call is its metadata."""
-        return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=request.labels))
-
-    def delete(self, _: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
-        """Delete. With `sync`, collects garbage before it answers."""
-        if request.sync:
-            self.collect_garbage()
-        return Empty()
-
-    def list(self, _: Mapping[str, str], _request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
-        return leases_pb2.ListResponse()
-
-    def collect_garbage(self) -> None:
-        """Deletes the content, and frees what CRI calls have left for later."""
-        shutil.rmtree(self._directory, ignore_errors=True)
-        self._runtime.force_gc()
-
-
 # ---- the server
 
 
 class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
-    `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime does. `leases` are
-    containerd's; it serves them, and containerd's image store, unless the dialect is CRI-O's. `socket_path` has at most
-    107 bytes, in a directory that exists. It should not be on the filesystem under test, where without a free inode no
-    socket can be made.
+    `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime does. `socket_path`
+    has at most 107 bytes, in a directory that exists. It should not be on the filesystem under test, where without a
+    free inode no socket can be made.
     """
 
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
         self.target = f"unix:{self.socket_path}"  # the address for `grpc.insecure_channel`
-        self.leases = Leases(runtime)
-        self.methods = (*METHODS, *own_methods(self.leases))
-        """The methods that are served, containerd's only if the dialect has them."""
+        self.methods = METHODS
         self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
 
@@ -295,21 +238,16 @@ class EmbeddedServer:
         """The handlers by service and method."""
         services: dict[str, dict[str, _Handler]] = {}
         for method in self.methods:
-            name = method.name.removeprefix(method.service.rpartition(".")[2])
-            if method.service in (RUNTIME_SERVICE, IMAGE_SERVICE) or not self.runtime.dialect.is_cri_o:
-                services.setdefault(method.service, {})[name] = self._handler(method)
+            services.setdefault(method.service, {})[method.name] = self._handler(method)
         return services
+
+    def _act(self, method: Method, request: Message, _: grpc.ServicerContext) -> Message:
+        return method.function(self.runtime, request)
 
     def _handler(self, method: Method) -> _Handler:
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
-            metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
-            subject = metadata if method.service == LEASES_SERVICE else self.runtime
-            act = partial(method.function, subject, request)
             try:
-                if method.service == IMAGE_STORE:
-                    yield act()
-                else:
-                    yield self.failpoints.apply(method.name, act, method.answer())
+                yield self.failpoints.apply(method.name, lambda: self._act(method, request, context), method.answer())
             except InjectedError as error:
                 yield from failing(error, context)
             except NotFoundError as error:
@@ -323,15 +261,6 @@ class EmbeddedServer:
             request_deserializer=method.request.FromString,
             response_serializer=lambda answer: answer.SerializeToString(),
         )
-
-
-def _stored_images(runtime: EmbeddedRuntime, _: Message) -> Message:
-    """containerd's list of images by id. The filter is ignored."""
-    answer = stores_pb2.Images()
-    for name, at in runtime.images_created_at().items():
-        image = answer.each.add(name=name)
-        image.created_at.seconds, image.created_at.nanos = int(at), int(at % 1 * 1e9)
-    return answer
 
 
 def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:

@@ -26,7 +26,6 @@ from tests.sockets.mounts import need_mounts
 MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "answers-lost": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "ballast-last": ({"stays": ("file ballast",)}, "file ballast"),
-    "containerd-garbage": ({"stays": ("file content/left-behind",)}, "file content/left-behind"),
     "crowd-of-dead": ({"stays": ("container default/looping-01/app#19",)}, "container default/looping-01/app#19"),
     "cri-o": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "cut-lists": ({"first_removal_within_seconds": 0.0}, "first removal"),
