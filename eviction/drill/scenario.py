@@ -77,7 +77,6 @@ Method = Literal[
     "PodSandboxStatus",
     "RemovePodSandbox",
 ]
-Dialect = Literal["containerd-1.6", "containerd-2.0", "containerd-2", "cri-o-1.28", "cri-o", "cri-o-1.36"]
 
 _Part = TypeVar("_Part", bound="Part")
 _Disk = TypeVar("_Disk", bound="FilesystemSpec")
@@ -305,10 +304,8 @@ Layout = Annotated[FsLayout, read_as(Literal["single", "dedicated", "split"], LA
 
 
 class RuntimeSpec(Part):
-    """The rules of the embedded runtime: those of a dialect, with the scenario's changes."""
+    """The rules of the embedded runtime: those of containerd 2, with the scenario's changes."""
 
-    dialect: Dialect = "containerd-2"
-    """The runtime and version whose rules it follows."""
     container_space_delay_seconds: Seconds | None = None
     """How long after a container's removal its space is freed."""
     pins_sandbox_image: bool | None = None

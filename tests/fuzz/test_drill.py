@@ -16,7 +16,12 @@ from tests.fuzz.test_fuzz import one_sentence, plain
 pytestmark = pytest.mark.timeout(3600)
 
 WHOLE = document(
-    node={"layout": "split", "imagefs": IMAGEFS, "configuration": {"extent": "all"}, "runtime": {"dialect": "cri-o"}},
+    node={
+        "layout": "split",
+        "imagefs": IMAGEFS,
+        "configuration": {"extent": "all"},
+        "runtime": {"pinsSandboxImage": False},
+    },
     pressure=[
         {"grows": "inodes", "rate": "10", "amount": "full", "for": "1s", "fileSize": "1Ki"},
         {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}},

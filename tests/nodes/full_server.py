@@ -12,9 +12,9 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import METHODS, EmbeddedServer, Method
 from reclaim.cri import leases_pb2, stores_pb2
+from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.leases import Leases
 from tests.nodes.method_faults import SeveralFaults
 
@@ -26,7 +26,7 @@ class FullServer(EmbeddedServer):
     """Serves a runtime. `leases` are containerd's; it serves them, and containerd's image store, unless the dialect is
     CRI-O's."""
 
-    def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
+    def __init__(self, runtime: FullRuntime, socket_path: str) -> None:
         super().__init__(runtime, socket_path)
         self.leases = Leases(runtime)
         own = tuple(_own_methods(self.leases))
@@ -55,13 +55,13 @@ def _own_methods(leases: Leases) -> Iterator[Method]:
     yield Method(IMAGE_STORE, "ImagesList", stores_pb2.ImagesRequest, stores_pb2.Images, _stored_images)
 
 
-def images_created_at(runtime: EmbeddedRuntime) -> dict[str, float]:
+def images_created_at(runtime: FullRuntime) -> dict[str, float]:
     """When each image was pulled, in wall-clock seconds by id, as in containerd's image store."""
     with runtime._lock:
         return {image.id: image.created_at / 1e9 for image in runtime._images.values()}
 
 
-def _stored_images(runtime: EmbeddedRuntime, _: Message) -> Message:
+def _stored_images(runtime: FullRuntime, _: Message) -> Message:
     """containerd's list of images by id. The filter is ignored."""
     answer = stores_pb2.Images()
     for name, at in images_created_at(runtime).items():

@@ -20,7 +20,6 @@ from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
 from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.engine.world import Request
 from eviction.node.node import Node
 from eviction.record import Pass, Trigger
@@ -32,6 +31,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, ImageRecord, Outcome
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
+from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer, images_created_at
 from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -82,7 +82,7 @@ class SmallNode:
         directory: Path,
         layout: FsLayout = FsLayout.SINGLE,
         size_bytes: int = 64 * MIB,
-        runtime: type[EmbeddedRuntime] = EmbeddedRuntime,
+        runtime: type[FullRuntime] = FullRuntime,
         *,
         server: type[FullServer] = FullServer,
         containers_apart: bool = False,
@@ -368,7 +368,7 @@ def result_of(record: Pass, object_id: str) -> str:
     return str(outcome_of(record, object_id).result)
 
 
-class GivenIds(EmbeddedRuntime):
+class GivenIds(FullRuntime):
     """A runtime that gives its containers the ids in `ids`, then ids of its own."""
 
     def __init__(self, images_root: str, *, ids: Sequence[str], **options: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import METHODS, Method
+from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
 from tests.nodes.method_faults import SeveralFaults
 
@@ -20,7 +20,7 @@ STREAMS = {"ListContainers": "StreamContainers", "ListPodSandbox": "StreamPodSan
 class StreamingServer(FullServer):
     """Serves them too."""
 
-    def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
+    def __init__(self, runtime: FullRuntime, socket_path: str) -> None:
         super().__init__(runtime, socket_path)
         streams = tuple(each._replace(name=STREAMS[each.name]) for each in METHODS if each.name in STREAMS)
         self.methods += streams

@@ -19,7 +19,6 @@ from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
 from eviction.drill.node.pod_maker import PodMaker, age_directories
-from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.layer_store import LayerSpec, taken
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
@@ -208,12 +207,11 @@ class EmbeddedNode:
     def _start_runtime(self) -> None:
         roles, runtime = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), self._spec.runtime
         images_root, containers_root = (os.path.join(self.disk(role), "runtime") for role in roles)
-        changes = {name: value for name, value in runtime if name != "dialect" and value is not None}
+        changes = {name: value for name, value in runtime if value is not None}
         self.runtime = EmbeddedRuntime(
             images_root,
             containers_root=containers_root,
             sandbox_image=self._spec.images[0].names[0],
-            dialect=DIALECTS[runtime.dialect],
             **changes,
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import grpc
@@ -29,6 +30,7 @@ from reclaim.cri import cri_pb2
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
 
+LARGEST_ANSWER_BYTES = 256 << 20
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -47,12 +49,17 @@ class Method(NamedTuple):
 
 def _methods() -> Iterator[Method]:
     """The methods of the runtime that are named for a call of CRI, in their order."""
-    for name, function in vars(EmbeddedRuntime).items():
+    for name in vars(EmbeddedRuntime):
         call = name.title().replace("_", "")
         request, answer = (getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response"))
         if request is not None and answer is not None:
             service = IMAGE_SERVICE if "Image" in call else RUNTIME_SERVICE
-            yield Method(service, call, request, answer, function)
+            yield Method(service, call, request, answer, partial(_call, name))
+
+
+def _call(name: str, runtime: EmbeddedRuntime, request: Message) -> Message:
+    answer: Message = getattr(runtime, name)(request)
+    return answer
 
 
 METHODS = tuple(_methods())
@@ -204,7 +211,7 @@ class EmbeddedServer:
         server = grpc.server(
             executor,
             [grpc.method_handlers_generic_handler(*service) for service in self._services().items()],
-            options=(("grpc.max_send_message_length", self.runtime.dialect.largest_answer_bytes),),
+            options=(("grpc.max_send_message_length", LARGEST_ANSWER_BYTES),),
         )
         try:
             server.add_insecure_port(self.target)

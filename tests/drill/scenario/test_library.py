@@ -27,7 +27,6 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "answers-lost": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "ballast-last": ({"stays": ("file ballast",)}, "file ballast"),
     "crowd-of-dead": ({"stays": ("container default/looping-01/app#19",)}, "container default/looping-01/app#19"),
-    "cri-o": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "cut-lists": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "dead-pod-logs": ({"stays": ("log default_vanished-01_*",)}, "log default_vanished-01_*"),
     "dedicated-nodefs": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),

@@ -10,11 +10,9 @@ import pytest
 
 from eviction.drill.judgement.judge import judge
 from eviction.drill.run.embedded import describe_fault, failpoint_of
-from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.faults import CODES
 from eviction.drill.runtime.server import METHODS
 from eviction.drill.scenario import (
-    Dialect,
     Fault,
     FaultAction,
     ImageSpec,
@@ -125,7 +123,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a restart with a method": ({"faults": [{**RESTART, "method": "RemoveImage"}]}, ["faults.0.method", "restart"]),
     "an unknown method": ({"faults": [{**HANG, "method": "Explode"}]}, ["faults.0.method", "Explode"]),
     "a delay without a time": ({"faults": [{**HANG, "action": "delay"}]}, ["faults.0.by", "missing"]),
-    "an unknown dialect": ({"node": {"runtime": {"dialect": "docker"}}}, ["node.runtime.dialect", "docker", "cri-o"]),
     "an outage without an end": ({"faults": [{"action": "away", "at": "1s"}]}, ["faults.0.lasts"]),
     "a negative time": ({"expect": {"relievedWithin": "-1s"}}, ["expect.relievedWithin", "-1s"]),
     "an unknown kind of object": ({"expect": {"goes": ["volume old"]}}, ["expect.goes", "volume old", "container"]),
@@ -135,11 +132,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a negative count": ({"expect": {"imagesLostBeyondNeed": -1}}, ["expect.imagesLostBeyondNeed", "-1"]),
 }
-
-
-def test_the_schema_has_every_dialect() -> None:
-    """The schema and the embedded runtime have the same names."""
-    assert set(get_args(Dialect)) == DIALECTS.keys()
 
 
 @pytest.mark.parametrize("refused", REFUSED)

@@ -13,10 +13,10 @@ import pytest
 from eviction.drill.run.embedded import FaultSchedule
 from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Hang, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.scenario import Fault, part_of
 from reclaim.cri import cri_pb2
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.reclaimd_process import came_true
@@ -27,7 +27,7 @@ NAME = "registry.example/app:1"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[FullServer]:
-    runtime = EmbeddedRuntime(str(tmp_path / "images"))
+    runtime = FullRuntime(str(tmp_path / "images"))
     runtime.add_image([NAME], [LayerSpec("app", 4096)])
     with FullServer(runtime, str(tmp_path / "cri.sock")) as serving:
         yield serving
