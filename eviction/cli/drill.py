@@ -39,12 +39,9 @@ from eviction.drill.report.lines import before_rows, checks_table, row_lines, st
 from eviction.drill.report.page import junit_xml, page
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
 from eviction.drill.scenario import (
-    ON_LOOP_DEVICES,
-    FilesystemType,
     Scenario,
     find_scenario,
     library,
-    on_filesystems,
     read_scenario,
 )
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
@@ -58,7 +55,7 @@ from signals.quantity import counted, format_bytes
 from signals.types import Signal
 
 DEFAULT = "pressured-node"
-EMBEDDED_OPTIONS = ("all", "list", "check", "filesystem-type")
+EMBEDDED_OPTIONS = ("all", "list", "check")
 REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
 
 
@@ -69,9 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--list", help="list the built-in scenarios with their reasons")
     option("--check", metavar="FILE", help="check a scenario file without running it")
     option("--report", metavar="DIR", default="report", help="where to write the reports (report)")
-    types = [FilesystemType.TMPFS, *ON_LOOP_DEVICES]
-    instead = "instead of tmpfs, on loop devices: ext4, xfs, btrfs"
-    option("--filesystem-type", metavar="TYPE", choices=types, help=instead)
     # for a drill on a real node
     flag("--observe", help="only measure: another component relieves the node")
     real = "the real runtime: unix:///path/to.sock"
@@ -91,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 all held; 1 not; 2 refused; 3 no runtime; 4 no reading; 75 node held.
 
-    Example: reclaimd drill rollout-pull --filesystem-type xfs -v 1
+    Example: reclaimd drill rollout-pull -v 1
     """
     names: list[str] = arguments.scenario
     if arguments.fill is not None:
@@ -122,8 +116,6 @@ def run(arguments: argparse.Namespace) -> int:
         from eviction.cli.drill_real import fill
 
         return fill(scenarios[0], arguments)
-    if arguments.filesystem_type is not None:
-        scenarios = [on_filesystems(each, FilesystemType(arguments.filesystem_type)) for each in scenarios]
     return _drill_embedded(scenarios, arguments)
 
 

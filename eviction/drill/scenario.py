@@ -79,7 +79,6 @@ Method = Literal[
 ]
 
 _Part = TypeVar("_Part", bound="Part")
-_Disk = TypeVar("_Disk", bound="FilesystemSpec")
 _Item = TypeVar("_Item")
 Several = Annotated[tuple[_Item, ...], Field(strict=False)]  # a list in the file
 
@@ -649,19 +648,6 @@ def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
         return part.model_validate(document)
     except ValidationError as error:
         raise ScenarioError(first_problem(error, path)) from None
-
-
-def on_filesystems(scenario: Scenario, fstype: FilesystemType) -> Scenario:
-    """The scenario with filesystems of this type in place of tmpfs. Raises ScenarioError if one is too small."""
-
-    def changed(spec: _Disk) -> _Disk:
-        return spec.model_copy(update={"type": fstype}) if spec.type is FilesystemType.TMPFS else spec
-
-    node = changed(scenario.node)
-    own = tuple(map(changed, node.own_filesystems))
-    node = node.model_copy(update={"imagefs": node.imagefs and changed(node.imagefs), "own_filesystems": own})
-    _refuse(_sizes(node), scenario.name)
-    return scenario.model_copy(update={"node": node})
 
 
 # ---- fields that must agree
