@@ -109,6 +109,40 @@ class FullRuntime(EmbeddedRuntime):
             self._layers[entry.id] = tuple(layer.digest for layer in layers)
         return digits
 
+    def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
+        """CreateContainer. Raises NotFoundError if the sandbox, the image or an image volume is absent."""
+        mounted = [mount.image.image for mount in request.config.mounts if mount.image.image]
+        with self._lock:
+            volumes = [self._image_named(name) for name in mounted]
+        answer = super().create_container(request)
+        with self._lock:
+            for volume in volumes:
+                self._layers[answer.container_id] += self._acquire_layers(volume)
+        return answer
+
+    def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
+        """StartContainer. Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY."""
+        with self._lock:
+            container = self._containers.get(request.container_id)
+            if container is not None and container.state != cri_pb2.CONTAINER_CREATED:
+                name = cri_pb2.ContainerState.Name(container.state)
+                raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
+            sandbox_id = self._sandbox_of.get(request.container_id, "")
+            if container is not None and self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
+                raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
+        return super().start_container(request)
+
+    def exit_container(self, container_id: str, exit_code: int = 0) -> None:
+        """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""
+        with self._lock:
+            container = self._containers.get(container_id)
+            if container is not None and container.state not in (
+                cri_pb2.CONTAINER_RUNNING,
+                cri_pb2.CONTAINER_UNKNOWN,
+            ):
+                raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
+        super().exit_container(container_id, exit_code)
+
     def tag_image(self, image_id: str, tag: str) -> None:
         """Adds a tag to an image. An image that had the tag loses it."""
         with self._lock:

@@ -243,17 +243,16 @@ class EmbeddedRuntime:
         return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
 
     def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
-        """CreateContainer. Raises NotFoundError if the sandbox, the image or an image volume is absent."""
+        """CreateContainer. Raises NotFoundError if the sandbox or the image is absent."""
         config = request.config
         with self._lock:
             sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             image = self._image_named(config.image.image)
-            volumes = [self._image_named(mount.image.image) for mount in config.mounts if mount.image.image]
             container_id = self._new_id("container")
             self._store.make_writable(container_id)
             directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
             self._sandbox_of[container_id] = sandbox.id
-            self._layers[container_id] = self._acquire_layers(image, *volumes)
+            self._layers[container_id] = self._acquire_layers(image)
             self._containers[container_id] = _copied(
                 Container,
                 config,
@@ -266,15 +265,9 @@ class EmbeddedRuntime:
         return cri_pb2.CreateContainerResponse(container_id=container_id)
 
     def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
-        """StartContainer. Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY."""
+        """StartContainer. Raises NotFoundError."""
         with self._lock:
             container = _find(self._containers, request.container_id, "container")
-            if container.state != cri_pb2.CONTAINER_CREATED:
-                name = cri_pb2.ContainerState.Name(container.state)
-                raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
-            sandbox_id = self._sandbox_of[container.id]
-            if self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
-                raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
             container.state = cri_pb2.CONTAINER_RUNNING
             container.started_at = self._now_ns()
         return cri_pb2.StartContainerResponse()
@@ -356,11 +349,9 @@ class EmbeddedRuntime:
         return image_id
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
-        """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""
+        """The container's process exits by itself."""
         with self._lock:
             container = _find(self._containers, container_id, "container")
-            if container.state not in _LIVE:
-                raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
             self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
 
     def lose_container(self, container_id: str) -> None:
@@ -486,8 +477,8 @@ class EmbeddedRuntime:
         with self._lock:
             self._store.commit(layer)
 
-    def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
-        digests = tuple(digest for image in images for digest in self._layers[image.id])
+    def _acquire_layers(self, image: Image) -> tuple[str, ...]:
+        digests = self._layers[image.id]
         for digest in digests:
             self._store.acquire(digest)
         return digests
