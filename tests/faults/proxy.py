@@ -17,7 +17,8 @@ from typing import Any, Self
 
 import grpc
 
-from eviction.drill.runtime.server import METHODS, InjectedError, failing
+from eviction.drill.runtime.server import InjectedError, failing
+from tests.nodes.full_server import METHODS
 from tests.nodes.method_faults import SeveralFaults
 
 WORKERS = 32  # a call that hangs occupies one

@@ -1,5 +1,8 @@
-"""An embedded runtime with more than a drill needs: the rules of other versions and of CRI-O, runtime handlers,
-artifacts."""
+"""An embedded runtime with more than a drill needs: calls that make pods, the rules of other versions and of
+CRI-O, runtime handlers, artifacts.
+
+RunPodSandbox and CreateContainer pull nothing: their images must be present.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ from eviction.drill.runtime.runtime import (
     Image,
     NotFoundError,
     Sandbox,
+    copied,
     deterministic_id,
+    find,
 )
 from reclaim.cri import cri_pb2
 from reclaim.evidence.references import normalized, repository_of
@@ -58,6 +63,59 @@ class FullRuntime(EmbeddedRuntime):
         self.fills_image_id, self.pins_sandbox_image = dialect.fills_image_id, dialect.pins_sandbox_image
         self.container_space_delay_seconds = dialect.container_space_delay_seconds
         self.image_space_delay_seconds = dialect.image_space_delay_seconds
+
+    def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> cri_pb2.RunPodSandboxResponse:
+        """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
+        config = request.config
+        with self._lock:
+            layers = self._acquire_layers(self._image_named(self.sandbox_image))
+            sandbox_id = self._new_id("sandbox")
+            self._layers[sandbox_id] = layers
+            self._of_sandbox[sandbox_id] = self.sandbox_image, config.log_directory
+            handler, now = request.runtime_handler, self._now_ns()
+            self._sandboxes[sandbox_id] = copied(
+                Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
+            )
+        return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
+
+    def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
+        """CreateContainer. Raises NotFoundError if the sandbox, the image or an image volume is absent."""
+        config = request.config
+        with self._lock:
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            image = self._image_named(config.image.image)
+            volumes = [self._image_named(mount.image.image) for mount in config.mounts if mount.image.image]
+            container_id = self._new_id("container")
+            self._store.make_writable(container_id)
+            directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
+            self._sandbox_of[container_id] = sandbox.id
+            self._layers[container_id] = tuple(
+                digest for each in (image, *volumes) for digest in self._acquire_layers(each)
+            )
+            self._containers[container_id] = copied(
+                Container,
+                config,
+                id=container_id,
+                created_at=self._now_ns(),
+                image_ref=image.id,
+                image_id=image.id,
+                log_path=os.path.join(directory, config.log_path) if config.log_path else "",
+            )
+        return cri_pb2.CreateContainerResponse(container_id=container_id)
+
+    def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
+        """StartContainer. Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY."""
+        with self._lock:
+            container = find(self._containers, request.container_id, "container")
+            if container.state != cri_pb2.CONTAINER_CREATED:
+                name = cri_pb2.ContainerState.Name(container.state)
+                raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
+            sandbox_id = self._sandbox_of[container.id]
+            if self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
+                raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
+            container.state = cri_pb2.CONTAINER_RUNNING
+            container.started_at = self._now_ns()
+        return cri_pb2.StartContainerResponse()
 
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
         """Status."""
@@ -108,29 +166,6 @@ class FullRuntime(EmbeddedRuntime):
             self._images[entry.id] = entry
             self._layers[entry.id] = tuple(layer.digest for layer in layers)
         return digits
-
-    def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
-        """CreateContainer. Raises NotFoundError if the sandbox, the image or an image volume is absent."""
-        mounted = [mount.image.image for mount in request.config.mounts if mount.image.image]
-        with self._lock:
-            volumes = [self._image_named(name) for name in mounted]
-        answer = super().create_container(request)
-        with self._lock:
-            for volume in volumes:
-                self._layers[answer.container_id] += self._acquire_layers(volume)
-        return answer
-
-    def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
-        """StartContainer. Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY."""
-        with self._lock:
-            container = self._containers.get(request.container_id)
-            if container is not None and container.state != cri_pb2.CONTAINER_CREATED:
-                name = cri_pb2.ContainerState.Name(container.state)
-                raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
-            sandbox_id = self._sandbox_of.get(request.container_id, "")
-            if container is not None and self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
-                raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
-        return super().start_container(request)
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""

@@ -12,11 +12,15 @@ import grpc
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.server import METHODS, EmbeddedServer, Method
+from eviction.drill.runtime.runtime import EmbeddedRuntime
+from eviction.drill.runtime.server import EmbeddedServer, Method, methods_of
 from reclaim.cri import leases_pb2, stores_pb2
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.leases import Leases
 from tests.nodes.method_faults import SeveralFaults
+
+METHODS = tuple(methods_of(EmbeddedRuntime, FullRuntime))
+"""Those of CRI."""
 
 LEASES_SERVICE = "containerd.services.leases.v1.Leases"
 IMAGE_STORE = "containerd.services.images.v1.Images"

@@ -18,7 +18,6 @@ from typing import Any
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
-from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.engine.world import Request
 from eviction.node.node import Node
@@ -33,6 +32,7 @@ from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Im
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer, images_created_at
+from tests.nodes.pod_maker import PodMaker
 from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs, unmount
 

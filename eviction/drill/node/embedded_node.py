@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
-from eviction.drill.node.pod_maker import PodMaker, age_directories
+from eviction.drill.node.pod_directories import age_directories, begin_container
 from eviction.drill.runtime.layer_store import LayerSpec, taken
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
@@ -37,6 +37,7 @@ from eviction.drill.scenario import (
     Scenario,
 )
 from reclaim.ballast import BallastRefused, BallastSettings
+from reclaim.cri.client import CriClient
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.types import FilesystemRole, FsStats
@@ -216,7 +217,7 @@ class EmbeddedNode:
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
-        self.client = PodMaker(self.endpoint, self.root_directory)
+        self.client = CriClient(self.endpoint)
         self._undo.callback(self.client.close)
         until_answered(self.client.version)
 
@@ -244,13 +245,18 @@ class EmbeddedNode:
         return image_id
 
     def start_new_pod(self, image: str) -> None:
-        """Starts a new pod. Raises RuntimeUnavailable with the runtime's message."""
-        sandbox = self._run_sandbox("new-pod")
-        self.client.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
+        """Starts a new pod. Raises EmbeddedNodeError or OSError if it does not start."""
+        self._begin(self._run_sandbox("new-pod"), "new-pod", CONTAINER, image)
 
     def _run_sandbox(self, name: str) -> str:
         os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as in the kubelet
-        return self.client.run_pod(name, _uid(name), self._logs_of(name))
+        return self.runtime.add_sandbox(name, _uid(name), self._logs_of(name))
+
+    def _begin(
+        self, sandbox: str, pod_name: str, name: str, image: str, attempt: int = 0, *, starts: bool = True
+    ) -> str:
+        begin_container(self._directory_of(pod_name), name)
+        return self.runtime.add_container(sandbox, name, image, attempt, starts=starts)
 
     def _directory_of(self, name: str) -> str:
         return os.path.join(self.root_directory, "pods", _uid(name))
@@ -259,7 +265,7 @@ class EmbeddedNode:
         return os.path.join(self.pod_logs_directory, f"default_{name}_{_uid(name)}")
 
     def _add_pod(self, spec: PodSpec, name: str) -> None:
-        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError, OSError or RuntimeUnavailable."""
+        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or OSError."""
         if spec.state is PodState.VANISHED:
             self._write_logs(name, CONTAINER, 0, spec)
             return
@@ -280,7 +286,7 @@ class EmbeddedNode:
         for attempt in range(spec.dead_copies):
             self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
         if spec.state is PodState.CREATED:
-            self.client.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
+            self._begin(sandbox, name, CONTAINER, spec.image, spec.dead_copies, starts=False)
             return
         last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
         match spec.state:
@@ -295,7 +301,7 @@ class EmbeddedNode:
                 self._exit(last, 1, spec)
 
     def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
-        container = self.client.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
+        container = self._begin(sandbox, pod_name, name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
             raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
         self._write_logs(pod_name, name, attempt, spec)

@@ -22,13 +22,13 @@ from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Grower, PressureSchedule, Schedule
 from eviction.drill.runtime import faults
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from reclaim.images.records import ImageRecords
-from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_duration
 
 QUIET_SECONDS = 0.3
@@ -361,6 +361,6 @@ class Drill(Observation):
         known = (pod.image for pod in node.pods if pod.state.known_to_kubelet)
         try:
             self._embedded.start_new_pod(next(known, node.images[0].names[0]))
-        except RuntimeUnavailable as error:
+        except (EmbeddedNodeError, OSError) as error:
             return str(error)
         return ""

@@ -8,7 +8,6 @@ It is a second implementation of the protocol, with containerd's rules, as measu
   ImageStatus is an answer without an image.
 * A tag belongs to one image. Adding it to another image moves it; the first image keeps its digest.
 * RemoveImage with any name removes the image with all its names.
-* RunPodSandbox and CreateContainer pull nothing: their images must be present.
 * A full id names its object, and so does any unique prefix. That makes a careless caller dangerous: six characters of
   an id remove a container as surely as all 64 do.
 * An image has one id and any number of tags and repository digests, even none.
@@ -43,10 +42,12 @@ from google.protobuf.message import Message
 from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
+from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.evidence.references import normalized, repository_of
 
+CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
-"""The default image of RunPodSandbox. The node starts without images, so it must be added first."""
+"""The default image of sandboxes. The node starts without images, so it must be added first."""
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
@@ -166,7 +167,7 @@ class EmbeddedRuntime:
     def container_status(self, request: cri_pb2.ContainerStatusRequest) -> cri_pb2.ContainerStatusResponse:
         """ContainerStatus. Raises NotFoundError."""
         with self._lock:
-            container = _find(self._containers, request.container_id, "container")
+            container = find(self._containers, request.container_id, "container")
             status = self._described(Container, container)
         return cri_pb2.ContainerStatusResponse(status=status)
 
@@ -186,13 +187,13 @@ class EmbeddedRuntime:
     def stop_container(self, request: cri_pb2.StopContainerRequest) -> cri_pb2.StopContainerResponse:
         """StopContainer: the process ends at once, whatever the timeout."""
         with self._lock, suppress(NotFoundError):
-            self._stop(_find(self._containers, request.container_id, "container"))
+            self._stop(find(self._containers, request.container_id, "container"))
         return cri_pb2.StopContainerResponse()
 
     def remove_container(self, request: cri_pb2.RemoveContainerRequest) -> cri_pb2.RemoveContainerResponse:
         """RemoveContainer, in any state."""
         with self._lock, suppress(NotFoundError):
-            container = _find(self._containers, request.container_id, "container")
+            container = find(self._containers, request.container_id, "container")
             self._drop_container(container)
         return cri_pb2.RemoveContainerResponse()
 
@@ -200,14 +201,14 @@ class EmbeddedRuntime:
         """ListPodSandbox, filtered by id, state and labels: all that are given must match."""
         with self._lock:
             found = _selected(self._sandboxes, request.filter.id, "sandbox")
-            items = [_copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)]
+            items = [copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)]
         return cri_pb2.ListPodSandboxResponse(items=items)
 
     def pod_sandbox_status(self, request: cri_pb2.PodSandboxStatusRequest) -> cri_pb2.PodSandboxStatusResponse:
         """PodSandboxStatus. If verbose, with its image in JSON text under the key "info". Raises NotFoundError."""
         with self._lock:
-            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            status, (image, _) = _copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            status, (image, _) = copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
         details = {"runtimeHandler": status.runtime_handler, "image": image}
         info = {"info": json.dumps(details)} if request.verbose else {}
         return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
@@ -215,7 +216,7 @@ class EmbeddedRuntime:
     def stop_pod_sandbox(self, request: cri_pb2.StopPodSandboxRequest) -> cri_pb2.StopPodSandboxResponse:
         """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
         with self._lock, suppress(NotFoundError):
-            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             sandbox.state = cri_pb2.SANDBOX_NOTREADY
             for container in self._containers_in(sandbox):
                 self._stop(container)
@@ -224,53 +225,9 @@ class EmbeddedRuntime:
     def remove_pod_sandbox(self, request: cri_pb2.RemovePodSandboxRequest) -> cri_pb2.RemovePodSandboxResponse:
         """RemovePodSandbox, with all its containers, in any state."""
         with self._lock, suppress(NotFoundError):
-            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             self._drop_sandbox(sandbox)
         return cri_pb2.RemovePodSandboxResponse()
-
-    def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> cri_pb2.RunPodSandboxResponse:
-        """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
-        config = request.config
-        with self._lock:
-            layers = self._acquire_layers(self._image_named(self.sandbox_image))
-            sandbox_id = self._new_id("sandbox")
-            self._layers[sandbox_id] = layers
-            self._of_sandbox[sandbox_id] = self.sandbox_image, config.log_directory
-            handler, now = request.runtime_handler, self._now_ns()
-            self._sandboxes[sandbox_id] = _copied(
-                Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
-            )
-        return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
-
-    def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
-        """CreateContainer. Raises NotFoundError if the sandbox or the image is absent."""
-        config = request.config
-        with self._lock:
-            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            image = self._image_named(config.image.image)
-            container_id = self._new_id("container")
-            self._store.make_writable(container_id)
-            directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
-            self._sandbox_of[container_id] = sandbox.id
-            self._layers[container_id] = self._acquire_layers(image)
-            self._containers[container_id] = _copied(
-                Container,
-                config,
-                id=container_id,
-                created_at=self._now_ns(),
-                image_ref=image.id,
-                image_id=image.id,
-                log_path=os.path.join(directory, config.log_path) if config.log_path else "",
-            )
-        return cri_pb2.CreateContainerResponse(container_id=container_id)
-
-    def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
-        """StartContainer. Raises NotFoundError."""
-        with self._lock:
-            container = _find(self._containers, request.container_id, "container")
-            container.state = cri_pb2.CONTAINER_RUNNING
-            container.started_at = self._now_ns()
-        return cri_pb2.StartContainerResponse()
 
     # ---- ImageService
 
@@ -313,6 +270,45 @@ class EmbeddedRuntime:
 
     # ---- what happens without a call
 
+    def add_sandbox(self, name: str, uid: str, log_directory: str) -> str:
+        """The sandbox of a pod of the namespace `default` is READY. Raises NotFoundError if the sandbox image is
+        absent."""
+        with self._lock:
+            layers = self._acquire_layers(self._image_named(self.sandbox_image))
+            sandbox_id = self._new_id("sandbox")
+            self._layers[sandbox_id] = layers
+            self._of_sandbox[sandbox_id] = self.sandbox_image, log_directory
+            self._sandboxes[sandbox_id] = Sandbox(
+                id=sandbox_id,
+                metadata=cri_pb2.PodSandboxMetadata(name=name, uid=uid, namespace="default"),
+                labels={UID_LABEL: uid, POD_NAME_LABEL: name, POD_NAMESPACE_LABEL: "default"},
+                created_at=self._now_ns(),
+            )
+        return sandbox_id
+
+    def add_container(self, sandbox_id: str, name: str, image: str, attempt: int = 0, *, starts: bool = True) -> str:
+        """A container is CREATED and, if it `starts`, RUNNING. Raises NotFoundError if the image is absent, OSError on
+        a full disk."""
+        with self._lock:
+            found = self._image_named(image)
+            container_id = self._new_id("container")
+            self._store.make_writable(container_id)
+            self._sandbox_of[container_id] = sandbox_id
+            self._layers[container_id] = self._acquire_layers(found)
+            container = self._containers[container_id] = Container(
+                id=container_id,
+                metadata=cri_pb2.ContainerMetadata(name=name, attempt=attempt),
+                image=cri_pb2.ImageSpec(image=image),
+                image_ref=found.id,
+                image_id=found.id,
+                labels={**self._sandboxes[sandbox_id].labels, CONTAINER_NAME_LABEL: name},
+                log_path=os.path.join(self._of_sandbox[sandbox_id][1], name, f"{attempt}.log"),
+                created_at=self._now_ns(),
+            )
+            if starts:
+                container.state, container.started_at = cri_pb2.CONTAINER_RUNNING, self._now_ns()
+        return container_id
+
     @property
     def removals(self) -> tuple[RemovalRecord, ...]:
         """Every object that was really removed, in order, without calls that found nothing to remove."""
@@ -351,24 +347,24 @@ class EmbeddedRuntime:
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The container's process exits by itself."""
         with self._lock:
-            container = _find(self._containers, container_id, "container")
+            container = find(self._containers, container_id, "container")
             self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
 
     def lose_container(self, container_id: str) -> None:
         """Makes the container UNKNOWN, as if its shim was lost."""
         with self._lock:
-            _find(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
+            find(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
 
     def kill_sandbox(self, sandbox_id: str) -> None:
         """Makes the sandbox NOTREADY and leaves its containers as they are, as can happen on a real runtime."""
         with self._lock:
-            _find(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
+            find(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
 
     def write_to_container(self, container_id: str, size_bytes: int) -> int:
         """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if the filesystem is
         full, or if the container is removed meanwhile."""
         with self._lock:
-            _find(self._containers, container_id, "container")
+            find(self._containers, container_id, "container")
             self._files_written += 1
             name = f"data-{self._files_written:06d}"
         written = 0
@@ -385,7 +381,7 @@ class EmbeddedRuntime:
         CRI."""
         with self._lock:
             known = self._images.get(object_id) or self._sandboxes.get(object_id)
-            record = known or _find(self._containers, object_id, "container")
+            record = known or find(self._containers, object_id, "container")
             for name in ("created_at", "started_at", "finished_at"):
                 if getattr(record, name, 0):
                     setattr(record, name, getattr(record, name) - round(seconds * 1e9))
@@ -424,7 +420,7 @@ class EmbeddedRuntime:
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         """A container's entry in ListContainers, or its status in ContainerStatus."""
-        answer, image, is_status = _copied(as_a, container, **others), self._images.get(container.image_id), not others
+        answer, image, is_status = copied(as_a, container, **others), self._images.get(container.image_id), not others
         if image is not None and image.digests and is_status:
             answer.image_ref = image.digests[0]
         if image is not None and image.tags and is_status:
@@ -445,7 +441,7 @@ class EmbeddedRuntime:
             if name in image.tags or name in image.digests:
                 return image
         by_digits = {image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()}
-        return _find(by_digits, wanted.removeprefix("sha256:"), "image")
+        return find(by_digits, wanted.removeprefix("sha256:"), "image")
 
     def _image_item(self, image: Image) -> cri_pb2.Image:
         """An image in ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
@@ -534,7 +530,7 @@ class EmbeddedRuntime:
             self._store.release(layers)
 
 
-def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
+def find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
     """The object with this id, or the only one whose id begins so. `kind` is for the message.
 
     Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or several ids begin so.
@@ -555,7 +551,7 @@ def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
 def _selected(table: Mapping[str, _Record], wanted: str, kind: str) -> list[_Record]:
     """The objects that the id in a list's filter selects: all if it is empty, none unless it names exactly one."""
     with suppress(EmbeddedNodeError):
-        return [_find(table, wanted, kind)] if wanted else list(table.values())
+        return [find(table, wanted, kind)] if wanted else list(table.values())
     return []
 
 
@@ -571,7 +567,7 @@ def _matches(record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri
     )
 
 
-def _copied(as_a: Any, record: Message, **others: str | int) -> Any:
+def copied(as_a: Any, record: Message, **others: str | int) -> Any:
     """An answer with all fields of a record that it knows, and with others."""
     known = as_a.DESCRIPTOR.fields_by_name
     return as_a(**{field.name: value for field, value in record.ListFields() if field.name in known} | others)

@@ -47,9 +47,9 @@ class Method(NamedTuple):
     function: Callable[[Any, Any], Message]
 
 
-def _methods() -> Iterator[Method]:
-    """The methods of the runtime that are named for a call of CRI, in their order."""
-    for name in vars(EmbeddedRuntime):
+def methods_of(*runtimes: type[EmbeddedRuntime]) -> Iterator[Method]:
+    """The methods of a runtime, in these classes, that are named for a call of CRI."""
+    for name in dict.fromkeys(name for runtime in runtimes for name in vars(runtime)):
         call = name.title().replace("_", "")
         request, answer = (getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response"))
         if request is not None and answer is not None:
@@ -62,7 +62,7 @@ def _call(name: str, runtime: EmbeddedRuntime, request: Message) -> Message:
     return answer
 
 
-METHODS = tuple(_methods())
+METHODS = tuple(methods_of(EmbeddedRuntime))
 
 
 # ---- failpoints

@@ -11,7 +11,6 @@ import pytest
 from eviction.drill.judgement.judge import judge
 from eviction.drill.run.embedded import describe_fault, failpoint_of
 from eviction.drill.runtime.faults import CODES
-from eviction.drill.runtime.server import METHODS
 from eviction.drill.scenario import (
     Fault,
     FaultAction,
@@ -29,6 +28,7 @@ from eviction.drill.scenario import (
 from reclaim.cri.status import Code
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, measurements, scenario
+from tests.nodes.full_server import METHODS
 
 PULL = {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}}
 RESTART = {"action": "restart", "at": "1s"}

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.node.pod_maker import age_directories
+from eviction.drill.node.pod_directories import age_directories
 from eviction.drill.runtime.faults import Delay
 from eviction.drill.runtime.runtime import Image
 from eviction.node.node import Node
