@@ -93,7 +93,7 @@ def observations_of(
         if path is None:
             unavailable.append(Unavailable(role, imagefs_problem))
             continue
-        problem = _problem(path, readings.get(path, Published()), now)
+        problem = _problem(path, readings.get(path) or Published(), now)
         if problem:
             unavailable.append(Unavailable(role, problem))
         if path not in known:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import ClassVar, Final, NamedTuple
 
 ROLE_NAME: Final = re.compile("[a-z][a-z0-9-]{0,31}")
@@ -85,6 +86,7 @@ class Signal(str):
         return cls._known[name]
 
 
+@cache
 def signals_about(role: FilesystemRole) -> tuple[Signal, Signal]:
     """The two signals of a filesystem: bytes, inodes."""
     return Signal(f"{role}.{AVAILABLE}"), Signal(f"{role}.{INODES_FREE}")

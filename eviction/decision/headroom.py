@@ -14,8 +14,10 @@ The arithmetic of the interval is in `signals.interval`, the polls are in `signa
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from eviction.types import Threshold
 from reclaim.types import NEVER
@@ -66,12 +68,12 @@ def update_fill_rates(
         if identity.device_id in incomplete:
             after |= {key: fill_rates[key] for key in (of_bytes, of_inodes) if key in fill_rates}
             continue
-        polls = observations.polls.get(role, ())
+        polls, known = observations.polls.get(role, ()), fill_rates.get(of_bytes)
+        if known is not None:  # there are many, and most of them are older
+            polls = polls[bisect(polls, known.time, key=attrgetter("time")) :]
         polled_bytes = ((poll.time, poll.available_bytes) for poll in polls)
         polled_inodes = ((poll.time, poll.inodes_free) for poll in polls)
-        after[of_bytes] = update_fill_rate(
-            fill_rates.get(of_bytes), stats.available_bytes, stats.time, polled_bytes, shortest_seconds
-        )
+        after[of_bytes] = update_fill_rate(known, stats.available_bytes, stats.time, polled_bytes, shortest_seconds)
         after[of_inodes] = update_fill_rate(
             fill_rates.get(of_inodes), stats.inodes_free, stats.time, polled_inodes, shortest_seconds
         )
@@ -158,12 +160,12 @@ def urgency(
 
     Below the kubelet's mark it is the time until nothing is left.
     """
-    if not any(rate.steady_rate for rate in fill_rates.values()):
+    if not any(rate.steady_rate for (_, inodes), rate in fill_rates.items() if not inodes):
         return NEVER
     limits, seconds = _kubelets_marks(kubelets, observations), NEVER
-    for threshold, where, available, _ in _known(thresholds, observations):
+    for _, where, available, _ in _known(_of_bytes(thresholds), observations):
         rate = fill_rates.get((where.device_id, False))
-        if not threshold.signal.counts_inodes and rate is not None and rate.steady_rate > 0:
+        if rate is not None and rate.steady_rate > 0:
             left = available - limits.get(where.device_id, 0)
             seconds = min(seconds, max(left, 0) / rate.steady_rate)
     return seconds
@@ -172,8 +174,8 @@ def urgency(
 def _kubelets_marks(kubelets: Iterable[Threshold], observations: SignalObservations) -> dict[int, int]:
     """The kubelet's mark in bytes by device: the highest one that is not reached yet."""
     marks: dict[int, int] = {}
-    for threshold, where, available, headroom in _known(kubelets, observations):
-        if headroom > 0 and not threshold.signal.counts_inodes:
+    for _, where, available, headroom in _known(_of_bytes(kubelets), observations):
+        if headroom > 0:
             marks[where.device_id] = max(marks.get(where.device_id, 0), available - headroom)
     return marks
 
@@ -207,6 +209,10 @@ def faster(some: FillRates, others: FillRates) -> FillRates:
         key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
         for key, rate in others.items()
     }
+
+
+def _of_bytes(thresholds: Iterable[Threshold]) -> Iterable[Threshold]:
+    return (one for one in thresholds if not one.signal.counts_inodes)
 
 
 def _known(

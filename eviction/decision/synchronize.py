@@ -21,6 +21,10 @@ LAYOUTS: Final = (None, *FsLayout)
 InLayouts = Mapping[FsLayout | None, tuple[Threshold, ...]]
 
 
+def _in_layouts(thresholds: tuple[Threshold, ...]) -> InLayouts:
+    return {layout: rules.update_container_fs_thresholds(thresholds, layout) for layout in LAYOUTS}
+
+
 @dataclass(frozen=True)  # without slots: what follows from the layout is derived once, when it is first asked for
 class EvictionConfig:
     """The thresholds as configured, and how long ReclaimPressure is reported after it was last observed (seconds).
@@ -79,11 +83,11 @@ class EvictionConfig:
 
     @cached_property
     def _in_layouts(self) -> InLayouts:
-        return {layout: rules.update_container_fs_thresholds(self.thresholds, layout) for layout in LAYOUTS}
+        return _in_layouts(self.thresholds)
 
     @cached_property
     def _kubelets_in_layouts(self) -> InLayouts:
-        return {layout: rules.update_container_fs_thresholds(self.kubelets or (), layout) for layout in LAYOUTS}
+        return _in_layouts(self.kubelets or ())
 
     @cached_property
     def _relieved_by(self) -> Mapping[tuple[str, FsLayout | None], tuple[Threshold, ...]]:

@@ -62,8 +62,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             claim = world.removals.get(claim_id)
             if claim is None:
                 return world
-            world = world._replace(removals={**world.removals, claim_id: replace(claim, checked=checked)})
-            return progressed(world, claim.pass_id)
+            return progressed(world.with_claim(replace(claim, checked=checked)), claim.pass_id)
         case Ended(claim_id, _, outcome):
             claim = world.removals.get(claim_id)
             return world if claim is None else removal_ended(world, claim, outcome)
@@ -174,7 +173,7 @@ def booked(world: World, before: SignalObservations) -> World:
             the.gained.free_bytes + stats.free_bytes - then.free_bytes,
             the.gained.inodes_free + stats.inodes_free - then.inodes_free,
         )
-        passes[the.id] = replace(the, gained=gained)
+        passes[the.id] = the._replace(gained=gained)
     return world._replace(passes=passes)
 
 
@@ -191,7 +190,7 @@ def with_stage(world: World, pass_id: str, stage: StageId, change: Callable[[Sta
 def progressed(world: World, pass_id: str) -> World:
     """The same; its pass, if it still runs, has made progress."""
     the = world.passes.get(pass_id)
-    return world if the is None else world.with_pass(replace(the, progress_at=world.now))
+    return world if the is None else world.with_pass(the._replace(progress_at=world.now))
 
 
 def planned(world: World, event: Planned) -> World:
@@ -229,7 +228,7 @@ def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
         return world.telling("parked_ended", outcome)
     if the is None:
         return world
-    return world.with_pass(with_outcome(replace(the, progress_at=world.now), claim.stage, outcome, world))
+    return world.with_pass(with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world))
 
 
 def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: World) -> RunningPass:
@@ -246,11 +245,11 @@ def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: Worl
     if outcome.fate is Fate.PLANNED:
         role = world.functions[stage.function].frees
         promised = the.assumed.get(role, 0) + outcome.verdict.promised_bytes
-        the = replace(the, assumed={**the.assumed, role: promised})
+        the = the._replace(assumed={**the.assumed, role: promised})
     if outcome.result is Result.REMOVED:
-        the = replace(the, unmeasured=(*the.unmeasured, outcome))
+        the = the._replace(unmeasured=(*the.unmeasured, outcome))
     if outcome.fate not in (Fate.KEPT, Fate.PLANNED):
-        the = replace(the, measure_after=world.now)
+        the = the._replace(measure_after=world.now)
     return the.with_stage(run)
 
 

@@ -10,7 +10,8 @@ asked for, as an effect, and the answer is the next thing that happens.
 * Urgency is one number: the seconds until the filesystem reaches the level it must not reach. It decides how many
   removals are in flight, how long each is waited for, and whether space that arrives late is waited for; nothing else.
 * While removals are in flight, another one is begun only if what they promise is not enough.
-* If it is urgent, the pass begins with the functions whose objects do not depend on each other, side by side.
+* If it is urgent, or becomes so in its first stage, the functions whose objects do not depend on each other go side by
+  side.
 * What goes only as a last resort comes after the row, and only if everything else is gone or must stay: after an error,
   or while a removal is not answered, it is not known that nothing else is enough.
 * A pass by another configuration than the one in force, or in another layout, ends; the next one decides anew.
@@ -67,12 +68,12 @@ def advance(the: RunningPass, world: World) -> Advanced:
     disk = disk_of(the, function, world)
     if disk.unread:
         return the, (Read(disk.unread),)
-    the = replace(the, crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(the, world))
+    the = the._replace(crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(the, world))
     if waits_for_late_space(the, disk):
         return begin_settling(the, world, at_end=False)
     the = measured(the, world)
 
-    # the next function, and its plans; side by side if it is urgent
+    # the next function, and its plans
     if not the.current:
         return begin(the, function, disk, world)
     planning = any(stage.plan is None for stage in the.current)
@@ -80,6 +81,10 @@ def advance(the: RunningPass, world: World) -> Advanced:
     # relieved, or nothing is known of the disk any more
     if disk.stop is not None:
         return (the, ()) if in_flight or planning else stopped(the, disk.stop, world)
+
+    # it has become urgent meanwhile: what else may run side by side
+    if beside := beside_those(the, disk, world):
+        return ask_plans(the, beside, world)
 
     # the next candidates, as long as what is in flight is not enough
     effects: list[Effect] = []
@@ -269,9 +274,9 @@ def stopped(the: RunningPass, why: Reason, world: World) -> Advanced:
     function = function_now(the)
     current = tuple(replace(left_over(stage, why), relieved=True, ended_at=world.now) for stage in the.current)
     alone = function is not None and len(the.current) == 1 and goal_of(the, function, world).waits
-    the = replace(the, current=(), done=(*the.done, *current), planned=planned_by(the, current))
+    the = the._replace(current=(), done=(*the.done, *current), planned=planned_by(the, current))
     if alone and why not in BRAKES:
-        return advance(replace(the, at=the.at + 1), world)
+        return advance(the._replace(at=the.at + 1), world)
     return finish(the, world)
 
 
@@ -302,8 +307,10 @@ def stage_with_room(the: RunningPass, in_flight: tuple[Claim, ...], disk: Disk, 
     left = [stage for stage in the.current if stage.next is not None and (limit is None or stage.begun < limit)]
     if not left or any(stage.silent for stage in the.current) or enough_by_plan(the):
         return None
-    # what may free nothing goes one at a time as long as another stage plans; a plan that hangs holds nothing up
-    if in_flight and any(stage.plan is None and world.now < stage.asked_at + TICK_SECONDS for stage in the.current):
+    # what may free nothing must not go because it was planned a moment sooner, but for the first object of the row; and
+    # a plan that hangs holds nothing up
+    awaited = [stage for stage in the.current if stage.plan is None and world.now < stage.asked_at + TICK_SECONDS]
+    if awaited and (the.current[0] in awaited or any(stage.begun for stage in the.current)):
         return None
     if not the.dry_run and stuck(world.removals, parallel_of(the, world), world.now):
         return None
@@ -373,20 +380,19 @@ def patience_of(the: RunningPass, stage: StageRun, world: World) -> float:
 
 def begin(the: RunningPass, function: str, disk: Disk, world: World) -> Advanced:
     """The next function of the row, or the first ones side by side, if it is urgent."""
-    together = side_by_side(the, world) if disk.urgent else ()
-    if together:
-        return ask_plans(the, tuple(StageId(name, 1) for name in together), world)
+    if together := beside_those(the, disk, world):
+        return ask_plans(the, together, world)
     if the.last_resort and not held_something_back(the, function):
-        return advance(replace(the, at=the.at + 1), world)
+        return advance(the._replace(at=the.at + 1), world)
     why_not = "" if the.last_resort else why_not_called(the, function, world)
     if why_not:
-        return advance(replace(the, at=the.at + 1, skipped={**the.skipped, function: why_not}), world)
+        return advance(the._replace(at=the.at + 1, skipped={**the.skipped, function: why_not}), world)
     return ask_plans(the, (StageId(function, 1, the.last_resort),), world)
 
 
 def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Advanced:
-    """Has these stages plan. A plan that is still awaited from an earlier pass, because it hangs, is not asked for
-    again."""
+    """Has these stages plan, beside those that run. A plan that is still awaited from an earlier pass, because it
+    hangs, is not asked for again."""
     runs = []
     for stage in stages:
         run = StageRun(stage, world.now, world.now)
@@ -395,9 +401,16 @@ def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Ad
             error = f"{what} cannot plan: an earlier reading has not been answered yet"
             run = replace(run, plan=NO_PLAN, error=error)
         runs.append(run)
-    the = replace(the, current=tuple(runs))
+    the = the._replace(current=(*the.current, *runs))
     plans = tuple(Plan(the.id, run.id) for run in runs if run.plan is None)
     return (the, plans) if plans else advance(the, world)
+
+
+def beside_those(the: RunningPass, disk: Disk, world: World) -> tuple[StageId, ...]:
+    """The first stages of the functions that are to run side by side if it is urgent, without those that run."""
+    running = {stage.id.function for stage in the.current}
+    names = side_by_side(the, world) if disk.urgent else ()
+    return tuple(StageId(name, 1) for name in names if name not in running)
 
 
 def side_by_side(the: RunningPass, world: World) -> tuple[str, ...]:
@@ -424,14 +437,14 @@ def next_stage(the: RunningPass, world: World) -> Advanced:
     """Nothing of the current stages is left or under way: the next stage of the function, or the next function."""
     ended = tuple(ended_stage(stage, the, world) for stage in the.current)
     if late_space_of_stages(the, ended):
-        the = replace(the, current=tuple(replace(stage, frees_late=False) for stage in the.current))
+        the = the._replace(current=tuple(replace(stage, frees_late=False) for stage in the.current))
         return begin_settling(the, world, at_end=False)
-    the = replace(the, current=(), done=(*the.done, *ended), planned=planned_by(the, ended))
+    the = the._replace(current=(), done=(*the.done, *ended), planned=planned_by(the, ended))
     if len(ended) > 1:  # the row follows from its beginning, all stages of each function
         return advance(the, world) if the.crossed else finish(the, world)
     (last,) = ended
     if last.last or (world.functions[last.id.function].stops_on_failure and failed(last)):
-        return advance(replace(the, at=the.at + 1), world)
+        return advance(the._replace(at=the.at + 1), world)
     return ask_plans(the, (last.id._replace(number=last.id.number + 1),), world)
 
 
@@ -458,7 +471,7 @@ def after_the_row(the: RunningPass, world: World) -> Advanced:
     something = the.measures and any(held_something_back(the, function) for function in the.row)
     under_way = any(not claim.dry_run for claim in world.removals.values())  # by whomever
     if something and the.crossed and not the.last_resort and not under_way and settled(the):
-        return advance(replace(the, at=0, last_resort=True), world)
+        return advance(the._replace(at=0, last_resort=True), world)
     return finish(the, world)
 
 
@@ -482,9 +495,9 @@ def finish(the: RunningPass, world: World) -> Advanced:
     """The end: after late space has arrived, if anything was removed."""
     removed = any(each.result is Result.REMOVED for stage in the.done for each in stage.outcomes)
     if not removed or not the.measures:
-        return replace(the, ended=True), ()
+        return the._replace(ended=True), ()
     at_marks = [at for at, function in enumerate(the.row) if not goal_of(the, function, world).waits]
-    return begin_settling(replace(the, at=at_marks[-1] if at_marks else len(the.row) - 1), world, at_end=True)
+    return begin_settling(the._replace(at=at_marks[-1] if at_marks else len(the.row) - 1), world, at_end=True)
 
 
 # ---- late space
@@ -506,7 +519,7 @@ def measured(the: RunningPass, world: World) -> RunningPass:
                 freed = (freed_bytes, freed_inodes) if alone else (outcome.verdict.promised_bytes, 0)
                 outcomes[number] = replace(outcome, freed_bytes=max(freed[0], 0), freed_inodes=max(freed[1], 0))
         current.append(replace(stage, outcomes=tuple(outcomes)))
-    return replace(the, current=tuple(current), measured=the.gained, unmeasured=())
+    return the._replace(current=tuple(current), measured=the.gained, unmeasured=())
 
 
 def waits_for_late_space(the: RunningPass, disk: Disk) -> bool:
@@ -527,7 +540,7 @@ def late_space_of_stages(the: RunningPass, ended: Sequence[StageRun]) -> bool:
 def begin_settling(the: RunningPass, world: World, *, at_end: bool) -> Advanced:
     """From now on nothing is begun until nothing more arrives."""
     settling = Settling(at_end, began_at=world.now, quiet_since=world.now, best=the.gained, read_at=world.now)
-    return advance(replace(the, settling=settling), world)
+    return advance(the._replace(settling=settling), world)
 
 
 def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
@@ -546,12 +559,12 @@ def settle(the: RunningPass, settling: Settling, world: World) -> Advanced:
     relieved = disk.stop is not None or clear
     if not relieved and not world.stopping and world.now < over:
         if world.now < settling.read_at:
-            return replace(the, settling=settling), ()
+            return the._replace(settling=settling), ()
         following = min(world.now + TICK_SECONDS / 8, over)
-        the = replace(the, settling=replace(settling, read_at=following), measure_after=world.now)
+        the = the._replace(settling=replace(settling, read_at=following), measure_after=world.now)
         return the, (Read(unread_since(the, function, world, the.measure_after)),)
-    the = measured(replace(the, settling=None), world)
-    return (replace(the, ended=True), ()) if settling.at_end else advance(the, world)
+    the = measured(the._replace(settling=None), world)
+    return (the._replace(ended=True), ()) if settling.at_end else advance(the, world)
 
 
 def facts_of(world: World, pass_id: str) -> PassFacts:

@@ -153,8 +153,8 @@ def removals_in_time(world: World, out: list[Effect]) -> World:
             continue
         if world.now >= claim.overdue_at(patience_for(claim, world)):
             lonely, outcome = left(claim, world.now)
-            world = world._replace(removals={**world.removals, claim.id: lonely})
-            world = world.with_pass(with_outcome(replace(the, progress_at=world.now), claim.stage, outcome, world))
+            world = world.with_claim(lonely)
+            world = world.with_pass(with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world))
             world = world.telling("parked", outcome)
         elif claim.state is State.WAITING:
             if (reason := may_send(the, world)) is not None:
@@ -205,10 +205,10 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
         return removal_ended(world, claim, kept(claim, reason, world.now))
     if isinstance(answer, Wait):
         claim = waiting(claim, world.now + answer.seconds)
-        return world._replace(removals={**world.removals, claim.id: claim})
+        return world.with_claim(claim)
     if answer is not None and claim.ready_since == NEVER:
         claim = replace(claim, ready_since=checked.looked_at)
-        world = world._replace(removals={**world.removals, claim.id: claim})
+        world = world.with_claim(claim)
     assert the is not None
     unread = unread_since(the, claim.stage.function, world, claim.ready_since)
     if answer is not None and unread:  # what may have been mounted over it meanwhile
@@ -243,7 +243,7 @@ def check_again(world: World, claim: Claim, out: list[Effect]) -> World:
         fresh_seconds = 0.0 if run is None else run.fresh_seconds
         return removal_ended(world, claim, never_fresh(claim, fresh_seconds, world.now))
     out.append(Check(again))
-    return world._replace(removals={**world.removals, again.id: again})
+    return world.with_claim(again)
 
 
 def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
@@ -256,7 +256,7 @@ def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
     booked_to = dict(world.booked_to)
     if role in seen and world.passes[claim.pass_id].measures:
         booked_to[seen[role][0].device_id] = claim.pass_id
-    return world._replace(removals={**world.removals, claim.id: claim}, booked_to=booked_to)
+    return world.with_claim(claim)._replace(booked_to=booked_to)
 
 
 # ---- passes
@@ -271,7 +271,7 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
     except Exception as defect:  # noqa: BLE001 # a defect in one pass ends that pass, and not all relief
         stage = StageId(the.row[min(the.at, len(the.row) - 1)] if the.row else "", 1)
         failed = StageRun(stage, world.now, world.now, types.Plan(), error=in_words(defect), ended_at=world.now)
-        the = replace(the, current=(), done=(*the.done, *the.current, failed), ended=True)
+        the = the._replace(current=(), done=(*the.done, *the.current, failed), ended=True)
     if the is not world.passes[the.id]:
         world = world.with_pass(the)
     for effect in effects:
@@ -279,7 +279,7 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
             world = reads(world, effect.paths, out)
             continue
         if isinstance(effect, Check):
-            world = world._replace(removals={**world.removals, effect.claim.id: effect.claim})
+            world = world.with_claim(effect.claim)
         out.append(effect)
     return ended(world, the, out) if the.ended else world
 
@@ -534,7 +534,7 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: lis
     world = world.with_lane(name, replace(lane, lead_used=lane.lead_used or trigger is Trigger.LEAD))
     world = world.telling("reclaiming", acted_on)
     world, the = new_pass(world, trigger, Request(), decision)
-    return begun(world, replace(the, lane=name), out)
+    return begun(world, the._replace(lane=name), out)
 
 
 def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
@@ -619,7 +619,7 @@ def wanted_begun(world: World, out: list[Effect]) -> World:
                 out.append(Resolve(wanted.record, None))
                 continue
             world, the = new_pass(world._replace(wanted=rest), wanted.trigger, wanted.request, wanted.decision)
-            the = replace(the, lane=name, wanted=wanted, observations=wanted.observations)
+            the = the._replace(lane=name, wanted=wanted, observations=wanted.observations)
             world = begun(world, the, out)
     return world
 
@@ -639,7 +639,7 @@ def periodic_begun(world: World, out: list[Effect]) -> World:
             world, request, decision = begin_periodic(world, loop)
             if request is not None:
                 world, the = new_pass(world, Trigger.PERIODIC, request, decision)
-                world = begun(world, replace(the, lane=loop.what, parallel=1), out)
+                world = begun(world, the._replace(lane=loop.what, parallel=1), out)
     return world
 
 

@@ -160,8 +160,7 @@ class Settling:
     """When it is read next."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunningPass:
+class RunningPass(NamedTuple):
     """A pass that has begun and has not ended."""
 
     id: str
@@ -177,7 +176,7 @@ class RunningPass:
     """By which it removes: once another is in force, it ends."""
     began_at: float
     started_wall: float
-    begun_rates: FillRates = field(default_factory=dict)
+    begun_rates: FillRates = EMPTY
     pause_count: int | None = None
     """A pause that was begun before does not stop it; None: every one does."""
     dry_run: bool = False
@@ -188,7 +187,7 @@ class RunningPass:
     current: tuple[StageRun, ...] = ()
     """The stages that run now; side by side if there are several."""
     done: tuple[StageRun, ...] = ()
-    skipped: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = EMPTY
     """Functions that were not called, and why."""
     at: int = 0
     """The place in its row of the function whose stages run, or come next."""
@@ -198,7 +197,7 @@ class RunningPass:
     """Whether its mark was reached: until then, a pass of the lead removes one object of each stage."""
     urgent: bool = False
     """Whether its filesystem is full within a minute, as measured last."""
-    assumed: Mapping[FilesystemRole, int] = field(default_factory=dict)
+    assumed: Mapping[FilesystemRole, int] = EMPTY
     """Bytes that a dry run has planned to free, by filesystem."""
     planned: tuple[Verdict, ...] = ()
     """What a dry run has planned to remove, in stages that have ended."""
@@ -232,7 +231,7 @@ class RunningPass:
 
     def with_stage(self, run: StageRun) -> RunningPass:
         """The same with this stage in place of the one with its id."""
-        return replace(self, current=tuple(run if each.id == run.id else each for each in self.current))
+        return self._replace(current=tuple(run if each.id == run.id else each for each in self.current))
 
 
 # ---- what is remembered between passes
@@ -412,6 +411,10 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     def with_lane(self, name: int | str | None, lane: Lane) -> World:
         """The same with this lane."""
         return self._replace(lanes={**self.lanes, name: lane})
+
+    def with_claim(self, claim: Claim) -> World:
+        """The same with this claim."""
+        return self._replace(removals={**self.removals, claim.id: claim})
 
     def with_pass(self, the: RunningPass) -> World:
         """The same with this pass."""

@@ -1,9 +1,9 @@
 """A virtual clock, and code that waits on it: one thing happens at a time, in the order of virtual time.
 
 The product's blocking code (a call of the runtime, a look into directories) runs on threads that hand one baton around:
-only who has it runs, so nothing depends on how the machine schedules them. Who waits in virtual time gives the baton
-back, unless nothing else happens before its wait is over. So everything between two waits is atomic, and the order of
-all waits follows from the seed.
+only who has it runs, so nothing depends on how the machine schedules them. Who waits in virtual time has everything
+happen that comes before its wait is over, on its own thread, and hands the baton on only to another task. So everything
+between two waits is atomic, and the order of all waits follows from the seed.
 
 A lock that is held across a call would stop the one thread that runs. So while a simulation runs, its threads get locks
 and events from `threading` that wait in virtual time, as gevent's do; every other thread gets real ones.
@@ -45,15 +45,14 @@ class _Fiber:
 
     def _serve(self) -> None:
         _here.scheduler = self._scheduler
-        while True:
-            self.go.acquire()
-            task = self.task
-            if task is None:
-                return
+        self.go.acquire()
+        while self.task is not None:
             with suppress(Killed):
-                task()
-            self.task, self.killed = None, False
-            self._scheduler.retire(self)
+                self.task()
+            self.task = None
+            with suppress(Killed):
+                self._scheduler.retire(self)
+        self._scheduler.ended()
 
 
 class Scheduler:
@@ -66,7 +65,10 @@ class Scheduler:
         self._number = 0
         self._hub = _RealLock()
         self._hub.acquire()
-        self._current: _Fiber | None = None
+        self._current: _Fiber | None = None  # whose task runs; None: what happens
+        self._host: _Fiber | None = None  # on whose thread; None: the hub's
+        self._next: _Fiber | None = None  # whose task goes on now
+        self._killer = self._hub  # of who waits for a task that ends
         self._idle: list[_Fiber] = []
         self._busy: set[_Fiber] = set()
         self._defect: BaseException | None = None
@@ -92,14 +94,32 @@ class Scheduler:
     def run(self, until: float) -> None:
         """Everything up to this time happens. Raises what a task raises."""
         self.until = until
-        heap = self._heap
-        while heap and heap[0][0] <= until:
-            self.now, _, what = heappop(heap)
-            what()
-            if self._defect is not None:
-                defect, self._defect = self._defect, None
-                raise defect
+        self._happens(None)
+        if self._defect is not None:
+            defect, self._defect = self._defect, None
+            raise defect
         self.now = max(self.now, until)
+
+    def _happens(self, host: _Fiber | None) -> None:
+        """Everything happens, on this thread, until the task of its host goes on; at the end, the hub does."""
+        self._current, self._host = None, host
+        heap = self._heap
+        while self._next is None and heap and heap[0][0] <= self.until and self._defect is None:
+            self.now, _, what = heappop(heap)
+            try:
+                what()
+            except BaseException as defect:  # noqa: BLE001 # the hub raises it
+                self._defect = defect
+            if host is not None and host.killed:
+                host.killed, self._current = False, host
+                raise Killed
+        following, self._next = self._next, None
+        self._current = following
+        if following is not host:
+            (self._hub if following is None else following.go).release()
+            (self._hub if host is None else host.go).acquire()
+        if host is not None and host.killed:
+            raise Killed
 
     # ---- tasks that wait
 
@@ -135,14 +155,8 @@ class Scheduler:
 
     def park(self) -> None:
         """Gives the baton back until somebody wakes this task."""
-        fiber = self._current
-        assert fiber is not None
-        self._current = None
-        self._hub.release()
-        fiber.go.acquire()
-        self._current = fiber
-        if fiber.killed:
-            raise Killed
+        assert self._current is not None
+        self._happens(self._current)
 
     @property
     def task(self) -> object:
@@ -162,34 +176,40 @@ class Scheduler:
 
     def _resume(self, fiber: _Fiber) -> None:
         fiber.waits += 1
-        self._current = fiber
-        fiber.go.release()
-        self._hub.acquire()
+        self._next = fiber
 
     def retire(self, fiber: _Fiber) -> None:
-        """A task has ended (on its thread)."""
+        """A task has ended (on its thread), which waits for another one."""
         self._busy.discard(fiber)
         if not fiber.killed:
             self._idle.append(fiber)
-        self._current = None
-        self._hub.release()
+            self._happens(fiber)
+
+    def ended(self) -> None:
+        """A thread ends, because it was killed: whoever has killed it goes on."""
+        self._killer.release()
 
     def kill(self, owner: object) -> None:
         """Every task of this owner ends where it waits. Called in the hub."""
-        for fiber in [each for each in self._busy if each.owner is owner]:
-            fiber.killed = True
-            self._resume(fiber)
-            self._busy.discard(fiber)
+        self._end([each for each in self._busy if each.owner is owner])
 
     def close(self) -> None:
         """Ends every thread."""
-        for fiber in list(self._busy):
-            fiber.killed = True
-            self._resume(fiber)
-            self._busy.discard(fiber)
-        for fiber in self._idle:
-            fiber.go.release()
+        self._end([*self._busy, *self._idle])
         self._idle.clear()
+
+    def _end(self, fibers: list[_Fiber]) -> None:
+        host = self._host
+        self._killer = self._hub if host is None else host.go
+        for fiber in fibers:
+            fiber.killed = True
+            fiber.waits += 1
+            self._busy.discard(fiber)
+            if fiber is not host:  # that ends once this has happened
+                self._current = fiber
+                fiber.go.release()
+                self._killer.acquire()
+        self._current = None
 
 
 class _Lock:

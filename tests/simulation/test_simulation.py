@@ -94,7 +94,7 @@ def test_the_daemon_is_killed_and_goes_on(tmp_path: Path) -> None:
 
 def test_every_kind_of_mishap_happens() -> None:
     """No kind of entry is left out by all seeds."""
-    happen = {entry.kind for seed in range(12) for entry in timeline(seed, 1.0)}
+    happen = {entry.kind for seed in range(60) for entry in timeline(seed, 1.0)}
     assert RARE.keys() | {"pod", "kubelet collects"} == happen
 
 

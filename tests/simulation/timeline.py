@@ -5,7 +5,7 @@ Each entry says everything about itself, so that a run of fewer entries is a run
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from tests.simulation.services import DONE_AND_ERROR, ERROR, NO_ANSWER, PRETENDS
 
 PATHS = ("/node", "/images", "/containers")
 FAVOURITES, FAVOURITES_AN_HOUR = 3, 40.0
+BAD_SECONDS = 360.0
 
 
 class Entry(NamedTuple):
@@ -66,12 +67,14 @@ def node_of(seed: int) -> Node:
             ("evictionSoft", (("imagefs.available", "30%"), ("nodefs.available", "30%"))),
             ("evictionSoftGracePeriod", (("imagefs.available", "1m"), ("nodefs.available", "1m"))),
         ]
+    if Random(f"limits {seed}").random() < 0.3:  # only the guard keeps what the kubelet goes by
+        fields.append(("maximumDeadContainersPerContainer", 0))
     capacity = rng.choice((40, 60, 100)) * GIB
     return Node(layout, capacity, rng.choice((20, 40, 60)), tuple(fields), rng.choice((0.3, 0.5, 0.6)))
 
 
-def _pods(rng: Random, seconds: float, images: int) -> list[Entry]:
-    """Pods that begin: at a rate that is steady in a run, with a burst now and then."""
+def _pods(rng: Random, seconds: float, images: int, most_written: int = 800 * MIB) -> list[Entry]:
+    """Pods that begin: at a rate that is steady for so long, with a burst now and then."""
     a_minute = rng.choice((0.3, 1.0, 3.0, 10.0))
     found, at = list[Entry](), rng.expovariate(a_minute / 60)
     while at < seconds:
@@ -84,7 +87,7 @@ def _pods(rng: Random, seconds: float, images: int) -> list[Entry]:
                 rng.choice((0, 0, 0, 1, 3)),
                 rng.choice((0.05, 0.2, 0.2, 3.0)),
                 rng.uniform(0.5, 15.0),
-                rng.choice((0, 0, 40 * MIB, 800 * MIB)),
+                rng.choice((0, 0, 40 * MIB, most_written)),
             )
             life = rng.choice((rng.uniform(1.0, 30.0), rng.uniform(20.0, 300.0), rng.uniform(200.0, 2000.0)))
             life = min(life, 40 * 60 / a_minute)
@@ -147,9 +150,29 @@ RARE: dict[str, tuple[float, Make]] = {
 
 
 def timeline(seed: int, hours: float) -> list[Entry]:
-    """Everything that happens, in order. A run has a mood: which kinds happen often, which do not at all, and which
-    three happen all the time."""
+    """Everything that happens, in order. The first minutes of each hour are bad; for the rest of it nothing happens but
+    pods that begin and what the kubelet collects: others have left the disks, and what these pods use has room."""
     rng, seconds, images = Random(f"timeline {seed}"), hours * 3600, node_of(seed).images
+    fit = node_of(seed).capacity // (2 * GIB)  # on half of it
+    found, begins = list[Entry](), 0.0
+    while begins < seconds:
+        ends = min(begins + 3600, seconds)
+        quiet = min(begins + BAD_SECONDS, ends)
+        found += _later(_bad(rng, quiet - begins, images), begins)
+        found += _later(_collects(rng, ends - begins), begins)
+        if quiet < ends:
+            found += (Entry(quiet, "others free", what=(path, 1.0)) for path in PATHS)
+            found += _later(_pods(rng, ends - quiet, min(images, fit), most_written=0), quiet)
+        begins = ends
+    return sorted(found)
+
+
+def _later(entries: list[Entry], seconds: float) -> Iterator[Entry]:
+    return (entry._replace(at=entry.at + seconds) for entry in entries)
+
+
+def _bad(rng: Random, seconds: float, images: int) -> list[Entry]:
+    """They have a mood: which kinds happen often, which do not at all, and which three happen all the time."""
     often = {"fill": (2, 4), "others free": (2, 4), "presses": (0, 1, 4, 8)}
     found = _pods(rng, seconds, images)
     favourites = rng.sample(sorted(RARE), k=FAVOURITES)
@@ -164,9 +187,13 @@ def timeline(seed: int, hours: float) -> list[Entry]:
             lasts, what = make(rng)
             found.append(Entry(at, kind, lasts, rng.randrange(1 << 30), what))
             at += rng.expovariate(an_hour / 3600)
-    collects = rng.choice((60.0, 300.0, 300.0))
-    at = collects
+    return found
+
+
+def _collects(rng: Random, seconds: float) -> list[Entry]:
+    found, every = list[Entry](), rng.choice((60.0, 300.0, 300.0))
+    at = every
     while at < seconds:
         found.append(Entry(at, "kubelet collects", 0.0, 0, (rng.choice((5, 1000)),)))
-        at += collects
-    return sorted(found)
+        at += every
+    return found

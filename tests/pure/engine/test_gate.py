@@ -114,7 +114,7 @@ def test_nothing_is_sent_for_a_pass_that_has_ended() -> None:
     """Nor for one that is not known any more."""
     _, world, the = checking()
     assert may_send(None, world) is Reason.STOPPING
-    assert may_send(replace(the, ended=True), world) is Reason.STOPPING
+    assert may_send(the._replace(ended=True), world) is Reason.STOPPING
 
 
 def test_a_command_that_ignores_a_pause_ignores_the_one_that_it_knew() -> None:

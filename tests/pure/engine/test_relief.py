@@ -43,6 +43,7 @@ from tests.pure.engine.site import (
     objects,
     outcome_of,
     plan_of,
+    rates_of,
     reasons,
     record_of,
     results,
@@ -519,6 +520,20 @@ def test_side_by_side_one_of_eight_is_of_what_promises_nothing() -> None:
     assert [number for number, one in enumerate(order, 1) if one.startswith("container")][:2] == [1, 9]
 
 
+def test_a_pass_that_becomes_urgent_goes_on_side_by_side() -> None:
+    """It begins with the dead containers alone; then the disk fills fast: an image goes before the last container."""
+    site, containers, images = row_of_two(side_by_side=True, wanted_mib=60, count=8)
+    wanted = site.begin(row=ROW)
+    site.engine.until(lambda: len(containers.sent) == 1)
+    assert images.plans == 0
+    world = site.engine.world
+    site.engine.world = world._replace(fill_rates={**world.fill_rates, **rates_of(site.disk, URGENT)})
+    site.engine.until(wanted.record.done)
+    assert images.sent
+    assert len(containers.sent) < 6
+    assert [each.operation for each in record_of(wanted).functions] == list(ROW)
+
+
 @pytest.mark.regression
 def test_a_plan_that_hangs_does_not_keep_the_one_beside_it_from_beginning() -> None:
     """ListImages is not answered: the dead containers go meanwhile, and are enough; with the answer the pass ends."""
@@ -534,7 +549,7 @@ def test_a_plan_that_hangs_does_not_keep_the_one_beside_it_from_beginning() -> N
     assert reasons(record_of(wanted).functions[1]) == dict.fromkeys(images.sizes, Reason.RELIEVED)
 
 
-def test_while_another_stage_plans_one_object_goes_at_a_time() -> None:
+def test_the_first_object_of_the_row_does_not_wait_for_the_plans_after_its_own() -> None:
     """The first dead container does not wait for the list of images; the next ones, which may free nothing, do."""
     site, _, images = row_of_two(side_by_side=True, wanted_mib=200, parallelRemovals=2)
 

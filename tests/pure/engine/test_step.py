@@ -177,6 +177,20 @@ def test_near_a_mark_the_disk_is_polled_between_looks(near: bool) -> None:
     assert {effect.levels.levels[0] for effect in watches} == ({MARK_MIB * MIB} if near else set())
 
 
+def test_while_a_pass_runs_polls_look_for_the_next_mark() -> None:
+    """It waits for its removal 1 MiB above another mark, which the shortest interval is for: its looks are 0.25 s apart
+    all the same, and the level is polled in between."""
+    daemon = Daemon(hard={"imagefs.available": f"{MARK_MIB - 11}Mi"}, pollFloor="10ms")
+    daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
+    daemon.disk.free(PRESSURE)
+    daemon.engine.until_it(Send)
+    looks, handed_out = daemon.engine.world.looks, len(daemon.engine.handed_out)
+    daemon.after(4.0)
+    watched = [effect for effect in daemon.engine.handed_out[handed_out:] if isinstance(effect, Watch)]
+    assert {effect.levels.levels[0] for effect in watched} == {(MARK_MIB - 11) * MIB}
+    assert daemon.engine.world.looks - looks <= 4.0 / 0.25
+
+
 SLOWLY = {"assumedFillRate": "2Mi"}  # halfway to the mark in 5 s
 
 
@@ -634,6 +648,11 @@ def test_where_images_are_is_asked_every_minute_and_every_second_under_pressure(
     assert daemon.count(Locate) >= 12
     assert daemon.count(Refresh) == 2
     assert daemon.engine.said("detected") != []
+    daemon.disk.free(-2 * PRESSURE)  # which is reported for five minutes more
+    daemon.after(2.0)
+    located = daemon.count(Locate)
+    daemon.after(55.0)
+    assert (daemon.engine.world.under_pressure, daemon.count(Locate) - located) == (True, 0)
 
 
 @pytest.mark.regression
