@@ -1,4 +1,4 @@
-"""The record of a pass in JSON, as log lines, commands and drill reports have it; and the fields of a log line.
+"""The record of a pass in JSON, as log lines, commands and drill reports have it.
 
 They are a stable interface for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations floats named
 `*_seconds`. Fields may be added; existing ones keep their names and meanings.
@@ -32,8 +32,7 @@ from eviction.reporting.observations_json import (
 )
 from eviction.reporting.space import Attribution
 from eviction.types import NodeCondition
-from reclaim.evidence.states import Why
-from reclaim.types import Action, EventReason, Kind, Outcome, Reason, ReclaimResult, Result, Rule
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
 from signals.types import FsLayout
 
@@ -230,53 +229,6 @@ class PassJson(PassFieldsJson):
     """The record of one pass: the answer of `reclaimd reclaim`, and part of status, reports and log lines."""
 
     kind: Literal["Pass"] = "Pass"
-
-
-class LogLineJson(Document):
-    """One event, as one line of the log. The message is for people, the fields are for programs."""
-
-    pass_: str | LeftOut = LEFT_OUT
-    """The id of the pass that it is about."""
-    time: Time
-    """When it was written."""
-    level: Literal["error", "warning", "info", "debug"]
-    """warning: an operator should look at it."""
-    message: str
-    """A sentence."""
-    result: Annotated[str, one_of(PassResult)] | LeftOut = LEFT_OUT
-    """How a pass ended."""
-    record: PassJson | LeftOut = LEFT_OUT
-    """The record of the pass, with its first 32 removals."""
-    attribution: Attribution | LeftOut = LEFT_OUT
-    """What uses the bytes of a filesystem, some seconds after a pass that was not enough."""
-    condition: Annotated[str, one_of(NodeCondition)] | LeftOut = LEFT_OUT
-    """The node condition that changed."""
-    status: bool | LeftOut = LEFT_OUT
-    """Whether it is reported now."""
-    event: Annotated[str, one_of(EventReason)] | LeftOut = LEFT_OUT
-    """The kubelet's reason of an event about the node."""
-    usage_percent: int | LeftOut = LEFT_OUT
-    """In an event: how full imagefs is."""
-    capacity_bytes: Count | LeftOut = LEFT_OUT
-    """In an event: how large imagefs is."""
-    target_bytes: Count | LeftOut = LEFT_OUT
-    """In an event: how much was to be freed."""
-    freed_bytes: Count | LeftOut = LEFT_OUT
-    """In an event: how much was freed."""
-    function: str | LeftOut = LEFT_OUT
-    """The reclaim function whose program printed the line."""
-    id: str | LeftOut = LEFT_OUT
-    """The runtime's id for the object that the line is about."""
-    signal: RoleName | LeftOut = LEFT_OUT
-    """The filesystem that could not be read: its role, not a signal."""
-    reason: Literal["held_off"] | LeftOut = LEFT_OUT
-    """Why there is no pass although a threshold is met."""
-    why: Annotated[str, one_of(Why)] | LeftOut = LEFT_OUT
-    """Why the kubelet's pod directories are not believed."""
-    endpoint: str | LeftOut = LEFT_OUT
-    """In the first line: the endpoint of the runtime."""
-    address: str | LeftOut = LEFT_OUT
-    """Where metrics and health are served."""
 
 
 def shortened(name: str) -> str:
