@@ -267,8 +267,8 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
 
 
 def _families(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Metric]:
-    """Gauges or counters. A row: the name, what it says, its value by the values of its labels, and the labels' names; a
-    series without labels has only a value. None: no series."""
+    """Gauges or counters. A row: the name, what it says, its value by the values of its labels, and the labels' names.
+    Without labels it is only a value. None: no series."""
     for name, text, known, *labels in rows:
         family = kind(f"reclaimd_{name}", text, labels=labels)
         for words, value in known.items() if isinstance(known, Mapping) else [((), known)]:
