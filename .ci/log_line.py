@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from eviction.record import PassResult
-from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, LeftOut, RoleName, Time, one_of
+from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, LeftOut, RoleName, Time
 from eviction.reporting.pass_record import PassJson
 from eviction.reporting.space import Attribution
 from eviction.types import NodeCondition
@@ -24,17 +24,17 @@ class LogLineJson(Document):
     """warning: an operator should look at it."""
     message: str
     """A sentence."""
-    result: Annotated[str, one_of(PassResult)] | LeftOut = LEFT_OUT
+    result: PassResult | LeftOut = LEFT_OUT
     """How a pass ended."""
     record: PassJson | LeftOut = LEFT_OUT
     """The record of the pass, with its first 32 removals."""
     attribution: Attribution | LeftOut = LEFT_OUT
     """What uses the bytes of a filesystem, some seconds after a pass that was not enough."""
-    condition: Annotated[str, one_of(NodeCondition)] | LeftOut = LEFT_OUT
+    condition: NodeCondition | LeftOut = LEFT_OUT
     """The node condition that changed."""
     status: bool | LeftOut = LEFT_OUT
     """Whether it is reported now."""
-    event: Annotated[str, one_of(EventReason)] | LeftOut = LEFT_OUT
+    event: EventReason | LeftOut = LEFT_OUT
     """The kubelet's reason of an event about the node."""
     usage_percent: int | LeftOut = LEFT_OUT
     """In an event: how full imagefs is."""
@@ -52,7 +52,7 @@ class LogLineJson(Document):
     """The filesystem that could not be read: its role, not a signal."""
     reason: Literal["held_off"] | LeftOut = LEFT_OUT
     """Why there is no pass although a threshold is met."""
-    why: Annotated[str, one_of(Why)] | LeftOut = LEFT_OUT
+    why: Why | LeftOut = LEFT_OUT
     """Why the kubelet's pod directories are not believed."""
     endpoint: str | LeftOut = LEFT_OUT
     """In the first line: the endpoint of the runtime."""

@@ -72,13 +72,13 @@ class OutcomeJson(Document):
     """When it is expected to be needed again, if that had a say in its place; missing if not."""
     age_seconds: float | None
     """Its age; null if the verdict did not depend on it."""
-    verdict: Annotated[str, one_of(Action)]
+    verdict: Action
     """Whether it may be removed."""
     reason: ReasonWord
     """Why it may be removed, or is kept."""
-    rule: Annotated[str, one_of(Rule)]
+    rule: Rule
     """kubelet: the kubelet would decide the same. guard: reclaimd is stricter."""
-    result: Annotated[str, one_of(Result)] | None
+    result: Result | None
     """What became of it; null if it was kept."""
     error: str | None
     """Why it was not removed; null if nothing failed."""
@@ -162,7 +162,7 @@ class RecordedPassJson(Document):
     """What each function of the row did, or why it was not called."""
     removals: list[OutcomeJson]
     """The objects that were to be removed, in order."""
-    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
+    removals_by_result: dict[KindWord, dict[Result, Count]]
     """Kind -> result -> how many objects."""
     measured: Amounts
     """What the filesystems gained."""
@@ -172,7 +172,7 @@ class RecordedPassJson(Document):
     """How much less the filesystems have than before, if they gained nothing."""
     timings: Timings
     """How long its parts took."""
-    result: Annotated[str, one_of(PassResult)]
+    result: PassResult
     """How it ended."""
     reason: str
     """The same in a sentence."""
