@@ -75,8 +75,7 @@ test-newest: newest
 broken-rules: development
 	@$(BIN)/python -m tests.broken_rules
 
-# EXTRAS=[kubernetes] for events to the API server, [drill] for drills on an embedded node; EXTRAS=[kubernetes,drill] for
-# both. PYTHON is passed on only if it was set: the scripts have their own default.
+# EXTRAS=[drill] for drills on an embedded node. PYTHON is passed on only if it was set: the scripts have their own default.
 SETTINGS := DESTDIR='$(DESTDIR)' PURGE='$(PURGE)' PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))'
 
 install:
@@ -129,13 +128,13 @@ kubelet: development
 	$(BIN)/python -m pytest -m "soak or not soak" -rA tests/kubelet
 	@$(BIN)/python -m tests.kubelet.bench matrix --filesystem ext4 --filesystem xfs --runs 1 --into report/matrix
 
-picture: environment
+picture: development
 	@$(BIN)/reclaimd drill pressured-node --report report
-	install -D -m 0644 report/drill-pressured-node.svg config/pictures/pressured-node.svg
+	$(BIN)/python -m tests.picture report/drill-pressured-node.html config/pictures/pressured-node.svg
 
 site: development
 	@$(BIN)/reclaimd drill pressured-node --report report
-	@$(BIN)/python -m tests.site report/drill-pressured-node.json dist/site '$(SOURCE)'
+	@$(BIN)/python -m tests.site report/drill-pressured-node.html dist/site '$(SOURCE)'
 
 manual: development
 	$(BIN)/python .ci/manual.py config

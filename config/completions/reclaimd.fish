@@ -342,7 +342,6 @@ complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l all -d 'run every
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l list -d 'list the built-in scenarios with their reasons'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l check -r -F -d 'check a scenario file without running it'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l report -r -F -d 'where to write the reports (report)'
-complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l filesystem-type -x -a 'tmpfs ext4 xfs btrfs' -d 'instead of tmpfs, on loop devices: ext4, xfs, btrfs'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l observe -d 'only measure: another component relieves the node'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l runtime -x -d 'the real runtime: unix:///path/to.sock'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l fill -r -F -d 'on a real node: files in DIR cause the pressure'

@@ -15,7 +15,7 @@
 #                              files work once they are moved to /; as root, so that they belong to root. One that others
 #                              may write is refused, and so is a directory below it
 #   PYTHON=/usr/bin/python3    the interpreter that the service will use
-#   EXTRAS=[drill]             kubernetes, drill; several as in [kubernetes,drill]
+#   EXTRAS=[drill]             for drills on an embedded node
 #
 # The first two may be relative to the caller's directory. Exit 0 done, 1 failed, 2 refused. Unless the message says
 # otherwise, a failure leaves an earlier installation untouched.

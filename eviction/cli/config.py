@@ -15,20 +15,14 @@ from eviction.cli.options import (
     print_message,
     view_of,
 )
-from eviction.configuration.effective import DEFAULT, Configuration, load
+from eviction.configuration.effective import DEFAULT, Configuration, eviction_config, load
 from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.configuration.kubelet_versions import KubeletVersion
-from eviction.decision.thresholds import update_container_fs_thresholds
 from eviction.exit_codes import EXIT_OK
 from eviction.node.view import NodeView
-from eviction.reporting.configuration_warnings import configuration_warnings, table_warnings
-from eviction.reporting.explain import (
-    LadderMark,
-    ladder,
-    later_than_kubelet,
-    unreachable_sentences,
-)
+from eviction.reporting.configuration_warnings import configuration_warnings, warnings_on_node
+from eviction.reporting.explain import LadderMark, ladder
 from eviction.reporting.json_shapes import Versioned
 from eviction.reporting.tables import amount, not_readable, table
 from signals.types import SignalObservations
@@ -89,25 +83,18 @@ def run(arguments: argparse.Namespace) -> int:
         return [*table(rows, columns()), "", *_ladder(marks, observations)]
 
     answer(arguments, record, lines)
-    kubelets = configuration.kubelet.thresholds.thresholds if configuration.kubelet is not None else ()
-    for sentence in configuration_warnings(configuration):
-        print_message(f"warning: {sentence}")
-    in_force = node.thresholds(observations.layout)
-    for sentence in (*table_warnings(configuration, observations), *unreachable_sentences(in_force, observations)):
-        print_message(f"warning: {sentence}")
-    for sentence in later_than_kubelet(in_force, kubelets, observations.signals):
+    for sentence in (*configuration_warnings(configuration), *warnings_on_node(configuration, observations)):
         print_message(f"warning: {sentence}")
     return EXIT_OK
 
 
 def _ladder_marks(node: NodeView, observations: SignalObservations) -> tuple[LadderMark, ...]:
-    kubelet = node.configuration.kubelet
-    if kubelet is None:
-        return ladder(node.thresholds(observations.layout), (), None, observations.signals)
-    high = kubelet.image_gc_high_threshold_percent
-    image_gc = None if high == 100 else (high, kubelet.image_gc_low_threshold_percent)
-    kubelets = update_container_fs_thresholds(kubelet.thresholds.thresholds, observations.layout)
-    return ladder(node.thresholds(observations.layout), kubelets, image_gc, observations.signals)
+    kubelet, config = node.configuration.kubelet, eviction_config(node.configuration)
+    image_gc = None
+    if kubelet is not None and kubelet.image_gc_high_threshold_percent < 100:
+        image_gc = kubelet.image_gc_high_threshold_percent, kubelet.image_gc_low_threshold_percent
+    kubelets = config.kubelets_in_layout(observations.layout)
+    return ladder(config.in_layout(observations.layout), kubelets, image_gc, observations.signals)
 
 
 def _differing(configuration: Configuration, defaults: Configuration) -> list[str]:

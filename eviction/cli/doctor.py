@@ -20,6 +20,7 @@ from eviction.cli.options import (
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.doctor.checks import examine
+from eviction.doctor.facts import facts_of
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.node.node import Node
 from eviction.reporting.configuration_warnings import Finding, risk
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         configuration, broken = without_files(arguments), _broken(error)
     doing = "asking the runtime, the kernel and the daemon"
     with closing(Node(configuration, read_deadline_seconds=2.0)) as node, Progress(doing):
-        report = examine(node)
+        report = examine(facts_of(node))
     if broken is not None:
         report = replace(report, healthy=False, findings=(broken, *report.findings))
     version = configuration.kubelet_version

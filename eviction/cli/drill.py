@@ -14,8 +14,8 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
 
 from eviction.cli.options import (
     add_logging,
@@ -29,35 +29,33 @@ from eviction.cli.options import (
     print_message,
     reading,
 )
-from eviction.cli.progress import StatusLine
+from eviction.cli.progress import Progress
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult
+from eviction.drill.measurement.observer import Observation
 from eviction.drill.pressure.schedule import describe_pressure
-from eviction.drill.report.document import Report, report_of, result_json
+from eviction.drill.report.document import DrillReportJson, report_of
 from eviction.drill.report.lines import before_rows, checks_table, row_lines, story_rows
-from eviction.drill.report.page import junit_xml, page, picture
+from eviction.drill.report.page import junit_xml, page
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
 from eviction.drill.scenario import (
-    ON_LOOP_DEVICES,
-    FilesystemType,
     Scenario,
     find_scenario,
     library,
-    on_filesystems,
     read_scenario,
 )
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.record import Pass
 from eviction.reporting.explain import pass_lines
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.tables import amount
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
-from signals.types import Signal, SignalObservations
+from signals.types import Signal
 
 DEFAULT = "pressured-node"
-BAR = 40
-EMBEDDED_OPTIONS = ("all", "list", "check", "filesystem-type")
+EMBEDDED_OPTIONS = ("all", "list", "check")
 REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
 
 
@@ -68,9 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flag("--list", help="list the built-in scenarios with their reasons")
     option("--check", metavar="FILE", help="check a scenario file without running it")
     option("--report", metavar="DIR", default="report", help="where to write the reports (report)")
-    types = [FilesystemType.TMPFS, *ON_LOOP_DEVICES]
-    instead = "instead of tmpfs, on loop devices: ext4, xfs, btrfs"
-    option("--filesystem-type", metavar="TYPE", choices=types, help=instead)
     # for a drill on a real node
     flag("--observe", help="only measure: another component relieves the node")
     real = "the real runtime: unix:///path/to.sock"
@@ -90,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 all held; 1 not; 2 refused; 3 no runtime; 4 no reading; 75 node held.
 
-    Example: reclaimd drill rollout-pull --filesystem-type xfs -v 1
+    Example: reclaimd drill rollout-pull -v 1
     """
     names: list[str] = arguments.scenario
     if arguments.fill is not None:
@@ -121,8 +116,6 @@ def run(arguments: argparse.Namespace) -> int:
         from eviction.cli.drill_real import fill
 
         return fill(scenarios[0], arguments)
-    if arguments.filesystem_type is not None:
-        scenarios = [on_filesystems(each, FilesystemType(arguments.filesystem_type)) for each in scenarios]
     return _drill_embedded(scenarios, arguments)
 
 
@@ -162,9 +155,9 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
             pressures, faults = map(describe_pressure, scenario.pressures), map(describe_fault, scenario.faults)
             for line in row_lines(before_rows(_node(scenario, embedded.describe()), pressures, faults)):
                 show(line)
-            display = ProgressDisplay(scenario.pressures[0].signal, arguments)
-            result = Drill(scenario, embedded, drill_log(arguments), display.show_pass, display.progress).run()
-            display.end()
+            drill = Drill(scenario, embedded, drill_log(arguments), pass_shower(arguments))
+            with progress(scenario.pressures[0].signal, drill, arguments):
+                result = drill.run()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
     answer_result(result, arguments)
@@ -196,21 +189,19 @@ def drill_log(arguments: argparse.Namespace) -> Log:
 def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     """Prints the document or the story of the run, writes the report, and prints the paths of its files, or why it
     cannot be written."""
-    document = result_json(result)
-    report = report_of(document, "the report")
+    report = report_of(result)
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
-    answer(arguments, document, lambda: [*details, *row_lines(story_rows(report))])
-    _write(files_of(report, document), arguments)
+    answer(arguments, report, lambda: [*details, *row_lines(story_rows(report))])
+    _write(files_of(report), arguments)
 
 
-def files_of(report: Report, document: Mapping[str, Any]) -> dict[str, str]:
-    """The files of a report by name: the page, the JSON document, JUnit XML and the picture."""
+def files_of(report: DrillReportJson) -> dict[str, str]:
+    """The files of a report by name: the page, the JSON document and JUnit XML."""
     stem = f"drill-{report.scenario}" if report.response == "reclaimd" else f"drill-{report.scenario}-observed"
     return {
         f"{stem}.html": page(report),
-        f"{stem}.json": json.dumps(document, indent=2) + "\n",
+        f"{stem}.json": json.dumps(to_json(report), indent=2) + "\n",
         f"{stem}.xml": junit_xml(report),
-        f"{stem}.svg": picture(report),
     }
 
 
@@ -229,29 +220,26 @@ def _write(texts: Mapping[str, str], arguments: argparse.Namespace) -> None:
         shown_by(arguments)(f"report: {', '.join(paths)}")
 
 
-class ProgressDisplay:
-    """A progress bar on the last line of a terminal, below permanent lines: how full the disk of a signal is."""
+def pass_shower(arguments: argparse.Namespace) -> Callable[[Pass], None]:
+    """A function that prints a pass, with `-v`."""
+    if not arguments.verbosity:
+        return lambda _: None
+    show = shown_by(arguments)
 
-    def __init__(self, signal: Signal, arguments: argparse.Namespace):
-        self._show = shown_by(arguments) if arguments.verbosity else None
-        self._line = StatusLine()
-        self._signal = signal
+    def show_pass(record: Pass) -> None:
+        for line in ("", *pass_lines(record, columns())):
+            show(line)
 
-    def progress(self, seconds: float, observations: SignalObservations) -> None:
-        """Redraws the bar. Does nothing without a terminal."""
-        if (found := observations.signals.get(self._signal)) is None:
-            return
-        full = BAR - found.available * BAR // max(found.capacity, 1)
-        shown = amount(self._signal, found.available)
-        self._line.rewrite(f"{seconds:5.1f} s  [{'█' * full}{'·' * (BAR - full)}]  {shown} available")
+    return show_pass
 
-    def show_pass(self, record: Pass) -> None:
-        """Prints a pass, with `-v`."""
-        if self._show is not None:
-            self.end()
-            for line in ("", *pass_lines(record, columns())):
-                self._show(line)
 
-    def end(self) -> None:
-        """Removes the progress bar."""
-        self._line.erase()
+def progress(signal: Signal, observation: Observation, arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """Shows what is available of a signal, on the last line of a terminal, while a `with` block runs. With `-v` passes
+    are shown instead."""
+
+    def available() -> str:
+        observations = observation.measured.observations
+        found = None if observations is None else observations.signals.get(signal)
+        return "" if found is None else f"{amount(signal, found.available)} available"
+
+    return nullcontext() if arguments.verbosity else Progress(str(signal), available)

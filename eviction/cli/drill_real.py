@@ -15,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import NoReturn
 
 from eviction.cli import write_err
-from eviction.cli.drill import ProgressDisplay, answer_result, drill_log, shown_by
+from eviction.cli.drill import answer_result, drill_log, pass_shower, progress, shown_by
 from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
@@ -40,7 +40,7 @@ from eviction.reporting.tables import signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
 from signals.quantity import format_duration
-from signals.types import Signal, SignalObservations
+from signals.types import Signal
 
 OBSERVED = "node"
 CALM_SECONDS = 60.0  # how long a node must be quiet at the end of an observation
@@ -71,8 +71,7 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     with ExitStack() as held:  # released in reverse order, however the command ends
         if not arguments.observe:
             held.enter_context(hold_node(configuration, log_of(arguments)))
-        display = ProgressDisplay(scenario.pressures[0].signal, arguments)
-        observation = held.enter_context(observation_of(configuration, display.progress))
+        observation = held.enter_context(observation_of(configuration))
         response, problem = Response.OBSERVED, ""
         if not arguments.observe:
             _refuse_while_held_off(configuration)
@@ -85,11 +84,11 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         _ask(arguments)
         _remove_leftovers(directory, show)
         on_signals(observation.stopping.set)
-        held.callback(display.end)
+        observation.show = pass_shower(arguments)
         log = drill_log(arguments)
-        show_pass = display.show_pass
         try:
-            result = run_in_directory(scenario, plan, directory, observation, response, log, limits, show_pass)
+            with progress(scenario.pressures[0].signal, observation, arguments):
+                result = run_in_directory(scenario, plan, directory, observation, response, log, limits)
         except FillFailed as error:
             exit_with(EXIT_NOT_RELIEVED, str(error))
         if result is None:
@@ -184,17 +183,16 @@ def observe(arguments: argparse.Namespace) -> int:
     if not arguments.with_margin:
         configuration = without_margin(configuration)
     show = shown_by(arguments)
-    display = ProgressDisplay(Signal.NODEFS_AVAILABLE, arguments)
     block_termination()
-    with observation_of(configuration, display.progress) as observation:
+    with observation_of(configuration) as observation:
         on_signals(observation.stopping.set)
         longest = "" if limits.longest_seconds is None else f"after {format_duration(limits.longest_seconds)}, "
         show(f"observing {observation.node.endpoint.runtime}; nothing is changed")
         for line in marks_table(observation):
             show(f"  {line}")
         show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
-        observation.watch(limits)
-        display.end()
+        with progress(Signal.NODEFS_AVAILABLE, observation, arguments):
+            observation.watch(limits)
         why = f"What happens under pressure on the node of {observation.node.endpoint.runtime}."
         result = result_of(observation, name, why, "the filesystems of a real node")
     answer_result(result, arguments)
@@ -207,16 +205,14 @@ def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
 
 
 @contextmanager
-def observation_of(
-    configuration: Configuration, progress: Callable[[float, SignalObservations], None]
-) -> Iterator[NodeObservation]:
+def observation_of(configuration: Configuration) -> Iterator[NodeObservation]:
     """An observation of this node; its connections are closed at the end. Exits with 3 if the runtime cannot be
     reached, with 4 if no filesystem can be read."""
     with closing(Node(configuration)) as node:
         if node.endpoint.remark:
             print_message(node.endpoint.remark)
         try:
-            observation = NodeObservation(node, progress)
+            observation = NodeObservation(node)
         except RuntimeUnavailable as error:
             exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
         with closing(observation):

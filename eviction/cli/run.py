@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
         daemon = Daemon(node, log, events=events, hold_off_seconds=configuration.hold_off_seconds)
-        endpoints = DaemonEndpoints(node, node.held_off, log, notifier, daemon.status, daemon.why_not_alive, counts)
+        endpoints = DaemonEndpoints(node, log, notifier, daemon.status, daemon.why_not_alive, counts)
         healthy = lambda: node.owner.post(KubeletHealthy())  # noqa: E731 # one expression
         watch = KubeletWatch(configuration.kubelet_healthz, configuration.hold_off_seconds, healthy)
         node.prepare()
@@ -240,11 +240,11 @@ def start_events(
     that ends sending."""
     if not configuration.kubernetes_events:
         return partial(log_event, log), lambda: None
-    from eviction.telemetry.kubernetes_events import EventRecorder, KubernetesEvents
+    from eviction.telemetry.kubernetes_events import EventRecorder, write_event
 
     node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
-    connect = lambda: KubernetesEvents(configuration.kubeconfig).write  # noqa: E731 # on the recorder's thread
-    recorder = EventRecorder(connect, node_name, log, node.clock)
+    write = partial(write_event, kubeconfig=configuration.kubeconfig)
+    recorder = EventRecorder(write, node_name, log, node.clock)
     recorder.start()
 
     def announce(event: GCEvent) -> None:

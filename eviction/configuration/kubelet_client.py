@@ -32,10 +32,11 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from eviction.configuration.threshold_config import FieldError
 from reclaim.evidence.pod_list import KubeletUnavailable
@@ -173,59 +174,100 @@ def ask_kubelet(
         if path != PODS:
             raise KubeletUnavailable(f"{kubelet} lists its pods and answers nothing else", refused=True)
         return list_pods(endpoint.socket, seconds, all_sources)
+    headers = {"Accept": "application/json"}
+    if endpoint.token_file:
+        headers["Authorization"] = f"Bearer {_token(endpoint.token_file)}"
+    request = Request("GET", path, headers)
+    with answer_to(request, kubelet, endpoint.address, seconds, partial(_connected, endpoint)) as response:
+        return _body(response, path, kubelet)
+
+
+class Request(NamedTuple):
+    """One request in HTTP."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+
+
+@contextmanager
+def answer_to(
+    request: Request,
+    server: str,
+    address: tuple[str, int],
+    seconds: float,
+    connected: Callable[[float], AbstractContextManager[socket.socket]],
+) -> Iterator[http.client.HTTPResponse]:
+    """The response, whose body is still to be read: from connecting to the end of the `with` block within `seconds`.
+
+    `server`: what sentences call it. `connected`: makes the connection, until then (monotonic seconds). Raises only
+    KubeletUnavailable, also for what goes wrong while the body is read.
+    """
     import http.client
     import ssl
 
     until = time.monotonic() + seconds
-    token = _token(endpoint.token_file) if endpoint.token_file else ""
-    context = _context(endpoint) if endpoint.secure else None
-    headers = {"Accept": "application/json", "Connection": "close"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    exchange = http.client.HTTPConnection(*endpoint.address)
     try:
-        with _connected(endpoint, context, until) as connection:
+        exchange = http.client.HTTPConnection(*address)
+        with connected(until) as connection:
             exchange.sock = _Timed(connection, until)
-            exchange.request("GET", path, headers=headers)
+            exchange.request(request.method, request.path, request.body, {**request.headers, "Connection": "close"})
             with exchange.getresponse() as response:
-                return _body(response, path, kubelet)
+                yield response
     except TimeoutError:
-        raise KubeletUnavailable(f"{kubelet} gave no complete answer within {seconds:g} s", late=True) from None
+        raise KubeletUnavailable(f"{server} gave no complete answer within {seconds:g} s", late=True) from None
     except ssl.SSLCertVerificationError as error:
         raise KubeletUnavailable(
-            f"{kubelet} has a certificate that is not trusted ({error.verify_message.rstrip('.')}): "
+            f"{server} has a certificate that is not trusted ({error.verify_message.rstrip('.')}): "
             "check the CA file, and whether the certificate contains the server name"
         ) from None
     except ssl.SSLError as error:
         raise KubeletUnavailable(
-            f"TLS with {kubelet} failed ({error.reason}): is this its https port, and does it require a certificate?",
+            f"TLS with {server} failed ({error.reason}): is this its https port, and does it require a certificate?",
             refused=True,
         ) from None
     except ConnectionRefusedError:
-        raise KubeletUnavailable(f"{kubelet} refuses connections: is it running, and is this its port?") from None
+        raise KubeletUnavailable(f"{server} refuses connections: is it running, and is this its port?") from None
     except OSError as error:
         if error.errno in _OUT_OF_REACH:
-            raise KubeletUnavailable(f"{kubelet} is not asked: {_OUT_OF_REACH[error.errno]}", refused=True) from None
-        raise KubeletUnavailable(f"{kubelet} cannot be asked: {error.strerror or 'the connection was lost'}") from None
+            raise KubeletUnavailable(f"{server} is not asked: {_OUT_OF_REACH[error.errno]}", refused=True) from None
+        raise KubeletUnavailable(f"{server} cannot be asked: {error.strerror or 'the connection was lost'}") from None
     except (http.client.HTTPException, ValueError):
-        raise KubeletUnavailable(f"{kubelet} gave no answer in HTTP, or one that was cut short") from None
+        raise KubeletUnavailable(f"{server} gave no answer in HTTP, or one that was cut short") from None
 
 
 @contextmanager
-def _connected(endpoint: KubeletEndpoint, context: ssl.SSLContext | None, until: float) -> Iterator[socket.socket]:
+def _connected(endpoint: KubeletEndpoint, until: float) -> Iterator[socket.socket]:
     """A connection to the kubelet whose certificate is trusted."""
     import socket
 
     here = (endpoint.address[0], 0)
-    with socket.create_connection(endpoint.address, _left(until), source_address=here) as plain:
-        if context is None:
+    if not endpoint.secure:
+        with socket.create_connection(endpoint.address, _left(until), source_address=here) as plain:
             yield plain
-            return
+        return
+    with secured(endpoint.address, _context(endpoint), endpoint.server_name, until, here) as connection:
+        if endpoint.pinned_files:
+            _check_pinned(endpoint, connection.getpeercert(binary_form=True))
+        yield connection
+
+
+@contextmanager
+def secured(
+    address: tuple[str, int],
+    context: ssl.SSLContext,
+    server_name: str,
+    until: float,
+    source_address: tuple[str, int] | None = None,
+) -> Iterator[ssl.SSLSocket]:
+    """A connection with TLS. `server_name`: in the certificate, if not the host. Raises OSError."""
+    import socket
+
+    with socket.create_connection(address, _left(until), source_address=source_address) as plain:
         plain.settimeout(_left(until))
-        with context.wrap_socket(plain, server_hostname=endpoint.server_name or endpoint.address[0]) as secured:
-            if endpoint.pinned_files:
-                _check_pinned(endpoint, secured.getpeercert(binary_form=True))
-            yield secured
+        with context.wrap_socket(plain, server_hostname=server_name or address[0]) as connection:
+            yield connection
 
 
 def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:

@@ -177,7 +177,7 @@ class Daemon:
             layout=None if seen is None else seen.layout,
             observations=[] if seen is None else observations_json(seen),
             thresholds=[] if seen is None else threshold_statuses(thresholds, seen, world.fill_rates),
-            functions=self._totals.functions(),
+            functions=self._totals.functions,
             passes=self._totals.passes(),
         )
         oldest = oldest_seconds(world.removals.values(), now)

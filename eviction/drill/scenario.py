@@ -77,10 +77,8 @@ Method = Literal[
     "PodSandboxStatus",
     "RemovePodSandbox",
 ]
-Dialect = Literal["containerd-1.6", "containerd-2.0", "containerd-2", "cri-o-1.28", "cri-o", "cri-o-1.36"]
 
 _Part = TypeVar("_Part", bound="Part")
-_Disk = TypeVar("_Disk", bound="FilesystemSpec")
 _Item = TypeVar("_Item")
 Several = Annotated[tuple[_Item, ...], Field(strict=False)]  # a list in the file
 
@@ -305,18 +303,14 @@ Layout = Annotated[FsLayout, read_as(Literal["single", "dedicated", "split"], LA
 
 
 class RuntimeSpec(Part):
-    """The rules of the embedded runtime: those of a dialect, with the scenario's changes."""
+    """The rules of the embedded runtime: those of containerd 2, with the scenario's changes."""
 
-    dialect: Dialect = "containerd-2"
-    """The runtime and version whose rules it follows."""
     container_space_delay_seconds: Seconds | None = None
     """How long after a container's removal its space is freed."""
     pins_sandbox_image: bool | None = None
     """Whether it pins the sandbox image."""
     fills_image_id: bool | None = None
     """Whether it sets Container.image_id."""
-    unreferenced_bytes: Amount = as_written("0")
-    """Bytes of content that nothing refers to and that CRI does not show."""
 
 
 class NodeSpec(FilesystemSpec):
@@ -462,8 +456,8 @@ class FaultAction(Word):
     """What goes wrong.
 
     With one method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then fails; `pretend` does
-    nothing and reports success; `delay` answers late; `hang` does not answer; `cut` breaks a list off with an error;
-    `distort` gives a wrong answer. With the whole runtime: `restart` restarts it; `away` stops it for a while.
+    nothing and reports success; `delay` answers late; `hang` does not answer; `cut` breaks a list off with an error.
+    With the whole runtime: `restart` restarts it; `away` stops it for a while.
     """
 
     FAIL = "fail"
@@ -472,7 +466,6 @@ class FaultAction(Word):
     DELAY = "delay"
     HANG = "hang"
     CUT = "cut"
-    DISTORT = "distort"
     RESTART = "restart"
     AWAY = "away"
 
@@ -484,32 +477,6 @@ class Call(Part):
     """A method of CRI."""
     count: int = Field(1, ge=1, le=10_000)
     """Which of its calls since the first pressure began, from 1."""
-
-
-class Distortion(Word):
-    """The ways in which an answer can be wrong. Sizes and times are set to the value in the name.
-
-    `rotated_ids`: every entry has the id of the next one. `short_ids`: the first six characters of each id, which a
-    runtime accepts in its place. `largest_sizes`: 2^63-1 bytes; CRI's sizes are unsigned, so there is no negative one.
-    `huge_names`: one MiB each. `hostile_paths`: paths of logs and mount points that lead out of their directories.
-    """
-
-    HALF_LIST = "half_list"
-    DUPLICATE_ENTRIES = "duplicate_entries"
-    ROTATED_IDS = "rotated_ids"
-    UNKNOWN_IDS = "unknown_ids"
-    SHORT_IDS = "short_ids"
-    EMPTY_IDS = "empty_ids"
-    ZERO_SIZES = "zero_sizes"
-    LARGEST_SIZES = "largest_sizes"
-    ZERO_TIMES = "zero_times"
-    NEGATIVE_TIMES = "negative_times"
-    LARGEST_TIMES = "largest_times"
-    EMPTY_NAMES = "empty_names"
-    HUGE_NAMES = "huge_names"
-    CONTROL_NAMES = "control_names"
-    EMPTY_PATHS = "empty_paths"
-    HOSTILE_PATHS = "hostile_paths"
 
 
 class Fault(Part):
@@ -533,8 +500,6 @@ class Fault(Part):
     """The gRPC status that the client gets."""
     message: str = Field("failed on purpose", max_length=200)
     """The message of that status."""
-    how: Distortion | None = None
-    """How an answer is distorted."""
 
 
 # Matches names of objects as a shell matches file names. The kinds: a `log` is a pod's log directory, a `file` is
@@ -685,19 +650,6 @@ def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
         raise ScenarioError(first_problem(error, path)) from None
 
 
-def on_filesystems(scenario: Scenario, fstype: FilesystemType) -> Scenario:
-    """The scenario with filesystems of this type in place of tmpfs. Raises ScenarioError if one is too small."""
-
-    def changed(spec: _Disk) -> _Disk:
-        return spec.model_copy(update={"type": fstype}) if spec.type is FilesystemType.TMPFS else spec
-
-    node = changed(scenario.node)
-    own = tuple(map(changed, node.own_filesystems))
-    node = node.model_copy(update={"imagefs": node.imagefs and changed(node.imagefs), "own_filesystems": own})
-    _refuse(_sizes(node), scenario.name)
-    return scenario.model_copy(update={"node": node})
-
-
 # ---- fields that must agree
 
 Problem = tuple[str, bool, str]
@@ -800,7 +752,6 @@ def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
     for name, value, needed in (
         ("method", fault.method, action not in (FaultAction.RESTART, FaultAction.AWAY)),
         ("by", fault.by_seconds is not None, action is FaultAction.DELAY),
-        ("how", fault.how, action is FaultAction.DISTORT),
     ):
         yield f"{field}.{name}", bool(value) and not needed, f"is not allowed with the action {action}"
         yield f"{field}.{name}", needed and not value, f"is missing; the action {action} needs it"

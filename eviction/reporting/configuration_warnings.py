@@ -5,14 +5,14 @@ Does not cover unknown names, which the configuration rejects, and functions tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.configuration.kubelet_versions import DROP_INS_REMOVE, MERGES_DEFAULTS
-from eviction.reporting.explain import no_effect_sentences
+from eviction.reporting.explain import later_than_kubelet, no_effect_sentences, unreachable_sentences
 from eviction.types import Threshold
 from reclaim.types import FREES
 from signals.types import FilesystemRole, Signal, SignalObservations, in_order
@@ -69,37 +69,33 @@ def configuration_warnings(configuration: Configuration) -> Iterator[str]:
     yield from no_effect_sentences(configuration.thresholds)
 
 
-def table_warnings(configuration: Configuration, observations: SignalObservations) -> list[str]:
-    """One sentence for each configured row, or function in one, that cannot relieve its signal."""
+def warnings_on_node(configuration: Configuration, observations: SignalObservations) -> Iterator[str]:
+    """Warnings that depend on the node, too: of configured rows, or functions in one, that cannot relieve their signal,
+    and of thresholds that are out of reach, or act later than the kubelet's own."""
     config = eviction_config(configuration)
-    rows = {signal: config.row(signal, observations) for signal in configuration.rows}
-    frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
-    marked = {threshold.signal for threshold in config.in_layout(observations.layout)}
-    problems = row_problems(rows, configuration.rows, frees, marked, observations)
-    return list(map(_in_a_sentence, problems))
+    in_force = config.in_layout(observations.layout)
+    yield from map(_in_a_sentence, row_findings(configuration, observations, configuration.rows))
+    yield from unreachable_sentences(in_force, observations)
+    yield from later_than_kubelet(in_force, config.kubelets or (), observations.signals)
 
 
 def _in_a_sentence(found: Finding) -> str:
     return f"{found.sentence}: {found.evidence}; {found.remedy}"
 
 
-def row_problems(
-    rows: Mapping[Signal, tuple[str, ...]],
-    configured: Collection[Signal],
-    frees: Mapping[str, str | None],
-    marked: Collection[Signal],
-    observations: SignalObservations,
+def row_findings(
+    configuration: Configuration, observations: SignalObservations, signals: Collection[Signal]
 ) -> Iterator[Finding]:
-    """Rows that are empty, that nothing calls, or whose functions free space elsewhere.
-
-    `configured`: the signals whose row the configuration sets. `frees`: by function name, the filesystem on which the
-    function frees space; None: any. `marked`: the signals that have a threshold.
-    """
+    """Rows of these signals that are empty, that nothing calls, or whose functions free space elsewhere."""
+    config = eviction_config(configuration)
+    frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
+    marked = {threshold.signal for threshold in config.in_layout(observations.layout)}
     devices: dict[str, int] = {role: found.device_id for role, (found, _) in observations.filesystems.items()}
-    for signal in in_order(rows):
-        kubelets = signal.filesystem.kubelets and signal not in configured
+    for signal in in_order(signals):
+        row = config.row(signal, observations)
+        kubelets = signal.filesystem.kubelets and signal not in configuration.rows
         unknown = kubelets and observations.layout is None  # then each of its rows is empty
-        if signal in marked and not rows[signal] and not unknown:
+        if signal in marked and not row and not unknown:
             yield Finding(
                 "row-empty",
                 Severity.NOTE if kubelets else Severity.PROBLEM,
@@ -107,7 +103,7 @@ def row_problems(
                 "in this layout the kubelet's own row is empty too" if kubelets else "no function is in its row",
                 f"name functions for {signal} in reclaimTable",
             )
-        if signal not in configured:  # the built-in rows follow the layout
+        if signal not in configuration.rows:  # the built-in rows follow the layout
             continue
         if signal not in marked:
             yield risk(
@@ -117,8 +113,8 @@ def row_problems(
                 f"set evictionHard {signal}, or remove the row",
             )
         here = devices.get(signal.filesystem)
-        for name in rows[signal]:
-            there = devices.get(frees.get(name) or "")
+        for name in row:
+            there = devices.get(frees[name])
             if here is not None and there is not None and here != there:
                 yield risk(
                     "row-elsewhere",

@@ -38,8 +38,6 @@ REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
 }
 """What each reason says, also those of the functions that are off until they are named."""
 
-FREED = 5  # the column of freed bytes, left out where nothing was removed
-
 
 def lead_sentence(lead_seconds: float) -> str:
     """When a pass begins before its mark is reached; empty if none does."""
@@ -83,12 +81,9 @@ def ladder(
     images = observations.get(Signal.IMAGEFS_AVAILABLE)
     if image_gc is not None and images is not None:
         high, low = image_gc
-        marks.append(
-            LadderMark(images.signal, image_gc_mark(high, images.capacity), f"image GC starts at {high}%", "kubelet")
-        )
-        marks.append(
-            LadderMark(images.signal, images.capacity * (100 - low) // 100, f"image GC frees to {low}%", "kubelet")
-        )
+        starts, frees = image_gc_mark(high, images.capacity), images.capacity * (100 - low) // 100
+        for mark, what in ((starts, f"image GC starts at {high}%"), (frees, f"image GC frees to {low}%")):
+            marks.append(LadderMark(images.signal, mark, what, "kubelet"))
     return tuple(sorted(marks, key=lambda mark: (order_of(mark.signal), -mark.mark, mark.whose, mark.what)))
 
 
@@ -137,24 +132,24 @@ def unreachable_sentences(thresholds: Iterable[Threshold], observations: SignalO
         observation = observations.signals.get(threshold.signal)
         if observation is None or observation.stale or observation.capacity == 0:
             continue
-        capacity, mark = observation.capacity, threshold.value.amount(observation.capacity)
-        if mark >= capacity:
-            yield _too_small(threshold, "", mark, capacity, "it is never cleared")
-            continue
-        for what, more in (("margin", threshold.margin), ("minimum reclaim", threshold.min_reclaim)):
+        capacity, mark = observation.capacity, Fraction(0)
+        for name, more in (
+            ("", threshold.value),
+            ("margin", threshold.margin),
+            ("minimum reclaim", threshold.min_reclaim),
+        ):
             wanted = mark if more is None else mark + more.amount(capacity)
             if wanted < capacity:
                 mark = wanted
-            else:
-                yield _too_small(threshold, f" with its {what}", wanted, capacity, f"the {what} is left out")
-
-
-def _too_small(threshold: Threshold, what: str, wanted: Fraction | int, capacity: int, follows: str) -> str:
-    signal = threshold.signal
-    return (
-        f"{signal}: the mark of {threshold.text()}{what} is {amount(signal, math.ceil(wanted))}, not below the "
-        f"{amount(signal, capacity)} that the filesystem has, so {follows}"
-    )
+                continue
+            signal, so = threshold.signal, f"the {name} is left out" if name else "it is never cleared"
+            mark_of = f"{threshold.text()} with its {name}" if name else threshold.text()
+            yield (
+                f"{signal}: the mark of {mark_of} is {amount(signal, math.ceil(wanted))}, not below the "
+                f"{amount(signal, capacity)} that the filesystem has, so {so}"
+            )
+            if not name:
+                break
 
 
 def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
@@ -202,38 +197,40 @@ def in_words(outcome: Outcome) -> str:
     return words
 
 
-def outcome_row(outcome: Outcome) -> list[str]:
-    """One object of a pass or a plan, as cells of the table."""
-    verdict = outcome.verdict
-    word = str(outcome.result) if outcome.result is not None else str(verdict.action)
-    why = in_words(outcome)
-    if outcome.error:
-        why = f"{why}; {outcome.error}"
-    size = "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes)
-    age = "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds)
-    freed = "-"
+def outcome_cells(outcome: Outcome) -> dict[str, str]:
+    """One object of a pass or a plan, by the heads of the table."""
+    verdict, freed, why = outcome.verdict, "-", in_words(outcome)
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
-    return [word, verdict.kind, shortened(verdict.name), size, age, freed, verdict.reason, verdict.rule, why]
+    return {
+        "RESULT": str(verdict.action if outcome.result is None else outcome.result),
+        "KIND": verdict.kind,
+        "NAME": shortened(verdict.name),
+        "SIZE": "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes),
+        "AGE": "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds),
+        "FREED": freed,
+        "REASON": verdict.reason,
+        "RULE": verdict.rule,
+        "IN WORDS": f"{why}; {outcome.error}" if outcome.error else why,
+    }
 
 
 def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
-    """Removed and kept objects, each with the reason."""
-    rows = [outcome_row(outcome) for outcome in outcomes]
+    """Removed and kept objects, each with the reason; without what was freed where nothing was removed."""
+    rows = [outcome_cells(outcome) for outcome in outcomes]
     if not rows:
         return []
-    table_of_all = [["RESULT", "KIND", "NAME", "SIZE", "AGE", "FREED", "REASON", "RULE", "IN WORDS"], *rows]
-    if all(row[FREED] == "-" for row in rows):
-        table_of_all = [row[:FREED] + row[FREED + 1 :] for row in table_of_all]
-    return table(table_of_all, width)
+    heads = [head for head in rows[0] if head != "FREED" or any(row[head] != "-" for row in rows)]
+    return table([heads, *([row[head] for head in heads] for row in rows)], width)
 
 
 def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]:
     """How many objects of each kind are kept for each reason, the largest number first."""
-    found: dict[tuple[str, str, str, str], list[int | None]] = {}
+    found: dict[tuple[str, ...], list[int | None]] = {}
     for outcome in kept:
-        _, kind, *_, reason, rule, words = outcome_row(outcome)
-        found.setdefault((kind, reason, rule, words), []).append(outcome.verdict.size_bytes)
+        cells = outcome_cells(outcome)
+        key = cells["KIND"], cells["REASON"], cells["RULE"], cells["IN WORDS"]
+        found.setdefault(key, []).append(outcome.verdict.size_bytes)
     rows = [["COUNT", "KIND", "SIZE", "REASON", "RULE", "IN WORDS"]]
     for (kind, *why), sizes in sorted(found.items(), key=lambda item: -len(item[1])):
         known = [size for size in sizes if size is not None]

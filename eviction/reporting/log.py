@@ -84,10 +84,10 @@ class Log:
             self.stream.write(line + "\n")
             self.stream.flush()
 
-    def in_text(self, level: Level, sentence: str, **fields: Any) -> None:
-        """Writes one line, except in JSON, where a field of another line has the same content."""
+    def in_text(self, sentence: str, **fields: Any) -> None:
+        """As `info`, but not in JSON, where a field of another line has the same content."""
         if not self.as_json:
-            self.event(level, sentence, **fields)
+            self.info(sentence, **fields)
 
     def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
         time = timestamp(self.wall())
@@ -131,9 +131,11 @@ class ThrottledLog:
             self._log.warning(sentence, **fields)
         return due
 
-    def resolved(self, key: str) -> bool:
-        """Forgets the warning, so that it is written at once when it next occurs. True if it had been written."""
-        return self._written.pop(key, None) is not None
+    def resolved(self, key: str, sentence: str = "") -> None:
+        """Forgets the warning, so that it is written at once when it next occurs; if it had been written, this sentence
+        says that it is over."""
+        if self._written.pop(key, None) is not None and sentence:
+            self._log.info(sentence)
 
 
 @dataclass(eq=False)

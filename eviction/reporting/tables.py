@@ -30,8 +30,10 @@ LONGEST_PART = 33  # characters: the longest name of a field of the configuratio
 # kubelet is about to taint the node and evict pods.
 NOTHING_IS_REMOVED = "dry run (dryRun): nothing is removed, only reported"
 CROSSED = "below the kubelet's own mark"
-OURS_IS_OVER = "ReclaimPressure is over: no signal is below our mark any more"
-KUBELETS_IS_OVER = "no signal is below the kubelet's own mark any more"
+IS_OVER = {
+    NodeCondition.RECLAIM_PRESSURE: "ReclaimPressure is over: no signal is below our mark any more",
+    NodeCondition.DISK_PRESSURE: "no signal is below the kubelet's own mark any more",
+}
 
 NAMES = frozenset({"NAME"})
 TEXTS = frozenset(
@@ -88,10 +90,15 @@ def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
         if _sum(least, columns) <= width:
             break
         columns = [column for column in columns if heads[column] != head or column == 0]
-    widths = _shared([least[c] for c in columns], [widest[c] for c in columns], width - _sum(least, columns))
+    while _sum(widest, columns) > width:
+        column = max(columns, key=lambda column: widest[column] - least[column])
+        if widest[column] == least[column]:
+            break
+        widest[column] -= 1
+    widths = [widest[column] for column in columns]
     lines = []
     for row in cells:
-        parts = [_fitted(heads[c], row[c], size) for c, size in zip(columns, widths, strict=True)]
+        parts = [_fitted(heads[column], row[column], widest[column]) for column in columns]
         lines += [GAP.join(map(str.ljust, line, widths)).rstrip() for line in zip_longest(*parts, fillvalue="")]
     return lines
 
@@ -109,17 +116,6 @@ def _least(head: str, cells: Sequence[str]) -> int:
         longest_part = max(len(part) for cell in cells for part in _Text.wordsep_re.split(cell))
         return min(widest, max(NARROWEST_TEXT, min(longest_part, LONGEST_PART)))
     return widest
-
-
-def _shared(least: Sequence[int], widest: Sequence[int], left: int) -> list[int]:
-    """The widths of the columns: the least of each, and equal shares of what is left for those that need more."""
-    widths = list(least)
-    needing = sorted(range(len(widths)), key=lambda column: widest[column] - least[column])
-    for place, column in enumerate(needing):
-        more = min(widest[column] - least[column], max(left, 0) // (len(needing) - place))
-        widths[column] += more
-        left -= more
-    return widths
 
 
 def _fitted(head: str, cell: str, width: int) -> list[str]:
@@ -207,12 +203,9 @@ def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, belo
     return f"{ours}, no DiskPressure" if kubelets_known else ours
 
 
-def ours_crossed(met: Iterable[Threshold], observations: SignalObservations) -> str:
-    """The log's sentence when ReclaimPressure begins, with each signal and its mark."""
-    return f"ReclaimPressure: {', '.join(against_its_mark(one, observations) for one in met)}"
-
-
-def kubelets_crossed(kubelets: Iterable[Threshold], observations: SignalObservations) -> str:
-    """The log's sentence when the kubelet's own mark is crossed, with each signal and its mark."""
-    met = ", ".join(against_its_mark(one, observations) for one in kubelets)
-    return f"{CROSSED}, so the kubelet would report DiskPressure: {met}"
+def begins(condition: NodeCondition, met: Iterable[Threshold], observations: SignalObservations) -> str:
+    """The log's sentence when a condition begins, with each signal and its mark."""
+    what = f"{CROSSED}, so the kubelet would report DiskPressure"
+    if condition is NodeCondition.RECLAIM_PRESSURE:
+        what = "ReclaimPressure"
+    return f"{what}: {', '.join(against_its_mark(threshold, observations) for threshold in met)}"

@@ -13,7 +13,7 @@ from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult, PeriodicLoop
 from eviction.reporting import explain, tables
-from eviction.reporting.configuration_warnings import table_warnings
+from eviction.reporting.configuration_warnings import warnings_on_node
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Level, Log, ThrottledLog
 from eviction.reporting.pass_record import pass_summary
@@ -60,24 +60,16 @@ class Announcements(Listener):
                 self._throttled_log.resolved(self._unsuccessful.pop())
         changed, self.conditions = self.conditions ^ decision.conditions, decision.conditions
         for condition in sorted(changed, reverse=True):  # ours first: the kubelet's mark is the lower one
-            self._condition_changed(condition, observations, decision)
-
-    def _condition_changed(
-        self, condition: NodeCondition, observations: SignalObservations, decision: Decision
-    ) -> None:
-        reported, ours = condition in decision.conditions, condition is NodeCondition.RECLAIM_PRESSURE
-        fields = {"condition": str(condition), "status": reported}
-        if reported and ours:
-            self.log.warning(tables.ours_crossed(decision.thresholds_met, observations), **fields)
-        elif reported:
-            kubelets = self._node.world.manager.config.kubelets_in_layout(observations.layout)
-            crossed = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
-            self.log.warning(tables.kubelets_crossed(crossed, observations), **fields)
-        else:
-            self.log.info(tables.OURS_IS_OVER if ours else tables.KUBELETS_IS_OVER, **fields)
-        if ours and not reported:
-            self._reclaiming.clear()
-            self._explained = False
+            reported, met = condition in decision.conditions, decision.thresholds_met
+            if condition is NodeCondition.DISK_PRESSURE:
+                kubelets = self._node.world.manager.config.kubelets_in_layout(observations.layout)
+                met = thresholds_met(kubelets, usable(observations.signals), enforce_min_reclaim=False)
+            elif not reported:
+                self._reclaiming.clear()
+                self._explained = False
+            sentence = tables.begins(condition, met, observations) if reported else tables.IS_OVER[condition]
+            level = Level.WARNING if reported else Level.INFO
+            self.log.event(level, sentence, condition=str(condition), status=reported)
 
     def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
         """Once per configuration, when the layout is known: about rows that cannot relieve their signal, and thresholds
@@ -87,16 +79,7 @@ class Announcements(Listener):
         if unknown or self._configuration_examined:
             return
         self._configuration_examined = True
-        in_force = self._node.thresholds(observations.layout)
-        for sentence in (
-            *table_warnings(configuration, observations),
-            *explain.unreachable_sentences(in_force, observations),
-        ):
-            self.log.warning(sentence)
-        if configuration.kubelet is None:
-            return
-        kubelets = configuration.kubelet.thresholds.thresholds
-        for sentence in explain.later_than_kubelet(in_force, kubelets, observations.signals):
+        for sentence in warnings_on_node(configuration, observations):
             self.log.warning(sentence)
 
     def takes_long(self, what: str, seconds: float) -> None:
@@ -151,7 +134,7 @@ class Announcements(Listener):
         head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
         head = f"{head}; took {format_duration(record.timings.total_seconds)}"
         if removed := explain.names_of_removed(record.removals):
-            self.log.in_text(Level.INFO, f"removed {removed}", **{"pass": record.id})
+            self.log.in_text(f"removed {removed}", **{"pass": record.id})
         if record.result is PassResult.SATISFIED:
             self.log.info(head, **fields)
         elif any(outcome.result is Result.REMOVED for outcome in record.removals):
@@ -161,7 +144,7 @@ class Announcements(Listener):
             self._unsuccessful.add(key)  # to be logged again at the next pressure
             logged = self._throttled_log.warn(head, key=key, **fields)
             if logged and (planned := explain.names_of_removed(record.removals, Result.PLANNED)):
-                self.log.in_text(Level.INFO, f"would remove {planned}", **{"pass": record.id})
+                self.log.in_text(f"would remove {planned}", **{"pass": record.id})
         self._pods_compared()
 
     def parked(self, outcome: Outcome) -> None:
@@ -183,8 +166,7 @@ class Announcements(Listener):
         """The kubelet's directories were compared with what the runtime holds."""
         doubt = self._node.pods_doubt
         if doubt is None:
-            if self._throttled_log.resolved("directories"):
-                self.log.info("the kubelet's pod directories are trusted again")
+            self._throttled_log.resolved("directories", "the kubelet's pod directories are trusted again")
         elif doubt.why not in NO_TROUBLE:
             self._throttled_log.warn(doubt.sentence, key="directories", why=str(doubt.why))
 
@@ -231,6 +213,6 @@ class Announcements(Listener):
                 self.log.info("the kubelet lists its pods again")
         if problem is not None:
             self._throttled_log.warn(f"the container runtime cannot be asked: {problem}", key="runtime")
-        elif self._throttled_log.resolved("runtime"):
-            self.log.info("the container runtime answers again")
+        else:
+            self._throttled_log.resolved("runtime", "the container runtime answers again")
         self._pods_compared()

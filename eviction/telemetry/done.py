@@ -17,7 +17,7 @@ from eviction.listener import Listener
 from eviction.node.node import Node
 from eviction.record import Pass
 from eviction.reporting.explain import names_of_removed
-from eviction.reporting.json_shapes import Json, to_json
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from eviction.reporting.observations_json import timestamp
 from eviction.reporting.pass_record import PassJson, function_json, pass_summary
@@ -36,41 +36,38 @@ OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
 
 class Totals(Listener):
-    """May be used from several threads."""
+    """Any thread may read: what it has is replaced, never changed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._passes: dict[str, PassJson] = {}
-        self._sums: dict[str, Any] = {}
-        self._last: dict[str, Json] = {}
+        self.functions: dict[str, Any] = {}
+        """By name, as `FunctionTotalJson`: the sums, and the last call as in the record of its pass."""
 
     def passed(self, record: Pass) -> None:
         """Keeps the summary of the pass, and adds up what its functions have done."""
         self.attributed(record)
-        with self._lock:
-            for function in record.functions:
-                last = to_json(LastCallJson.of(function_json(function), started=timestamp(record.started_wall)))
-                of_it = {"calls": int(not function.skipped), **{name: last[name] for name in SUMMED}}
-                total = self._sums.get(function.operation)
-                self._sums[function.operation] = of_it if total is None else _sum(total, of_it)
-                self._last[function.operation] = last
+        for function in record.functions:
+            last = to_json(LastCallJson.of(function_json(function), started=timestamp(record.started_wall)))
+            sums = {"calls": int(not function.skipped), **{name: last[name] for name in SUMMED}}
+            if before := self.functions.get(function.operation):
+                sums = _sum(before, sums)
+            self.functions = {**self.functions, function.operation: {**sums, "last": last}}
 
     def attributed(self, record: Pass) -> None:
         """Keeps the summary of a pass, or replaces the one with the same id."""
-        with self._lock:
-            self._passes[record.id] = pass_summary(record)
-            while len(self._passes) > KEPT_PASSES:
-                del self._passes[next(iter(self._passes))]
+        passes = {**self._passes, record.id: pass_summary(record)}
+        self._passes = dict([*passes.items()][-KEPT_PASSES:])
 
     def passes(self) -> list[PassJson]:
         """The summaries, the oldest first."""
-        with self._lock:
-            return list(self._passes.values())
+        return list(self._passes.values())
 
-    def functions(self) -> dict[str, Any]:
-        """By name, as `FunctionTotalJson`: the sums, and the last call as in the record of its pass."""
-        with self._lock:
-            return {name: {**total, "last": self._last[name]} for name, total in self._sums.items()}
+
+def _sum(total: Any, more: Any) -> Any:
+    """The sum of two numbers, or of each number in two records; what is not known stays so."""
+    if isinstance(more, dict):
+        return {name: _sum(total[name], value) for name, value in more.items()}
+    return None if total is None else round(total + more, 6)
 
 
 class ReloadState:
@@ -94,13 +91,6 @@ class ReloadState:
         """It was rejected now. Returns the sentence."""
         self.problem = f"the configuration was not reloaded, the old one stays in force: {why}"
         return self.problem
-
-
-def _sum(total: Any, last: Any) -> Any:
-    """The sum of two numbers, or of each number in two records; what is not known stays so."""
-    if isinstance(total, dict):
-        return {name: _sum(value, last[name]) for name, value in total.items()}
-    return None if total is None else round(total + last, 6)
 
 
 class Shadow(Listener):

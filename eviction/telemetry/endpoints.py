@@ -135,13 +135,11 @@ def _is_whole(request: bytearray) -> bool:
 class DaemonEndpoints(Listener):
     """Serves the pages, and notifies systemd of what is observed and done.
 
-    `held_off`: why nothing may be removed now, or None. `status`: for the metrics. `why_not_alive`: why the daemon
-    should be restarted, or None. `history_counts`: how many records of the history were written, and how many were
-    dropped. All four are called from any thread.
+    `status`: for the metrics. `why_not_alive`: why the daemon should be restarted, or None. `history_counts`: how many
+    records of the history were written, and how many were dropped. All three are called from any thread.
     """
 
     node: Node
-    held_off: Callable[[], str | None]
     log: Log
     notifier: Notifier
     status: Callable[[], NodeStatus]
@@ -177,7 +175,7 @@ class DaemonEndpoints(Listener):
         """Why pressure would not be relieved now."""
         if self.node.summary.paths.imagefs is None:
             return "the container runtime has not said where its images are"
-        held_off = self.held_off()
+        held_off = self.node.held_off()
         return None if held_off is None else f"held off: {held_off}"
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:

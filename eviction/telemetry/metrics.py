@@ -42,6 +42,11 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 PERIODIC = (CONTAINER_GC, IMAGE_GC)  # what the periodic loops call; they do not measure the filesystem
 WHY_IMAGES_GO = ("age", "space")  # as in the kubelet's image_garbage_collected_total
 WAYS_TO_COUNT = ("measured", "nominal")  # on the filesystem, and by the sizes that the runtime had reported
+CONDITIONS = (
+    "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
+    "DiskPressure: 1 while the kubelet's own mark is crossed, no series if that mark is not known"
+)
+HEADROOM = "Seconds until the mark is reached at the present fill rate; no series while nothing fills, 0 below the mark"
 
 Values = Mapping[Any, float | None] | float | None
 """The labels of a series, as a tuple -> its value; only a value for a series without labels. None: no series."""
@@ -52,13 +57,13 @@ class Metrics(Collector, Listener):
     """The counters, and the page with all metrics. All methods may be called from any thread.
 
     `status`: called at each scrape; must not read a disk. `functions`: their names and kinds are values of labels.
-    `log_lines_dropped`: since the start. `history_counts`: how many records of the history were written, and how many
+    `dropped`: log lines, since the start. `history_counts`: how many records of the history were written, and how many
     were dropped.
     """
 
     status: Callable[[], NodeStatus]
     functions: FunctionTable = field(default_factory=lambda: FUNCTIONS)
-    log_lines_dropped: Callable[[], int] = lambda: 0
+    dropped: Callable[[], int] = lambda: 0
     history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0)
 
     def __post_init__(self) -> None:
@@ -70,20 +75,28 @@ class Metrics(Collector, Listener):
         time = partial(Histogram, namespace="reclaimd", registry=self._counted, buckets=BUCKETS)
         self._passes = count("passes", "Passes that did or tried something", ("trigger", "result"))
         self._removals = count("removals", "Objects to be removed, by result", ("kind", "result"))
-        text = "Bytes freed: measured on the filesystem, and nominal, as the runtime reported"
-        self._bytes = count("reclaimed_bytes", text, ("operation", "kind"))
+        self._bytes = count(
+            "reclaimed_bytes",
+            "Bytes freed: measured on the filesystem, and nominal, as the runtime reported",
+            ("operation", "kind"),
+        )
         self._returned = count("images_returned", "Images that came back after the daemon had removed them")
         self._returned_bytes = count("image_returned_bytes", "Bytes of those images, as the runtime reports them")
         self._calls = count("runtime_operations", "Calls of the container runtime", ("operation_type",))
         self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
         self._watch_events = count("watch_events", "Observations requested by watch events")
-        text = "Images removed: not used for longer than the maximum age, or for space"
-        self._image_removals = count("image_garbage_collected", text, ("reason",))
+        self._image_removals = count(
+            "image_garbage_collected",
+            "Images removed: not used for longer than the maximum age, or for space",
+            ("reason",),
+        )
         self._durations = time("reclaim_duration_seconds", "Seconds that a reclaim function took", ("operation",))
-        text = "Seconds from the reading that crossed a mark to the start of the pass"
-        self._detect = time("detect_seconds", text)
-        text = "Seconds that calls of the container runtime took"
-        self._call_durations = time("runtime_operations_duration_seconds", text, ("operation_type",))
+        self._detect = time("detect_seconds", "Seconds from the reading that crossed a mark to the start of the pass")
+        self._call_durations = time(
+            "runtime_operations_duration_seconds",
+            "Seconds that calls of the container runtime took",
+            ("operation_type",),
+        )
         # Series with labels from closed sets exist before anything happens.
         for counted, known in (
             (self._passes, product(OF_PASSES, PassResult)),
@@ -135,15 +148,23 @@ class Metrics(Collector, Listener):
         self._watch_events.inc()
 
     def collect(self) -> Iterator[Metric]:
-        yield from _of_status(self.status())
-        text = "Log lines dropped, as nobody read them or they could not be written"
-        yield _counter("log_lines_dropped", text, self.log_lines_dropped())
         written, dropped = self.history_counts()
-        yield _counter("history_records", "History records written", written)
-        yield _counter("history_dropped", "History records that could not be written", dropped)
-        version = metadata.version("reclaimd")
-        yield _gauge("build_info", "Always 1; the version is the label", {(version,): 1.0}, "version")
-        yield _gauge("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason")
+        yield from _of_status(self.status())
+        yield from _families(
+            CounterMetricFamily,
+            (
+                "log_lines_dropped",
+                "Log lines dropped, as nobody read them or they could not be written",
+                self.dropped(),
+            ),
+            ("history_records", "History records written", written),
+            ("history_dropped", "History records that could not be written", dropped),
+        )
+        yield from _families(
+            GaugeMetricFamily,
+            ("build_info", "Always 1; the version is the label", {(metadata.version("reclaimd"),): 1.0}, "version"),
+            ("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason"),
+        )
         for family in self._counted.collect():
             family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
             yield family
@@ -156,66 +177,103 @@ def _operation_type(call: str) -> str:
 
 
 def _of_status(status: NodeStatus) -> Iterator[Metric]:
-    document = status.document
-    heartbeat_age = max(document.heartbeat_age_seconds, 0.0)
-    yield _gauge("heartbeat_age_seconds", "Seconds since the last observation", heartbeat_age)
-    yield _gauge("dry_run", "1 during a dry run, in which nothing is removed", document.dry_run)
-    text = "1 while nothing is removed: shortly after a start, or during a pause"
-    yield _gauge("held_off", text, document.held_off is not None)
-    text = "Seconds since the oldest unanswered removal was sent"
-    yield _gauge("removal_in_flight_seconds", text, status.removal_in_flight_seconds)
-    yield _gauge("removals_parked", "Removals that no pass waits for any longer", len(document.parked))
-    text = "Events that log, metrics and history were not told of, as too many waited"
-    yield _counter("listener_events_dropped", text, document.events_dropped)
-    text = "How often log, metrics or history failed, and lost an event"
-    yield _counter("listener_failures", text, document.listener_failures)
-    text = "Threads that could not be started; no pass depends on one"
-    yield _counter("threads_not_started", text, status.threads_not_started)
-    text = "1 if the last reload was accepted, or none was asked for since the start"
-    yield _gauge("config_last_reload_successful", text, document.reload_problem is None)
-    text = "When a configuration was accepted last, by the start or a reload, in seconds since the epoch"
-    yield _gauge("config_last_reload_success_timestamp_seconds", text, status.accepted_wall)
-    pressed = {(word,): float(word in document.conditions) for word in NodeCondition}
-    if document.disk_pressure is None:
-        del pressed[NodeCondition.DISK_PRESSURE,]
-    text = (
-        "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after it; "
-        "DiskPressure: 1 while the kubelet's own mark is crossed, no series if that mark is not known"
-    )
-    yield _gauge("condition", text, pressed, "condition")
-    doubts = {(why,): document.pod_directories.why is why for why in Why}
-    text = "1 while the kubelet's pod directories are not trusted, by reason; no pod counts as gone then"
-    yield _gauge("pod_directories_doubted", text, doubts, "why")
-    seen = [] if status.observations is None else list(status.observations.signals.values())
-    in_force = None if status.observations is None else len(document.thresholds)
-    yield _gauge("thresholds_in_force", "Disk thresholds in force; 0: nothing is ever relieved", in_force)
-    yield _gauge(
-        "signal_available", "Bytes or inodes available", {(one.signal,): one.available for one in seen}, "signal"
-    )
-    yield _gauge("signal_capacity", "Bytes or inodes in total", {(one.signal,): one.capacity for one in seen}, "signal")
-    ages = {(one.signal,): max(status.now - one.time, 0.0) for one in seen if one.time is not None}
-    yield _gauge("stats_age_seconds", "Seconds since the filesystem was last read", ages, "signal")
-    stale = {(one.signal,): one.stale for one in seen}
-    yield _gauge("signal_stale", "1 while the filesystem does not answer", stale, "signal")
+    document, observations = status.document, status.observations
+    seen = () if observations is None else observations.signals.values()
     marks = {(one.signal, "hard" if one.hard else "soft"): one for one in document.thresholds}
-    effective = {labels: one.effective for labels, one in marks.items()}
-    yield _gauge("threshold", "The mark in bytes or inodes at the present capacity", effective, "signal", "kind")
-    headroom = {labels: one.headroom_seconds for labels, one in marks.items()}
-    text = "Seconds until the mark is reached at the present fill rate; no series while nothing fills, "
-    text += "0 below the mark"
-    yield _gauge("headroom_seconds", text, headroom, "signal", "kind")
+    conditions = {(word,): float(word in document.conditions) for word in NodeCondition}
+    if document.disk_pressure is None:
+        del conditions[NodeCondition.DISK_PRESSURE,]
+    yield from _families(
+        CounterMetricFamily,
+        (
+            "listener_events_dropped",
+            "Events that log, metrics and history were not told of, as too many waited",
+            document.events_dropped,
+        ),
+        (
+            "listener_failures",
+            "How often log, metrics or history failed, and lost an event",
+            document.listener_failures,
+        ),
+        (
+            "threads_not_started",
+            "Threads that could not be started; no pass depends on one",
+            status.threads_not_started,
+        ),
+    )
+    yield from _families(
+        GaugeMetricFamily,
+        ("heartbeat_age_seconds", "Seconds since the last observation", max(document.heartbeat_age_seconds, 0.0)),
+        ("dry_run", "1 during a dry run, in which nothing is removed", document.dry_run),
+        (
+            "held_off",
+            "1 while nothing is removed: shortly after a start, or during a pause",
+            document.held_off is not None,
+        ),
+        (
+            "removal_in_flight_seconds",
+            "Seconds since the oldest unanswered removal was sent",
+            status.removal_in_flight_seconds,
+        ),
+        ("removals_parked", "Removals that no pass waits for any longer", len(document.parked)),
+        (
+            "config_last_reload_successful",
+            "1 if the last reload was accepted, or none was asked for since the start",
+            document.reload_problem is None,
+        ),
+        (
+            "config_last_reload_success_timestamp_seconds",
+            "When a configuration was accepted last, by the start or a reload, in seconds since the epoch",
+            status.accepted_wall,
+        ),
+        ("condition", CONDITIONS, conditions, "condition"),
+        (
+            "pod_directories_doubted",
+            "1 while the kubelet's pod directories are not trusted, by reason; no pod counts as gone then",
+            {(why,): document.pod_directories.why is why for why in Why},
+            "why",
+        ),
+        (
+            "thresholds_in_force",
+            "Disk thresholds in force; 0: nothing is ever relieved",
+            None if observations is None else len(document.thresholds),
+        ),
+        ("signal_available", "Bytes or inodes available", {(one.signal,): one.available for one in seen}, "signal"),
+        ("signal_capacity", "Bytes or inodes in total", {(one.signal,): one.capacity for one in seen}, "signal"),
+        (
+            "stats_age_seconds",
+            "Seconds since the filesystem was last read",
+            {(one.signal,): max(status.now - one.time, 0.0) for one in seen},
+            "signal",
+        ),
+        (
+            "signal_stale",
+            "1 while the filesystem does not answer",
+            {(one.signal,): one.stale for one in seen},
+            "signal",
+        ),
+        (
+            "threshold",
+            "The mark in bytes or inodes at the present capacity",
+            {labels: one.effective for labels, one in marks.items()},
+            "signal",
+            "kind",
+        ),
+        (
+            "headroom_seconds",
+            HEADROOM,
+            {labels: one.headroom_seconds for labels, one in marks.items()},
+            "signal",
+            "kind",
+        ),
+    )
 
 
-def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:
-    return _with_values(GaugeMetricFamily(f"reclaimd_{name}", text, labels=labels), values)
-
-
-def _counter(name: str, text: str, values: Values, *labels: str) -> Metric:
-    return _with_values(CounterMetricFamily(f"reclaimd_{name}", text, labels=labels), values)
-
-
-def _with_values(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
-    for labels, value in values.items() if isinstance(values, Mapping) else [((), values)]:
-        if value is not None:
-            family.add_metric([str(label) for label in labels], float(value))
-    return family
+def _families(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Metric]:
+    """Gauges or counters. A row: the name, what it says, its `Values`, and the names of its labels."""
+    for name, text, known, *labels in rows:
+        family = kind(f"reclaimd_{name}", text, labels=labels)
+        for words, value in known.items() if isinstance(known, Mapping) else [((), known)]:
+            if value is not None:
+                family.add_metric([str(word) for word in words], float(value))
+        yield family

@@ -30,8 +30,6 @@ HOMES = {
         "reclaim/cri/stores_pb2.pyi",
         "eviction/drill/runtime/",
     },
-    "kubernetes": {"eviction/telemetry/kubernetes_events.py"},
-    "urllib3": {"eviction/telemetry/kubernetes_events.py"},  # the HTTP library of kubernetes: its timeouts and errors
     "prometheus_client": {"eviction/telemetry/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
@@ -95,9 +93,9 @@ def test_the_daemon_loads_prometheus_only_where_metrics_are_on() -> None:
     assert "prometheus_client" not in loaded_by("import eviction.cli.run")
 
 
-def test_the_daemon_loads_kubernetes_only_where_events_are_sent() -> None:
-    """Even our module for Kubernetes events imports it only when events are switched on."""
-    assert not {"kubernetes", "urllib3"} & loaded_by("import eviction.cli.run, eviction.telemetry.kubernetes_events")
+def test_the_daemon_loads_tls_only_where_events_are_sent() -> None:
+    """And for a kubelet that is asked over https."""
+    assert "ssl" not in loaded_by("import eviction.cli.run")
 
 
 def test_only_the_embedded_runtime_needs_grpcio() -> None:

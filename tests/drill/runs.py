@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import io
-import json
 import time
 from functools import cache
 
 from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.node.embedded_node import EmbeddedNode
-from eviction.drill.report.document import Report, report_of, result_json
+from eviction.drill.report.document import DrillReportJson, report_of
 from eviction.drill.run.embedded import Drill
 from eviction.drill.scenario import Scenario, find_scenario
+from eviction.reporting.json_shapes import to_json
 from eviction.reporting.log import Log
 from tests.conftest import MOUNTS
 from tests.schemas import assert_as_described
@@ -29,8 +29,8 @@ def run_of(name: str) -> DrillResult:
     return run(find_scenario(name))
 
 
-def report_of_run(result: DrillResult) -> Report:
-    """The report of a run, read back from JSON, which is as its schema says."""
-    document = json.loads(json.dumps(result_json(result)))
-    assert_as_described(document)
-    return report_of(document, "the report")
+def report_of_run(result: DrillResult) -> DrillReportJson:
+    """The report of a run, whose JSON is as its schema says."""
+    report = report_of(result)
+    assert_as_described(to_json(report))
+    return report

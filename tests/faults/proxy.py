@@ -10,15 +10,16 @@ cancel the call behind the proxy; a runtime also continues most of its work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 
-from eviction.drill.runtime.faults import Distortion, distorted
-from eviction.drill.runtime.server import METHODS, Failpoints, InjectedError, failing
+from eviction.drill.runtime.server import InjectedError, failing
+from tests.nodes.full_server import METHODS
+from tests.nodes.method_faults import SeveralFaults
 
 WORKERS = 32  # a call that hangs occupies one
 LONGEST_SECONDS = 86400.0
@@ -38,7 +39,7 @@ class Proxy:
 
     def __init__(self, behind: str, socket_path: str) -> None:
         self.endpoint = f"unix://{socket_path}"
-        self.failpoints = Failpoints(frozenset(_ANSWERS))
+        self.failpoints = SeveralFaults(frozenset(_ANSWERS))
         self._behind = grpc.insecure_channel(
             f"unix:{behind}", options=(("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0), *_LIMITS)
         )
@@ -70,8 +71,9 @@ class Proxy:
             ask: Any = self._behind.unary_stream(path)  # without serializers bytes stay bytes
             return list(ask(request, timeout=deadline))
 
-        def changed(answer: bytes, how: Distortion) -> bytes:
-            return distorted(_ANSWERS[method].FromString(answer), how).SerializeToString()
+        def changed(answer: bytes, change: Callable[[Any], Any]) -> bytes:
+            parsed: bytes = change(_ANSWERS[method].FromString(answer)).SerializeToString()
+            return parsed
 
         try:
             if method not in _ANSWERS:

@@ -121,9 +121,7 @@ def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(small_node: Smal
         notifier, node, hangs = Notifier(environment, os.getpid()), small_node.node(), Hangs()
         log = Log(lambda: 0.0, stream=io.StringIO())
         daemon = Daemon(node, log)
-        endpoints = DaemonEndpoints(
-            node, node.held_off, log, notifier, daemon.status, daemon.why_not_alive, lambda: (0, 0)
-        )
+        endpoints = DaemonEndpoints(node, log, notifier, daemon.status, daemon.why_not_alive, lambda: (0, 0))
         node.on_look = endpoints.keep_alive
         node.listeners.add(hangs)
         while node.world.looks < 3:

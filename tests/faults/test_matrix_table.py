@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.server import METHODS
 from reclaim.cri import client
 from tests.faults import test_matrix_cri, test_matrix_process, test_matrix_removals
 from tests.faults.matrix.cells import RESULTS, matrix
@@ -18,6 +17,7 @@ from tests.faults.matrix.injectors.registry import INJECTORS
 from tests.faults.matrix.program import RESTART_SECONDS
 from tests.faults.matrix.rows import Fault, Kind, Livez, When
 from tests.faults.matrix.table import IMPOSSIBLE, IN_SUITE, NEEDED_FOR, REMOVALS, RESOURCES, TABLE, WRONG
+from tests.nodes.full_server import METHODS
 from tests.repository import ROOT
 
 pytestmark = pytest.mark.house("tests/faults/matrix")

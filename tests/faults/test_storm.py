@@ -8,11 +8,12 @@ from pathlib import Path
 import grpc
 
 from eviction.control.socket import ControlUnavailable, ask
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Distort, Distortion, Fail, Failpoint
-from eviction.drill.runtime.server import METHODS
+from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Failpoint
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, control_heartbeat
 from tests.faults.pass_check import PopulatedNode
+from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.full_server import METHODS
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.mounts import need_mounts

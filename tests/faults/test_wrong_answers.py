@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
-from eviction.drill.runtime.faults import Distort, Distortion
 from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault, pass_without_fault
+from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
+from tests.nodes.distortions import Distort, Distortion
 from tests.sockets.mounts import need_mounts
 
 DIALECTS: dict[str, Dialect] = {"containerd-1.6": CONTAINERD_1_6, "containerd-2": CONTAINERD_2, "cri-o": CRI_O_1_31}

@@ -15,12 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.report.timeline import Event, Lane, MarkLine, Series, chart_svg, lanes_svg, sheet
+from eviction.drill.report.timeline import Event, Lane, MarkLine, Series, chart_svg, lanes_svg
 from signals.quantity import counted, format_bytes, format_duration
 from tests.bench.chart import chart
 from tests.bench.measure import Row, figure
 from tests.kubelet.duel import MIB, Responder
 from tests.kubelet.matrix import SAMPLE_SECONDS
+from tests.picture import sheet
 from tests.repository import ROOT
 
 MEASURED = ROOT / "tests" / "bench" / "measured" / "matrix"

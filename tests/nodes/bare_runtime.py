@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer
+from tests.nodes.full_runtime import FullRuntime
+from tests.nodes.full_server import FullServer
 from tests.sockets.cri_calls import CriCalls
 
 BASE = LayerSpec("base", 64 << 10, files=3)
@@ -23,10 +23,10 @@ class BareRuntime:
     def __init__(self, directory: Path, **options: Any) -> None:
         self.root = directory / "images"
         self.now = NOON
-        self.runtime = EmbeddedRuntime(str(self.root), wall_clock=lambda: self.now, **options)
+        self.runtime = FullRuntime(str(self.root), wall_clock=lambda: self.now, **options)
         self.pause_id = self.runtime.add_image([self.runtime.sandbox_image], [LayerSpec("pause", 4096)])
         self.app_id = self.runtime.add_image([NAME, "registry.example/team/app:stable"], [BASE, APP])
-        self.server = EmbeddedServer(self.runtime, str(directory / "cri.sock"))
+        self.server = FullServer(self.runtime, str(directory / "cri.sock"))
         self.server.start()
         self.calls = CriCalls(self.server.target)
         self.call = self.calls.call

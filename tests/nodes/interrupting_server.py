@@ -8,7 +8,8 @@ from typing import Any
 
 import grpc
 
-from eviction.drill.runtime.server import EmbeddedServer, Method
+from eviction.drill.runtime.server import Method
+from tests.nodes.full_server import FullServer
 
 
 def id_in(request: Any) -> str:
@@ -18,7 +19,7 @@ def id_in(request: Any) -> str:
     return str(getattr(found, "image", found))
 
 
-class InterruptingServer(EmbeddedServer):
+class InterruptingServer(FullServer):
     """Calls `before` with the method and the id that a call is about. An EmbeddedNodeError that it raises is the
     answer: UNKNOWN."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -57,6 +58,64 @@ class MethodFault:
     when: When = When()
 
 
-def arm(failpoints: Failpoints, fault: MethodFault) -> None:
+@dataclass(slots=True, eq=False)
+class _Armed:
+    action: Failpoint
+    applies: Callable[[int, float], bool]
+    since: float
+    times_left: int | None
+    calls_seen: int = 0
+
+    def count_call(self, now: float) -> bool:
+        """Counts a call that arrives now. Returns True if the fault applies to it."""
+        self.calls_seen += 1
+        return self.times_left != 0 and self.applies(self.calls_seen, now - self.since)
+
+
+class SeveralFaults(Failpoints):
+    """The faults in force, several for each method; as a mapping it has the first. `clock` returns monotonic
+    seconds."""
+
+    def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(methods)
+        self._clock = clock
+        self._armed: dict[str, list[_Armed]] = {}
+
+    def __setitem__(self, method: str, action: Failpoint) -> None:
+        with self._changed:
+            self.pop(method, None)
+            self.add(method, action)
+
+    def __delitem__(self, method: str) -> None:
+        with self._changed:
+            del self._armed[method]
+            super().__delitem__(method)
+
+    def add(
+        self, method: str, action: Failpoint, applies: Callable[[int, float], bool] = lambda _calls, _seconds: True
+    ) -> None:
+        """Adds a fault after those that the method already has; the first one that applies to a call is used. `applies`
+        is called with the number of calls and of seconds since now, at each call."""
+        with self._changed:
+            if method not in self:
+                super().__setitem__(method, action)
+            armed = _Armed(action, applies, self._clock(), action.times)
+            self._armed.setdefault(method, []).append(armed)
+
+    def _arrive(self, method: str) -> Failpoint | None:
+        with self._changed:
+            super()._arrive(method)
+            now = self._clock()
+            # Every fault counts every call, also those to which an earlier fault applies.
+            applying = [armed for armed in self._armed.get(method, ()) if armed.count_call(now)]
+            if applying and applying[0].times_left is not None:
+                applying[0].times_left -= 1
+            return applying[0].action if applying else None
+
+    def _in_force(self, method: str, action: Failpoint) -> bool:
+        return any(armed.action is action for armed in self._armed.get(method, ()))
+
+
+def arm(failpoints: SeveralFaults, fault: MethodFault) -> None:
     """Adds a fault behind those that its method has already. Its calls and its time are counted from now on."""
     failpoints.add(fault.method, fault.action, fault.when())

@@ -18,10 +18,7 @@ from typing import Any
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
-from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer
 from eviction.engine.world import Request
 from eviction.node.node import Node
 from eviction.record import Pass, Trigger
@@ -33,6 +30,9 @@ from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, ImageRecord, Outcome
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
+from tests.nodes.full_runtime import FullRuntime
+from tests.nodes.full_server import FullServer, images_created_at
+from tests.nodes.pod_maker import PodMaker
 from tests.reclaimd_process import exact, write_configuration
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
@@ -82,9 +82,9 @@ class SmallNode:
         directory: Path,
         layout: FsLayout = FsLayout.SINGLE,
         size_bytes: int = 64 * MIB,
-        runtime: type[EmbeddedRuntime] = EmbeddedRuntime,
+        runtime: type[FullRuntime] = FullRuntime,
         *,
-        server: type[EmbeddedServer] = EmbeddedServer,
+        server: type[FullServer] = FullServer,
         containers_apart: bool = False,
         **options: Any,
     ) -> None:
@@ -300,7 +300,7 @@ class SmallNode:
     def configuration(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
         """Path of a configuration file for the program, under which the images of now are old enough to be removed."""
         own = (self.app_id, self.pause_id)  # the youngest
-        known, now = self.runtime.images_created_at(), time.time()
+        known, now = images_created_at(self.runtime), time.time()
         for rank, image_id in enumerate(sorted(known, key=lambda each: (each not in own, -self.first_detected[each]))):
             self.runtime.age(image_id, known[image_id] - (now - rank * 0.001))  # the program takes the age from there
         path = self._directory / f"reclaimd-{len(list(self._directory.glob('*.yaml')))}.yaml"
@@ -368,7 +368,7 @@ def result_of(record: Pass, object_id: str) -> str:
     return str(outcome_of(record, object_id).result)
 
 
-class GivenIds(EmbeddedRuntime):
+class GivenIds(FullRuntime):
     """A runtime that gives its containers the ids in `ids`, then ids of its own."""
 
     def __init__(self, images_root: str, *, ids: Sequence[str], **options: Any) -> None:

@@ -8,21 +8,23 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import METHODS, EmbeddedServer, Failpoints, Method
+from eviction.drill.runtime.server import Method
+from tests.nodes.full_runtime import FullRuntime
+from tests.nodes.full_server import METHODS, FullServer
+from tests.nodes.method_faults import SeveralFaults
 
 STREAMS = {"ListContainers": "StreamContainers", "ListPodSandbox": "StreamPodSandboxes", "ListImages": "StreamImages"}
 """The streaming counterparts of list calls: each message has one entry of the list."""
 
 
-class StreamingServer(EmbeddedServer):
+class StreamingServer(FullServer):
     """Serves them too."""
 
-    def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
+    def __init__(self, runtime: FullRuntime, socket_path: str) -> None:
         super().__init__(runtime, socket_path)
         streams = tuple(each._replace(name=STREAMS[each.name]) for each in METHODS if each.name in STREAMS)
         self.methods += streams
-        self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
+        self.failpoints = SeveralFaults(frozenset(method.name for method in self.methods))
 
     def _handler(self, method: Method) -> grpc.RpcMethodHandler[Any, Any]:
         handler = super()._handler(method)

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
-from eviction.drill.report.timeline import NAMESPACE
 from eviction.drill.scenario import find_scenario
 from eviction.reporting.explain import REASONS
 from eviction.reporting.space import About
@@ -19,6 +18,7 @@ from reclaim.evidence.states import Why
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, EventReason
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
 from tests.pages import EVICTION, PAGES, RECLAIM, SAFETY_CASE, anchors, headings, links, name_of, prose, words
+from tests.picture import NAMESPACE
 from tests.repository import ROOT
 
 TEXT = "\n".join(page.read_text() for page in PAGES)

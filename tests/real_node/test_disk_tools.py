@@ -33,12 +33,13 @@ def test_filesystems_are_created_and_removed(tmp_path: Path, fstype: str, size: 
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_byte_fill_stops_at_its_mark(tmp_path: Path, fast: bool) -> None:
-    """A fill until 10 MiB are available ends within 1 MiB below that, and removing it frees the bytes."""
+    """A fill until 10 MiB are available ends within 1 MiB below that, but for what ext4 then gives back of what it had
+    allocated ahead; and removing it frees the bytes."""
     with LoopFilesystem(tmp_path / "fs", 64 * MIB) as filesystem:
         before = filesystem.available_bytes()
         fill = fill_bytes(filesystem.mountpoint / "fill", 10 * MIB, fast=fast)
         amount = fill.wait(60)
-        assert 9 * MIB < filesystem.available_bytes() <= 10 * MIB
+        assert 9 * MIB < filesystem.available_bytes() < 10 * MIB + MIB // 16
         assert before - 12 * MIB < amount <= before - 9 * MIB
         assert fill.remove() == amount
         assert filesystem.available_bytes() > before - MIB

@@ -58,9 +58,11 @@ def drilled(directory: Path, *arguments: str) -> dict[str, Any]:
 def test_a_drill_on_a_loop_device_holds(name: str, fstype: str, tmp_path: Path) -> None:
     """The filesystem is what was asked for, and everything that the scenario says holds."""
     scenario = yaml.safe_load(Path(library()[name]).read_text())
-    scenario["node"] |= ROOMY.get((name, fstype), {})
+    node = scenario["node"] = {**scenario["node"], **ROOMY.get((name, fstype), {})}
+    for disk in (node, *filter(None, [node.get("imagefs")]), *node.get("filesystems", ())):
+        disk["type"] = fstype
     (tmp_path / f"{name}.yaml").write_text(json.dumps(scenario))
-    found = drilled(tmp_path / "report", str(tmp_path / f"{name}.yaml"), "--filesystem-type", fstype)
+    found = drilled(tmp_path / "report", str(tmp_path / f"{name}.yaml"))
     assert fstype in found["filesystem"]
     assert not found["simulated"]
     assert found["held"], found["checks"]
@@ -78,9 +80,9 @@ def test_what_xfs_allocates_ahead_counts_as_used(tmp_path: Path) -> None:
 
 def test_what_is_too_small_for_a_type_is_refused(tmp_path: Path) -> None:
     """By the size that it needs, before anything is made."""
-    process = reclaimd("drill", "answers-lost", "--filesystem-type", "xfs", "--report", str(tmp_path))
+    path = tmp_path / "small.yaml"
+    path.write_text(json.dumps({**CLOSED, "node": {**CLOSED["node"], "size": "128Mi"}}))
+    process = reclaimd("drill", "--check", str(path))
     assert process.returncode == 2
-    assert (
-        process.stderr
-        == "reclaimd: answers-lost: the size of nodefs: must be at least 300.0MiB for xfs, but it was 128.0MiB\n"
-    )
+    said = "the size of nodefs: must be at least 300.0MiB for xfs, but it was 128.0MiB"
+    assert process.stderr == f"reclaimd: {path}: {said}\n"

@@ -8,7 +8,7 @@ container's directory, a container may begin unseen.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from eviction.configuration.effective import Configuration
@@ -28,7 +28,7 @@ from eviction.engine.effects import (
 )
 from eviction.engine.effects import CheckEnded as CheckAnswer
 from eviction.engine.world import RunningPass, World
-from eviction.record import Pass, Trigger
+from eviction.record import Pass, PassResult, Trigger
 from eviction.types import Extent
 from reclaim.removals import Claim, StageId
 from reclaim.types import Kind, PodSandboxState, Reason, Result
@@ -47,6 +47,9 @@ LOOKS_IN_VAIN_SECONDS = 60.0  # for so long lists may count that were made witho
 BEGINS_WITHIN_SECONDS = 10.0
 BEGINS_AGAIN_WITHIN_SECONDS = 75.0
 MOST_CLAIMS, MOST_PASSES, MOST_LANES = 64, 8, 12
+URGENT_IN_FLIGHT = 16
+BLIND_SECONDS = 4.0
+IN_VAIN, IN_VAIN_SECONDS = 40, 10.0  # two rows a second, each every second, are 20
 SLACK = 1e-6
 A_DEFECT = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
 
@@ -115,6 +118,9 @@ class Judge:
         self.tag_changed: dict[str, float] = {}
         self.pinned_at: dict[str, float] = {}
         self._pass_began: dict[str, tuple[float, Trigger, bool, bool]] = {}
+        self._read_at: dict[int, float] = {}  # device -> when it was last read
+        self._gone_at: dict[str, float] = {}  # image -> when this daemon was told that it has gone
+        self._in_vain = deque[float](maxlen=IN_VAIN)  # when passes ended that have not removed anything
 
     # ---- a life begins
 
@@ -132,6 +138,8 @@ class Judge:
         self._plan_progress.clear()
         self._stood.clear()
         self._available.clear()
+        self._gone_at.clear()
+        self._in_vain.clear()
         self.all_dirty(40.0)
 
     def all_dirty(self, seconds: float = 0.0) -> None:
@@ -150,6 +158,7 @@ class Judge:
                 sampled = True
                 if event.sample.reading is not None:
                     self._available[event.sample.reading.device_id] = event.sample.reading.stats.available_bytes
+                    self._read_at[event.sample.reading.device_id] = self.clock.now
             elif type(event) is Ended:
                 self._under_way.pop(event.claim.object_id, None)
                 sent = self._sent.pop(event.claim, None)
@@ -202,6 +211,7 @@ class Judge:
         there = held is not None or object_id in self.machine.sandboxes
         if there or (image is not None and image.since < sent.at):  # else it was pulled again
             raise Violation(f"{sent.claim.verdict.kind} {sent.claim.verdict.name} counts as gone, and is there")
+        self._gone_at[object_id] = self.clock.now
 
     def _reclaiming(self, threshold: object, world: World) -> None:
         role = threshold.signal.filesystem  # type: ignore[attr-defined]
@@ -248,6 +258,7 @@ class Judge:
             raise Violation(f"{what} was sent {now - looked.ended:.3f} s after its last look")
         if len(self._under_way) > 2 * MOST_CLAIMS:
             raise Violation(f"{len(self._under_way)} removals are under way")
+        self._are_bounded(what, the)
         sent = Sent(claim, looked, now, the.began_at, the.trigger, the.urgent)
         self._under_way[claim.verdict.id] = self._sent[claim.id] = sent
         if claim.verdict.kind == Kind.IMAGE and claim.verdict.id in self.machine.images:
@@ -261,8 +272,21 @@ class Judge:
         if own and self.configuration.extent is Extent.ENOUGH and isinstance(the.lane, int):
             self._is_pressed(what, the, the.lane, world)
 
+    def _are_bounded(self, what: str, the: RunningPass) -> None:
+        """How many are under way, and whether the runtime answers them."""
+        now, parallel = self.clock.now, self.configuration.parallel_removals
+        patience = self.configuration.removal_patience_seconds + 1.0
+        late = [sent for sent in self._under_way.values() if now - sent.at > patience]
+        if len(late) > parallel:
+            raise Violation(f"{what} was sent although {len(late)} removals are not answered")
+        mine = [sent for sent in self._under_way.values() if sent.claim.pass_id == the.id and now - sent.at < 4.0]
+        if len(mine) >= (max(URGENT_IN_FLIGHT, parallel) if parallel > 1 else 1):
+            raise Violation(f"{what} was sent although {len(mine)} of its pass are under way")
+
     def _is_pressed(self, what: str, the: RunningPass, device: int, world: World) -> None:
-        """A pass of the daemon's own removes only while something presses."""
+        """A pass of the daemon's own removes only while something presses, as far as it can be read."""
+        if self.clock.now - self._read_at.get(device, 0.0) > BLIND_SECONDS:
+            raise Violation(f"{what} was sent for device {device}, which cannot be read")
         share = 0.34 if self.configuration.eviction_soft else self.mark() + 0.03
         # in a split layout the kubelet takes its own data to be with the containers
         for path, disk in self.machine.disks.items():
@@ -299,12 +323,18 @@ class Judge:
 
     def candidates(self, margin_seconds: float = 60.0) -> list[HeldImage]:
         """Images that may go by everything that is true."""
-        now, images = self.clock.now, policies_of(self.configuration).images
-        used = {held.image_id for held in self.machine.containers.values()} | self.machine.starting.keys()
+        now, machine, images = self.clock.now, self.machine, policies_of(self.configuration).images
+        ready = any(each.state is PodSandboxState.READY for each in machine.sandboxes.values())
+        if not (machine.says_sandbox_image or ready):
+            return []  # nothing says which image sandboxes need
+        used = {each for held in machine.containers.values() for each in (held.image_id, *held.mounts)}
+        used |= machine.starting.keys() | {machine.bad_image}
+        no_last_resort = machine.bad_image in machine.images  # it fails
         return [
             held
-            for held in self.machine.images.values()
+            for held in machine.images.values()
             if held.listed.id not in used
+            and not (held.preloaded and no_last_resort)
             and not held.listed.pinned
             and "pause" not in held.listed.title
             and not images.keep.kept_ids((held.listed,))
@@ -379,7 +409,8 @@ class Judge:
         if held is None:
             return ""
         for user in machine.containers.values():
-            if user.image_id != image_id:
+            mounted = image_id in user.mounts and user.listed.state is not EXITED  # else that need not be known
+            if user.image_id != image_id and not mounted:
                 continue
             if user.made_at < looked.began - LIST_AGE_SECONDS - SLACK:
                 there = looked.began - user.made_at
@@ -401,7 +432,9 @@ class Judge:
             return "no pod starts without it"
         age, least = self.clock.now - held.since, policies_of(self.configuration).images.min_age_seconds
         age += READ_DEADLINE_SECONDS  # an age begins when the list was asked for that has it first, as in the kubelet
-        if image_id not in self._removed_ids and age < least and sent.trigger is not Trigger.PERIODIC:
+        came_again = held.since > self._gone_at.get(image_id, float("inf"))
+        known = came_again or image_id not in self._removed_ids
+        if known and age < least and sent.trigger is not Trigger.PERIODIC:
             return f"it has been there for {self.clock.now - held.since:.0f} s"
         return ""
 
@@ -415,6 +448,8 @@ class Judge:
         if self.clock.now < held.runs_until:
             return "it runs, and only lists say that it has exited"
         pod = held.pod
+        if not pod.uid:
+            return "no kubelet has made it"
         if pod.seen is None:
             return ""
         if pod.back_at >= sent.looked.began - SLACK:
@@ -438,6 +473,8 @@ class Judge:
             return ""
         if found.state is PodSandboxState.READY:
             return "it is READY"
+        if not found.pod_uid:
+            return "no kubelet has made it"
         if any(
             c.listed.sandbox_id == sandbox_id and c.made_at < sent.looked.began for c in machine.containers.values()
         ):
@@ -469,6 +506,8 @@ class Judge:
             raise Violation(f"pass {record.id} says it gained {gained} bytes, and its filesystems {max(ledger[:2])}")
         if record.measured.bytes < 0 or record.written_meanwhile.bytes < 0:
             raise Violation(f"pass {record.id} has measured less than nothing")
+        if record.trigger in (Trigger.INTERVAL, Trigger.WATCH) and record.result is not PassResult.SATISFIED:
+            self._is_in_vain(record)
         freed = sum(result.freed_bytes for result in record.functions)
         self.counts["freed MiB"] += freed >> 20
         for result in record.functions:
@@ -484,6 +523,16 @@ class Judge:
         if any(kept.verdict.reason is Reason.LAYOUT_CHANGED for result in record.functions for kept in result.kept):
             self.counts["layout changed"] += 1
 
+    def _is_in_vain(self, record: Pass) -> None:
+        """What removes nothing does not begin at once again."""
+        if record.count(Result.REMOVED):
+            return
+        self._in_vain.append(self.clock.now)
+        if len(self._in_vain) == IN_VAIN and self.clock.now - self._in_vain[0] < IN_VAIN_SECONDS:
+            raise Violation(
+                f"pass {record.id} is the {IN_VAIN}th in a row in {IN_VAIN_SECONDS:g} s that removes nothing"
+            )
+
     # ---- from time to time
 
     def looks_over(self, world: World) -> None:
@@ -498,6 +547,11 @@ class Judge:
                 waits = now - self._plan_progress.get((the.id, run.id), now)
                 if run.plan is None and waits > PLAN_HANGS_SECONDS:
                     raise Violation(f"pass {the.id} waits for a plan that has hung for {waits:.0f} s")
+        for claim in world.removals.values():
+            patience = 60.0 if claim.sent_at is None else self.configuration.removal_patience_seconds
+            waits = now - (claim.claimed_at if claim.sent_at is None else claim.sent_at)
+            if claim.awaited and waits > patience + 2.0:
+                raise Violation(f"pass {claim.pass_id} waits for {claim.verdict.name} for {waits:.0f} s")
         sizes = {
             "claims": (len(world.removals), MOST_CLAIMS),
             "passes": (len(world.passes), MOST_PASSES),

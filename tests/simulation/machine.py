@@ -6,6 +6,8 @@ Everything here happens at one moment of virtual time. What takes time is a chai
   (else it is pulled), the container's directory, the container, its start. Between that check and the container, the
   image is in use, and nothing in the runtime shows it.
 * A disk gains what a removal frees when the runtime frees it, which may be later than its answer.
+* How a runtime is (how it names images, what it says of its own image, whether containers mount images) stays as it is
+  for a run. It is drawn from a stream of its own, so that all else is drawn as if nothing of this was there.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ MIB, GIB = 1 << 20, 1 << 30
 INODES = 4_000_000
 PAUSE_IMAGE = "registry.k8s.io/pause:3.9"
 BYTES_AN_INODE = 32 * 1024
+SHARE_WITH_VOLUMES = 0.4
 EXITED, RUNNING, CREATED = ContainerState.EXITED, ContainerState.RUNNING, ContainerState.CREATED
 
 
@@ -80,7 +83,7 @@ class HeldImage:
 @dataclass(slots=True, eq=False)
 class HeldContainer:
     """A container in the runtime. `directory_at`: when the kubelet made its directory for this attempt. `runs_until`:
-    until when it runs although lists say that it has exited."""
+    until when it runs although lists say that it has exited. `mounts`: the images that it mounts."""
 
     listed: Container
     image_id: str
@@ -90,17 +93,19 @@ class HeldContainer:
     directory_at: float
     bytes: int = 0
     runs_until: float = 0.0
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class Starting:
-    """A container that the kubelet makes: it has found the image there. `directory_at`: NEVER until it is made."""
+    """A container that the kubelet makes: it has found its images there. `directory_at`: NEVER until it is made."""
 
     pod: Pod
     name: str
     image_id: str
     passed_at: float
     directory_at: float = float("inf")
+    mounts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +137,12 @@ Removal = Callable[[], bool]
 
 
 class Machine:
-    """All of it. `beginnings`: when directories of pods and containers were made, the last ones."""
+    """All of it. `beginnings`: when directories of pods and containers were made, the last ones.
+
+    Of the runtime: `mounts_images`: whether it knows image volumes, perhaps only since another version took its place
+    (`replaced`). `says_sandbox_image`: whether it says which image sandboxes are made from. `names_by_digest`: whether
+    containers name their image by digest, and not by id. `bad_image`: about this one every answer is an error;
+    `pinned_image`: it is pinned from the start; empty: none is."""
 
     def __init__(self, clock: Scheduler, rng: Random):
         self.clock = clock
@@ -152,6 +162,24 @@ class Machine:
         self.pulls_failed = 0
         self._made = 0
         self.frees_late_seconds = 0.0
+        self.more = more = Random(f"more {rng.getstate()[1][1]}")
+        self.replaced = more.random() < 0.6
+        self.mounts_images = more.random() < 0.2
+        self.says_sandbox_image = more.random() < 0.7
+        self.names_by_digest = more.random() < 0.3
+        self.bad_image = self.image_id(0) if more.random() < 0.15 else ""
+        self.pinned_image = self.image_id(3) if more.random() < 0.4 else ""
+        self._others_begin()
+
+    def _others_begin(self) -> None:
+        """Somebody has run a container beside the kubelet, which has exited."""
+        since, its_image = self.wall_ns() - 10**13, "sha256:" + "e" * 64  # which is gone
+        sandbox = PodSandbox("5" * 64, PodSandboxState.NOTREADY, since, labelled=False)
+        empty = sandbox._replace(id="6" * 64)
+        listed = Container("c" * 64, "job", EXITED, since, sandbox_id=sandbox.id, image_references=(its_image,))
+        nobody, disk = Pod("", "", (), 0, self.more, 0.0), Disk(0, 0, self.clock)
+        self.containers[listed.id] = HeldContainer(listed, its_image, nobody, disk, 0.0, 0.0)
+        self.sandboxes = {each.id: each for each in (sandbox, empty)}
 
     # ---- the tables, as lists
 
@@ -199,11 +227,10 @@ class Machine:
             self.pulls_failed += 1
             return None
         image_id = self.image_id(int(tag.rpartition(":")[2]) if tag != PAUSE_IMAGE else 0xFFFF)
-        repository = tag.rpartition(":")[0]
         if image_id not in self.images:
-            digest = f"{repository}@sha256:{image_id[7:15].ljust(64, 'd')}"
+            digest = digest_of(tag.rpartition(":")[0], image_id)
             inodes = size // BYTES_AN_INODE
-            image = Image(image_id, (tag,), (digest,), size, pinned)
+            image = Image(image_id, (tag,), (digest,), size, pinned or image_id == self.pinned_image)
             self.images[image_id] = HeldImage(image, disk, self.clock.now, self.clock.wall(), preloaded, inodes)
             disk.used += size
             disk.inodes_used += inodes
@@ -217,6 +244,13 @@ class Machine:
             self.pulled_by_kubelet.add(image_id)
         self._changed()
         return image_id
+
+    def found(self, reference: str) -> HeldImage | None:
+        """By its id, a tag, or a digest."""
+        name, at, _ = reference.partition("@")
+        if not at:
+            return self.images.get(self.tags.get(reference, reference))
+        return next((held for held in self.images.values() if digest_of(name, held.listed.id) == reference), None)
 
     def retag(self, image_id: str, tag: str) -> None:
         """An image gets one more tag, which another one loses."""
@@ -258,7 +292,8 @@ class Machine:
 
     def uses_of(self, image_id: str) -> bool:
         """Whether any container was made from it, or is being made."""
-        return bool(self.starting.get(image_id)) or any(c.image_id == image_id for c in self.containers.values())
+        used = any(image_id == held.image_id or image_id in held.mounts for held in self.containers.values())
+        return used or bool(self.starting.get(image_id))
 
     # ---- containers and sandboxes
 
@@ -371,8 +406,9 @@ class Machine:
 
     def _passed(self, pod: Pod, place: int, image_id: str) -> None:
         name = f"c{place}"
-        making = Starting(pod, name, image_id, self.clock.now)
-        self.starting.setdefault(image_id, []).append(making)
+        making = Starting(pod, name, image_id, self.clock.now, mounts=self._volumes(image_id))
+        for each in (image_id, *making.mounts):
+            self.starting.setdefault(each, []).append(making)
         directory, made = pod.rng.choice((0.0002, 0.001, 0.01)), pod.rng.choice((0.01, 0.03, 0.1, 0.4, 1.5))
 
         def directory_made() -> None:
@@ -384,21 +420,32 @@ class Machine:
         self.clock.at(self.clock.now + directory, directory_made)
         self.clock.at(self.clock.now + directory + made, lambda: self._create(pod, place, making))
 
+    def _volumes(self, but: str) -> tuple[str, ...]:
+        """The images that the next container mounts: one of those that are there, if any."""
+        if not self.mounts_images or self.more.random() >= SHARE_WITH_VOLUMES:
+            return ()
+        others = [
+            each for each, held in self.images.items() if each != but and PAUSE_IMAGE not in held.listed.repo_tags
+        ]
+        return (self.more.choice(others),) if others else ()
+
     def _create(self, pod: Pod, place: int, making: Starting) -> None:
-        left = self.starting[making.image_id]
-        left.remove(making)
-        if not left:
-            del self.starting[making.image_id]
+        needed = (making.image_id, *making.mounts)
+        for each in needed:
+            left = self.starting[each]
+            left.remove(making)
+            if not left:
+                del self.starting[each]
         if pod.over or pod.sandbox_id not in self.sandboxes:
             return
-        if making.image_id not in self.images:  # it went in between: CreateContainer fails, and the kubelet begins anew
+        if not self.images.keys() >= set(needed):  # one went in between: this fails, and the kubelet begins anew
             self.clock.at(self.clock.now + 2.0, lambda: self._next(pod, place))
             return
         self._made += 1
         container_id = f"{self._made:08x}".ljust(64, "c")
         attempt = pod.attempts.get(making.name, 0)
         pod.attempts[making.name] = attempt + 1
-        tag = pod.images[place]
+        tag, digests = pod.images[place], self.images[making.image_id].listed.repo_digests
         listed = Container(
             container_id,
             making.name,
@@ -409,10 +456,11 @@ class Machine:
             "default",
             pod.sandbox_id,
             attempt,
-            (making.image_id, tag),
+            (digests[0] if self.names_by_digest else making.image_id, tag),
         )
         disk = self.disk_of_containers()
         held = HeldContainer(listed, making.image_id, pod, disk, self.clock.now, making.directory_at)
+        held.mounts = making.mounts
         self.containers[container_id] = held
         held.bytes = pod.write_bytes if disk.available() > pod.write_bytes else 0
         disk.used += held.bytes
@@ -471,17 +519,22 @@ class Machine:
 
     def collect(self, most: int) -> None:
         """The kubelet's own garbage collection: dead containers of pods that are gone, then their sandboxes."""
-        dead = [each for each in self.containers.values() if each.pod.seen is None and each.listed.state is EXITED]
-        for each in dead[:most]:
+        exited = (each for each in self.containers.values() if each.listed.state is EXITED and each.pod.uid)
+        for each in [each for each in exited if each.pod.seen is None][:most]:
             self.remove_container(each.listed.id, by_us=False)
         held = {each.listed.sandbox_id for each in self.containers.values()}
         empty = [
             each
             for each in self.sandboxes.values()
-            if each.pod_uid not in self.pods and each.id not in held and each.state is PodSandboxState.NOTREADY
+            if each.pod_uid not in {"", *self.pods} and each.id not in held and each.state is PodSandboxState.NOTREADY
         ]
         for sandbox in empty[:most]:
             self.remove_sandbox(sandbox.id, by_us=False)
+
+
+def digest_of(repository: str, image_id: str) -> str:
+    """The name by which a registry has it."""
+    return f"{repository}@sha256:{image_id[7:15].ljust(64, 'd')}"
 
 
 def image_size(tag: str) -> int:

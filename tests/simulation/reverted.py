@@ -23,21 +23,25 @@ PACKAGES = ("eviction", "reclaim", "signals", "tests", "config")
 
 
 class Revert(NamedTuple):
-    """One change: `new` in place of `old`, which the file has once. `of`: the hazard, or the finding. `also`: more of
-    them in that file, where one guard stands behind another. `test`: what finds it if the simulation does not."""
+    """One change: `new` in place of `old`, which the file has once. `of`: the hazard, by its row in safety_case.md or
+    in words. `also`: more of them (file, old, new), where one guard stands behind another. `test`: what finds it if
+    the simulation does not."""
 
     name: str
     of: str
     file: str
     old: str
     new: str
-    also: tuple[tuple[str, str], ...] = ()
+    also: tuple[tuple[str, str, str], ...] = ()
     test: str = ""
 
 
 STEP, RELIEF, GATE, FOLD = (f"eviction/engine/{name}.py" for name in ("step", "relief", "gate", "fold"))
 IMAGES, CONTAINERS, REMOVALS = "reclaim/unused_images.py", "reclaim/unused_containers.py", "reclaim/removals.py"
 STARTS, STATES, INVENTORY = "reclaim/evidence/starts.py", "reclaim/evidence/states.py", "reclaim/inventory.py"
+PLAN, REFERENCES = "reclaim/images/plan.py", "reclaim/evidence/references.py"
+DEAD, RECORDS, THRESHOLDS = "reclaim/containers.py", "reclaim/images/records.py", "eviction/decision/thresholds.py"
+TABLE = "eviction/decision/reclaim_table.py"
 
 REVERTS = (
     # ---- what stops it
@@ -105,7 +109,7 @@ REVERTS = (
         IMAGES,
         "    if verdict.id in evidence.usage.by_containers:\n",
         "    if False:\n",
-        (("    if status.id in usage.by_containers:\n", "    if False:\n"),),
+        ((IMAGES, "    if status.id in usage.by_containers:\n", "    if False:\n"),),
     ),
     Revert(
         "a check is never too old",
@@ -155,6 +159,185 @@ REVERTS = (
         CONTAINERS,
         "        return status is not None and status.id in (verdict.id, NO_STATUS.id)\n",
         "        return status is not None and status.id == verdict.id\n",
+    ),
+    # ---- what must stay
+    Revert(
+        "an image is removed by its name",
+        "A2",
+        REFERENCES,
+        "if own else (entries[0].id,)",
+        "if own else (entries[0].title,)",
+    ),
+    Revert(
+        "the newest copy of a live pod may go",
+        "A3",
+        DEAD,
+        "if judge.guarded else set[str]()",
+        "if False else set[str]()",
+    ),
+    Revert(
+        "a sandbox with containers may go",
+        "A6",
+        DEAD,
+        "elif sandbox.id in occupied:",
+        "elif False:",
+        (
+            (
+                CONTAINERS,
+                "return Refused(Reason.HAS_CONTAINERS) if occupied else None",
+                "return None",
+            ),
+        ),
+    ),
+    Revert(
+        "an image is in use by its id alone",
+        "A7",
+        REFERENCES,
+        "            found, missing = _resolve(references, index, listing.resolved)\n            used |= found\n",
+        "            found, missing = set(references), []\n            used |= found\n",
+    ),
+    Revert(
+        "an image that is mounted is unused",
+        "A7",
+        REFERENCES,
+        "for references in (own, *volumes):",
+        "for references in (own,):",
+    ),
+    Revert(
+        "what a runtime can do is asked once",
+        "A7b",
+        INVENTORY,
+        "if learned.facts is not None and made == learned.facts_asked_at:",
+        "if learned.facts is not None:",
+    ),
+    Revert(
+        "a list that fails is empty",
+        "A9",
+        INVENTORY,
+        "        return self._pods.pod_directories(), self._retried(self._runtime.list_containers)\n",
+        "        try:\n"
+        "            return self._pods.pod_directories(), self._retried(self._runtime.list_containers)\n"
+        "        except RuntimeUnavailable:\n"
+        "            return self._pods.pod_directories(), ()\n",
+    ),
+    Revert("the image of sandboxes may go", "A10", REFERENCES, "        by_sandboxes |= found\n", ""),
+    Revert(
+        "an unknown sandbox image stops nothing",
+        "A10",
+        PLAN,
+        "if self.usage.sandbox_image_known else",
+        "if True else",
+    ),
+    Revert(
+        "a pinned image may go",
+        "A10",
+        PLAN,
+        "        if image.pinned:\n",
+        "        if False:\n",
+        ((IMAGES, "    if status.pinned:\n", "    if False:\n"),),
+    ),
+    Revert(
+        "a keep list keeps nothing",
+        "A11",
+        PLAN,
+        "        if image.id in self.kept_ids:\n",
+        "        if False:\n",
+        ((IMAGES, "    if keep.kept_ids((status,)):\n", "    if False:\n"),),
+    ),
+    Revert("the minimum age is not asked", "A12", PLAN, "if wait > 0:  # equal is old enough", "if False:"),
+    Revert(
+        "an image that comes again keeps its age",
+        "A12",
+        RECORDS,
+        "            self.records = {known: each for known, each in self.records.items() if known != image_id}\n",
+        "",
+        ((RECORDS, "            self.records = found\n", "            self.records = {**self.records, **found}\n"),),
+    ),
+    Revert(
+        "what no kubelet has made may go", "A16", DEAD, "return Reason.NOT_KUBELETS if guarded else None", "return None"
+    ),
+    Revert(
+        "a sandbox that no kubelet has made may go",
+        "A16",
+        DEAD,
+        "elif judge.guarded and not (sandbox.labelled and uid):",
+        "elif False:",
+    ),
+    # ---- what goes wrong
+    Revert("a stuck runtime is asked on", "B6", REMOVALS, "    if len(unanswered) <= parallel:\n", "    if True:\n"),
+    Revert(
+        "any number of removals is in flight",
+        "B6",
+        RELIEF,
+        "    return len(in_flight) < bound and disk_of",
+        "    return disk_of",
+    ),
+    Revert(
+        "a signal has no row",
+        "B9",
+        TABLE,
+        "(FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),",
+        "(FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (),",
+        (
+            (
+                TABLE,
+                "(FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),",
+                "(FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (),",
+            ),
+        ),
+    ),
+    Revert(
+        "what freed nothing begins at once again",
+        "B11",
+        STEP,
+        "        after = BackOff(world.now + min([seconds, *waits]), seconds)\n",
+        "        after = BackOff(world.now, seconds)\n",
+    ),
+    Revert(
+        "a disk that cannot be read is relieved",
+        "C2",
+        RELIEF,
+        "    elif goal.stops and any(each.stale for each in of_goal):\n",
+        "    elif False:\n",
+        ((THRESHOLDS, "        and not observation.stale\n", ""),),
+    ),
+    Revert(
+        "a mount does not end a pass",
+        "C5",
+        RELIEF,
+        "    if moved(the.observations, seen):\n",
+        "    if False:\n",
+        ((STEP, "    if answer is not None and unread:", "    if False:"),),
+    ),
+    Revert(
+        "an age is that of the wall clock",
+        "A12, C6",
+        RECORDS,
+        "        self._smallest_offset = min(self._smallest_offset, wall - monotonic)\n",
+        "        self._smallest_offset = wall - monotonic\n",
+        ((RECORDS, "max(pulled, self._known_since, self._detected_at)", "pulled"),),
+    ),
+    Revert(
+        "a pod is as old as the wall clock says",
+        "C6",
+        STARTS,
+        "known.get(part, now - age if 0 <= age <= oldest_seconds else now)",
+        "now - age",
+    ),
+    Revert(
+        "a removal that hangs is waited for",
+        "B2b",
+        STEP,
+        "        if world.now >= claim.overdue_at(patience_for(claim, world)):\n",
+        "        if False:\n",
+    ),
+    Revert(
+        "an error about one object ends its stage",
+        "B10c",
+        REMOVALS,
+        "    except AnsweredWithError as error:\n"
+        "        return Checked(Refused(result=Result.FAILED, error=str(error)))\n",
+        "",
     ),
     # ---- removals
     Revert(
@@ -267,18 +450,20 @@ def tree_with(revert: Revert, made: Path) -> Path:
     """A copy of the tree with this one change. Raises ValueError if the text is not there exactly once."""
     for package in PACKAGES:
         shutil.copytree(ROOT / package, made / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (made / revert.file).write_text(changed(revert), encoding="utf-8")
+    for file, text in changed(revert).items():
+        (made / file).write_text(text, encoding="utf-8")
     return made
 
 
-def changed(revert: Revert) -> str:
-    """Its file with the change. Raises ValueError if a text is not there exactly once."""
-    text = (ROOT / revert.file).read_text(encoding="utf-8")
-    for old, new in ((revert.old, revert.new), *revert.also):
+def changed(revert: Revert) -> dict[str, str]:
+    """Its files with the change. Raises ValueError if a text is not there exactly once."""
+    texts: dict[str, str] = {}
+    for file, old, new in ((revert.file, revert.old, revert.new), *revert.also):
+        text = texts.get(file) or (ROOT / file).read_text(encoding="utf-8")
         if text.count(old) != 1:
-            raise ValueError(f"{revert.file}: the text of {revert.name!r} is there {text.count(old)} times")
-        text = text.replace(old, new)
-    return text
+            raise ValueError(f"{file}: the text of {revert.name!r} is there {text.count(old)} times")
+        texts[file] = text.replace(old, new)
+    return texts
 
 
 def found(revert: Revert, seeds: int, hours: float) -> str:

@@ -112,6 +112,7 @@ class Runtime:
             self.faults += 1
             clock.sleep(0.0005)
             raise ConnectionLost("the runtime is away")
+        self._machine.mounts_images |= self._machine.replaced and mood.connections > 1
         seconds = self._seconds()
         if clock.now < mood.frozen_until:
             seconds = max(seconds, mood.frozen_until - clock.now)
@@ -143,7 +144,8 @@ class Runtime:
 
     def version(self) -> RuntimeVersion:
         self._read()
-        found = RuntimeVersion("containerd", f"1.6.{self._mood.version}")
+        release = "2.1" if self._machine.mounts_images else "1.6"
+        found = RuntimeVersion("containerd", f"{release}.{self._mood.version}")
         self._answered()
         return found
 
@@ -152,7 +154,7 @@ class Runtime:
 
     def sandbox_image(self) -> str | None:
         self._read()
-        return PAUSE_IMAGE
+        return PAUSE_IMAGE if self._machine.says_sandbox_image else None
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
         self._list()
@@ -182,7 +184,8 @@ class Runtime:
             return NO_STATUS
         if held is None:
             return None
-        return ContainerStatus(container_id, state, identity=held.listed.identity)
+        volumes = tuple((each,) for each in held.mounts) if self._machine.mounts_images else ()
+        return ContainerStatus(container_id, state, volumes, identity=held.listed.identity)
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
         self._read()
@@ -220,8 +223,10 @@ class Runtime:
 
     def image_status(self, reference: str) -> Image | None:
         self._read()
-        held = self._machine.images.get(self._machine.tags.get(reference, reference))
+        held = self._machine.found(reference)
         self._answered()
+        if held is not None and held.listed.id == self._machine.bad_image:
+            raise RequestRefused("unknown: its content is damaged")
         return None if held is None else held.listed
 
     def remove_image(self, image_id: str) -> bool:

@@ -67,6 +67,8 @@ def node_of(seed: int) -> Node:
             ("evictionSoft", (("imagefs.available", "30%"), ("nodefs.available", "30%"))),
             ("evictionSoftGracePeriod", (("imagefs.available", "1m"), ("nodefs.available", "1m"))),
         ]
+    if Random(f"limits {seed}").random() < 0.3:  # only the guard keeps what the kubelet goes by
+        fields.append(("maximumDeadContainersPerContainer", 0))
     capacity = rng.choice((40, 60, 100)) * GIB
     return Node(layout, capacity, rng.choice((20, 40, 60)), tuple(fields), rng.choice((0.3, 0.5, 0.6)))
 

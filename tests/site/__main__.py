@@ -1,7 +1,7 @@
 """Writes the page: `python -m tests.site REPORT DIRECTORY [SOURCE]`.
 
-REPORT: the JSON of a drill. SOURCE: where the files of the repository are on the web; without it, links to them are
-only text.
+REPORT: the HTML page of a drill. SOURCE: where the files of the repository are on the web; without it, links to them
+are only text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-from eviction.drill.report.document import report_of
 from tests.bench.regret.page import MEASURED as REGRET
 from tests.bench.regret.page import Results
 from tests.kubelet.matrix_page import MEASURED as MATRIX
@@ -21,8 +20,7 @@ from tests.site.page import site
 def main(report: str, directory: str, source: str = "") -> None:
     """Writes index.html into the directory, which is made."""
     regret = json.loads(REGRET.read_text())
-    document = report_of(json.loads(Path(report).read_text()), report)
-    text = site(document, read_all(MATRIX), Results(regret), regret["date"], source)
+    text = site(Path(report).read_text(), read_all(MATRIX), Results(regret), regret["date"], source)
     file = Path(directory) / "index.html"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)

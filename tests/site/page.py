@@ -9,8 +9,7 @@ from datetime import date
 from functools import partial
 from importlib import metadata
 
-from eviction.drill.report.document import Report
-from eviction.drill.report.page import STYLE, page, table
+from eviction.drill.report.page import STYLE, table
 from eviction.drill.report.timeline import html_text
 from signals.quantity import format_duration
 from tests.bench.measure import figure
@@ -54,9 +53,9 @@ footer { margin-top: 3rem; border-top: 1px solid var(--edge); color: var(--soft)
 """
 
 
-def site(report: Report, runs: Sequence[Recorded], regret: Results, measured_on: str, source: str = "") -> str:
-    """The page. `runs`: of the matrix. `measured_on`: when `regret` was simulated. `source`: where the repository is on
-    the web, with a slash at its end; "": nowhere."""
+def site(report: str, runs: Sequence[Recorded], regret: Results, measured_on: str, source: str = "") -> str:
+    """The page. `report`: the page of a drill. `runs`: of the matrix. `measured_on`: when `regret` was simulated.
+    `source`: where the repository is on the web, with a slash at its end; "": nowhere."""
     measured = {
         "Beside a real kubelet": _duels(runs),
         "What removals cost later": _regret(regret, measured_on),
@@ -174,9 +173,9 @@ def _regret(results: Results, measured_on: str) -> str:
     )
 
 
-def _drill(report: Report) -> str:
+def _drill(report: str) -> str:
     """The body of its own page, below a heading of this one."""
-    body = page(report).partition("<main>")[2].partition("</main>")[0]
+    body = report.partition("<main>")[2].partition("</main>")[0]
     return re.sub(r"(</?h)([12])>", lambda tag: f"{tag[1]}{int(tag[2]) + 2}>", body)
 
 

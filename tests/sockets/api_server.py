@@ -24,10 +24,17 @@ class ApiServer:
     """Serves events of the namespace `default` on a port of its own.
 
     `events`: by name. `requests`: method, path and content type of each. `faulty_answer`: sent to every request instead
-    of an answer. `status`: if not 0, answered to every request, which has no effect.
+    of an answer. `status`: if not 0, answered to every request, which has no effect. `clients_of`: clients must show a
+    certificate of this authority.
     """
 
-    def __init__(self, authority: Authority, faulty_answer: Iterable[Step] = (), status: int = 0):
+    def __init__(
+        self,
+        authority: Authority,
+        faulty_answer: Iterable[Step] = (),
+        status: int = 0,
+        clients_of: Authority | None = None,
+    ):
         self.events: dict[str, dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.faulty_answer = list(faulty_answer)
@@ -65,7 +72,9 @@ class ApiServer:
             def log_message(self, *_: object) -> None:
                 """Logs nothing."""
 
-        self._server = _Server(("127.0.0.1", 0), Handler, serving(authority.identity("api", "IP:127.0.0.1")))
+        self._server = _Server(
+            ("127.0.0.1", 0), Handler, serving(authority.identity("api", "IP:127.0.0.1"), clients_of)
+        )
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 

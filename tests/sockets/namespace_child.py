@@ -22,9 +22,9 @@ from typing import Any
 
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, enter_private_mounts, mount_tmpfs
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer
 from reclaim.trust import socket_refusal
+from tests.nodes.full_runtime import FullRuntime
+from tests.nodes.full_server import FullServer
 from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 _PR_SET_DUMPABLE = 4
@@ -151,7 +151,7 @@ def full(directory: str) -> dict[str, Any]:
     os.mkdir(disk)
     os.mkdir(sockets)
     mount_tmpfs(disk, 8 * MIB, 64)
-    runtime = EmbeddedRuntime(os.path.join(disk, "images"))
+    runtime = FullRuntime(os.path.join(disk, "images"))
     runtime.add_image([runtime.sandbox_image], [LayerSpec("pause", 4096)])
     image_id = runtime.add_image(["registry.example/app:1"], [LayerSpec("app", 2 * MIB, 4)])
     results: dict[str, Any] = {}
@@ -160,7 +160,7 @@ def full(directory: str) -> dict[str, Any]:
         found = os.statvfs(disk)
         results[moment] = {"bytes_free": found.f_bavail * found.f_frsize, "inodes_free": found.f_favail}
 
-    with EmbeddedServer(runtime, os.path.join(sockets, "cri.sock")) as server, CriCalls(server.target) as calls:
+    with FullServer(runtime, os.path.join(sockets, "cri.sock")) as server, CriCalls(server.target) as calls:
         sandbox_id = run_pod(calls, "web")
         container_id = run_container(calls, sandbox_id, "web", "registry.example/app:1")
         record_free("started")

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from eviction.configuration.models import Field
-from eviction.drill.pressure.schedule import FaultOccurrence, Moment, PressurePeriod
+from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.record import Pass
 from eviction.reporting.json_shapes import Count, RoleName, one_of
@@ -20,9 +19,6 @@ from signals.types import Signal, SignalObservations
 
 OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing and act before the observer's next reading
 PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
-
-Size = Annotated[Count, Field(le=2**63)]
-"""Bytes or inodes. No disk is larger, and within this bound a report can be drawn."""
 
 Available = tuple[int, int]
 """Bytes available and inodes free on one filesystem."""
@@ -47,9 +43,9 @@ class MeasuredFilesystem:
     """Its first role."""
     roles: tuple[RoleName, ...]
     """All its roles."""
-    capacity_bytes: Size
+    capacity_bytes: Count
     """Its capacity in bytes."""
-    inodes_total: Size
+    inodes_total: Count
     """How many inodes it has."""
 
 
@@ -69,9 +65,9 @@ class ConditionPeriod:
 
     condition: Annotated[str, one_of(NodeCondition)]
     """The condition."""
-    from_seconds: Moment
+    from_seconds: float
     """Since the start."""
-    to_seconds: Moment | None = None
+    to_seconds: float | None = None
     """Since the start; null: until the end."""
 
 
@@ -79,7 +75,7 @@ class ConditionPeriod:
 class MeasuredRemoval:
     """An object that was removed, by whatever component."""
 
-    seconds: Moment
+    seconds: float
     """Since the start."""
     kind: str
     """Its kind: container, sandbox, image, log, or a kind of another function."""
@@ -93,7 +89,7 @@ class MeasuredRemoval:
 class EndedPod:
     """A pod that ran and has ended."""
 
-    seconds: Moment
+    seconds: float
     """Since the start."""
     name: str
     """Namespace and name."""

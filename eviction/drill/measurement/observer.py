@@ -48,7 +48,6 @@ from signals.types import FilesystemRole, FsLayout, SignalObservations
 PRESSURE_INTERVAL_SECONDS = 0.002
 CALM_INTERVAL_SECONDS = 0.02
 CLOSE_OBSERVATION_SECONDS = 30.0  # in a longer episode milliseconds do not matter
-PROGRESS_SECONDS = 0.04
 START_SECONDS = 10.0
 LOG = "log"
 SHORTEST_PAUSE_SECONDS = 0.02
@@ -260,24 +259,17 @@ class Limits:
 
 
 class Observation:
-    """Observes one node. `progress` is called about 25 times a second, with the seconds and the observation; `show` is
-    called with every pass of the daemons beside it."""
+    """Observes one node. `show` is called with every pass of the daemons beside it."""
 
     _until_relief = False
 
-    def __init__(
-        self,
-        node: Node,
-        progress: Callable[[float, SignalObservations], None] = lambda *_: None,
-        show: Callable[[Pass], None] = lambda _: None,
-    ):
+    def __init__(self, node: Node, show: Callable[[Pass], None] = lambda _: None):
         self.node = node
         self.measured = Observer(node.thresholds)
         self.show = show
         self.stopping = threading.Event()
         self.began, self.began_wall = time.monotonic(), time.time()
         self.measuring = False
-        self._progress = progress
 
     @contextmanager
     def beside(self, daemons: Mapping[Node, Daemon]) -> Iterator[None]:
@@ -311,14 +303,11 @@ class Observation:
 
     def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
         """Observes until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True."""
-        changes, next_progress = 0, 0.0
+        changes = 0
         while True:
             observations = self.node.summary.observe()
             seconds = observations.time - self.began
             self.measured.sample(observations, seconds)
-            if seconds >= next_progress:
-                self._progress(seconds, observations)
-                next_progress = seconds + PROGRESS_SECONDS
             changes_now = self.changes(seconds)
             if changes_now != changes or self.in_progress(seconds):
                 self.measured.last_change, changes = seconds, changes_now
@@ -370,11 +359,11 @@ class NodeObservation(Observation):
 
     _until_relief = True
 
-    def __init__(self, node: Node, progress: Callable[[float, SignalObservations], None] = lambda *_: None):
+    def __init__(self, node: Node):
         problem = node.locate()
         if problem is not None:
             raise RuntimeUnavailable(problem)
-        super().__init__(node, progress)
+        super().__init__(node)
         self.fills: Callable[[], bool] = lambda: False
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
         logs = node.configuration.pod_logs_dir

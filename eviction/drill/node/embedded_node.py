@@ -18,8 +18,7 @@ from contextlib import ExitStack
 from typing import Self, TypeVar
 
 from eviction.ballast import create_ballast
-from eviction.drill.node.pod_maker import PodMaker, age_directories
-from eviction.drill.runtime.dialects import DIALECTS
+from eviction.drill.node.pod_directories import age_directories, begin_container
 from eviction.drill.runtime.layer_store import LayerSpec, taken
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
@@ -38,11 +37,11 @@ from eviction.drill.scenario import (
     Scenario,
 )
 from reclaim.ballast import BallastRefused, BallastSettings
+from reclaim.cri.client import CriClient
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.types import FilesystemRole, FsStats
 
-LEFT_BEHIND = "left-behind"  # the content of an interrupted pull
 DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
@@ -155,8 +154,8 @@ class EmbeddedNode:
 
     @property
     def files(self) -> set[str]:
-        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`, `content/left-behind`,
-        and rotated logs by their paths below the pod log directory."""
+        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`, and rotated logs by
+        their paths below the pod log directory."""
         found = {
             f"{role}/{name}"
             for role in self._spec.own
@@ -164,9 +163,7 @@ class EmbeddedNode:
         }
         if any(pod.rotated_logs for pod in self._spec.pods):
             found |= set(glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory))
-        content = os.path.join(self.disk(FilesystemRole.IMAGEFS), "runtime", "content", LEFT_BEHIND)
-        others = {"ballast": self.path_of(BALLAST), f"content/{LEFT_BEHIND}": content}
-        return found | {name for name, path in others.items() if os.path.exists(path)}
+        return found | ({"ballast"} if os.path.exists(self.path_of(BALLAST)) else set())
 
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
@@ -211,23 +208,20 @@ class EmbeddedNode:
     def _start_runtime(self) -> None:
         roles, runtime = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), self._spec.runtime
         images_root, containers_root = (os.path.join(self.disk(role), "runtime") for role in roles)
-        changes = (each for each in runtime if each[0] not in ("dialect", "unreferenced_bytes"))
+        changes = {name: value for name, value in runtime if value is not None}
         self.runtime = EmbeddedRuntime(
             images_root,
             containers_root=containers_root,
             sandbox_image=self._spec.images[0].names[0],
-            dialect=DIALECTS[runtime.dialect],
-            **{name: value for name, value in changes if value is not None},
+            **changes,
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self._undo.enter_context(self.server)
-        self.client = PodMaker(self.endpoint, self.root_directory)
+        self.client = CriClient(self.endpoint)
         self._undo.callback(self.client.close)
         until_answered(self.client.version)
 
     def _populate(self) -> None:
-        if self._spec.runtime.unreferenced_bytes:
-            self.server.leases.add_content(LEFT_BEHIND, self._spec.runtime.unreferenced_bytes)
         now = time.monotonic()
         for image in self._spec.images:
             for place, name in enumerate(image.names):
@@ -251,13 +245,18 @@ class EmbeddedNode:
         return image_id
 
     def start_new_pod(self, image: str) -> None:
-        """Starts a new pod. Raises RuntimeUnavailable with the runtime's message."""
-        sandbox = self._run_sandbox("new-pod")
-        self.client.run_container(sandbox, ("new-pod", _uid("new-pod")), CONTAINER, image)
+        """Starts a new pod. Raises EmbeddedNodeError or OSError if it does not start."""
+        self._begin(self._run_sandbox("new-pod"), "new-pod", CONTAINER, image)
 
     def _run_sandbox(self, name: str) -> str:
         os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as in the kubelet
-        return self.client.run_pod(name, _uid(name), self._logs_of(name))
+        return self.runtime.add_sandbox(name, _uid(name), self._logs_of(name))
+
+    def _begin(
+        self, sandbox: str, pod_name: str, name: str, image: str, attempt: int = 0, *, starts: bool = True
+    ) -> str:
+        begin_container(self._directory_of(pod_name), name)
+        return self.runtime.add_container(sandbox, name, image, attempt, starts=starts)
 
     def _directory_of(self, name: str) -> str:
         return os.path.join(self.root_directory, "pods", _uid(name))
@@ -266,7 +265,7 @@ class EmbeddedNode:
         return os.path.join(self.pod_logs_directory, f"default_{name}_{_uid(name)}")
 
     def _add_pod(self, spec: PodSpec, name: str) -> None:
-        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError, OSError or RuntimeUnavailable."""
+        """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or OSError."""
         if spec.state is PodState.VANISHED:
             self._write_logs(name, CONTAINER, 0, spec)
             return
@@ -287,7 +286,7 @@ class EmbeddedNode:
         for attempt in range(spec.dead_copies):
             self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
         if spec.state is PodState.CREATED:
-            self.client.create_container(sandbox, (name, _uid(name)), CONTAINER, spec.image, spec.dead_copies)
+            self._begin(sandbox, name, CONTAINER, spec.image, spec.dead_copies, starts=False)
             return
         last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
         match spec.state:
@@ -302,7 +301,7 @@ class EmbeddedNode:
                 self._exit(last, 1, spec)
 
     def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
-        container = self.client.run_container(sandbox, (pod_name, _uid(pod_name)), name, spec.image, attempt)
+        container = self._begin(sandbox, pod_name, name, spec.image, attempt)
         if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
             raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
         self._write_logs(pod_name, name, attempt, spec)

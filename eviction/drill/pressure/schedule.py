@@ -14,9 +14,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Annotated, Protocol
+from typing import Protocol
 
-from eviction.configuration.models import Field
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.scenario import Grows, Pressure
 from signals.quantity import format_bytes, format_duration
@@ -32,10 +31,6 @@ GROWS = {
 }
 
 
-Moment = Annotated[float, Field(ge=-1e6, le=1e6)]
-"""Seconds since the first pressure began. No drill lasts longer, and within this bound a report can be drawn."""
-
-
 # Injected by the drill, or on a real node an outage of its runtime.
 @dataclass(frozen=True, slots=True)
 class FaultOccurrence:
@@ -43,7 +38,7 @@ class FaultOccurrence:
 
     what: str
     """The fault, for people."""
-    seconds: Moment
+    seconds: float
     """Since the start."""
 
 
@@ -53,9 +48,9 @@ class PressurePeriod:
 
     what: str
     """The pressure, for people."""
-    from_seconds: Moment
+    from_seconds: float
     """Since the start."""
-    to_seconds: Moment | None = None
+    to_seconds: float | None = None
     """Since the start; null: until the end."""
     written: int = 0
     """How many bytes or files were written."""

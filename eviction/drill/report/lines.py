@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from eviction.drill.measurement.measurements import PLURALS
-from eviction.drill.report.document import Report
+from eviction.drill.report.document import DrillReportJson, mark_text
 from eviction.reporting.explain import reason_in_words
+from eviction.reporting.json_shapes import LeftOut
 from eviction.reporting.tables import amount, table
 from reclaim.types import Reason
 from signals.quantity import format_duration
@@ -21,19 +22,20 @@ def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> l
     return [("node", node), *(("filled", what) for what in pressures), *(("fault", what) for what in faults)]
 
 
-def story_rows(report: Report) -> list[Row]:
+def story_rows(report: DrillReportJson) -> list[Row]:
     """What happened, in its order: the mark and its row, what went and what stayed, how long that took, the verdict."""
     crossed, acted = report.crossed_seconds, next((one for one in report.passes if one.acted_on), None)
     which = "a mark"
     if acted and (mark := acted.acted_on):
-        which = f"the mark of {mark.signal}, {mark.text} = {amount(mark.signal, mark.effective or 0)},"
+        which = f"the mark of {mark.signal}, {mark_text(mark)} = {amount(mark.signal, mark.effective or 0)},"
     rows = [("crossed", "no mark" if crossed is None else f"{which} after {format_duration(crossed)}")]
     if acted:
         rows.append(("row", ", ".join(acted.row) or "empty"))
     reasons = {one.id: one.reason for each in report.passes for one in each.removals}
     rows += _by_kind("removed", [(one.kind, one.name, reasons.get(one.id, "")) for one in report.removals])
     gone = {one.id for one in report.removals}
-    kept = {one.id: one for each in report.passes for one in each.kept if one.id not in gone}.values()
+    objects = [one for each in report.passes if not isinstance(each.kept, LeftOut) for one in each.kept]
+    kept = {one.id: one for one in objects if one.id not in gone}.values()
     for word, spared in (("kept", False), ("spared", True)):  # spared: enough was freed without it
         mine = [one for one in kept if (one.reason == Reason.RELIEVED) is spared]
         rows += _by_kind(word, [(one.kind, one.name, one.reason) for one in mine])
@@ -44,10 +46,8 @@ def story_rows(report: Report) -> list[Row]:
     return [*rows, ("ok" if report.held else "NOT", f"{report.scenario}: {report.verdict}")]
 
 
-def outcome_text(report: Report) -> str:
+def outcome_text(report: DrillReportJson) -> str:
     """How long after the first crossing everything came, and what was available at the lowest point."""
-    if report.crossed_seconds is None:
-        return "no mark was crossed"
     times = [f"{what} {seconds_text(took, 'never')}" for what, took in report.times.items()]
     acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), "")
     least = {text: None for signal, text in lowest(report).items() if signal == acted_on or not acted_on}
@@ -76,14 +76,14 @@ def row_lines(rows: Iterable[Row]) -> list[str]:
     return [f"{word:9}{text}" for word, text in rows]
 
 
-def checks_table(report: Report, width: int | None = None) -> list[str]:
+def checks_table(report: DrillReportJson, width: int | None = None) -> list[str]:
     """The expectations with what was measured."""
     words = {True: "ok", False: "NOT", None: "-"}
     rows = [[words[check.held], check.name, check.expected, check.seen] for check in report.checks]
     return table([["HELD", "WHAT", "EXPECTED", "MEASURED"], *rows], width) if rows else []
 
 
-def lowest(report: Report) -> dict[str, str]:
+def lowest(report: DrillReportJson) -> dict[str, str]:
     """The least that was available, by signal."""
     return {signal: "-" if least is None else amount(signal, least) for signal, least in report.lowest.items()}
 

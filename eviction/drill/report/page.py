@@ -1,4 +1,4 @@
-"""The report of a drill as a self-contained HTML page, an SVG picture, and JUnit XML for a CI.
+"""The report of a drill as a self-contained HTML page, and as JUnit XML for a CI.
 
 A page loads nothing and runs nothing. All text from a scenario, a runtime or a pod is escaped. In JUnit XML the
 scenario is a suite and each expectation a case; one that could not be judged is skipped. Source of the format: the
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from eviction.drill.report.document import DrawnPass, Report
-from eviction.drill.report.lines import before_rows, lowest, outcome_text, seconds_text, story_rows
-from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, html_text, sheet, timeline
+from eviction.drill.report.document import DrillReportJson, MeasuredPassJson
+from eviction.drill.report.lines import before_rows, lowest, seconds_text, story_rows
+from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, html_text, timeline
 from eviction.reporting.log import escaped
 from signals.quantity import format_duration
 
@@ -45,7 +45,7 @@ dd {{ margin: 0; overflow-wrap: anywhere; }}
 """
 
 
-def page(report: Report) -> str:
+def page(report: DrillReportJson) -> str:
     """The page of one run."""
     body = [
         f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>',
@@ -59,12 +59,7 @@ def page(report: Report) -> str:
     return _html(f"drill {report.scenario}", report.title, report.why, body)
 
 
-def picture(report: Report) -> str:
-    """The first chart and the events of one run, as an SVG file."""
-    return sheet(f"{report.title}: {report.verdict}", (report.why, outcome_text(report)), timeline(report))
-
-
-def junit_xml(report: Report) -> str:
+def junit_xml(report: DrillReportJson) -> str:
     """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, are escaped."""
     suite, held = escaped(f"reclaimd.drill.{report.scenario}"), [check.held for check in report.checks]
     counts = {"tests": str(len(held)), "failures": str(held.count(False)), "skipped": str(held.count(None))}
@@ -126,7 +121,7 @@ def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
     return [f'<figure tabindex="0"><figcaption>{html_text(name)}</figcaption>{svg}</figure>' for name, svg in drawings]
 
 
-def _facts(report: Report) -> str:
+def _facts(report: DrillReportJson) -> str:
     apart = report.lists_apart_seconds
     what, faults = (one.what for one in report.pressures), (fault.what for fault in report.faults)
     facts = [
@@ -140,13 +135,13 @@ def _facts(report: Report) -> str:
     return f"<dl>{''.join(f'<dt>{word}</dt><dd>{html_text(text)}</dd>' for word, text in facts)}</dl>"
 
 
-def _checks(report: Report) -> str:
+def _checks(report: DrillReportJson) -> str:
     words = {True: '<span class="good">held</span>', False: '<span class="bad">NOT</span>', None: "not judged"}
     rows = [[words[c.held], html_text(c.name), html_text(c.expected), html_text(c.seen)] for c in report.checks]
     return table("Expectations", ["Held", "What", "Expected", "Measured"], rows, name="What")
 
 
-def _passes(passes: Sequence[DrawnPass]) -> str:
+def _passes(passes: Sequence[MeasuredPassJson]) -> str:
     rows = [
         [
             f"{one.from_seconds:.3f} s",
@@ -162,6 +157,6 @@ def _passes(passes: Sequence[DrawnPass]) -> str:
     return table("Passes", head, rows, ("At", "Collector", "Took"), name="Result")
 
 
-def _removals(report: Report) -> str:
+def _removals(report: DrillReportJson) -> str:
     rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
     return table("Removed objects", ["At", "Kind", "Name"], rows, ("At",), name="Name")

@@ -1,4 +1,4 @@
-"""Draws the timeline of a run: charts and events as inline SVG, or as one SVG file.
+"""Draws the timeline of a run: charts and events as inline SVG.
 
 A chart has lines, marks, bands, and ticks whose names show on hover. It runs no script and loads nothing: browsers show
 `<title>` on hover, and colours are CSS classes, light or dark as the reader prefers. All text is escaped here.
@@ -10,12 +10,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from textwrap import wrap
 from typing import NamedTuple
 
 from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
 from eviction.drill.pressure.schedule import PressurePeriod
-from eviction.drill.report.document import DrawnMark, Report
+from eviction.drill.report.document import DrillReportJson, MarkJson, mark_text
 from eviction.reporting.log import escaped
 from eviction.types import NodeCondition
 from signals.quantity import format_bytes, format_duration
@@ -27,16 +26,10 @@ HEIGHT = 260.0
 TOP, BOTTOM = 12.0, 34.0
 LANE = 26.0
 TICKS = 5
-NAMESPACE = "http://www.w3.org/2000/svg"
 FONT, LINE = 13.0, 17.0  # the size of a text, and the height of its line
-CHARACTER, PROSE = 0.6 * FONT, 0.54 * FONT  # usual fonts are no wider, in labels with digits and in sentences
-TITLE_FONT = 17.0
-TITLE_CHARACTER, TITLE_LINE = 0.66 * TITLE_FONT, 23.0
-CAPTION = 25.0
-MARGIN = 12.0
+CHARACTER = 0.6 * FONT  # usual fonts are no wider, in labels with digits
 GAP = 9.0  # between the plot and the texts beside it
 BESIDE = RIGHT - 2 * GAP  # room for them on the right
-_DRAWING = re.compile(r'<svg viewBox="0 0 [0-9.]+ ([0-9.]+)"')
 
 COLOURS = """
 :root {
@@ -53,8 +46,7 @@ COLOURS = """
   }
 }
 """
-# Each colour stands there twice: what draws SVG but is no browser knows no variables, and takes the first one.
-_LIGHT = dict(re.findall(r"--([\w-]+): ([^;]+);", COLOURS.partition("@media")[0]))
+NAMES = re.findall(r"--([\w-]+): ", COLOURS.partition("@media")[0])  # of the colours
 # A class is a colour: of the stroke of lines, and of the inside of texts and rectangles.
 CLASSES = """text, rect { fill: currentColor; }
 line, path { fill: none; stroke: currentColor; }
@@ -66,14 +58,8 @@ line.soft { stroke-dasharray: 2 3; }
 .middle { text-anchor: middle; }
 .tick { color: var(--sandbox); stroke-width: 1.6; }
 .tick .hit { stroke: transparent; stroke-width: 9; pointer-events: stroke; }
-""" + "".join(f".{name} {{ color: var(--{name}); }}\n" for name in _LIGHT)
+""" + "".join(f".{name} {{ color: var(--{name}); }}\n" for name in NAMES)
 FONTS = f"svg {{ font: {FONT:g}px system-ui, sans-serif; }}"
-_SHEET = f"""{COLOURS}{CLASSES}{FONTS}
-rect.sheet {{ fill: var(--sheet); stroke: var(--edge); }}
-.title {{ font-size: {TITLE_FONT:g}px; }}
-.title, .caption {{ font-weight: 600; color: var(--ink); }}
-"""
-_SHEET = re.sub(r"([\w-]+): var\(--([\w-]+)\)", lambda found: f"{found[1]}: {_LIGHT[found[2]]}; {found[0]}", _SHEET)
 
 
 def html_text(text: str) -> str:
@@ -84,7 +70,7 @@ def html_text(text: str) -> str:
 # ---- a timeline
 
 
-def timeline(report: Report) -> list[tuple[str, str]]:
+def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
     """Name and SVG of the charts of a run, and last of its events. Seconds count from its start."""
     ended = report.ended_seconds
     marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks}
@@ -101,15 +87,15 @@ def timeline(report: Report) -> list[tuple[str, str]]:
     return [*drawings, ("what happened", events)]
 
 
-def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -> list[MarkLine]:
+def _marks_of(report: DrillReportJson, filesystem: MeasuredFilesystem, *, inodes: bool) -> list[MarkLine]:
     """The horizontal lines of a chart: one per amount that is a mark, and one per mark plus minimum reclaim."""
     mine = [m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes]
-    lines: dict[tuple[int, str], DrawnMark] = {}
+    lines: dict[tuple[int, str], MarkJson] = {}
     for mark in mine:
         if mark.effective is not None:
             lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), mark)
     marks = [
-        MarkLine(f"{mark.signal.partition('.')[0]} {mark.text} = {_amount(amount, inodes=inodes)}", amount, style)
+        MarkLine(f"{mark.signal.partition('.')[0]} {mark_text(mark)} = {_amount(amount, inodes=inodes)}", amount, style)
         for (amount, style), mark in lines.items()
     ]
     known = {mark.amount for mark in marks}
@@ -119,7 +105,7 @@ def _marks_of(report: Report, filesystem: MeasuredFilesystem, *, inodes: bool) -
     ]
 
 
-def _lanes(report: Report) -> list[Lane]:
+def _lanes(report: DrillReportJson) -> list[Lane]:
     """Pressures, faults, conditions, removals and pods that ended. What another component reports is not known: only
     our own condition has a lane although it was not reported."""
     ours = NodeCondition.RECLAIM_PRESSURE
@@ -141,30 +127,6 @@ def _lanes(report: Report) -> list[Lane]:
         lanes[f"{PLURALS.get(kind, kind)} removed"] = gone
     lanes["pods ended"] = [Event(f"{pod.name} ended", "mark", pod.seconds) for pod in report.ended_pods]
     return [Lane(name, events) for name, events in lanes.items() if events or name == ours]
-
-
-def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]]) -> str:
-    """An SVG file for a README, a ticket or a slide: a title, lines of text, and the first chart and the events of a
-    timeline, each with its caption."""
-    room, parts, top = WIDTH - 2 * MARGIN, [], MARGIN
-    for text in wrap(escaped(title), int(room / TITLE_CHARACTER)):
-        top += TITLE_LINE
-        parts.append(_text(MARGIN, top - 6, text, "title"))
-    for text in (text for line in lines for text in wrap(escaped(line), int(room / PROSE))):
-        top += LINE
-        parts.append(_text(MARGIN, top, text, "soft"))
-    for caption, drawing in (*drawings[:-1][:1], drawings[-1]):
-        found = _DRAWING.match(drawing)
-        assert found is not None  # drawn by `_svg`
-        parts.append(_text(MARGIN, top + CAPTION, _cut(caption, room), "caption"))
-        placed = f'<svg x="0" y="{top + CAPTION:g}" width="{WIDTH:g}" height="{found[1]}" '
-        parts.append(drawing.replace("<svg ", placed, 1))
-        top += CAPTION + float(found[1])
-    size = f'width="{WIDTH:g}" height="{top:g}"'
-    head = f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {WIDTH:g} {top:g}" {size} role="img"'
-    name = html_text(f"{title}: {'; '.join(lines)}")
-    style = f'<style>{_SHEET}</style>\n<rect class="sheet" {size} rx="6"/>'
-    return "\n".join([f'{head} aria-label="{name}">', style, *parts, "</svg>", ""])
 
 
 # ---- its parts

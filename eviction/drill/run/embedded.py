@@ -22,15 +22,14 @@ from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import FaultOccurrence, Fill, Fills, Grower, PressureSchedule, Schedule
 from eviction.drill.runtime import faults
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
 from eviction.node.node import DRAIN_SECONDS, Node
 from eviction.record import Pass
 from eviction.reporting.log import Log
 from reclaim.images.records import ImageRecords
-from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_duration
-from signals.types import SignalObservations
 
 QUIET_SECONDS = 0.3
 LONGEST_SECONDS = 60.0
@@ -46,7 +45,6 @@ FAULTS: dict[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
     FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", faults.ActThenFail),
     FaultAction.PRETEND: ("does nothing and reports success", faults.Pretend),
     FaultAction.CUT: ("breaks off its list ({code})", faults.Cut),
-    FaultAction.DISTORT: ("answers wrongly ({how})", faults.Distort),
     FaultAction.DELAY: ("answers {delay} late", faults.Delay),
     FaultAction.HANG: ("hangs", faults.Hang),
     FaultAction.RESTART: ("restarts", None),
@@ -83,7 +81,7 @@ def describe_fault(fault: Fault) -> str:
     """A fault as text."""
     who = fault.method or "the runtime"
     delay = format_duration(fault.by_seconds or 0.0)
-    words = FAULTS[fault.action][0].format(code=fault.code, how=fault.how, delay=delay)
+    words = FAULTS[fault.action][0].format(code=fault.code, delay=delay)
     times = "" if fault.times is None else f", {counted(fault.times, 'time')}"
     lasts = "" if fault.lasts_seconds is None else f" for {format_duration(fault.lasts_seconds)}"
     return f"{who} {words}{times}{lasts}"
@@ -98,7 +96,6 @@ def failpoint_of(fault: Fault) -> faults.Failpoint:
         "message": fault.message,
         "times": fault.times,
         "seconds": fault.by_seconds or 0.0,
-        "how": fault.how,
     }
     return kind(**{field.name: known[field.name] for field in fields(kind) if field.init})
 
@@ -245,15 +242,10 @@ class _Thread:
 
 
 class Drill(Observation):
-    """Runs one scenario on an embedded node. `show` is called with every pass, `progress` about 25 times a second."""
+    """Runs one scenario on an embedded node. `show` is called with every pass."""
 
     def __init__(
-        self,
-        scenario: Scenario,
-        embedded: EmbeddedNode,
-        log: Log,
-        show: Callable[[Pass], None] = lambda _: None,
-        progress: Callable[[float, SignalObservations], None] = lambda *_: None,
+        self, scenario: Scenario, embedded: EmbeddedNode, log: Log, show: Callable[[Pass], None] = lambda _: None
     ):
         self._scenario = scenario
         self._embedded = embedded
@@ -264,7 +256,7 @@ class Drill(Observation):
             Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.records))
             for _ in range(scenario.node.collectors)
         ]
-        super().__init__(nodes[0], progress, show)
+        super().__init__(nodes[0], show)
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
         self._daemons = {node: Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds) for node in nodes}
         self._growers = EmbeddedGrowers(embedded)
@@ -369,6 +361,6 @@ class Drill(Observation):
         known = (pod.image for pod in node.pods if pod.state.known_to_kubelet)
         try:
             self._embedded.start_new_pod(next(known, node.images[0].names[0]))
-        except RuntimeUnavailable as error:
+        except (EmbeddedNodeError, OSError) as error:
             return str(error)
         return ""

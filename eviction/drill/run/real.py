@@ -10,7 +10,7 @@ import fcntl
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from eviction.daemon.daemon import Daemon
 from eviction.drill.judgement.judge import Check, DrillResult, Response, judge_real
@@ -19,7 +19,6 @@ from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import Fill, Fills, PressureSchedule
 from eviction.drill.scenario import Grows, Pressure, Scenario
-from eviction.record import Pass
 from eviction.reporting.log import Log
 from eviction.types import EvictionError
 from reclaim.pod_logs.directories import identity_of, remove_tree
@@ -48,12 +47,10 @@ def run_in_directory(
     response: Response,
     log: Log,
     limits: Limits,
-    show: Callable[[Pass], None],
 ) -> DrillResult | None:
     """Prefills a directory, applies the pressures of one scenario in it, observes, frees everything, and judges.
 
-    `response`: what relieves the node, the daemon's loop in this process or another component. `show` is called with
-    every pass of that loop.
+    `response`: what relieves the node, the daemon's loop in this process or another component.
 
     Returns None if `observation.stopping` was set. Raises FillFailed. Everything has been freed then, too.
     """
@@ -66,7 +63,7 @@ def run_in_directory(
 
     pressures = PressureSchedule(plan.pressures, grow)
     daemons = {node: Daemon(node, log)} if response is Response.OURS else {}
-    observation.show, observation.fills = show, lambda: pressures.running
+    observation.fills = lambda: pressures.running
     patience = SHORTEST_WAIT_SECONDS if response is Response.OURS else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
     try:

@@ -1,20 +1,18 @@
 """A CRI v1 runtime as a state machine: one method per call, messages in and messages out, without gRPC.
 
-It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x. The dialect decides
-where versions and runtimes differ (`dialects`); otherwise these rules hold:
+It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x:
 
 * Nothing is protected. RemoveImage removes an image in use, and its layers are freed with the last container that uses
   them. RemoveContainer kills a RUNNING container.
 * Stopping or removing an absent object succeeds. Its ContainerStatus or PodSandboxStatus is NOT_FOUND, and its
   ImageStatus is an answer without an image.
 * A tag belongs to one image. Adding it to another image moves it; the first image keeps its digest.
-* RemoveImage with any name removes the image with all its names, for all runtime handlers.
-* RunPodSandbox and CreateContainer pull nothing: their images must be present.
+* RemoveImage with any name removes the image with all its names.
 * A full id names its object, and so does any unique prefix. That makes a careless caller dangerous: six characters of
   an id remove a container as surely as all 64 do.
 * An image has one id and any number of tags and repository digests, even none.
 * `image_ref` is the image id in ListContainers; in ContainerStatus it is the repository digest while the image exists.
-* `image_id` is set by newer runtimes only; containerd 1.6 leaves it empty everywhere.
+* `image_id` is set by newer runtimes only (`fills_image_id`); containerd before 2.3 leaves it empty everywhere.
 * `image.image` is what the creator asked for in ListContainers; in ContainerStatus it is a tag if there is one.
 
 A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError or OSError for every other error, which containerd
@@ -32,27 +30,25 @@ import hashlib
 import json
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.dialects import CONTAINERD_2, Dialect
 from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
+from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.evidence.references import normalized, repository_of
 
-IMAGES, CONTAINERS = "overlay-images", "overlay-containers"
+CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
-"""The default image of RunPodSandbox. The node starts without images, so it must be added first."""
+"""The default image of sandboxes. The node starts without images, so it must be added first."""
 
-_FULL_NAME = re.compile(r"([^/]*[.:][^/]*|localhost)/[^A-Z@]+(@sha256:[0-9a-f]{64})?|[0-9a-f]{3,64}")
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
 _WRITE_BYTES = 1 << 20  # written at a time under the lock, so that list calls do not wait for a large write
@@ -81,10 +77,7 @@ class RemovalRecord(NamedTuple):
 @dataclass(slots=True)
 class Image:
     """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock nanoseconds. `tags` and
-    `digests`: full references. `runtime_handlers`: those for which it was pulled, the default one (empty) first.
-
-    Each name of an OCI artifact (`Dialect.is_cri_o`) is one of these: `id` is then the artifact's and that name.
-    """
+    `digests`: full references."""
 
     id: str
     layers: tuple[LayerSpec, ...]
@@ -92,15 +85,21 @@ class Image:
     pinned: bool = False
     tags: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
-    runtime_handlers: list[str] = field(default_factory=lambda: [""])
 
 
 class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
 
     `images_root` and `containers_root` (empty: the same) are directories on the filesystems under test. `wall_clock`
-    returns seconds since the epoch. `changes` overrides fields of the dialect.
+    returns seconds since the epoch. `fills_image_id`: Container.image_id is set. `pins_sandbox_image`: the sandbox
+    image is listed as pinned; containerd does so since 1.7. The space of a removed container is freed
+    `container_space_delay_seconds` later, or by the next removal that frees at once, whichever is first; a thread may
+    wait for it until `force_gc`.
     """
+
+    runtime_name = "containerd"
+    runtime_version = "2.3.4"
+    image_space_delay_seconds = 0.0
 
     def __init__(
         self,
@@ -109,19 +108,18 @@ class EmbeddedRuntime:
         containers_root: str = "",
         wall_clock: Callable[[], float] = time.time,
         sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
-        dialect: Dialect = CONTAINERD_2,
-        **changes: Any,
+        fills_image_id: bool = True,
+        pins_sandbox_image: bool = True,
+        container_space_delay_seconds: float = 0.0,
     ) -> None:
-        self.dialect = replace(dialect, **changes)
+        self.fills_image_id = fills_image_id
+        self.pins_sandbox_image = pins_sandbox_image
+        self.container_space_delay_seconds = container_space_delay_seconds
         self.sandbox_image = normalized(sandbox_image)
         self.wall_seconds = wall_clock
         self.images_root = images_root
         self._reported = [images_root, containers_root or images_root]
         self._store = LayerStore(*self._reported)
-        if self.dialect.is_cri_o:
-            self._reported = [f"{root}/{IMAGES if root == images_root else CONTAINERS}" for root in self._reported]
-            for path in self._reported:
-                os.makedirs(path, exist_ok=True)
         self._lock = threading.Lock()
         self._pulling = threading.Lock()
         self._images: dict[str, Image] = {}
@@ -140,8 +138,8 @@ class EmbeddedRuntime:
     def version(self, _: cri_pb2.VersionRequest) -> cri_pb2.VersionResponse:
         return cri_pb2.VersionResponse(
             version="0.1.0",
-            runtime_name=self.dialect.runtime_name,
-            runtime_version=self.dialect.runtime_version,
+            runtime_name=self.runtime_name,
+            runtime_version=self.runtime_version,
             runtime_api_version="v1",
         )
 
@@ -149,8 +147,6 @@ class EmbeddedRuntime:
         """Status: always ready. If verbose, with the configuration as JSON text under the key "config"."""
         conditions = [cri_pb2.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
         config = {"containerdRootDir": self.images_root}
-        if self.dialect.reports_sandbox_image:
-            config["sandboxImage"] = self.sandbox_image
         return cri_pb2.StatusResponse(
             status=cri_pb2.RuntimeStatus(conditions=conditions),
             info={"config": json.dumps(config)} if request.verbose else {},
@@ -171,7 +167,7 @@ class EmbeddedRuntime:
     def container_status(self, request: cri_pb2.ContainerStatusRequest) -> cri_pb2.ContainerStatusResponse:
         """ContainerStatus. Raises NotFoundError."""
         with self._lock:
-            container = _find(self._containers, request.container_id, "container")
+            container = find(self._containers, request.container_id, "container")
             status = self._described(Container, container)
         return cri_pb2.ContainerStatusResponse(status=status)
 
@@ -191,14 +187,13 @@ class EmbeddedRuntime:
     def stop_container(self, request: cri_pb2.StopContainerRequest) -> cri_pb2.StopContainerResponse:
         """StopContainer: the process ends at once, whatever the timeout."""
         with self._lock, suppress(NotFoundError):
-            self._stop(_find(self._containers, request.container_id, "container"))
+            self._stop(find(self._containers, request.container_id, "container"))
         return cri_pb2.StopContainerResponse()
 
     def remove_container(self, request: cri_pb2.RemoveContainerRequest) -> cri_pb2.RemoveContainerResponse:
         """RemoveContainer, in any state."""
         with self._lock, suppress(NotFoundError):
-            container = _find(self._containers, request.container_id, "container")
-            self._require_free_space("containers.json")
+            container = find(self._containers, request.container_id, "container")
             self._drop_container(container)
         return cri_pb2.RemoveContainerResponse()
 
@@ -206,14 +201,14 @@ class EmbeddedRuntime:
         """ListPodSandbox, filtered by id, state and labels: all that are given must match."""
         with self._lock:
             found = _selected(self._sandboxes, request.filter.id, "sandbox")
-            items = [_copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)]
+            items = [copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)]
         return cri_pb2.ListPodSandboxResponse(items=items)
 
     def pod_sandbox_status(self, request: cri_pb2.PodSandboxStatusRequest) -> cri_pb2.PodSandboxStatusResponse:
         """PodSandboxStatus. If verbose, with its image in JSON text under the key "info". Raises NotFoundError."""
         with self._lock:
-            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            status, (image, _) = _copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            status, (image, _) = copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
         details = {"runtimeHandler": status.runtime_handler, "image": image}
         info = {"info": json.dumps(details)} if request.verbose else {}
         return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
@@ -221,7 +216,7 @@ class EmbeddedRuntime:
     def stop_pod_sandbox(self, request: cri_pb2.StopPodSandboxRequest) -> cri_pb2.StopPodSandboxResponse:
         """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
         with self._lock, suppress(NotFoundError):
-            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             sandbox.state = cri_pb2.SANDBOX_NOTREADY
             for container in self._containers_in(sandbox):
                 self._stop(container)
@@ -230,61 +225,9 @@ class EmbeddedRuntime:
     def remove_pod_sandbox(self, request: cri_pb2.RemovePodSandboxRequest) -> cri_pb2.RemovePodSandboxResponse:
         """RemovePodSandbox, with all its containers, in any state."""
         with self._lock, suppress(NotFoundError):
-            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            self._require_free_space("containers.json")
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             self._drop_sandbox(sandbox)
         return cri_pb2.RemovePodSandboxResponse()
-
-    def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> cri_pb2.RunPodSandboxResponse:
-        """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
-        config = request.config
-        with self._lock:
-            layers = self._acquire_layers(self._image_named(self.sandbox_image))
-            sandbox_id = self._new_id("sandbox")
-            self._layers[sandbox_id] = layers
-            self._of_sandbox[sandbox_id] = self.sandbox_image, config.log_directory
-            handler, now = request.runtime_handler, self._now_ns()
-            self._sandboxes[sandbox_id] = _copied(
-                Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
-            )
-        return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
-
-    def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
-        """CreateContainer. Raises NotFoundError if the sandbox, the image or an image volume is absent."""
-        config = request.config
-        with self._lock:
-            sandbox = _find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            image = self._image_named(config.image.image)
-            volumes = [self._image_named(mount.image.image) for mount in config.mounts if mount.image.image]
-            container_id = self._new_id("container")
-            self._store.make_writable(container_id)
-            directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
-            self._sandbox_of[container_id] = sandbox.id
-            self._layers[container_id] = self._acquire_layers(image, *volumes)
-            self._containers[container_id] = _copied(
-                Container,
-                config,
-                id=container_id,
-                created_at=self._now_ns(),
-                image_ref=image.id,
-                image_id=image.id,
-                log_path=os.path.join(directory, config.log_path) if config.log_path else "",
-            )
-        return cri_pb2.CreateContainerResponse(container_id=container_id)
-
-    def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
-        """StartContainer. Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY."""
-        with self._lock:
-            container = _find(self._containers, request.container_id, "container")
-            if container.state != cri_pb2.CONTAINER_CREATED:
-                name = cri_pb2.ContainerState.Name(container.state)
-                raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
-            sandbox_id = self._sandbox_of[container.id]
-            if self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
-                raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
-            container.state = cri_pb2.CONTAINER_RUNNING
-            container.started_at = self._now_ns()
-        return cri_pb2.StartContainerResponse()
 
     # ---- ImageService
 
@@ -293,8 +236,8 @@ class EmbeddedRuntime:
         wanted = request.filter.image.image
         items: list[cri_pb2.Image] = []
         with self._lock, suppress(NotFoundError):
-            for image in [self._image_named(wanted)] if wanted else self._images.values():
-                items += [self._image_item(image, handler) for handler in image.runtime_handlers]
+            images = [self._image_named(wanted)] if wanted else self._images.values()
+            items += map(self._image_item, images)
         return cri_pb2.ListImagesResponse(images=items)
 
     def image_status(self, request: cri_pb2.ImageStatusRequest) -> cri_pb2.ImageStatusResponse:
@@ -304,17 +247,9 @@ class EmbeddedRuntime:
         return cri_pb2.ImageStatusResponse()
 
     def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
-        """RemoveImage, with all names of the image, even if it is pinned. Raises EmbeddedNodeError if the dialect
-        refuses."""
+        """RemoveImage, with all names of the image, even if it is pinned."""
         with self._lock, suppress(NotFoundError):
-            image = self._image_named(request.image.image)
-            self._require_free_space("images.json")
-            tag = normalized(request.image.image)
-            if self.dialect.is_cri_o and tag in image.tags and len(image.tags) > 1:
-                image.tags.remove(tag)
-            elif not image.id.startswith(f"{request.image.image} "):  # no artifact is removed by its id
-                self._refuse_in_use(image)
-                self._drop_image(image)
+            self._drop_image(self._image_named(request.image.image))
         return cri_pb2.RemoveImageResponse()
 
     def image_fs_info(self, _: cri_pb2.ImageFsInfoRequest) -> cri_pb2.ImageFsInfoResponse:
@@ -335,32 +270,65 @@ class EmbeddedRuntime:
 
     # ---- what happens without a call
 
+    def add_sandbox(self, name: str, uid: str, log_directory: str) -> str:
+        """The sandbox of a pod of the namespace `default` is READY. Raises NotFoundError if the sandbox image is
+        absent."""
+        with self._lock:
+            layers = self._acquire_layers(self._image_named(self.sandbox_image))
+            sandbox_id = self._new_id("sandbox")
+            self._layers[sandbox_id] = layers
+            self._of_sandbox[sandbox_id] = self.sandbox_image, log_directory
+            self._sandboxes[sandbox_id] = Sandbox(
+                id=sandbox_id,
+                metadata=cri_pb2.PodSandboxMetadata(name=name, uid=uid, namespace="default"),
+                labels={UID_LABEL: uid, POD_NAME_LABEL: name, POD_NAMESPACE_LABEL: "default"},
+                created_at=self._now_ns(),
+            )
+        return sandbox_id
+
+    def add_container(self, sandbox_id: str, name: str, image: str, attempt: int = 0, *, starts: bool = True) -> str:
+        """A container is CREATED and, if it `starts`, RUNNING. Raises NotFoundError if the image is absent, OSError on
+        a full disk."""
+        with self._lock:
+            found = self._image_named(image)
+            container_id = self._new_id("container")
+            self._store.make_writable(container_id)
+            self._sandbox_of[container_id] = sandbox_id
+            self._layers[container_id] = self._acquire_layers(found)
+            container = self._containers[container_id] = Container(
+                id=container_id,
+                metadata=cri_pb2.ContainerMetadata(name=name, attempt=attempt),
+                image=cri_pb2.ImageSpec(image=image),
+                image_ref=found.id,
+                image_id=found.id,
+                labels={**self._sandboxes[sandbox_id].labels, CONTAINER_NAME_LABEL: name},
+                log_path=os.path.join(self._of_sandbox[sandbox_id][1], name, f"{attempt}.log"),
+                created_at=self._now_ns(),
+            )
+            if starts:
+                container.state, container.started_at = cri_pb2.CONTAINER_RUNNING, self._now_ns()
+        return container_id
+
     @property
     def removals(self) -> tuple[RemovalRecord, ...]:
         """Every object that was really removed, in order, without calls that found nothing to remove."""
         with self._lock:
             return tuple(self._removals)
 
-    def add_image(
-        self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False, is_artifact: bool = False
-    ) -> str:
-        """Pulls an image: writes the layers that are missing, then lists it. Returns its id: 64 hex digits, with a
-        leading "sha256:" in most dialects.
+    def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
+        """Pulls an image: writes the layers that are missing, then lists it. Returns its id: "sha256:" and 64 hex
+        digits.
 
         Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run meanwhile. The same
-        tags and layers give the same id, and for an artifact, which gets one tag here, the same layers. Raises
-        OSError if it does not fit, and leaves nothing behind.
+        tags and layers give the same id. Raises OSError if it does not fit, and leaves nothing behind.
         """
         digests = [layer.digest for layer in layers]
-        digits = deterministic_id("image", *sorted(map(normalized, () if is_artifact else tags)), *digests)
-        image_id = digits if self.dialect.is_cri_o else f"sha256:{digits}"
-        if is_artifact:
-            image_id = f"{digits} {' '.join(tags)}"
+        image_id = self._image_id(deterministic_id("image", *sorted(map(normalized, tags)), *digests))
         with self._pulling:
             with self._lock:
                 if image_id in self._images:
                     self._tag(self._images[image_id], tags, pinned=pinned)
-                    return _listed_id(image_id)
+                    return image_id
             acquired: list[str] = []
             try:
                 for layer in layers:
@@ -374,41 +342,29 @@ class EmbeddedRuntime:
                 self._images[image_id] = Image(image_id, tuple(layers), self._now_ns())
                 self._layers[image_id] = tuple(digests)
                 self._tag(self._images[image_id], tags, pinned=pinned)
-        return _listed_id(image_id)
-
-    def tag_image(self, image_id: str, tag: str) -> None:
-        """Adds a tag to an image. An image that had the tag loses it."""
-        with self._lock:
-            self._tag(_find(self._images, image_id, "image"), [tag])
-
-    def images_created_at(self) -> dict[str, float]:
-        """When each image was pulled, in wall-clock seconds by id, as in containerd's image store."""
-        with self._lock:
-            return {image.id: image.created_at / 1e9 for image in self._images.values()}
+        return image_id
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
-        """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""
+        """The container's process exits by itself."""
         with self._lock:
-            container = _find(self._containers, container_id, "container")
-            if container.state not in _LIVE:
-                raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
+            container = find(self._containers, container_id, "container")
             self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
 
     def lose_container(self, container_id: str) -> None:
         """Makes the container UNKNOWN, as if its shim was lost."""
         with self._lock:
-            _find(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
+            find(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
 
     def kill_sandbox(self, sandbox_id: str) -> None:
         """Makes the sandbox NOTREADY and leaves its containers as they are, as can happen on a real runtime."""
         with self._lock:
-            _find(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
+            find(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
 
     def write_to_container(self, container_id: str, size_bytes: int) -> int:
         """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if the filesystem is
         full, or if the container is removed meanwhile."""
         with self._lock:
-            _find(self._containers, container_id, "container")
+            find(self._containers, container_id, "container")
             self._files_written += 1
             name = f"data-{self._files_written:06d}"
         written = 0
@@ -425,7 +381,7 @@ class EmbeddedRuntime:
         CRI."""
         with self._lock:
             known = self._images.get(object_id) or self._sandboxes.get(object_id)
-            record = known or _find(self._containers, object_id, "container")
+            record = known or find(self._containers, object_id, "container")
             for name in ("created_at", "started_at", "finished_at"):
                 if getattr(record, name, 0):
                     setattr(record, name, getattr(record, name) - round(seconds * 1e9))
@@ -452,6 +408,9 @@ class EmbeddedRuntime:
     def _now_ns(self) -> int:
         return round(self.wall_seconds() * 1e9)
 
+    def _image_id(self, digits: str) -> str:
+        return f"sha256:{digits}"
+
     def _new_id(self, kind: str) -> str:
         self._made += 1
         return deterministic_id(kind, self._made)
@@ -461,42 +420,37 @@ class EmbeddedRuntime:
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         """A container's entry in ListContainers, or its status in ContainerStatus."""
-        answer, image, is_status = _copied(as_a, container, **others), self._images.get(container.image_id), not others
-        if image is not None and image.digests and (is_status or self.dialect.is_cri_o):
+        answer, image, is_status = copied(as_a, container, **others), self._images.get(container.image_id), not others
+        if image is not None and image.digests and is_status:
             answer.image_ref = image.digests[0]
         if image is not None and image.tags and is_status:
             answer.image.image = image.tags[0]
-        if not self.dialect.fills_image_id:
+        if not self.fills_image_id:
             answer.image_id = ""
         return answer
 
     def _image_named(self, wanted: str) -> Image:
         """The image with this id, tag or repository digest, or whose id alone begins so, with or without "sha256:".
 
-        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or the prefix of several ids, or
-        if the dialect refuses it.
+        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or the prefix of several ids.
         """
-        entries = [image for image_id, image in self._images.items() if _listed_id(image_id) == wanted]
-        if len(entries) == 1:
-            return entries[0]
-        if self.dialect.is_cri_o and not _FULL_NAME.fullmatch(wanted):
-            raise EmbeddedNodeError(f"short-name {wanted!r} did not resolve to an alias")
+        if wanted in self._images:
+            return self._images[wanted]
         name = normalized(wanted)
         for image in self._images.values():
             if name in image.tags or name in image.digests:
                 return image
         by_digits = {image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()}
-        return _find(by_digits, wanted.removeprefix("sha256:"), "image")
+        return find(by_digits, wanted.removeprefix("sha256:"), "image")
 
-    def _image_item(self, image: Image, runtime_handler: str = "") -> cri_pb2.Image:
+    def _image_item(self, image: Image) -> cri_pb2.Image:
         """An image in ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
         return cri_pb2.Image(
-            id=_listed_id(image.id),
+            id=image.id,
             repo_tags=image.tags,
             repo_digests=image.digests,
             size=sum(layer.size_bytes for layer in image.layers),
-            pinned=image.pinned or (self.dialect.pins_sandbox_image and self.sandbox_image in image.tags),
-            spec=cri_pb2.ImageSpec(runtime_handler=runtime_handler) if runtime_handler else None,
+            pinned=image.pinned or (self.pins_sandbox_image and self.sandbox_image in image.tags),
         )
 
     def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
@@ -506,8 +460,7 @@ class EmbeddedRuntime:
             for other in self._images.values():
                 if other is not image and tag in other.tags:
                     other.tags.remove(tag)
-            manifest = _listed_id(image.id) if " " in image.id else deterministic_id("manifest", image.id)
-            digest = f"{repository_of(tag)}@sha256:{manifest}"
+            digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
             image.tags += [tag] if tag not in image.tags else []
             image.digests += [digest] if digest not in image.digests else []
 
@@ -520,8 +473,8 @@ class EmbeddedRuntime:
         with self._lock:
             self._store.commit(layer)
 
-    def _acquire_layers(self, *images: Image) -> tuple[str, ...]:
-        digests = tuple(digest for image in images for digest in self._layers[image.id])
+    def _acquire_layers(self, image: Image) -> tuple[str, ...]:
+        digests = self._layers[image.id]
         for digest in digests:
             self._store.acquire(digest)
         return digests
@@ -534,34 +487,20 @@ class EmbeddedRuntime:
         if container.state in _LIVE:
             self._finish(container, _KILLED, "Error")
 
-    def _require_free_space(self, file: str) -> None:
-        """Raises EmbeddedNodeError on a full disk if the runtime writes its new list beside the old one before it
-        deletes."""
-        if not self.dialect.is_cri_o:
-            return
-        found = os.statvfs(self.images_root)
-        if found.f_bavail == 0 or (found.f_files and found.f_favail == 0):
-            raise EmbeddedNodeError(f"open {self.images_root}/.tmp-{file}: no space left on device")
-
-    def _refuse_in_use(self, image: Image) -> None:
-        users = [each.id for each in self._containers.values() if each.image_id == image.id]
-        if users and self.dialect.is_cri_o:
-            raise EmbeddedNodeError(f"image used by {users[0]}: image is in use by a container")
-
     def _drop_image(self, image: Image) -> None:
         del self._images[image.id]
-        self._removed("image", image.id, self.dialect.image_space_delay_seconds)
+        self._removed("image", image.id, self.image_space_delay_seconds)
 
     def _drop_container(self, container: Container) -> None:
         self._stop(container)
         del self._containers[container.id], self._sandbox_of[container.id]
-        self._removed("container", container.id, self.dialect.container_space_delay_seconds)
+        self._removed("container", container.id, self.container_space_delay_seconds)
 
     def _drop_sandbox(self, sandbox: Sandbox) -> None:
         for container in self._containers_in(sandbox):
             self._drop_container(container)
         del self._sandboxes[sandbox.id], self._of_sandbox[sandbox.id]
-        self._removed("sandbox", sandbox.id, self.dialect.container_space_delay_seconds)
+        self._removed("sandbox", sandbox.id, self.container_space_delay_seconds)
 
     def _removed(self, kind: Kind, object_id: str, delay_seconds: float) -> None:
         """Records a removal and frees its space: at once, with all space that waits, or later, by one timer for all."""
@@ -591,7 +530,7 @@ class EmbeddedRuntime:
             self._store.release(layers)
 
 
-def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
+def find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
     """The object with this id, or the only one whose id begins so. `kind` is for the message.
 
     Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or several ids begin so.
@@ -612,13 +551,8 @@ def _find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
 def _selected(table: Mapping[str, _Record], wanted: str, kind: str) -> list[_Record]:
     """The objects that the id in a list's filter selects: all if it is empty, none unless it names exactly one."""
     with suppress(EmbeddedNodeError):
-        return [_find(table, wanted, kind)] if wanted else list(table.values())
+        return [find(table, wanted, kind)] if wanted else list(table.values())
     return []
-
-
-def _listed_id(image_id: str) -> str:
-    """The id that CRI shows: of an artifact without its name."""
-    return image_id.partition(" ")[0]
 
 
 def deterministic_id(*parts: object) -> str:
@@ -633,7 +567,7 @@ def _matches(record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri
     )
 
 
-def _copied(as_a: Any, record: Message, **others: str | int) -> Any:
+def copied(as_a: Any, record: Message, **others: str | int) -> Any:
     """An answer with all fields of a record that it knows, and with others."""
     known = as_a.DESCRIPTOR.fields_by_name
     return as_a(**{field.name: value for field, value in record.ListFields() if field.name in known} | others)

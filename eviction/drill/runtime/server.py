@@ -1,59 +1,44 @@
-"""The embedded runtime as a gRPC server on a unix socket, with containerd's own services beside CRI.
+"""The embedded runtime as a gRPC server on a unix socket.
 
-Covers: the table of methods, starting and stopping on one path, the status codes of errors, failpoints, and leases.
+Covers: the table of methods, starting and stopping on one path, the status codes of errors, and failpoints.
 
 Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are UNIMPLEMENTED, as in a
 runtime that lacks them.
-
-Leases follow containerd's rules: a lease belongs to a namespace and keeps what is attached to it until it is deleted or
-expires; a deletion with `sync` is answered after a garbage collection, which deletes what no lease keeps, in all
-namespaces. Content that no list of CRI shows is at `<images root>/content/<name>`. Source:
-github.com/containerd/containerd docs/garbage-collection.md, core/metadata/leases.go.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import threading
-import time
 from collections import Counter, UserDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
 
 import grpc
-from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from eviction.drill.runtime.faults import Distortion, Failpoint, distorted
+from eviction.drill.runtime.faults import Failpoint
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError
-from reclaim.cri import cri_pb2, leases_pb2, stores_pb2
+from reclaim.cri import cri_pb2
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
-LEASES_SERVICE = "containerd.services.leases.v1.Leases"
-IMAGE_STORE = "containerd.services.images.v1.Images"
 
+LARGEST_ANSWER_BYTES = 256 << 20
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
-
-_EXPIRE = "containerd.io/gc.expire"
-_NAMESPACE = "containerd-namespace"
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 _Answer = TypeVar("_Answer")
-_Lease = tuple[str, str]  # its namespace and its id
 
 
 class Method(NamedTuple):
-    """One row of the table: a method, its messages, and the function that answers it, called with the runtime, or for a
-    lease with the metadata of the call. `name` is that in CRI; outside CRI it begins with the service."""
+    """One row of the table: a method, its messages, and the function that answers it, called with the runtime."""
 
     service: str
     name: str
@@ -62,26 +47,22 @@ class Method(NamedTuple):
     function: Callable[[Any, Any], Message]
 
 
-def _methods() -> Iterator[Method]:
-    """The methods of the runtime that are named for a call of CRI, in their order."""
-    for name, function in vars(EmbeddedRuntime).items():
+def methods_of(*runtimes: type[EmbeddedRuntime]) -> Iterator[Method]:
+    """The methods of a runtime, in these classes, that are named for a call of CRI."""
+    for name in dict.fromkeys(name for runtime in runtimes for name in vars(runtime)):
         call = name.title().replace("_", "")
         request, answer = (getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response"))
         if request is not None and answer is not None:
             service = IMAGE_SERVICE if "Image" in call else RUNTIME_SERVICE
-            yield Method(service, call, request, answer, function)
+            yield Method(service, call, request, answer, partial(_call, name))
 
 
-METHODS = tuple(_methods())
+def _call(name: str, runtime: EmbeddedRuntime, request: Message) -> Message:
+    answer: Message = getattr(runtime, name)(request)
+    return answer
 
 
-def _own_methods(leases: Leases) -> Iterator[Method]:
-    """The methods of containerd that CRI lacks: its leases and its image store."""
-    for name in ("Create", "Delete", "List"):
-        request, answer = getattr(leases_pb2, f"{name}Request"), getattr(leases_pb2, f"{name}Response", Empty)
-        yield Method(LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower()))
-    images = stores_pb2.ImagesRequest, stores_pb2.Images
-    yield Method(IMAGE_STORE, "ImagesList", *images, _stored_images)
+METHODS = tuple(methods_of(EmbeddedRuntime))
 
 
 # ---- failpoints
@@ -96,20 +77,6 @@ class InjectedError(Exception):
     partial: Any = None
 
 
-@dataclass(slots=True, eq=False)
-class _Armed:
-    action: Failpoint
-    applies: Callable[[int, float], bool]
-    since: float
-    times_left: int | None
-    calls_seen: int = 0
-
-    def count_call(self, now: float) -> bool:
-        """Counts a call that arrives now. Returns True if the fault applies to it."""
-        self.calls_seen += 1
-        return self.times_left != 0 and self.applies(self.calls_seen, now - self.since)
-
-
 class Failpoints(UserDict[str, Failpoint]):
     """The faults in force for each method of a runtime ("RemoveImage"), and the number of its calls. Thread-safe.
 
@@ -117,41 +84,30 @@ class Failpoints(UserDict[str, Failpoint]):
         server.failpoints["ListContainers"] = Hang()
         del server.failpoints["ListContainers"]          # releases the calls that hang
 
-    As a mapping it has one fault per method. Setting one replaces all faults of the method and starts `times` anew; a
-    fault that is used up stays in the mapping without effect. Raises KeyError for an unknown method, so that a mistyped
-    name is noticed. `clock` returns monotonic seconds.
+    Setting one releases the calls that hang at the one before and starts `times` anew; one that is used up stays in
+    the mapping without effect. Raises KeyError for an unknown method, so that a mistyped name is noticed.
     """
 
-    def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, methods: frozenset[str]) -> None:
         super().__init__()
         self._methods = methods
-        self._clock = clock
         self._changed = threading.Condition()
-        self._armed: dict[str, list[_Armed]] = {}
+        self._times_left: dict[str, int | None] = {}
         self._calls: Counter[str] = Counter()
         self._closed = False
 
     def __setitem__(self, method: str, action: Failpoint) -> None:
-        with self._changed:
-            self.pop(method, None)
-            self.add(method, action)
-
-    def __delitem__(self, method: str) -> None:
-        with self._changed:
-            del self.data[method], self._armed[method]
-            self._changed.notify_all()
-
-    def add(
-        self, method: str, action: Failpoint, applies: Callable[[int, float], bool] = lambda _calls, _seconds: True
-    ) -> None:
-        """Adds a fault after those that the method already has; the first one that applies to a call is used. `applies`
-        is called with the number of calls and of seconds since now, at each call."""
         if method not in self._methods:
             raise KeyError(f"no method is named {method!r}")
         with self._changed:
-            self.data.setdefault(method, action)
-            armed = _Armed(action, applies, self._clock(), action.times)
-            self._armed.setdefault(method, []).append(armed)
+            self.data[method] = action
+            self._times_left[method] = action.times
+            self._changed.notify_all()
+
+    def __delitem__(self, method: str) -> None:
+        with self._changed:
+            del self.data[method]
+            self._changed.notify_all()
 
     @property
     def calls(self) -> Counter[str]:
@@ -169,24 +125,23 @@ class Failpoints(UserDict[str, Failpoint]):
         method: str,
         act: Callable[[], _Answer],
         empty: _Answer,
-        distort: Callable[[_Answer, Distortion], _Answer],
+        changed: Callable[[_Answer, Callable[[Any], Any]], _Answer] = lambda answer, change: change(answer),
     ) -> _Answer:
         """Counts one call of a method and executes it with `act`, under the fault that applies to it. `empty` is the
-        answer if it does nothing, `distort` makes a wrong one.
+        answer if it does nothing; `changed` applies the fault's change to an answer.
 
         Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
         """
-        armed = self._arrive(method)
-        if armed is None:
+        action = self._arrive(method)
+        if action is None:
             return act()
-        action = armed.action
         if action.seconds != 0.0:
-            self._wait(method, armed, action.seconds)
+            self._wait(method, action)
         answer = act() if action.acts else empty
-        if action.how is not None:
-            answer = distort(answer, action.how)
+        if action.change is not None:
+            answer = changed(answer, action.change)
         if action.code is not None:
-            raise InjectedError(action.code, action.message, None if action.how is None else answer)
+            raise InjectedError(action.code, action.message, None if action.change is None else answer)
         return answer
 
     def close(self) -> None:
@@ -200,97 +155,25 @@ class Failpoints(UserDict[str, Failpoint]):
         with self._changed:
             self._closed = False
 
-    def _arrive(self, method: str) -> _Armed | None:
+    def _arrive(self, method: str) -> Failpoint | None:
+        """Counts a call. Returns the fault that applies to it."""
         with self._changed:
             self._calls[method] += 1
             self._changed.notify_all()
-            now = self._clock()
-            # Every fault counts every call, also those to which an earlier fault applies.
-            applying = [armed for armed in self._armed.get(method, ()) if armed.count_call(now)]
-            if applying and applying[0].times_left is not None:
-                applying[0].times_left -= 1
-            return applying[0] if applying else None
+            action, left = self.data.get(method), self._times_left.get(method)
+            if left is not None:
+                self._times_left[method] = max(left - 1, 0)
+            return None if left == 0 else action
 
-    def _wait(self, method: str, armed: _Armed, seconds: float | None) -> None:
-        """Waits until the fault is gone, up to `seconds`. Raises InjectedError if the server stops."""
+    def _in_force(self, method: str, action: Failpoint) -> bool:
+        return self.data.get(method) is action
+
+    def _wait(self, method: str, action: Failpoint) -> None:
+        """Waits until the fault is gone, up to its seconds. Raises InjectedError if the server stops."""
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or armed not in self._armed.get(method, ()), seconds)
+            self._changed.wait_for(lambda: self._closed or not self._in_force(method, action), action.seconds)
             if self._closed:
                 raise InjectedError(StatusCode.UNAVAILABLE, "the server stopped while the call was waiting")
-
-
-# ---- leases
-
-
-class Leases:
-    """The leases of a runtime, and its content. Thread-safe. Calls that fail raise InjectedError."""
-
-    def __init__(self, runtime: EmbeddedRuntime) -> None:
-        self._runtime = runtime
-        self._directory = os.path.join(runtime.images_root, "content")
-        self._lock = threading.Lock()
-        self._attached: dict[str, _Lease] = {}  # content -> the lease that keeps it
-        self.labels: dict[_Lease, dict[str, str]] = {}
-        """The labels of every lease."""
-        self.collections = 0
-        """How many garbage collections have run."""
-
-    def add_content(self, name: str, size_bytes: int, lease: _Lease | None = None) -> None:
-        """Adds content to which only a lease refers, or nothing. Raises OSError if it does not fit."""
-        if lease is not None:
-            self.labels.setdefault(lease, {})
-            self._attached[name] = lease
-        os.makedirs(self._directory, exist_ok=True)
-        with open(os.path.join(self._directory, name), "xb") as file:
-            file.write(os.urandom(size_bytes))
-
-    @property
-    def content(self) -> list[str]:
-        """The names of the content."""
-        return sorted(os.listdir(self._directory)) if os.path.isdir(self._directory) else []
-
-    def create(self, metadata: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
-        """Create. ALREADY_EXISTS if the namespace has this id."""
-        lease = (metadata[_NAMESPACE], request.id)
-        with self._lock:
-            if lease in self.labels:
-                raise InjectedError(StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
-            self.labels[lease] = dict(request.labels)
-        return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=request.labels))
-
-    def delete(self, metadata: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
-        """Delete. NOT_FOUND if the namespace lacks this id. With `sync`, collects garbage before it answers."""
-        with self._lock:
-            if self.labels.pop((metadata[_NAMESPACE], request.id), None) is None:
-                raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
-        if request.sync:
-            self.collect_garbage()
-        return Empty()
-
-    def list(self, metadata: Mapping[str, str], request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
-        """List: the leases of the namespace whose id matches any filter (`id~="…"`), or all without a filter."""
-        namespace = metadata[_NAMESPACE]
-        patterns = [re.compile(each.removeprefix('id~="').removesuffix('"')) for each in request.filters]
-        answer = leases_pb2.ListResponse()
-        with self._lock:
-            for (space, name), labels in self.labels.items():
-                if space == namespace and (not patterns or any(pattern.search(name) for pattern in patterns)):
-                    answer.leases.add(id=name, labels=labels)
-        return answer
-
-    def collect_garbage(self) -> None:
-        """Deletes expired leases and content that no lease keeps, and frees what CRI calls have left for later."""
-        now = self._runtime.wall_seconds()
-        with self._lock:
-            for lease, labels in list(self.labels.items()):
-                expires = labels.get(_EXPIRE)
-                if expires is not None and datetime.fromisoformat(expires).timestamp() < now:
-                    del self.labels[lease]
-            for name in self.content:
-                if self._attached.get(name) not in self.labels:
-                    os.unlink(os.path.join(self._directory, name))
-            self.collections += 1
-        self._runtime.force_gc()
 
 
 # ---- the server
@@ -299,19 +182,16 @@ class Leases:
 class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
-    `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime does. `leases` are
-    containerd's; it serves them, and containerd's image store, unless the dialect is CRI-O's. `socket_path` has at most
-    107 bytes, in a directory that exists. It should not be on the filesystem under test, where without a free inode no
-    socket can be made.
+    `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime does. `socket_path`
+    has at most 107 bytes, in a directory that exists. It should not be on the filesystem under test, where without a
+    free inode no socket can be made.
     """
 
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
         self.target = f"unix:{self.socket_path}"  # the address for `grpc.insecure_channel`
-        self.leases = Leases(runtime)
-        self.methods = (*METHODS, *_own_methods(self.leases))
-        """The methods that are served, containerd's only if the dialect has them."""
+        self.methods = METHODS
         self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
 
@@ -331,7 +211,7 @@ class EmbeddedServer:
         server = grpc.server(
             executor,
             [grpc.method_handlers_generic_handler(*service) for service in self._services().items()],
-            options=(("grpc.max_send_message_length", self.runtime.dialect.largest_answer_bytes),),
+            options=(("grpc.max_send_message_length", LARGEST_ANSWER_BYTES),),
         )
         try:
             server.add_insecure_port(self.target)
@@ -365,21 +245,16 @@ class EmbeddedServer:
         """The handlers by service and method."""
         services: dict[str, dict[str, _Handler]] = {}
         for method in self.methods:
-            name = method.name.removeprefix(method.service.rpartition(".")[2])
-            if method.service in (RUNTIME_SERVICE, IMAGE_SERVICE) or not self.runtime.dialect.is_cri_o:
-                services.setdefault(method.service, {})[name] = self._handler(method)
+            services.setdefault(method.service, {})[method.name] = self._handler(method)
         return services
+
+    def _act(self, method: Method, request: Message, _: grpc.ServicerContext) -> Message:
+        return method.function(self.runtime, request)
 
     def _handler(self, method: Method) -> _Handler:
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
-            metadata = {str(key): str(value) for key, value in context.invocation_metadata()}
-            subject = metadata if method.service == LEASES_SERVICE else self.runtime
-            act = partial(method.function, subject, request)
             try:
-                if method.service == IMAGE_STORE:
-                    yield act()
-                else:
-                    yield self.failpoints.apply(method.name, act, method.answer(), distorted)
+                yield self.failpoints.apply(method.name, lambda: self._act(method, request, context), method.answer())
             except InjectedError as error:
                 yield from failing(error, context)
             except NotFoundError as error:
@@ -393,15 +268,6 @@ class EmbeddedServer:
             request_deserializer=method.request.FromString,
             response_serializer=lambda answer: answer.SerializeToString(),
         )
-
-
-def _stored_images(runtime: EmbeddedRuntime, _: Message) -> Message:
-    """containerd's list of images by id. The filter is ignored."""
-    answer = stores_pb2.Images()
-    for name, at in runtime.images_created_at().items():
-        image = answer.each.add(name=name)
-        image.created_at.seconds, image.created_at.nanos = int(at), int(at % 1 * 1e9)
-    return answer
 
 
 def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:

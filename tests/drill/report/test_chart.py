@@ -22,8 +22,8 @@ from eviction.drill.report.timeline import (
     Series,
     chart_svg,
     lanes_svg,
-    sheet,
 )
+from tests.picture import sheet
 
 seconds = st.floats(-1e6, 1e6, allow_nan=False)
 amounts = st.integers(-(2**63), 2**63)

@@ -7,10 +7,11 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import HUGE_NAME_CHARACTERS, Cut, Distort, Distortion, Fail, Hang, Pretend, distorted
+from eviction.drill.runtime.faults import Cut, Fail, Hang, Pretend
 from eviction.drill.runtime.server import Failpoints, InjectedError
 from reclaim.cri import cri_pb2 as pb
-from tests.nodes.method_faults import MethodFault, When, arm
+from tests.nodes.distortions import HUGE_NAME_CHARACTERS, Distort, Distortion, distorted
+from tests.nodes.method_faults import MethodFault, SeveralFaults, When, arm
 
 METHODS = frozenset({"ListImages", "RemoveImage"})
 
@@ -39,7 +40,7 @@ class Stepped:
 
 def called(failpoints: Failpoints) -> str:
     """The answer of one call."""
-    return failpoints.apply("ListImages", lambda: "done", "", lambda answer, how: f"{answer} {how}")
+    return failpoints.apply("ListImages", lambda: "done", "", lambda answer, _: f"{answer} changed")
 
 
 def outcomes(failpoints: Failpoints, count: int) -> str:
@@ -55,7 +56,7 @@ def outcomes(failpoints: Failpoints, count: int) -> str:
 
 def test_a_fault_begins_with_its_call_and_lasts_its_times() -> None:
     """From the third call on, twice."""
-    failpoints = Failpoints(METHODS)
+    failpoints = SeveralFaults(METHODS)
     arm(failpoints, MethodFault("ListImages", Fail(times=2), When(from_call=3)))
     assert outcomes(failpoints, 7) == "DDFFDDD"
 
@@ -63,7 +64,7 @@ def test_a_fault_begins_with_its_call_and_lasts_its_times() -> None:
 def test_a_fault_has_a_span_of_time() -> None:
     """From 5 s after it was set, for 2 s; the end is exclusive."""
     clock = Stepped()
-    failpoints = Failpoints(METHODS, clock)
+    failpoints = SeveralFaults(METHODS, clock)
     arm(failpoints, MethodFault("ListImages", Fail(), When(after_seconds=5.0, for_seconds=2.0)))
     found = []
     for now in (104.9, 105.0, 106.9, 107.0):
@@ -76,7 +77,7 @@ def test_a_probability_is_repeatable_with_its_seed() -> None:
     """About a third of 300 calls fail, the same ones each time, and others with another seed."""
 
     def drawn(seed: int) -> str:
-        failpoints = Failpoints(METHODS)
+        failpoints = SeveralFaults(METHODS)
         arm(failpoints, MethodFault("ListImages", Fail(), When(probability=1 / 3, seed=seed)))
         return outcomes(failpoints, 300)
 
@@ -87,12 +88,12 @@ def test_a_probability_is_repeatable_with_its_seed() -> None:
 def test_of_several_faults_the_first_that_applies_is_used() -> None:
     """A burst at the second call, then one for all calls from the fourth on; a fault that is not used is not used
     up."""
-    failpoints = Failpoints(METHODS)
+    failpoints = SeveralFaults(METHODS)
     arm(failpoints, MethodFault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
     arm(failpoints, MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
     assert outcomes(failpoints, 1) == "D"
     assert outcomes(failpoints, 1) == "F"
-    assert called(failpoints) == "done half_list"
+    assert called(failpoints) == "done changed"
     assert called(failpoints) == "done"
     assert failpoints["ListImages"] == Fail(message="burst", times=1), "the mapping shows the first"
     with pytest.raises(KeyError, match="ListImage"):
@@ -102,19 +103,19 @@ def test_of_several_faults_the_first_that_applies_is_used() -> None:
 def test_a_pretended_call_does_nothing() -> None:
     """The answer is empty, and nothing was done."""
     done: list[str] = []
-    failpoints = Failpoints(METHODS)
+    failpoints = SeveralFaults(METHODS)
     failpoints["RemoveImage"] = Pretend()
-    assert failpoints.apply("RemoveImage", lambda: done.append("x"), None, lambda answer, _: answer) is None
+    assert failpoints.apply("RemoveImage", lambda: done.append("x"), None) is None
     assert done == []
 
 
 def test_a_cut_sends_half_a_list_and_then_fails() -> None:
     """Half of the list is sent before the error, and the error has its code."""
-    failpoints = Failpoints(METHODS)
+    failpoints = SeveralFaults(METHODS)
     failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "gone")
     with pytest.raises(InjectedError) as caught:
         called(failpoints)
-    assert (caught.value.code, caught.value.partial) == (grpc.StatusCode.INTERNAL, "done half_list")
+    assert (caught.value.code, caught.value.partial) == (grpc.StatusCode.INTERNAL, "done changed")
 
 
 # ---- wrong answers

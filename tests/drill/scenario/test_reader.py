@@ -10,11 +10,8 @@ import pytest
 
 from eviction.drill.judgement.judge import judge
 from eviction.drill.run.embedded import describe_fault, failpoint_of
-from eviction.drill.runtime.dialects import DIALECTS
 from eviction.drill.runtime.faults import CODES
-from eviction.drill.runtime.server import METHODS
 from eviction.drill.scenario import (
-    Dialect,
     Fault,
     FaultAction,
     ImageSpec,
@@ -31,6 +28,7 @@ from eviction.drill.scenario import (
 from reclaim.cri.status import Code
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, measurements, scenario
+from tests.nodes.full_server import METHODS
 
 PULL = {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}}
 RESTART = {"action": "restart", "at": "1s"}
@@ -125,12 +123,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a restart with a method": ({"faults": [{**RESTART, "method": "RemoveImage"}]}, ["faults.0.method", "restart"]),
     "an unknown method": ({"faults": [{**HANG, "method": "Explode"}]}, ["faults.0.method", "Explode"]),
     "a delay without a time": ({"faults": [{**HANG, "action": "delay"}]}, ["faults.0.by", "missing"]),
-    "a distortion without a kind": (
-        {"faults": [{**HANG, "action": "distort"}]},
-        ["faults.0.how", "missing", "distort"],
-    ),
-    "a kind without a distortion": ({"faults": [{**HANG, "how": "half_list"}]}, ["faults.0.how", "hang"]),
-    "an unknown dialect": ({"node": {"runtime": {"dialect": "docker"}}}, ["node.runtime.dialect", "docker", "cri-o"]),
     "an outage without an end": ({"faults": [{"action": "away", "at": "1s"}]}, ["faults.0.lasts"]),
     "a negative time": ({"expect": {"relievedWithin": "-1s"}}, ["expect.relievedWithin", "-1s"]),
     "an unknown kind of object": ({"expect": {"goes": ["volume old"]}}, ["expect.goes", "volume old", "container"]),
@@ -140,11 +132,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "a negative count": ({"expect": {"imagesLostBeyondNeed": -1}}, ["expect.imagesLostBeyondNeed", "-1"]),
 }
-
-
-def test_the_schema_has_every_dialect() -> None:
-    """The schema and the embedded runtime have the same names."""
-    assert set(get_args(Dialect)) == DIALECTS.keys()
 
 
 @pytest.mark.parametrize("refused", REFUSED)
@@ -252,7 +239,7 @@ def test_every_method_and_code_of_the_schema_exists() -> None:
 @pytest.mark.parametrize("action", sorted(set(FaultAction) - {FaultAction.RESTART, FaultAction.AWAY}))
 def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: FaultAction) -> None:
     """Each action has a failpoint class of its own, with its number of calls."""
-    each = fault(action, method="ListImages", times=3, how="half_list")
+    each = fault(action, method="ListImages", times=3)
     point = failpoint_of(each)
     assert point.times == 3
     assert type(point).__name__ == "".join(word.capitalize() for word in action.split("-"))

@@ -42,7 +42,7 @@ RICH = {
     "faults": [
         {"action": "away", "at": "1s", "lasts": "1s"},
         {"action": "delay", "method": "RemoveImage", "onCall": {"method": "RemoveImage", "count": 2}, "by": "1s"},
-        {"action": "distort", "method": "ListImages", "at": "0s", "how": "half_list", "times": 1},
+        {"action": "cut", "method": "ListImages", "at": "0s", "times": 1},
     ],
 }  # fmt: skip
 

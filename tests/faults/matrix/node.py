@@ -9,11 +9,11 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from eviction.drill.node.pod_maker import Answer, PodMaker
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import METHODS
 from reclaim.cri import cri_pb2 as pb
 from tests.faults.matrix.rows import Kind
+from tests.nodes.full_runtime import FullRuntime
+from tests.nodes.full_server import METHODS
+from tests.nodes.pod_maker import Answer, PodMaker
 from tests.nodes.small_node import APP, DEAD_SECONDS, MIB, SmallNode
 
 IMAGE_BYTES = 2 * MIB
@@ -25,7 +25,7 @@ KEPT = "registry.example/kept/base:1"
 LIVE_PODS = ("web", "crashed", "rebooted")
 
 
-class _Runtime(EmbeddedRuntime):
+class _Runtime(FullRuntime):
     """Reports `image_mountpoint` as the place of its images, if that is set."""
 
     image_mountpoint = ""

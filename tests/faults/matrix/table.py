@@ -12,8 +12,9 @@ from dataclasses import replace
 
 import grpc
 
-from eviction.drill.runtime.faults import ActThenFail, Cut, Distort, Distortion, Failpoint, Hang, Pretend
+from eviction.drill.runtime.faults import ActThenFail, Cut, Failpoint, Hang, Pretend
 from tests.faults.matrix.rows import Fault, Kind, Livez, Relief, Row, When
+from tests.nodes.distortions import Distort, Distortion
 
 IMAGE, CONTAINER, SANDBOX = Kind.IMAGE, Kind.CONTAINER, Kind.SANDBOX
 GOES_ON, COMES_BACK = Relief(When.GOES_ON), Relief(When.COMES_BACK)

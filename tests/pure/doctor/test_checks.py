@@ -1,51 +1,25 @@
-"""The checks of doctor: each with a finding, and without one."""
+"""The checks of doctor: a table of facts, each with its finding, and facts without one."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eviction.cli.doctor import lines
 from eviction.configuration.effective import Configuration, load
-from eviction.configuration.kubelet import KubeletConfiguration
 from eviction.doctor import checks
-from eviction.doctor.checks import (
-    EARLIEST_WALL,
-    Runtime,
-    check_clock,
-    check_containerd_frees_late,
-    check_daemon,
-    check_filesystem_numbers,
-    check_functions,
-    check_history,
-    check_image_gc_off,
-    check_inodes,
-    check_inotify,
-    check_keeps,
-    check_kubelet_list,
-    check_log_directories,
-    check_permissions,
-    check_pod_directories,
-    check_pressure,
-    check_pulls,
-    check_readings,
-    check_reserve,
-    check_runtime,
-    check_sandbox_image,
-    check_separate_disk_gc,
-    check_socket,
-    check_store,
-    check_thresholds,
-    check_unresolved_images,
-    check_xfs,
-)
-from eviction.reporting.configuration_warnings import Finding, Severity, kubelet_findings, row_problems
-from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts
+from eviction.doctor.checks import CHECKS, EARLIEST_WALL, examine
+from eviction.doctor.facts import Facts, Runtime
+from eviction.reporting.configuration_warnings import Finding, Severity
+from eviction.reporting.filesystem_facts import filesystem_facts
+from eviction.types import Threshold
+from reclaim.evidence.states import DirectoriesDoubted, Why
 from reclaim.images.pull_records import PullRecords, record_names
 from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing
@@ -55,6 +29,7 @@ from tests.pure.values import GIB, MIB, NOW_NS, container, image, observation, o
 
 NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
 STORES = "/var/lib/containerd/io.containerd.snapshotter.v1"
+PROBLEM, RISK, NOTE = Severity
 
 
 def filesystem(**fields: int) -> FsStats:
@@ -78,242 +53,307 @@ SEEN = seen()
 MARKS = tuple(threshold(signal, "15%") for signal in SIGNALS)
 WALL = NOW_NS / 1e9
 PAUSE = image(1, "registry.k8s.io/pause:3.10", pinned=True)
-CONTAINERD = RuntimeVersion("containerd", "2.1.4")
-LISTING = Listing((PAUSE, image(2, "registry.example/app:1")), (container("c", references=(image(2).id,)),))
-SOUND = Runtime(CONTAINERD, LISTING, "registry.k8s.io/pause:3.10")
-UNPINNED = replace(SOUND, listing=replace(LISTING, images=(PAUSE._replace(pinned=False),)))
-UNNAMED = Runtime(CONTAINERD, Listing())
-
-
-SIDE_LOADED = {image(2).id: ImageRecord(0.0, 5.0, pulled=False)}
-RECORDED = PullRecords(record_names(image(2)))
+APP = image(2, "registry.example/app:1")
+LISTING = Listing((PAUSE, APP), (container("c", references=(APP.id,)),))
+SIDE_LOADED = {APP.id: ImageRecord(0.0, 5.0, pulled=False)}
 OF_GONE_IMAGES = PullRecords(frozenset().union(*map(record_names, (image(2), image(7), image(8)))))
+CACHE = Signal("buildcache.available")
+ITS_DISK = (FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem())
 
 
-def of_version(name: str, version: str) -> Runtime:
-    return replace(SOUND, version=RuntimeVersion(name, version))
+def configured(marks: tuple[Threshold, ...] = MARKS, **fields: object) -> Configuration:
+    """Beside no kubelet; `marks` are in force whatever the fields say."""
+    return load(None, {}, fields).model_copy(update={"thresholds": marks})
 
 
-def holding(references: tuple[str, ...], age_seconds: float = 3600.0) -> Runtime:
+DEFAULTS = configured()
+
+
+RUNTIME = Runtime(
+    RuntimeVersion("containerd", "2.1.4"),
+    LISTING,
+    "registry.k8s.io/pause:3.10",
+    records={APP.id: ImageRecord(0.0, 5.0, pulled=True)},
+    pulls=PullRecords(record_names(APP)),
+)
+
+
+def sound(**fields: Any) -> Facts:
+    """A node in order, of which everything is known; `fields` replace facts, also those of the runtime."""
+    of_runtime = {name: value for name, value in fields.items() if name in Runtime.__slots__}
+    usual = {
+        "configuration": DEFAULTS,
+        "observations": SEEN,
+        "wall": WALL,
+        "filesystems": (),
+        "runtime": replace(RUNTIME, **of_runtime),
+        "runtime_problem": "",
+        "endpoint": "/s",
+        "socket": at_endpoint(0o660),
+        "imagefs": f"{STORES}.overlayfs",
+        "snapshotters": {"overlayfs": 40, "native": 0},
+        "content_device": 1,
+        "function_problems": (),
+        "unwritable": {},
+        "symlinks": {},
+        "inotify_limit": 1024,
+        "inotify_used": 12,
+        "history_problem": "",
+        "daemon_problem": "",
+        "daemon": {},
+        "installed": True,
+    }
+    return Facts(**{**usual, **{name: value for name, value in fields.items() if name not in of_runtime}})
+
+
+def unknown(**fields: Any) -> Facts:
+    """A node whose runtime is down, and of which nothing was read."""
+    nothing = {
+        "observations": observations_of(),
+        "runtime": Runtime(),
+        "endpoint": "",
+        "socket": None,
+        "imagefs": None,
+        "snapshotters": {},
+        "content_device": None,
+        "inotify_limit": None,
+        "inotify_used": 0,
+    }
+    return sound(**{**nothing, **fields})
+
+
+def not_pulled(keep: bool | str, **fields: Any) -> Facts:
+    """With keepImagesNotPulled."""
+    return sound(configuration=configured(keepImagesNotPulled=keep), **fields)
+
+
+def holding(references: tuple[str, ...], age_seconds: float = 3600.0) -> Facts:
     """With one container: what it says of its image, and how long ago it was created."""
     one = container("4711", references=references, age_seconds=age_seconds)
-    return replace(SOUND, listing=replace(LISTING, containers=(one,)))
+    return sound(listing=replace(LISTING, containers=(one,)))
 
 
 def at_endpoint(mode: int, owner: int = 0) -> os.stat_result:
-    return os.stat_result((mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
+    return os.stat_result((stat.S_IFSOCK | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
 
 
-CACHE = Signal("buildcache.available")
-ITS_DISK = (FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem())
-WITH_CACHE = replace(SEEN, filesystems={**SEEN.filesystems, CACHE.filesystem: ITS_DISK})
+def marked(*marks: Threshold) -> Facts:
+    return sound(configuration=configured(marks))
 
 
-def with_row(signal: Signal, function: str = "", frees: str | None = None) -> Iterable[Finding]:
-    """A configured row of one function, name and where it frees; without them it is empty."""
-    row = (function,) if function else ()
-    return row_problems({signal: row}, {signal}, {function: frees}, set(SIGNALS), WITH_CACHE)
+def with_rows(
+    rows: Mapping[str, list[str]], frees: str = "nodefs", marks: tuple[Threshold, ...] = MARKS, **fields: Any
+) -> Facts:
+    """With a disk for a cache, these rows, and a program `prune`; `fields` replace observations."""
+    configuration = configured(
+        marks,
+        filesystems=[{"name": "buildcache", "path": "/buildcache"}],
+        reclaimFunctions=[{"name": "prune", "exec": ["/bin/true"], "frees": frees}],
+        reclaimTable=rows,
+    )
+    cache = {CACHE.filesystem: (FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem())}
+    signals = {**SEEN.signals, CACHE: observation(CACHE, 5 * GIB, 10 * GIB)}
+    observations = replace(SEEN, signals=signals, filesystems={**SEEN.filesystems, **cache})
+    return sound(configuration=configuration, observations=replace(observations, **fields))
 
 
-def levels(findings: Iterable[Finding]) -> dict[str, Severity]:
-    return {finding.check: finding.level for finding in findings}
+def of_version(name: str, version: str, **fields: Any) -> Facts:
+    return sound(version=RuntimeVersion(name, version), **fields)
 
 
-def test_rows_as_they_should_be_make_no_finding() -> None:
-    """A function frees where its signal is short, or on another filesystem of the same device."""
-    rows = {SIGNALS[0]: ("prune", "a-name-of-nothing"), CACHE: ("clean",)}
-    frees = {"prune": "imagefs", "clean": "buildcache"}
-    assert not list(row_problems(rows, set(rows), frees, {*SIGNALS, CACHE}, WITH_CACHE))
+def beside_kubelet(path: Path, fields: str, marks: tuple[Threshold, ...] = MARKS) -> Configuration:
+    """The configuration beside a kubelet's file with these fields."""
+    path.write_text(f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}")
+    return configured(marks, kubeletConfig=str(path))
 
 
-def test_a_sound_node_has_no_findings() -> None:
-    """Nothing wrong, nothing risky, nothing to note."""
-    found = [
-        *check_pressure(MARKS, None, SEEN),
-        *check_readings(SEEN, ""),
-        *check_runtime(""),
-        *check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o660)),
-        *check_permissions({}),
-        *check_pod_directories(""),
-        *check_log_directories({"podLogsDir": "/"}),
-        *check_kubelet_list("", ""),
-        *check_thresholds(MARKS, None, SEEN),
-        *check_functions(()),
-        *check_sandbox_image(SOUND),
-        *check_unresolved_images(SOUND),
-        *check_containerd_frees_late(SOUND),
-        *check_store(f"{STORES}.overlayfs", {"overlayfs": 40, "native": 0}, 1, SEEN),
-        *check_keeps(["registry.example/app"], SOUND),
-        *check_pulls(True, SOUND, {image(2).id: ImageRecord(0.0, 5.0, pulled=True)}, RECORDED),
-        *check_clock(WALL, SOUND),
-        *check_separate_disk_gc(None, None, SOUND),
-        *check_image_gc_off(None),
-        *check_inodes(SEEN),
-        *check_reserve(SEEN),
-        *check_xfs(()),
-        *check_filesystem_numbers(()),
-        *check_inotify(1024, 12),
-        *check_history(""),
-        *check_daemon("", "", False, True),
-    ]
-    assert found == []
-    assert lines(()) == ["nothing wrong or risky was found"]
+def of_mount(mount: Mount | None, observations: SignalObservations = SEEN) -> Facts:
+    return sound(filesystems=filesystem_facts(observations, {} if mount is None else {"/nodefs": mount}))
 
 
-def test_nothing_is_said_of_what_is_not_known() -> None:
-    """Of a node whose runtime is down, and of which nothing was read, there are no guesses."""
-    found = [
-        *check_pressure(MARKS, None, observations_of()),
-        *check_readings(observations_of(), "away"),
-        *check_socket("", None),
-        *check_permissions({}),
-        *check_thresholds(MARKS, None, observations_of()),
-        *check_sandbox_image(None),
-        *check_unresolved_images(None),
-        *check_containerd_frees_late(None),
-        *check_store(None, {}, None, observations_of()),
-        *check_keeps(["registry.example/ap"], None),
-        *check_pulls(True, None, SIDE_LOADED, RECORDED),
-        *check_pulls("auto", SOUND, {}, PullRecords(problem="no such directory")),
-        *check_clock(WALL, None),
-        *check_separate_disk_gc(None, None, None),
-        *check_inodes(observations_of()),
-        *check_reserve(observations_of()),
-        *check_inotify(None, 0),
-    ]
-    assert found == []
+def findings(facts: Facts, check: str) -> list[Finding]:
+    """Those of this name."""
+    return [finding for finding in examine(facts).findings if finding.check == check]
+
+
+def levels(facts: Facts) -> dict[str, Severity]:
+    return {finding.check: finding.level for finding in examine(facts).findings}
+
+
+DOUBT = DirectoriesDoubted(Why.EXCHANGED, "it was exchanged")
+ASKED = configured(kubeletEndpoint="http://127.0.0.1:10255")
+UNASKED = replace(SEEN, unavailable=(Unavailable(IMAGEFS, "no connection"),))
+XFS_SEEN = replace(
+    SEEN, filesystems={role: (replace(one, type="xfs"), stats) for role, (one, stats) in SEEN.filesystems.items()}
+)
+WITH_MARK = (*MARKS, threshold(CACHE, "15%"))
 
 
 @pytest.mark.parametrize(
-    ("findings", "check", "level"),
+    "facts",
     [
-        (check_runtime("no connection"), "runtime", Severity.PROBLEM),
-        (check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o666)), "socket", Severity.RISK),
-        (check_socket("/s", at_endpoint(stat.S_IFSOCK | 0o600, 1000)), "socket", Severity.RISK),
-        (check_containerd_frees_late(of_version("containerd", "2.0.0")), "containerd-frees-late", Severity.RISK),
-        (check_containerd_frees_late(of_version("containerd", "v2.0.4")), "containerd-frees-late", Severity.RISK),
-        (check_containerd_frees_late(of_version("containerd", "2.0.4+k3s1")), "containerd-frees-late", Severity.RISK),
-        (check_sandbox_image(UNNAMED), "sandbox-image", Severity.PROBLEM),
-        (check_sandbox_image(UNPINNED), "sandbox-image", Severity.RISK),
-        (check_sandbox_image(replace(SOUND, listing=Listing())), "sandbox-image", Severity.RISK),
-        (check_unresolved_images(holding(())), "image-unresolved", Severity.PROBLEM),
-        (check_thresholds(MARKS[:1], None, SEEN), "thresholds-none", Severity.PROBLEM),
-        (check_thresholds((), None, SEEN), "thresholds-none", Severity.PROBLEM),
-        (check_thresholds((), None, observations_of()), "thresholds-none", Severity.PROBLEM),
-        (check_thresholds((threshold(SIGNALS[0], "11Gi"),), None, SEEN), "thresholds-unreachable", Severity.PROBLEM),
-        (check_thresholds(tuple(threshold(s, "0%") for s in SIGNALS), None, SEEN), "thresholds-none", Severity.PROBLEM),
-        (check_inodes(seen(inodes_free=0, inodes_total=0)), "no-inode-signal", Severity.NOTE),
-        (check_reserve(seen(free_bytes=5 * GIB + 200 * MIB)), "reserve", Severity.NOTE),
-        (check_reserve(seen(available_bytes=0, free_bytes=MIB)), "reserve", Severity.RISK),
-        (check_pressure(MARKS, None, seen(available_bytes=GIB)), "pressure", Severity.PROBLEM),
-        (check_inotify(128, 12), "inotify", Severity.NOTE),
-        (check_inotify(1024, 1000), "inotify", Severity.RISK),
-        (check_store(f"{STORES}.devmapper", {}, None, SEEN), "store-elsewhere", Severity.PROBLEM),
-        (check_store(f"{STORES}.overlayfs", {"native": 3}, 1, SEEN), "store-second-snapshotter", Severity.RISK),
-        (check_store(f"{STORES}.overlayfs", {}, 2, SEEN), "store-split", Severity.RISK),
-        (check_keeps(["registry.example/ap"], SOUND), "keep-unmatched", Severity.RISK),
-        (check_pulls("auto", SOUND, SIDE_LOADED, PullRecords()), "images-not-pulled", Severity.NOTE),
-        (check_pulls(True, SOUND, SIDE_LOADED, PullRecords()), "images-not-pulled", Severity.NOTE),
-        (check_pulls(False, SOUND, SIDE_LOADED, PullRecords()), "images-not-pulled", Severity.RISK),
-        (check_pulls(True, SOUND, {}, PullRecords(problem="no such directory")), "images-not-pulled", Severity.RISK),
-        (check_pulls("auto", SOUND, {}, OF_GONE_IMAGES), "pull-records", Severity.NOTE),
-        (check_clock(1000.0, SOUND), "clock", Severity.PROBLEM),
-        (check_clock(EARLIEST_WALL - 1.0, None), "clock", Severity.PROBLEM),
-        (check_clock(WALL, holding(("x",), age_seconds=-3600.0)), "clock", Severity.RISK),
-        (check_permissions({"/var/log/pods": "read-only"}), "permissions", Severity.RISK),
-        (check_pod_directories("it was exchanged"), "pod-directories", Severity.PROBLEM),
-        (check_log_directories({"podLogsDir": "/proc/self/cwd"}), "log-symlink", Severity.RISK),
-        (check_history("/h is left alone: it is not a regular file"), "history", Severity.RISK),
-        (check_kubelet_list("401 Unauthorized", ""), "kubelet-list", Severity.RISK),
-        (check_kubelet_list("no way was found", "", False), "kubelet-list", Severity.NOTE),
-        (check_kubelet_list("", "90.0MiB; images: 3"), "terminated-pods", Severity.RISK),
-        (check_daemon("no daemon answers", "", False, True), "daemon", Severity.NOTE),
-        (check_daemon("", "paused until 2027", False, True), "held-off", Severity.RISK),
-        (check_daemon("", "", True, True), "dry-run", Severity.RISK),
-        (check_daemon("", "", False, True, "not reloaded: no such field"), "reload", Severity.RISK),
-        (with_row(SIGNALS[0]), "row-empty", Severity.PROBLEM),
-        (row_problems({SIGNALS[0]: ()}, (), {}, set(SIGNALS), SEEN), "row-empty", Severity.NOTE),
-        (with_row(CACHE, "prune", "buildcache"), "row-unused", Severity.RISK),
-        (with_row(CACHE, "prune", "nodefs"), "row-elsewhere", Severity.RISK),
-        (check_functions([("prune", "it does not exist")]), "function", Severity.PROBLEM),
+        sound(),
+        with_rows({"buildcache.available": ["prune"]}, "buildcache", WITH_MARK),
+        unknown(configuration=configured(keepImages=["registry.example/ap"], keepImagesNotPulled=True)),
+        unknown(runtime=Runtime(records=SIDE_LOADED), observations=replace(observations_of(), layout=None)),
+        not_pulled("auto", pulls=PullRecords(problem="no such directory")),
+        of_version("cri-o", "2.0.1"),
+        *(
+            of_version("containerd", version)
+            for version in ("1.6.20", "1.7.24", "2.0.5", "2.1.9", "v2.3.4", "2.0.40", "", "unknown")
+        ),
+        of_mount(Mount("/", "8:1", "ext4", "/dev/sda", ("rw", "relatime"))),
+        of_mount(Mount("/", "8:1", "zfs", "tank", ("rw",))),
+        of_mount(None),
     ],
-)  # fmt: skip
-def test_each_check_makes_its_finding(findings: Iterable[Finding], check: str, level: Severity) -> None:
+)
+def test_a_sound_node_has_no_findings(facts: Facts) -> None:
+    """Nothing wrong, nothing risky, nothing to note; of what is not known, and of one whose runtime is down, no
+    guesses."""
+    assert examine(facts).findings == ()
+    assert examine(facts).healthy
+    assert lines(()) == ["nothing wrong or risky was found"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "level"),
+    [
+        (unknown(runtime_problem="no connection"), "runtime", PROBLEM),
+        (sound(socket=at_endpoint(0o666)), "socket", RISK),
+        (sound(socket=at_endpoint(0o600, 1000)), "socket", RISK),
+        (of_version("containerd", "2.0.0"), "containerd-frees-late", RISK),
+        (of_version("containerd", "v2.0.4"), "containerd-frees-late", RISK),
+        (of_version("containerd", "2.0.4+k3s1"), "containerd-frees-late", RISK),
+        (sound(listing=Listing(), sandbox_image=None), "sandbox-image", PROBLEM),
+        (sound(listing=replace(LISTING, images=(PAUSE._replace(pinned=False), APP))), "sandbox-image", RISK),
+        (sound(listing=Listing()), "sandbox-image", RISK),
+        (holding(()), "image-unresolved", PROBLEM),
+        (marked(*MARKS[:1]), "thresholds-none", PROBLEM),
+        (marked(), "thresholds-none", PROBLEM),
+        (unknown(configuration=configured(())), "thresholds-none", PROBLEM),
+        (marked(threshold(SIGNALS[0], "11Gi")), "thresholds-unreachable", PROBLEM),
+        (marked(*(threshold(signal, "0%") for signal in SIGNALS)), "thresholds-none", PROBLEM),
+        (sound(observations=seen(inodes_free=0, inodes_total=0)), "no-inode-signal", NOTE),
+        (sound(observations=seen(free_bytes=5 * GIB + 200 * MIB)), "reserve", NOTE),
+        (sound(observations=seen(available_bytes=0, free_bytes=MIB)), "reserve", RISK),
+        (sound(observations=seen(available_bytes=GIB)), "pressure", PROBLEM),
+        (sound(inotify_limit=128), "inotify", NOTE),
+        (sound(inotify_used=1000), "inotify", RISK),
+        (sound(imagefs=f"{STORES}.devmapper"), "store-elsewhere", PROBLEM),
+        (sound(snapshotters={"native": 3}), "store-second-snapshotter", RISK),
+        (sound(content_device=2), "store-split", RISK),
+        (sound(configuration=configured(keepImages=["registry.example/ap"])), "keep-unmatched", RISK),
+        (not_pulled("auto", records=SIDE_LOADED), "images-not-pulled", NOTE),
+        (not_pulled(True, records=SIDE_LOADED), "images-not-pulled", NOTE),
+        (not_pulled(False, records=SIDE_LOADED), "images-not-pulled", RISK),
+        (not_pulled(True, pulls=PullRecords(problem="no such directory")), "images-not-pulled", RISK),
+        (sound(pulls=OF_GONE_IMAGES), "pull-records", NOTE),
+        (sound(wall=1000.0), "clock", PROBLEM),
+        (unknown(wall=EARLIEST_WALL - 1.0), "clock", PROBLEM),
+        (holding((APP.id,), age_seconds=-3600.0), "clock", RISK),
+        (sound(unwritable={"/var/log/pods": "read-only"}), "permissions", RISK),
+        (sound(doubt=DOUBT), "pod-directories", PROBLEM),
+        (sound(daemon={"pod_directories": DOUBT._asdict()}), "pod-directories", PROBLEM),
+        (sound(symlinks={"podLogsDir": "/proc/self/cwd"}), "log-symlink", RISK),
+        (sound(history_problem="/h is left alone: it is not a regular file"), "history", RISK),
+        (sound(configuration=ASKED, pod_list_problem="401 Unauthorized"), "kubelet-list", RISK),
+        (sound(pod_list_problem="no way was found"), "kubelet-list", NOTE),
+        (sound(held="90.0MiB; images: 3"), "terminated-pods", RISK),
+        (sound(daemon_problem="no daemon answers"), "daemon", NOTE),
+        (sound(daemon={"held_off": "paused until 2027"}), "held-off", RISK),
+        (sound(daemon={"dry_run": True}), "dry-run", RISK),
+        (sound(daemon={"reload_problem": "not reloaded: no such field"}), "reload", RISK),
+        (with_rows({"nodefs.available": []}), "row-empty", PROBLEM),
+        (with_rows({}, layout=FsLayout.DEDICATED_IMAGEFS), "row-empty", NOTE),
+        (with_rows({"buildcache.available": ["prune"]}), "row-unused", RISK),
+        (with_rows({"buildcache.available": ["prune"]}, marks=WITH_MARK), "row-elsewhere", RISK),
+        (sound(function_problems=(("prune", "it does not exist"),)), "function", PROBLEM),
+        (of_mount(Mount("/", "8:1", "xfs", "/dev/sda", ("rw",))), "xfs-preallocation", RISK),
+        (
+            sound(observations=replace(SEEN, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))),
+            "readings",
+            PROBLEM,
+        ),
+    ],
+)
+def test_each_check_makes_its_finding(facts: Facts, check: str, level: Severity) -> None:
     """With its level; evidence and remedy are never empty."""
-    found = tuple(findings)
+    found = examine(facts).findings
     assert (check, level) in {(finding.check, finding.level) for finding in found}
     assert all(finding.sentence and finding.evidence and finding.remedy for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("facts", "check"),
+    [
+        (with_rows({"nodefs.available": ["prune"]}, "imagefs"), "row-elsewhere"),  # it is on the same device
+        (with_rows({}, layout=None), "row-empty"),  # there is no row to judge yet
+        (of_mount(Mount("/", "8:1", "xfs", "/dev/sda", ("rw", "allocsize=64k"))), "xfs-preallocation"),
+        (of_mount(None, XFS_SEEN), "xfs-preallocation"),  # its mount options are not known
+        (
+            unknown(observations=UNASKED, runtime_problem="no connection"),
+            "readings",
+        ),
+        (sound(configuration=configured(tuple(threshold(signal, "0%") for signal in SIGNALS))), "pressure"),
+    ],
+)
+def test_a_check_says_nothing_that_is_not_known_or_has_its_own_finding(facts: Facts, check: str) -> None:
+    """Others may."""
+    assert not findings(facts, check)
 
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_where_no_unit_is_installed_that_comes_first(installed: bool) -> None:
     """A unit that does not exist cannot be enabled."""
-    (found,) = check_daemon("no daemon answers", "", False, installed)
+    (found,) = findings(sound(daemon_problem="no daemon answers", installed=installed), "daemon")
     assert found.remedy.startswith("reclaimd install --systemd, then ") is not installed
     assert found.remedy.endswith("systemctl enable --now reclaimd")
-
-
-def test_no_built_in_row_is_said_to_be_empty_while_the_layout_is_not_known() -> None:
-    """As without a runtime: there is no row to judge yet."""
-    assert not list(row_problems({SIGNALS[0]: ()}, (), {}, set(SIGNALS), replace(SEEN, layout=None)))
 
 
 def test_images_that_may_not_come_back_and_records_of_gone_ones_are_counted() -> None:
     """With their bytes and names; those that no pod has used are not among them."""
     known = {**SIDE_LOADED, PAUSE.id: ImageRecord(0.0, pulled=False)}
-    images, records = check_pulls("auto", SOUND, known, OF_GONE_IMAGES)
-    assert images.evidence == "1.0MiB; images: 1: registry.example/app:1"
-    assert records.evidence == "2 of 3 records, a small file each"
-
-
-@pytest.mark.parametrize("version", ["1.6.20", "1.7.24", "2.0.5", "2.1.9", "v2.3.4", "2.0.40", "", "unknown"])
-def test_other_versions_of_containerd_have_no_finding(version: str) -> None:
-    """Only 2.0.0 to 2.0.4 do not; CRI-O of the same number is another program."""
-    assert not list(check_containerd_frees_late(of_version("containerd", version)))
-    assert not list(check_containerd_frees_late(of_version("cri-o", "2.0.1")))
-
-
-def configured_with(path: Path, fields: str) -> Configuration:
-    """A configuration beside a kubelet's file with these fields."""
-    path.write_text(f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}")
-    return load(None, {}, {"kubeletConfig": str(path)})
-
-
-def kubelet_with(path: Path, fields: str) -> KubeletConfiguration | None:
-    """The kubelet's configuration from a file with these fields."""
-    return configured_with(path, fields).kubelet
+    facts = sound(records=known, pulls=OF_GONE_IMAGES)
+    assert [one.evidence for one in findings(facts, "images-not-pulled")] == [
+        "1.0MiB; images: 1: registry.example/app:1"
+    ]
+    assert [one.evidence for one in findings(facts, "pull-records")] == ["2 of 3 records, a small file each"]
 
 
 def test_a_mark_of_the_kubelets_of_a_few_bytes_is_found(tmp_path: Path) -> None:
     """The `10` that was to be `10%`; it is legal there."""
     path = tmp_path / "kubelet.yaml"
-    (tiny,) = kubelet_findings(configured_with(path, "evictionHard: {nodefs.available: '10', imagefs.available: 5%}\n"))
-    assert (tiny.check, tiny.level) == ("thresholds-tiny", Severity.RISK)
+    fields = "evictionHard: {nodefs.available: '10', imagefs.available: 5%}\n"
+    (tiny,) = findings(sound(configuration=beside_kubelet(path, fields)), "thresholds-tiny")
+    assert tiny.level is RISK
     assert "nodefs.available" in tiny.sentence
     assert tiny.evidence == f"10 in {path}"
 
 
 def test_that_another_kubelet_may_be_meant_is_said_where_one_is_taken(tmp_path: Path) -> None:
     """Its defaults are assumed only where a mark is one of them."""
-    found = configured_with(tmp_path / "kubelet.yaml", "")
-    assert not list(kubelet_findings(found))
+    found = beside_kubelet(tmp_path / "kubelet.yaml", "")
+    assert not findings(sound(configuration=found), "kubelet-config")
     for kubelet in (found.kubelet, None):
         remarked = found.model_copy(update={"kubelet": kubelet, "kubelet_remark": "several kubelets run here"})
-        assert bool(levels(kubelet_findings(remarked))) is (kubelet is not None)
+        assert bool(findings(sound(configuration=remarked), "kubelet-config")) is (kubelet is not None)
     nothing = load(None, {}, {}).model_copy(update={"kubelet_remark": "no kubelet is seen"})
-    assert levels(kubelet_findings(nothing)) == {"kubelet-config": Severity.RISK}
+    assert levels(sound(configuration=nothing))["kubelet-config"] is RISK
 
 
 def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
     """With both numbers; that the kubelet's own image collection is off is worth a note."""
-    fields = "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n"
-    kubelet = kubelet_with(tmp_path / "kubelet.yaml", fields)
-    assert levels(check_image_gc_off(kubelet)) == {"image-gc-off": Severity.NOTE}
-    (late,) = check_thresholds(MARKS, kubelet, SEEN)
-    assert (late.check, late.level) == ("thresholds-late", Severity.RISK)
+    path, fields = (
+        tmp_path / "kubelet.yaml",
+        "evictionHard: {nodefs.available: 20%}\nimageGCHighThresholdPercent: 100\n",
+    )
+    facts = sound(configuration=beside_kubelet(path, fields))
+    assert levels(facts) == {"thresholds-late": RISK, "image-gc-off": NOTE}
+    (late,) = findings(facts, "thresholds-late")
     assert "15%" in late.evidence
     assert "20%" in late.evidence
-    assert not list(check_thresholds(tuple(threshold(signal, "25%") for signal in SIGNALS), kubelet, SEEN))
+    earlier = tuple(threshold(signal, "25%") for signal in SIGNALS)
+    assert levels(sound(configuration=beside_kubelet(path, fields, earlier))) == {"image-gc-off": NOTE}
 
 
 @pytest.mark.parametrize(
@@ -324,12 +364,14 @@ def test_pressure_is_told_with_whether_the_kubelets_own_mark_is_crossed(
     tmp_path: Path, kubelets: str, ending: str
 ) -> None:
     """1 GiB is available; nothing is said of a kubelet whose configuration is not known."""
-    kubelet = kubelet_with(tmp_path / "kubelet.yaml", f"evictionHard: {{nodefs.available: {kubelets}}}\n")
+    beside = beside_kubelet(tmp_path / "kubelet.yaml", f"evictionHard: {{nodefs.available: {kubelets}}}\n")
     short = seen(available_bytes=GIB)
-    found = check_pressure(MARKS, kubelet, short)
+    found = findings(sound(configuration=beside, observations=short), "pressure")
     (evidence,) = (one.evidence for one in found if one.sentence == "nodefs.available is below its mark")
     assert evidence.endswith(ending)
-    assert not any("kubelet's own mark" in one.evidence for one in check_pressure(MARKS, None, short))
+    alone = findings(sound(observations=short), "pressure")
+    assert len(alone) == 2
+    assert not any("kubelet's own mark" in one.evidence for one in alone)
 
 
 @pytest.mark.parametrize(
@@ -339,69 +381,38 @@ def test_pressure_is_told_with_whether_the_kubelets_own_mark_is_crossed(
         ("true", FsLayout.SPLIT, "cri-o", False),
         ("false", FsLayout.SINGLE, "cri-o", False),
         ("false", FsLayout.SPLIT, "containerd", False),
+        (None, FsLayout.SPLIT, "cri-o", False),
     ],
 )
 def test_a_kubelet_that_gives_up_on_split_filesystems_is_found(
-    tmp_path: Path, gate: str, layout: FsLayout, runtime: str, told: bool
+    tmp_path: Path, gate: str | None, layout: FsLayout, runtime: str, told: bool
 ) -> None:
     """With its gate off, where it sees the split: beside CRI-O. Without a word of the gate it is on."""
-    path, beside = tmp_path / "kubelet.yaml", of_version(runtime, "1.36.0")
-    kubelet = kubelet_with(path, f"featureGates: {{KubeletSeparateDiskGC: {gate}}}\n")
-    found = levels(check_separate_disk_gc(kubelet, layout, beside))
-    assert found == ({"separate-disk-gc-off": Severity.RISK} if told else {})
-    assert not list(check_separate_disk_gc(kubelet_with(path, ""), layout, beside))
-
-
-def facts_of(mount: Mount | None, observations: SignalObservations = SEEN) -> tuple[FilesystemFacts, ...]:
-    return filesystem_facts(observations, {} if mount is None else {"/nodefs": mount})
+    fields = "" if gate is None else f"featureGates: {{KubeletSeparateDiskGC: {gate}}}\n"
+    beside = beside_kubelet(tmp_path / "kubelet.yaml", fields)
+    facts = of_version(runtime, "1.36.0", configuration=beside, observations=replace(SEEN, layout=layout))
+    assert [one.level for one in findings(facts, "separate-disk-gc-off")] == [RISK] * told
 
 
 @pytest.mark.parametrize(
     ("mount", "told"),
     [
-        (Mount("/", "8:1", "ext4", "/dev/sda", ("rw", "relatime")), None),
         (Mount("/", "8:1", "ext4", "/dev/sda", ("ro",)), "ext4 on /nodefs, mounted with ro"),
         (Mount("/", "8:1", "xfs", "/dev/sda", ("allocsize=64k",)), "xfs on /nodefs, mounted with allocsize=64k"),
         (Mount("/", "8:1", "tmpfs", "none", ("rw",)), "tmpfs on /nodefs, mounted with no option that affects them"),
-        (Mount("/", "8:1", "zfs", "tank", ("rw",)), None),
-        (None, None),
     ],
 )
-def test_what_of_a_filesystems_numbers_can_jump_is_a_note(mount: Mount | None, told: str | None) -> None:
-    """Of one whose numbers do not, and has no option that matters, there is none; of an unknown type neither."""
-    findings = check_filesystem_numbers(facts_of(mount))
-    assert [(finding.check, finding.level, finding.evidence) for finding in findings] == (
-        [] if told is None else [("filesystem-numbers", Severity.NOTE, told)]
-    )
-
-
-@pytest.mark.parametrize(
-    ("mount", "told"),
-    [
-        (Mount("/", "8:1", "xfs", "/dev/sda", ("rw",)), True),
-        (Mount("/", "8:1", "xfs", "/dev/sda", ("rw", "allocsize=64k")), False),
-        (Mount("/", "8:1", "ext4", "/dev/sda", ("rw",)), False),
-        (None, False),
-    ],
-)
-def test_an_xfs_without_allocsize_is_a_risk(mount: Mount | None, told: bool) -> None:
-    """It counts as used what it allocated ahead. Of one whose mount options are not known nothing is said."""
-    seen_as = {role: (replace(one, type="xfs"), stats) for role, (one, stats) in SEEN.filesystems.items()}
-    facts = facts_of(mount, SEEN if mount is not None else replace(SEEN, filesystems=seen_as))
-    assert levels(check_xfs(facts)) == ({"xfs-preallocation": Severity.RISK} if told else {})
-
-
-def test_a_filesystem_that_does_not_answer_is_found_once() -> None:
-    """Its reason is the evidence; a runtime that is down has its own finding."""
-    hung = replace(SEEN, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))
-    assert levels(check_readings(hung, "")) == {"readings": Severity.PROBLEM}
-    away = replace(SEEN, unavailable=(Unavailable(IMAGEFS, "no connection"),))
-    assert not list(check_readings(away, "no connection"))
+def test_what_of_a_filesystems_numbers_can_jump_is_a_note(mount: Mount, told: str) -> None:
+    """With its type, its path and the mount options that matter."""
+    (found,) = findings(of_mount(mount), "filesystem-numbers")
+    assert (found.level, found.evidence) == (NOTE, told)
 
 
 def test_a_finding_has_a_line_for_the_evidence_and_one_for_the_remedy() -> None:
-    """And the count is at the end."""
-    shown = lines((*check_runtime("no connection"), *check_keeps(["x"], SOUND), *check_inotify(128, 12)))
+    """The worst comes first, and the count is at the end."""
+    found = examine(sound(unwritable={"/v": "read-only"}, inotify_limit=128, runtime_problem="no connection"))
+    assert not found.healthy
+    shown = lines(found.findings)
     assert shown[0].startswith("PROBLEM  ")
     assert shown[1].startswith("  seen: ")
     assert shown[2].startswith("  do:   ")
@@ -410,12 +421,12 @@ def test_a_finding_has_a_line_for_the_evidence_and_one_for_the_remedy() -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     """A keep-list entry may hold anything."""
-    shown = lines((Finding("keep-unmatched", Severity.RISK, "s", "\x1b[2J\n", "r"),))
+    shown = lines((Finding("keep-unmatched", RISK, "s", "\x1b[2J\n", "r"),))
     assert "\x1b" not in "".join(shown)
     assert all("\n" not in line for line in shown)
 
 
-def test_every_check_is_run() -> None:
-    """Every check in the module is named where a node is examined."""
-    written = {name for name in vars(checks) if name.startswith("check_")}
-    assert written <= set(checks.examine.__code__.co_names)
+def test_every_check_is_in_the_tuple() -> None:
+    """Every function of the module that takes facts, but the one that runs them all."""
+    written = {one for one in vars(checks).values() if getattr(one, "__annotations__", {}).get("facts") == "Facts"}
+    assert written - {examine} == set(CHECKS)

@@ -14,7 +14,7 @@ from eviction.reporting.explain import (
     counts_table,
     names_of_removed,
     no_effect_sentences,
-    outcome_row,
+    outcome_cells,
     outcomes_table,
     pass_lines,
     reclaiming_sentence,
@@ -91,14 +91,14 @@ def test_a_signal_with_a_threshold_and_no_reading_is_unknown() -> None:
 def test_an_object_is_shown_with_its_result() -> None:
     """A removed object with what it freed, a kept one with the reason, a failed one with the error."""
     gone = Outcome(GOING, Result.REMOVED, freed_bytes=2 * MIB, freed_inodes=3)
-    assert outcome_row(gone) == [
+    assert [*outcome_cells(gone).values()] == [
         "removed", "image", "app:1", "1.0MiB", "2h", "2.0MiB, 3 inodes", "unused", "kubelet",
         "no container uses it",
     ]  # fmt: skip
-    assert outcome_row(Outcome(STAYING)) == [
+    assert [*outcome_cells(Outcome(STAYING)).values()] == [
         "keep", "container", "default/pod/app#0", "-", "-", "-", "running", "kubelet", "is running",
     ]  # fmt: skip
-    assert outcome_row(Outcome(GOING, Result.FAILED, "busy"))[-1] == "no container uses it; busy"
+    assert outcome_cells(Outcome(GOING, Result.FAILED, "busy"))["IN WORDS"] == "no container uses it; busy"
 
 
 def test_a_threshold_without_effect_is_reported_with_what_counts_instead() -> None:

@@ -36,7 +36,7 @@ def test_what_json_has_as_a_field_is_a_line_of_its_own_only_in_text() -> None:
     """In JSON nothing is written twice."""
     (text, in_text), (document, in_json) = logged(), logged(as_json=True)
     for log in (text, document):
-        log.in_text(Level.INFO, "removed image a", **{"pass": "1"})
+        log.in_text("removed image a", **{"pass": "1"})
     assert in_text.getvalue() == "2027-01-15T08:00:00.250Z info    removed image a pass=1\n"
     assert in_json.getvalue() == ""
 

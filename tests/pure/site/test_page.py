@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from eviction.drill.judgement.judge import Check, DrillResult
-from eviction.drill.report.document import Report, report_of, result_json
+from eviction.drill.report.document import report_of
+from eviction.drill.report.page import page
 from signals.types import FsLayout
 from tests.bench.regret.page import MEASURED as REGRET
 from tests.bench.regret.page import Results
@@ -25,14 +25,15 @@ from tests.site.sections import html, section
 pytestmark = pytest.mark.house("README.md", "config/pictures", "eviction/drill/report", "tests/bench", "tests/site")
 
 RUNS = read_all(MATRIX)
+WHY = scenario().why
 LOADING = {"script", "link", "iframe", "object", "embed", "base", "form", "audio", "video"}
 
 
-def report() -> Report:
-    """That of an invented run."""
+def report() -> str:
+    """The page of an invented run."""
     made, checks = scenario(), (Check("relieved", "within 1s", "after 0.200 s", held=True),)
     result = DrillResult(made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, measurements(), checks)
-    return report_of(json.loads(json.dumps(result_json(result))), "a.json")
+    return page(report_of(result))
 
 
 def page_of() -> str:
@@ -117,7 +118,7 @@ def test_its_figures_are_those_of_the_stored_runs(tree: ElementTree.Element) -> 
 def test_a_report_with_other_figures_makes_another_page() -> None:
     """Nothing of the drill is written by hand."""
     regret = json.loads(REGRET.read_text())
-    other = replace(report(), why="A disk of another kind.")
+    other = report().replace(WHY, "A disk of another kind.")
     assert "A disk of another kind." in site(other, RUNS, Results(regret), regret["date"])
     assert "A disk of another kind." not in page_of()
 

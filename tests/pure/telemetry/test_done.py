@@ -54,7 +54,7 @@ def test_calls_are_summed_and_the_last_one_is_kept() -> None:
     totals.passed(
         a_pass(pruned(1, 0.25), ReclaimResult("DeleteUnusedImages", error="no runtime"), started=1_800_000_060.0)
     )
-    found = totals.functions()
+    found = totals.functions
     last = found["prune"]["last"]
     assert found["prune"] == {
         "last": last,
@@ -73,16 +73,16 @@ def test_a_function_that_was_skipped_was_not_called() -> None:
     totals = Totals()
     totals.passed(a_pass(pruned(1)))
     totals.passed(a_pass(ReclaimResult("prune", skipped="it rests for 9 s more")))
-    assert totals.functions()["prune"]["calls"] == 1
-    assert totals.functions()["prune"]["last"]["skipped"] == "it rests for 9 s more"
+    assert totals.functions["prune"]["calls"] == 1
+    assert totals.functions["prune"]["last"]["skipped"] == "it rests for 9 s more"
 
 
 def test_they_are_a_table_of_the_status() -> None:
     """Nothing before the first call."""
     totals = Totals()
-    assert function_lines(totals.functions()) == []
+    assert function_lines(totals.functions) == []
     totals.passed(a_pass(pruned(2)))
-    _, head, line = function_lines(totals.functions())
+    _, head, line = function_lines(totals.functions)
     assert head.split() == ["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST", "CALL"]
     assert line.split() == ["prune", "1", "2", "2.0MiB", "2", "0.5", "2027-01-15T08:00:00Z"]
 
@@ -102,4 +102,4 @@ def test_a_pass_that_is_explained_later_is_replaced() -> None:
         totals.passed(a_pass(pruned(1), name=name))
     totals.attributed(a_pass(pruned(1), name="b", reason="explained"))
     assert [(kept.id, kept.reason) for kept in totals.passes()] == [("a", ""), ("b", "explained"), ("c", "")]
-    assert totals.functions()["prune"]["calls"] == 3
+    assert totals.functions["prune"]["calls"] == 3

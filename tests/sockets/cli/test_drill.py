@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.report.document import result_json
+from eviction.drill.report.document import report_of
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario import read_scenario
+from eviction.reporting.json_shapes import to_json
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, answer, reclaimd, reclaimd_here
 from tests.repository import ROOT
@@ -167,7 +168,7 @@ def test_a_drill_of_inodes_holds(tmp_path: Path) -> None:
     )
     result = run(read_scenario(path))
     assert result.held, result.checks
-    acted_on = [each["acted_on"] for each in result_json(result)["passes"]]
+    acted_on = [each["acted_on"] for each in to_json(report_of(result))["passes"]]
     assert {threshold["signal"] for threshold in acted_on if threshold is not None} == {"nodefs.inodesFree"}
 
 

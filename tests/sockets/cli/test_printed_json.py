@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from eviction.cli import COMMANDS
-from eviction.drill.node.pod_maker import PodMaker
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.runtime import EmbeddedRuntime
-from eviction.drill.runtime.server import EmbeddedServer
 from manual import options_of
 from schemas import PRINTED
+from tests.nodes.full_runtime import FullRuntime
+from tests.nodes.full_server import FullServer
+from tests.nodes.pod_maker import PodMaker
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
 from tests.repository import ROOT
 from tests.schemas import problems, schema_of, strict_validator
@@ -33,11 +33,11 @@ class PlainNode:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._runtime = EmbeddedRuntime(str(directory / "images"))
+        self._runtime = FullRuntime(str(directory / "images"))
         self._runtime.add_image([self._runtime.sandbox_image], [LayerSpec("pause", 4096)])
         for name in ("app", "old/1", "old/2"):
             self._runtime.add_image([f"registry.example/{name}:1"], [LayerSpec(name, 8192)])
-        self._server = EmbeddedServer(self._runtime, str(directory / "cri.sock"))
+        self._server = FullServer(self._runtime, str(directory / "cri.sock"))
         self._server.start()
         self._endpoint = f"unix://{self._server.socket_path}"
         self._maker = PodMaker(self._endpoint, str(directory / "kubelet"))

@@ -238,7 +238,7 @@ def test_an_environment_behind_a_symlink_is_upgraded_where_it_is(root: OwnRoot) 
         ("rmdir /run/systemd/system", "systemd does not run here"),
         ("mount -t tmpfs none /usr/lib/python3*/ensurepip", "apt-get install python3-venv"),
         ("mount -t tmpfs none /root/reclaimd/wheels", "there are no wheels beside"),
-        ("export EXTRAS=[kubernetes]", "pip could not install the program"),
+        ("export EXTRAS=[bench]", "pip could not install the program"),
     ],
 )
 def test_what_is_missing_is_said_in_one_sentence(root: OwnRoot, hide: str, sentence: str) -> None:

@@ -9,7 +9,6 @@ from datetime import datetime
 import grpc
 import pytest
 
-from eviction.drill.runtime.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
 from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Failpoint, Hang
 from eviction.node.node import Node
 from eviction.record import Pass, PassResult
@@ -27,6 +26,7 @@ from reclaim.functions import FUNCTIONS, table_of
 from reclaim.types import RemovalFailed, RuntimeUnavailable
 from signals.clock import SystemClock
 from signals.types import FilesystemRole, Signal
+from tests.nodes.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 

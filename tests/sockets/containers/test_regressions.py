@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from eviction.drill.runtime.faults import Delay, Distort, Distortion, Failpoint, Hang, Pretend
+from eviction.drill.runtime.faults import Delay, Failpoint, Hang, Pretend
 from reclaim.cri import cri_pb2 as pb
+from tests.nodes.distortions import Distort, Distortion
 from tests.nodes.small_node import CONTAINERS, EVERYTHING, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 
 pytestmark = pytest.mark.regression

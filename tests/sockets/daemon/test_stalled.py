@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eviction.control.socket import ask
+from eviction.daemon import daemon
 from eviction.drill.runtime.faults import Hang
+from eviction.engine.step import new_pass
+from eviction.engine.world import Request
+from eviction.node.node import Node
+from eviction.record import Trigger
+from eviction.reporting.log import Log
 from signals.types import Signal
+from tests.inline import configured
 from tests.nodes.small_node import MIB, SmallNode
+from tests.pure.values import SteppedClock
 from tests.reclaimd_process import Daemon, came_true, reclaimd
 from tests.sockets.dialect import Dialect
 
@@ -35,6 +44,20 @@ def test_a_daemon_knows_how_long_its_pass_has_not_gone_forward(small_node: Small
         assert came_true(lambda: stalled() > STALLED_SECONDS)
         small_node.failpoints.clear()
         assert came_true(lambda: stalled() == 0.0)
+
+
+@pytest.mark.regression
+def test_a_pass_that_goes_forward_hides_none_that_is_stuck() -> None:
+    """Two passes began 200 s ago; one has just removed something."""
+    clock = SteppedClock()
+    node = Node(configured(), clock=clock)
+    world, stuck = new_pass(node.world, Trigger.WATCH, Request(), node.world.decision)
+    world, other = new_pass(world, Trigger.WATCH, Request(), node.world.decision)
+    clock.step(200.0)
+    goes_on = other._replace(progress_at=clock.monotonic())
+    node.owner.world = world._replace(passes={stuck.id: stuck, goes_on.id: goes_on})
+    here = daemon.Daemon(node, Log(clock.wall, stream=StringIO()))
+    assert here.stalled_seconds() == 200.0
 
 
 @pytest.mark.regression

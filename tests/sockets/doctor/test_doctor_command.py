@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from eviction.doctor.checks import examine, inotify_instances
+from eviction.doctor.checks import examine
+from eviction.doctor.facts import facts_of, inotify_instances
 from eviction.history_file.store import HistoryStore
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, answer, reclaimd_here, write_configuration
@@ -77,7 +78,7 @@ def test_a_container_whose_image_is_unknown_is_named(small_node: SmallNode, tmp_
 
     with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {"ListContainers": silence}) as dialect:
         node = small_node.node(evictionHard=MARKS, containerRuntimeEndpoint=dialect.endpoint)
-        (finding,) = [one for one in examine(node).findings if one.check == "image-unresolved"]
+        (finding,) = [one for one in examine(facts_of(node)).findings if one.check == "image-unresolved"]
     assert finding.evidence == f"no image is known for 1, such as container {container}"
 
 
@@ -95,7 +96,7 @@ def test_without_a_runtime_the_other_checks_still_run(small_node: SmallNode) -> 
 def test_a_socket_open_to_all_is_a_risk(small_node: SmallNode) -> None:
     """Mode 0666: every user who can reach it becomes root."""
     Path(small_node.server.socket_path).chmod(0o666)
-    findings = examine(small_node.node(evictionHard=MARKS)).findings
+    findings = examine(facts_of(small_node.node(evictionHard=MARKS))).findings
     (evidence,) = (finding.evidence for finding in findings if finding.check == "socket")
     assert evidence.endswith(" and has mode 0666")
 

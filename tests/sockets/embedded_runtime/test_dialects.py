@@ -7,13 +7,13 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, CRI_O_1_36, DIALECTS, Dialect
 from eviction.drill.runtime.faults import Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2 as pb
 from signals.types import FsLayout, Signal
 from tests.nodes.bare_runtime import APP, NAME, BareRuntime
+from tests.nodes.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, CRI_O_1_36, DIALECTS, Dialect
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
 from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory

@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.server import METHODS
 from reclaim.cri import cri_pb2
 from tests.nodes.bare_runtime import APP, BASE, NAME, TOOL, BareRuntime
+from tests.nodes.full_server import METHODS
 from tests.sockets.cri_calls import run_container, run_pod
 
 

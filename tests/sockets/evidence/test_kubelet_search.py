@@ -10,6 +10,7 @@ import pytest
 
 from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, PodsOfKubelet
 from eviction.doctor.checks import examine
+from eviction.doctor.facts import facts_of
 from eviction.node.node import Node
 from reclaim.evidence.pod_list import KubeletUnavailable
 from tests.nodes.small_node import CONTAINERS, Pod, SmallNode, relieve
@@ -170,7 +171,7 @@ def test_doctor_tells_what_terminated_pods_hold_and_what_was_tried(
         small_node.runtime.kill_sandbox(pod.sandbox_id)
 
     def found(node: Node) -> dict[str, Any]:
-        return {finding.check: finding for finding in examine(node).findings}
+        return {finding.check: finding for finding in examine(facts_of(node)).findings}
 
     plain = found(small_node.node())["terminated-pods"]
     assert plain.evidence == "8.0MiB; images: 2; pods all of whose containers have exited: 2"

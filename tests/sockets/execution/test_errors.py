@@ -7,11 +7,11 @@ import pytest
 
 from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Hang
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.engine.world import Request
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS
 from signals.types import Signal
+from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.interrupting_server import InterruptingServer
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
@@ -161,7 +161,7 @@ def test_removals_side_by_side_are_bounded(small_node: SmallNode) -> None:
 def test_the_runtime_that_protects_nothing_is_the_one_tested_against(small_node: SmallNode) -> None:
     """The counter-proof: asked directly, the runtime kills a running container and removes an image in use."""
     running = small_node.run(small_node.run_pod("web"))
-    assert type(small_node.runtime) is EmbeddedRuntime
+    assert type(small_node.runtime) is FullRuntime
     small_node.runtime.remove_image(pb.RemoveImageRequest(image=pb.ImageSpec(image=small_node.app_id)))
     small_node.runtime.remove_container(pb.RemoveContainerRequest(container_id=running))
     assert small_node.containers() == set()

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.dialects import CONTAINERD_1_6, CRI_O_1_28
-from eviction.drill.runtime.dialects import Dialect as Rules
 from reclaim.cri import cri_pb2 as pb
+from tests.nodes.dialects import CONTAINERD_1_6, CRI_O_1_28
+from tests.nodes.dialects import Dialect as Rules
 from tests.nodes.small_node import IMAGES, MIB, SmallNode, reason_of, relieve
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect

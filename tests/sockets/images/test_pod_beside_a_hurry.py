@@ -18,14 +18,15 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.node.pod_maker import age_directories
+from eviction.drill.node.pod_directories import age_directories
 from eviction.drill.runtime.faults import Delay
-from eviction.drill.runtime.runtime import EmbeddedRuntime, Image
+from eviction.drill.runtime.runtime import Image
 from eviction.node.node import Node
 from eviction.record import Pass
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import RuntimeUnavailable
 from signals.types import FsLayout, Signal
+from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.small_node import AN_HOUR, IMAGES, MIB, Pod, SmallNode, result_of
 from tests.sockets.dialect import AnswerChange, Dialect
 from tests.sockets.execution.test_first_byte import FAST, passed
@@ -38,7 +39,7 @@ BEGINS_WITHIN_SECONDS = 0.5  # of the first removal
 LIST_SECONDS = (0.05, 0.15, 0.3)
 
 
-class JudgingRuntime(EmbeddedRuntime):
+class JudgingRuntime(FullRuntime):
     """A runtime that knows which images were removed while a container used them: `harmed`."""
 
     def __init__(self, images_root: str, **options: Any) -> None:

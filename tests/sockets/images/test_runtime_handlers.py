@@ -26,7 +26,7 @@ def test_an_image_in_use_does_not_go_under_its_other_runtime_handler(small_node:
     unused = small_node.add_image("registry.example/old:1")
     small_node.run(small_node.run_pod("web"))
     for image_id in (small_node.app_id, unused):
-        small_node.runtime._images[image_id].runtime_handlers.append("kata")
+        small_node.runtime.runtime_handlers[image_id] = ["kata"]
     node = small_node.node(
         Signal.NODEFS_AVAILABLE, above=40 * MIB, records=records_of(small_node, "", "kata"), extent="all"
     )
@@ -42,7 +42,7 @@ def test_an_image_in_use_does_not_go_under_its_other_runtime_handler(small_node:
 def test_what_was_just_pulled_for_another_runtime_handler_stays(small_node: SmallNode) -> None:
     """The image is an hour old, its entry for `kata` is new: the pod that it was pulled for may be about to start."""
     image_id = small_node.add_image("registry.example/old:1")
-    small_node.runtime._images[image_id].runtime_handlers.append("kata")
+    small_node.runtime.runtime_handlers[image_id] = ["kata"]
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, records=records_of(small_node, ""), extent="all")
     record = relieve(node)
     assert small_node.removed("image") == [small_node.app_id]

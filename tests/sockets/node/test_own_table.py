@@ -14,7 +14,7 @@ from eviction.configuration.effective import load
 from eviction.engine.world import Request
 from eviction.node.node import Node
 from eviction.record import PassResult
-from eviction.reporting.configuration_warnings import table_warnings
+from eviction.reporting.configuration_warnings import warnings_on_node
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.pass_record import pass_json
 from eviction.types import Extent
@@ -248,7 +248,7 @@ def test_rows_that_cannot_relieve_their_signal_are_told(small_node: SmallNode, c
         evictionHard={str(CACHE): "1Mi", "nodefs.available": "1Mi"},
     )
     node.locate()
-    found = table_warnings(node.configuration, node.summary.observe())
+    found = list(warnings_on_node(node.configuration, node.summary.observe()))
     assert [sentence.partition(":")[0] for sentence in found] == [
         "elsewhere frees nothing where buildcache.available is short",
         "DeleteUnusedImages frees nothing where buildcache.available is short",

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from eviction.drill.runtime.faults import Distort, Distortion
 from eviction.reporting.json_shapes import to_json
 from eviction.reporting.pass_record import pass_json
+from tests.nodes.distortions import Distort, Distortion
 from tests.nodes.small_node import EVERYTHING, SmallNode, relieve
 
 pytestmark = pytest.mark.regression

@@ -98,10 +98,10 @@ def script(*parts: str, value: str) -> str:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The files, of a real drill."""
     directory = tmp_path_factory.mktemp("pages")
-    report, regret = report_of_run(run_of("pressured-node")), json.loads(REGRET.read_text())
+    report, regret = page(report_of_run(run_of("pressured-node"))), json.loads(REGRET.read_text())
     texts = {
         "index": site(report, read_all(MATRIX), Results(regret), regret["date"]),
-        "report": page(report),
+        "report": report,
     }
     for name, text in texts.items():
         (directory / f"{name}.html").write_text(text)

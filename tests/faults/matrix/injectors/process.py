@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eviction.drill.runtime.faults import Distort, Distortion
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.rows import Fault
+from tests.nodes.distortions import Distort, Distortion
 from tests.nodes.small_node import MIB
 from tests.thread_limit import ThreadLimit
 

@@ -1,20 +1,17 @@
-"""Makes pods over CRI as a kubelet does, for the drill and the tests.
-
-The daemon and the command `reclaim` never use it; they only list and remove.
-"""
+"""Makes pods over CRI as a kubelet does. The product only lists and removes."""
 
 from __future__ import annotations
 
 import os
-import uuid
 from typing import Any, TypeVar
 
+from eviction.drill.node.pod_directories import begin_container
+from eviction.drill.runtime.runtime import CONTAINER_NAME_LABEL
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.client import RUNTIME_SERVICE, CriClient
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.cri.status import CallError, parsed
 
-CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
 MAKE_DEADLINE_SECONDS = 60.0
 
 Answer = TypeVar("Answer")
@@ -75,26 +72,6 @@ class PodMaker(CriClient):
             return parsed(answer_type, self._call(path, request, MAKE_DEADLINE_SECONDS))
         except CallError as error:
             raise self._unavailable(path, error) from error
-
-
-def begin_container(pod_directory: str, name: str) -> str:
-    """What the kubelet makes right before it creates a container, if the pod's directory is there: the container's own,
-    and in it a file for this attempt (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, makeMounts). Returns the
-    directory."""
-    directory = os.path.join(pod_directory, "containers", name)
-    if os.path.isdir(pod_directory):
-        os.makedirs(directory, exist_ok=True)
-        with open(os.path.join(directory, uuid.uuid4().hex[:8]), "xb"):
-            pass
-    return directory
-
-
-def age_directories(pod_directory: str, at: float) -> None:
-    """From now on the directories of this pod and of its containers were changed last at `at` (wall seconds)."""
-    containers = os.path.join(pod_directory, "containers")
-    names = os.listdir(containers) if os.path.isdir(containers) else []
-    for path in (*(os.path.join(containers, name) for name in names), pod_directory):
-        os.utime(path, (at, at))
 
 
 def _labels(pod_name: str, uid: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The rules in which container runtimes differ, as values. The embedded runtime follows one set of them.
+"""The rules in which container runtimes differ, as values. `FullRuntime` follows one set of them.
 
 Sources: github.com/containerd/containerd internal/cri/server (container_list.go, images/image_remove.go). For CRI-O:
 github.com/cri-o/cri-o server/image_remove.go, image_status.go, image_fs_info.go, internal/storage/image.go and
@@ -19,8 +19,7 @@ class Dialect:
     `fills_image_id`: Container.image_id is set. `pins_sandbox_image`: the sandbox image is listed as pinned.
     `reports_sandbox_image`: the verbose Status names it.
     `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next removal that frees
-    at once, whichever is first; a thread may wait for it until `force_gc`. `largest_answer_bytes`: larger answers fail
-    with RESOURCE_EXHAUSTED.
+    at once, whichever is first; a thread may wait for it until `force_gc`.
     """
 
     runtime_name: str
@@ -30,7 +29,6 @@ class Dialect:
     reports_sandbox_image: bool = True
     container_space_delay_seconds: float = 0.0
     image_space_delay_seconds: float = 0.0
-    largest_answer_bytes: int = 256 << 20
 
     @property
     def is_cri_o(self) -> bool:
@@ -40,7 +38,7 @@ class Dialect:
         hex digits without a leading "sha256:". RemoveImage with a name removes that name, and the image only with its
         last name; it fails for a container's image. Nothing can be removed while the filesystem of images has no free
         block or no free inode. A name without a registry, or what is no name, fails. ImageFsInfo names a directory
-        beside that of the layers, and counts nothing else. There are no leases on its socket.
+        beside that of the layers, and counts nothing else.
 
         There may be OCI artifacts, whose id is the digest of their manifest. Each of their names is listed as one
         image, and removed by its repository and that digest; RemoveImage with the id succeeds and does nothing, and
@@ -68,4 +66,3 @@ DIALECTS = {
     "cri-o": CRI_O_1_31,
     "cri-o-1.36": CRI_O_1_36,
 }
-"""The dialects by their names in a scenario."""

@@ -1,0 +1,251 @@
+"""What `reclaimd doctor` knows of a node: gathered here, once, read-only. `eviction.doctor.checks` judges it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from glob import iglob
+from typing import Any, TypeVar
+
+from eviction.configuration.effective import Configuration, eviction_config
+from eviction.control.socket import ControlUnavailable, ask
+from eviction.history_file.store import why_unusable
+from eviction.node.node import Node
+from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
+from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
+from eviction.types import Threshold
+from reclaim.cri.client import socket_path
+from reclaim.evidence.references import images_in_use
+from reclaim.evidence.states import DirectoriesDoubted, is_pod_uid
+from reclaim.images.pull_records import NOT_READ, PullRecords
+from reclaim.images.storage import IMAGES
+from reclaim.services import RuntimeVersion
+from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
+from reclaim.workers import in_time
+from signals.clock import LATE_SECONDS
+from signals.mounts import filesystem_id, mounts_of
+from signals.quantity import format_bytes
+from signals.types import SignalObservations
+
+NO_ANSWER = f"its filesystem did not answer within {LATE_SECONDS:g} s"
+MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
+INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
+MANY_SANDBOXES = 3  # that are asked which image they have
+UNITS = [f"/{directory}/systemd/system/reclaimd.service" for directory in ("etc", "usr/lib", "lib")]
+
+Answer = TypeVar("Answer")
+Unknown = TypeVar("Unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What the runtime answers, and what can be known only with it; all of it is missing if it does not answer."""
+
+    version: RuntimeVersion | None = None
+    listing: Listing = field(default_factory=Listing)
+    sandbox_image: str | None = None
+    """The image that pods need to start; None if nothing names it."""
+    doubt: DirectoriesDoubted | None = None
+    """Why the kubelet's pod directories are not believed."""
+    records: Mapping[str, ImageRecord] = field(default_factory=dict)
+    """What is remembered of images, by id."""
+    pulls: PullRecords = NOT_READ
+    pod_list_problem: str = ""
+    """Why the kubelet gives no list of its pods; empty if it does."""
+    held: str = ""
+    """What pods hold that seem to have terminated; empty if nothing, or if the kubelet says which have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One node at one moment. Problems are sentences, empty without one."""
+
+    configuration: Configuration
+    observations: SignalObservations
+    wall: float
+    """What the clock says, in seconds since the epoch."""
+    filesystems: tuple[FilesystemFacts, ...]
+    """Those of the signals."""
+    runtime: Runtime
+    runtime_problem: str
+    """Why the runtime does not answer."""
+    endpoint: str
+    """The path of the runtime's socket."""
+    socket: os.stat_result | None
+    """Of `endpoint`; None if it is not there."""
+    imagefs: str | None
+    """Where the runtime says that its images are."""
+    snapshotters: Mapping[str, int]
+    """containerd's, each with the number of its snapshots."""
+    content_device: int | None
+    """The device of containerd's content store; of the layers with CRI-O."""
+    function_problems: tuple[tuple[str, str], ...]
+    """The configured functions that cannot be called, each with the reason."""
+    unwritable: Mapping[str, str]
+    """Directories of our files, and of the pods' logs, that cannot be written, each with the reason."""
+    symlinks: Mapping[str, str]
+    """The log directories that are symlinks, by the field that names them."""
+    inotify_limit: int | None
+    inotify_used: int
+    history_problem: str
+    """Why there can be no history."""
+    daemon_problem: str
+    """Why no daemon answers."""
+    daemon: Mapping[str, Any]
+    """Its answer to `brief`; empty if there is none."""
+    installed: bool
+    """Whether systemd has a unit for the daemon."""
+
+    @property
+    def thresholds(self) -> tuple[Threshold, ...]:
+        """Those in force."""
+        return eviction_config(self.configuration).in_layout(self.observations.layout)
+
+
+def facts_of(node: Node) -> Facts:
+    """Asks the runtime, the kernel and the daemon."""
+    runtime, runtime_problem = Runtime(), node.locate() or ""
+    observations, configuration = node.summary.observe(), node.configuration
+    daemon_problem, daemon = _ask_daemon(configuration.control_socket)
+    if configuration.has_runtime and not runtime_problem:
+        try:
+            runtime = _ask_runtime(node)
+        except RuntimeUnavailable as error:
+            runtime_problem = str(error)
+    imagefs = node.summary.paths.imagefs
+    snapshotters, content_device = _snapshotters(imagefs)
+    endpoint = socket_path(node.endpoint.runtime) if configuration.has_runtime else ""
+    log_directories = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}
+    return Facts(
+        configuration=configuration,
+        observations=observations,
+        wall=node.clock.wall(),
+        filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
+        runtime=runtime,
+        runtime_problem=runtime_problem,
+        endpoint=endpoint,
+        socket=answer_of(lambda: os.stat(endpoint), None),
+        imagefs=imagefs,
+        snapshotters=snapshotters,
+        content_device=content_device,
+        function_problems=node.function_problems(),
+        unwritable=_unwritable(configuration),
+        symlinks={
+            name: path for name, path in log_directories.items() if answer_of(partial(os.path.islink, path), False)
+        },
+        inotify_limit=number_of(MAX_USER_INSTANCES),
+        inotify_used=inotify_instances(),
+        history_problem=answer_of(lambda: why_unusable(configuration.history_file), NO_ANSWER),
+        daemon_problem=daemon_problem,
+        daemon=daemon,
+        installed=any(map(os.path.exists, UNITS)),
+    )
+
+
+def _ask_runtime(node: Node) -> Runtime:
+    """Raises RuntimeUnavailable."""
+    version, listing = node.client.version(), node.inventory.snapshot(node.clock.monotonic()).listing
+    ready = [sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY]
+    used = filter(None, map(node.client.image_of_sandbox, ready[:MANY_SANDBOXES]))
+    sandbox_image = node.client.sandbox_image() or next(used, None)
+    doubt = node.detection.compare_pods()
+    node.restore_image_records()
+    node.detection.images()
+    pulls, held = node.pull_records(listing.containers), ""
+    if node.pod_state_source != "kubelet":
+        held = held_by_stopped_pods(listing, f"{node.configuration.root_directory}/pods")
+    problem = node.pods.list_problem or ""
+    return Runtime(version, listing, sandbox_image, doubt, node.records.records, pulls, problem, held)
+
+
+def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
+    """Why no daemon answers, or else its answer: only the daemon knows whether the pod directories were different
+    before."""
+    if not control_socket:
+        return "", {}
+    try:
+        return "", ask(control_socket, "brief")
+    except ControlUnavailable as error:
+        return str(error), {}
+
+
+def inotify_instances(proc: str = "/proc") -> int:
+    """The number of inotify instances of this user's readable processes."""
+    found = 0
+    for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
+        with suppress(OSError):  # it ended, or may not be read
+            found += os.lstat(descriptor).st_uid == os.geteuid() and os.readlink(descriptor) in INOTIFY
+    return found
+
+
+def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
+    """containerd's snapshotters, each with the number of its snapshots, and the device of its content store, which for
+    CRI-O is that of the layers."""
+    layers = (imagefs or "").removesuffix(IMAGES)
+    if not os.path.basename(layers).startswith(SNAPSHOTTER):
+        return {}, None if layers == (imagefs or "") else answer_of(lambda: filesystem_id(layers), None)
+    root = os.path.dirname(layers)
+    found = [name for name in _listed(root) if name.startswith(SNAPSHOTTER)]
+    snapshots = {name.removeprefix(SNAPSHOTTER): len(_listed(f"{root}/{name}/snapshots")) for name in found}
+    return snapshots, answer_of(lambda: filesystem_id(os.path.join(root, CONTENT)), None)
+
+
+def held_by_stopped_pods(listing: Listing, pods: str) -> str:
+    """The images that only containers of stopped pods keep in use, in words; empty if they take nothing.
+
+    In a stopped pod all containers have EXITED and all sandboxes are NOTREADY. Pods with volumes do not count, because
+    they will run again; nor does any pod while no sandbox is ready, as after a reboot. `pods`: the kubelet's pod
+    directory.
+    """
+    if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
+        return ""
+    sandboxes = {sandbox.pod_uid for sandbox in listing.sandboxes}
+    live = {each.pod_uid for each in listing.containers if each.state is not ContainerState.EXITED}
+    live |= {s.pod_uid for s in listing.sandboxes if s.state is not PodSandboxState.NOTREADY or not s.labelled}
+    stopped = {
+        uid
+        for uid in {container.pod_uid for container in listing.containers} & sandboxes - live
+        if is_pod_uid(uid) and not _has_volumes(f"{pods}/{uid}/volumes")
+    }
+    others = tuple(container for container in listing.containers if container.pod_uid not in stopped)
+    without = images_in_use(replace(listing, containers=others))
+    held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
+    sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
+    exited = f"pods all of whose containers have exited: {len(stopped)}"
+    return f"{format_bytes(sum(sizes))}; images: {len(sizes)}; {exited}" if sum(sizes) else ""
+
+
+def _has_volumes(directory: str) -> bool:
+    return any(_listed(os.path.join(directory, plugin)) for plugin in _listed(directory))
+
+
+def _unwritable(configuration: Configuration) -> dict[str, str]:
+    """The directories of our files and of the pods' logs that cannot be written, each with the reason."""
+    files = configuration.state_file, configuration.history_file
+    directories = filter(None, (*map(os.path.dirname, files), configuration.pod_logs_dir))
+    found = {path: answer_of(partial(_why_unwritable, path), NO_ANSWER) for path in directories}
+    return {path: why for path, why in found.items() if why}
+
+
+def _why_unwritable(path: str) -> str:
+    """In place of a missing directory, the nearest one above it counts; empty if it can be written."""
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    writable = os.access(path, os.W_OK | os.X_OK)
+    return "" if writable else f"no permission to write {path}, or it is mounted read-only"
+
+
+def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
+    """What `look` returns, or `unknown` if it hangs or raises OSError."""
+    try:
+        return in_time(look)
+    except OSError:
+        return unknown
+
+
+def _listed(directory: str) -> list[str]:
+    """The names in a directory; none if it cannot be read or hangs."""
+    return answer_of(lambda: names_in(directory), [])

@@ -1,0 +1,228 @@
+"""An embedded runtime with more than a drill needs: calls that make pods, the rules of other versions and of
+CRI-O, runtime handlers, artifacts.
+
+RunPodSandbox and CreateContainer pull nothing: their images must be present.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.runtime import (
+    Container,
+    EmbeddedRuntime,
+    Image,
+    NotFoundError,
+    Sandbox,
+    copied,
+    deterministic_id,
+    find,
+)
+from reclaim.cri import cri_pb2
+from reclaim.evidence.references import normalized, repository_of
+from tests.nodes.dialects import CONTAINERD_2, Dialect
+
+IMAGES, CONTAINERS = "overlay-images", "overlay-containers"
+FULL_NAME = re.compile(r"([^/]*[.:][^/]*|localhost)/[^A-Z@]+(@sha256:[0-9a-f]{64})?|[0-9a-f]{3,64}")
+
+
+class FullRuntime(EmbeddedRuntime):
+    """A runtime with the rules of a dialect. `changes` overrides its fields.
+
+    Each name of an OCI artifact is an image here, whose id is the artifact's and that name. `runtime_handlers`: by id
+    of an image those for which it was pulled besides the default one.
+    """
+
+    def __init__(self, images_root: str, *, dialect: Dialect = CONTAINERD_2, **options: Any) -> None:
+        changes = {name: options.pop(name) for name in Dialect.__slots__ if name in options}
+        super().__init__(images_root, **options)
+        self.dialect = replace(dialect, **changes)
+        self.runtime_handlers: dict[str, list[str]] = {}
+        if self.dialect.is_cri_o:
+            self._reported = [f"{root}/{IMAGES if root == images_root else CONTAINERS}" for root in self._reported]
+            for path in self._reported:
+                os.makedirs(path, exist_ok=True)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The rules in force."""
+        return self._dialect
+
+    @dialect.setter
+    def dialect(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self.runtime_name, self.runtime_version = dialect.runtime_name, dialect.runtime_version
+        self.fills_image_id, self.pins_sandbox_image = dialect.fills_image_id, dialect.pins_sandbox_image
+        self.container_space_delay_seconds = dialect.container_space_delay_seconds
+        self.image_space_delay_seconds = dialect.image_space_delay_seconds
+
+    def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> cri_pb2.RunPodSandboxResponse:
+        """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
+        config = request.config
+        with self._lock:
+            layers = self._acquire_layers(self._image_named(self.sandbox_image))
+            sandbox_id = self._new_id("sandbox")
+            self._layers[sandbox_id] = layers
+            self._of_sandbox[sandbox_id] = self.sandbox_image, config.log_directory
+            handler, now = request.runtime_handler, self._now_ns()
+            self._sandboxes[sandbox_id] = copied(
+                Sandbox, config, id=sandbox_id, runtime_handler=handler, created_at=now
+            )
+        return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
+
+    def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
+        """CreateContainer. Raises NotFoundError if the sandbox, the image or an image volume is absent."""
+        config = request.config
+        with self._lock:
+            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            image = self._image_named(config.image.image)
+            volumes = [self._image_named(mount.image.image) for mount in config.mounts if mount.image.image]
+            container_id = self._new_id("container")
+            self._store.make_writable(container_id)
+            directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
+            self._sandbox_of[container_id] = sandbox.id
+            self._layers[container_id] = tuple(
+                digest for each in (image, *volumes) for digest in self._acquire_layers(each)
+            )
+            self._containers[container_id] = copied(
+                Container,
+                config,
+                id=container_id,
+                created_at=self._now_ns(),
+                image_ref=image.id,
+                image_id=image.id,
+                log_path=os.path.join(directory, config.log_path) if config.log_path else "",
+            )
+        return cri_pb2.CreateContainerResponse(container_id=container_id)
+
+    def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
+        """StartContainer. Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY."""
+        with self._lock:
+            container = find(self._containers, request.container_id, "container")
+            if container.state != cri_pb2.CONTAINER_CREATED:
+                name = cri_pb2.ContainerState.Name(container.state)
+                raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
+            sandbox_id = self._sandbox_of[container.id]
+            if self._sandboxes[sandbox_id].state != cri_pb2.SANDBOX_READY:
+                raise EmbeddedNodeError(f"sandbox container {sandbox_id!r} is not running")
+            container.state = cri_pb2.CONTAINER_RUNNING
+            container.started_at = self._now_ns()
+        return cri_pb2.StartContainerResponse()
+
+    def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
+        """Status."""
+        answer = super().status(request)
+        if request.verbose and self.dialect.reports_sandbox_image:
+            config = json.loads(answer.info["config"])
+            answer.info["config"] = json.dumps({**config, "sandboxImage": self.sandbox_image})
+        return answer
+
+    def list_images(self, request: cri_pb2.ListImagesRequest) -> cri_pb2.ListImagesResponse:
+        """ListImages: each image once for each runtime handler."""
+        answer = super().list_images(request)
+        items = []
+        for image in answer.images:
+            items.append(image)
+            for handler in self.runtime_handlers.get(image.id, ()):
+                other = cri_pb2.Image(spec=cri_pb2.ImageSpec(runtime_handler=handler))
+                other.MergeFrom(image)
+                items.append(other)
+        return cri_pb2.ListImagesResponse(images=items)
+
+    def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
+        """RemoveImage. Raises EmbeddedNodeError if the dialect refuses."""
+        with self._lock, suppress(NotFoundError):
+            image = self._image_named(request.image.image)
+            self._require_free_space("images.json")
+            tag = normalized(request.image.image)
+            if self.dialect.is_cri_o and tag in image.tags and len(image.tags) > 1:
+                image.tags.remove(tag)
+            elif not image.id.startswith(f"{request.image.image} "):  # no artifact is removed by its id
+                self._refuse_in_use(image)
+                self._drop_image(image)
+        return cri_pb2.RemoveImageResponse()
+
+    def add_image(
+        self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False, is_artifact: bool = False
+    ) -> str:
+        """Pulls an image, or an artifact, which gets one tag."""
+        if not is_artifact:
+            return super().add_image(tags, layers, pinned)
+        (name,) = map(normalized, tags)
+        digits = deterministic_id("artifact", *[layer.digest for layer in layers])
+        entry = Image(f"{digits} {name}", tuple(layers), self._now_ns(), pinned)
+        entry.tags, entry.digests = [name], [f"{repository_of(name)}@sha256:{digits}"]
+        for layer in layers:
+            self._pull(layer)
+        with self._lock:
+            self._images[entry.id] = entry
+            self._layers[entry.id] = tuple(layer.digest for layer in layers)
+        return digits
+
+    def exit_container(self, container_id: str, exit_code: int = 0) -> None:
+        """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""
+        with self._lock:
+            container = self._containers.get(container_id)
+            if container is not None and container.state not in (
+                cri_pb2.CONTAINER_RUNNING,
+                cri_pb2.CONTAINER_UNKNOWN,
+            ):
+                raise EmbeddedNodeError(f"container {container_id} has no process that could exit")
+        super().exit_container(container_id, exit_code)
+
+    def tag_image(self, image_id: str, tag: str) -> None:
+        """Adds a tag to an image. An image that had the tag loses it."""
+        with self._lock:
+            self._tag(self._image_named(image_id), [tag])
+
+    def _image_id(self, digits: str) -> str:
+        return digits if self.dialect.is_cri_o else super()._image_id(digits)
+
+    def _described(self, as_a: Any, container: Container, **others: str) -> Any:
+        answer, image = super()._described(as_a, container, **others), self._images.get(container.image_id)
+        if self.dialect.is_cri_o and image is not None and image.digests:
+            answer.image_ref = image.digests[0]
+        return answer
+
+    def _image_named(self, wanted: str) -> Image:
+        entries = [image for image_id, image in self._images.items() if image_id.partition(" ")[0] == wanted]
+        if len(entries) == 1:
+            return entries[0]
+        if self.dialect.is_cri_o and not FULL_NAME.fullmatch(wanted):
+            raise EmbeddedNodeError(f"short-name {wanted!r} did not resolve to an alias")
+        return super()._image_named(wanted)
+
+    def _image_item(self, image: Image) -> cri_pb2.Image:
+        answer = super()._image_item(image)
+        answer.id = image.id.partition(" ")[0]
+        return answer
+
+    def _require_free_space(self, file: str) -> None:
+        """Raises EmbeddedNodeError on a full disk if the runtime writes its new list beside the old one before it
+        deletes."""
+        if not self.dialect.is_cri_o:
+            return
+        found = os.statvfs(self.images_root)
+        if found.f_bavail == 0 or (found.f_files and found.f_favail == 0):
+            raise EmbeddedNodeError(f"open {self.images_root}/.tmp-{file}: no space left on device")
+
+    def _refuse_in_use(self, image: Image) -> None:
+        users = [each.id for each in self._containers.values() if each.image_id == image.id]
+        if users and self.dialect.is_cri_o:
+            raise EmbeddedNodeError(f"image used by {users[0]}: image is in use by a container")
+
+    def _drop_container(self, container: Container) -> None:
+        self._require_free_space("containers.json")
+        super()._drop_container(container)
+
+    def _drop_sandbox(self, sandbox: Sandbox) -> None:
+        self._require_free_space("containers.json")
+        super()._drop_sandbox(sandbox)
