@@ -94,21 +94,19 @@ class Threshold:
 
     def mark_with_min_reclaim(self, capacity: int) -> int:
         """The mark with the minimum reclaim on top, rounded up once."""
-        mark = self._exact_mark(capacity)
-        return math.ceil(mark if self.min_reclaim is None else _raised(mark, self.min_reclaim, capacity))
+        return math.ceil(_raised(self._exact_mark(capacity), self.min_reclaim, capacity))
 
     def _exact_mark(self, capacity: int) -> Fraction | int:
-        amount = self.value.amount(capacity)
-        return amount if self.margin is None else _raised(amount, self.margin, capacity)
+        return _raised(self.value.amount(capacity), self.margin, capacity)
 
     def text(self) -> str:
         """The value as written: `10%`, or `10% + 5%` with a margin."""
         return str(self.value) if self.margin is None else f"{self.value} + {self.margin}"
 
 
-def _raised(amount: Fraction | int, by: ThresholdValue, capacity: int) -> Fraction | int:
+def _raised(amount: Fraction | int, by: ThresholdValue | None, capacity: int) -> Fraction | int:
     """The sum if that much can be available, else the amount alone."""
-    raised = amount + by.amount(capacity)
+    raised = amount if by is None else amount + by.amount(capacity)
     return raised if raised < capacity else amount
 
 
