@@ -77,6 +77,9 @@ class Threshold:
     origin: str = ""
     margin: ThresholdValue | None = None
 
+    def __hash__(self) -> int:
+        return hash(self.signal)  # all fields take long, and few thresholds share one
+
     @property
     def hard(self) -> bool:
         return self.grace_seconds == 0

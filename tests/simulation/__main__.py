@@ -20,7 +20,7 @@ from collections import Counter
 from tests.simulation.run import Bench, Result, bench
 from tests.simulation.shrink import shrink
 
-HOURS = 0.5
+HOURS = 1.0
 HASH_SEED = "0"  # of sets of texts, whose order a trace may show
 
 
