@@ -296,13 +296,25 @@ class Observation:
                 if loop.is_alive():
                     loop.join()
 
-    def begin(self) -> None:
-        """All times count from now, and so do the daemon's observations."""
+    def watch(
+        self,
+        limits: Limits,
+        give_up: Callable[[float], bool] = lambda _: False,
+        *meanwhile: Schedule,
+    ) -> None:
+        """Observes from now on, until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True. All
+        times count from now, and so do the daemon's observations. `meanwhile` runs until then."""
         self.began, self.began_wall = time.monotonic(), time.time()
         self.measuring = True
+        for schedule in meanwhile:
+            schedule.start(self.began)
+        try:
+            self._watch(limits, give_up)
+        finally:
+            for schedule in meanwhile:
+                schedule.stop()
 
-    def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
-        """Observes until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True."""
+    def _watch(self, limits: Limits, give_up: Callable[[float], bool]) -> None:
         changes = 0
         while True:
             observations = self.node.summary.observe()
@@ -369,12 +381,15 @@ class NodeObservation(Observation):
         logs = node.configuration.pod_logs_dir
         self.inventory = InventoryPoller(self._client, logs, lambda: self.measured.under_pressure)
 
-    def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
+    def watch(
+        self,
+        limits: Limits,
+        give_up: Callable[[float], bool] = lambda _: False,
+        *meanwhile: Schedule,
+    ) -> None:
         """As for any node, and polls the runtime's lists meanwhile."""
-        self.inventory.start(self.began)
-        super().watch(limits, give_up)
         inventory, measured = self.inventory, self.measured
-        inventory.stop()
+        super().watch(limits, give_up, inventory, *meanwhile)
         measured.before, measured.after = inventory.first.objects, inventory.last.objects
         measured.removals, measured.ended_pods = inventory.removals, inventory.ended_pods
         measured.faults = inventory.outages

@@ -270,14 +270,7 @@ class Drill(Observation):
         with self.beside(self._daemons):
             before, starts_before = self._inventory(), starts(embedded)
             self._paths_before = self._paths()
-            self.begin()
-            self._pressures.start(self.began)
-            self._faults.start(self.began)
-            try:
-                self.watch(Limits(quiet, LONGEST_SECONDS), self._give_up)
-            finally:
-                self._pressures.stop()
-                self._faults.stop()
+            self.watch(Limits(quiet, LONGEST_SECONDS), self._give_up, self._pressures, self._faults)
         for node in self._daemons:
             node.owner.drained(DRAIN_SECONDS)
         after = self._inventory()
