@@ -90,7 +90,7 @@ def _prefill(plan: FillPlan, directory: str, fills: Fills, stopping: threading.E
     for inodes, amount in plan.prefill.items():
         grows = Grows.INODES if inodes else Grows.BYTES
         fill = fills.start(Order(directory, grows, 0, amount, plan.reserve[inodes]))
-        while fill.running and not stopping.wait(TICK_SECONDS):
+        while fill.goes_on() and not stopping.wait(TICK_SECONDS):
             pass
     if not stopping.is_set():
         _raise_if_failed(fills)
