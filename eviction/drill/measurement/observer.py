@@ -134,11 +134,11 @@ class Observer(Measurements):
 
     def record_conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
         """Takes the conditions that the daemon reports after one of its observations."""
-        for index, period in enumerate(self.condition_periods):
+        for index, period in enumerate(self.conditions):
             if period.to_seconds is None and period.condition not in reported:
-                self.condition_periods[index] = replace(period, to_seconds=seconds)
-        lasting = {period.condition for period in self.condition_periods if period.to_seconds is None}
-        self.condition_periods += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
+                self.conditions[index] = replace(period, to_seconds=seconds)
+        lasting = {period.condition for period in self.conditions if period.to_seconds is None}
+        self.conditions += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
 
 
 def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:

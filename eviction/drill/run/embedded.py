@@ -274,7 +274,7 @@ class Drill(Observation):
         measured = self.measured
         measured.passes.sort(key=lambda one: one.seconds)
         measured.removals = self._removals({**names, **embedded.image_names})
-        measured.pressure_periods, measured.faults = self._pressures.periods, self._faults.triggered
+        measured.pressures, measured.faults = self._pressures.periods, self._faults.triggered
         measured.before, measured.after = before.objects, after.objects
         measured.layers = embedded.layers
         measured.would_restart = sorted(starts(embedded) - starts_before)
@@ -304,7 +304,7 @@ class Drill(Observation):
         if measured.under_pressure:
             return not expect.never_relieved
         limit, relieved = expect.condition.goes_within_seconds, measured.last_relief
-        reported = any(period.to_seconds is None for period in measured.condition_periods)
+        reported = any(period.to_seconds is None for period in measured.conditions)
         if limit is None or relieved is None or not reported:
             return False
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS

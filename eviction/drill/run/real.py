@@ -79,7 +79,7 @@ def run_in_directory(
     if stopping.is_set():
         return None
     measured, identity = observation.measured, plan.identity
-    measured.pressure_periods = pressures.periods
+    measured.pressures = pressures.periods
     checks = judge_real(scenario.expect, measured, response)
     filesystem = f"{identity.type or 'the filesystem'} of {identity.path}, on a real node"
     return result_of(observation, scenario.name, scenario.why, filesystem, response, checks)
