@@ -20,6 +20,7 @@ class Dialect:
     `reports_sandbox_image`: the verbose Status names it.
     `*_space_delay_seconds`: the space of a removed object is freed that much later, or by the next removal that frees
     at once, whichever is first; a thread may wait for it until `force_gc`.
+    `largest_answer_bytes`: larger answers fail with RESOURCE_EXHAUSTED.
     """
 
     runtime_name: str
@@ -29,6 +30,7 @@ class Dialect:
     reports_sandbox_image: bool = True
     container_space_delay_seconds: float = 0.0
     image_space_delay_seconds: float = 0.0
+    largest_answer_bytes: int = 256 << 20
 
     @property
     def is_cri_o(self) -> bool:

@@ -32,6 +32,7 @@ class FullServer(EmbeddedServer):
 
     def __init__(self, runtime: FullRuntime, socket_path: str) -> None:
         super().__init__(runtime, socket_path)
+        self.largest_answer_bytes = runtime.dialect.largest_answer_bytes
         self.leases = Leases(runtime)
         own = tuple(_own_methods(self.leases))
         self.methods = METHODS if runtime.dialect.is_cri_o else (*METHODS, *own)

@@ -30,7 +30,6 @@ from reclaim.cri import cri_pb2
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
 
-LARGEST_ANSWER_BYTES = 256 << 20
 _WORKERS = 32  # concurrent calls; threads start when needed, and a call that hangs occupies one
 
 _Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
@@ -187,6 +186,9 @@ class EmbeddedServer:
     free inode no socket can be made.
     """
 
+    largest_answer_bytes = 256 << 20
+    """Larger answers fail with RESOURCE_EXHAUSTED."""
+
     def __init__(self, runtime: EmbeddedRuntime, socket_path: str) -> None:
         self.runtime = runtime
         self.socket_path = os.path.abspath(socket_path)
@@ -211,7 +213,7 @@ class EmbeddedServer:
         server = grpc.server(
             executor,
             [grpc.method_handlers_generic_handler(*service) for service in self._services().items()],
-            options=(("grpc.max_send_message_length", LARGEST_ANSWER_BYTES),),
+            options=(("grpc.max_send_message_length", self.largest_answer_bytes),),
         )
         try:
             server.add_insecure_port(self.target)
