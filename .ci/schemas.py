@@ -21,10 +21,11 @@ from eviction.doctor.checks import DoctorJson
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario import NOT_IN_A_SCENARIO, Scenario
 from eviction.history_file.regret import RegretJson
-from eviction.reporting.pass_record import LogLineJson, NothingToDo, PassJson
+from eviction.reporting.pass_record import NothingToDo, PassJson
 from eviction.reporting.status import Status
 from eviction.types import API_VERSION
 from json_schema import Schema, schema_of_document, schema_of_model
+from log_line import LogLineJson
 from written import write
 
 PRINTED: dict[str, Any] = {

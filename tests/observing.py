@@ -12,12 +12,12 @@ from tests.reclaimd_process import ENVIRONMENT, PROGRAM
 
 
 class Observing:
-    """A running observation with its report, called `name`; ended by SIGTERM, or by itself."""
+    """A running observation with its report, ended by SIGTERM, or by itself."""
 
-    def __init__(self, directory: Path, *arguments: str, name: str = "node"):
-        self.path = directory / f"drill-{name}-observed.json"
+    def __init__(self, directory: Path, *arguments: str):
+        self.path = directory / "drill-node-observed.json"
         self.process = subprocess.Popen(
-            [PROGRAM, "drill", "--observe", "--name", name, "--report", str(directory), *arguments],
+            [PROGRAM, "drill", "--observe", "--report", str(directory), *arguments],
             stdout=subprocess.PIPE,
             text=True,
             env=ENVIRONMENT,

@@ -305,7 +305,6 @@ _reclaimd() {
     'drill --report') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'drill --runtime') return ;;
     'drill --fill') COMPREPLY=($(compgen -d -- "$current")); return ;;
-    'drill --name') return ;;
     'drill --for') return ;;
     'drill --quiet') return ;;
     'drill -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
@@ -332,7 +331,7 @@ _reclaimd() {
     install) COMPREPLY=($(compgen -W '-h --help --systemd --root' -- "$current")) ;;
     uninstall) COMPREPLY=($(compgen -W '-h --help --root --purge' -- "$current")) ;;
     manifests) COMPREPLY=($(compgen -W '-h --help base cri-o events k3s kubelet prometheus shadow --image --kustomize' -- "$current")) ;;
-    drill) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --all --list --check --report --observe --runtime --fill --yes --allow-other-data --name --for --quiet --with-margin -o --output --logging-format -v --verbosity' -- "$current")) ;;
+    drill) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --all --list --check --report --observe --runtime --fill --yes --allow-other-data --for --quiet --with-margin -o --output --logging-format -v --verbosity' -- "$current")) ;;
     help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan why status pause resume reload top history config doctor ballast install uninstall manifests drill help configuration' -- "$current")) ;;
   esac
 }

@@ -347,7 +347,6 @@ complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l runtime -x -d 'th
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l fill -r -F -d 'on a real node: files in DIR cause the pressure'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l yes -d 'do not ask before filling the node'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l allow-other-data -d 'fill a filesystem even if it holds other data'
-complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l name -x -d 'name of the observation in its report (node)'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l for -x -d 'observe for at most this long'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l quiet -x -d 'end when relieved and quiet so long (observing: 1m)'
 complete -c reclaimd -n '__fish_seen_subcommand_from drill' -l with-margin -d 'observe reclaimd\'s marks, not the kubelet\'s own'

@@ -56,7 +56,7 @@ from signals.types import Signal
 
 DEFAULT = "pressured-node"
 EMBEDDED_OPTIONS = ("all", "list", "check")
-REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "name", "for", "quiet")
+REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "for", "quiet")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,7 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option("--fill", metavar="DIR", help="on a real node: files in DIR cause the pressure")
     flag("--yes", help="do not ask before filling the node")
     flag("--allow-other-data", help="fill a filesystem even if it holds other data")
-    option("--name", help="name of the observation in its report (node)")
     duration = partial(option, metavar="DURATION", type=reading(read_duration))
     duration("--for", help="observe for at most this long")
     duration("--quiet", help="end when relieved and quiet so long (observing: 1m)")
@@ -89,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     names: list[str] = arguments.scenario
     if arguments.fill is not None:
-        _refuse(arguments, [*EMBEDDED_OPTIONS, "name"], "with --fill; nothing was changed")
+        _refuse(arguments, EMBEDDED_OPTIONS, "with --fill; nothing was changed")
     elif arguments.observe:
         _refuse(arguments, EMBEDDED_OPTIONS, "with --observe")
         if names:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -35,19 +34,16 @@ from eviction.drill.scenario import Scenario, ScenarioError
 from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
 from eviction.node.hold_off import held_off_since_boot
 from eviction.node.node import Node
-from eviction.reporting.log import escaped
 from eviction.reporting.tables import signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
 from signals.quantity import format_duration
 from signals.types import Signal
 
-OBSERVED = "node"
+OBSERVED = "node"  # an observation in its report
 CALM_SECONDS = 60.0  # how long a node must be quiet at the end of an observation
 OBSERVED_QUIET_SECONDS = 5.0
 SURE = frozenset({"y", "yes"})
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")  # like a scenario's; it becomes part of file names
-NAMES_ALLOWED = "at most 63 lower-case letters, digits and hyphens, not beginning with a hyphen"
 
 
 def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
@@ -176,9 +172,6 @@ def observe(arguments: argparse.Namespace) -> int:
     """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable; 4: reading
     unavailable."""
     limits = _limits(arguments, CALM_SECONDS)
-    name = OBSERVED if arguments.name is None else arguments.name
-    if not NAME.fullmatch(name):
-        exit_with(EXIT_USAGE, f"--name: {escaped(name)!r} is not a name: {NAMES_ALLOWED}")
     configuration = configuration_of(arguments)
     if not arguments.with_margin:
         configuration = without_margin(configuration)
@@ -194,7 +187,7 @@ def observe(arguments: argparse.Namespace) -> int:
         with progress(Signal.NODEFS_AVAILABLE, observation, arguments):
             observation.watch(limits)
         why = f"What happens under pressure on the node of {observation.node.endpoint.runtime}."
-        result = result_of(observation, name, why, "the filesystems of a real node")
+        result = result_of(observation, OBSERVED, why, "the filesystems of a real node")
     answer_result(result, arguments)
     return EXIT_OK
 

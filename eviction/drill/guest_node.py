@@ -109,7 +109,7 @@ class GuestNode:
             raise ValueError(f"grows must be bytes or inodes, but it was {grows!r}")
         self._filled += 1
         grower = self._grow(pressure, len(self._scenario.pressures) + self._filled)
-        came_true(lambda: not grower.running, LONGEST_SECONDS)
+        came_true(lambda: not grower.goes_on(), LONGEST_SECONDS)
         return grower.stop()
 
     def press(self) -> None:

@@ -49,7 +49,7 @@ from eviction.configuration.text_forms import (
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.shipped import shipped
 from reclaim.cri.status import Code as CallCode
-from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN, Percentage, format_bytes, parse_percentage
+from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN, Percentage, parse_percentage
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, ROLE_NAME, FilesystemRole, FsLayout, Signal, signals_about
 
 ScenarioError = ConfigurationError  # a scenario is rejected as a configuration is, with one sentence
@@ -128,18 +128,10 @@ class Word(StrEnum):
 
 
 class FilesystemType(Word):
-    """`ext4`, `xfs` and `btrfs` are in a file on a loop device, which needs root. `directory` is a size-limited view of
-    a directory; the report says `simulated`."""
+    """`directory` is a size-limited view of a directory; the report says `simulated`."""
 
     TMPFS = "tmpfs"
-    EXT4 = "ext4"
-    XFS = "xfs"
-    BTRFS = "btrfs"
     DIRECTORY = "directory"
-
-
-# Types that need a device, and the smallest size in bytes that mkfs accepts; for ext4, the smallest with a journal.
-ON_LOOP_DEVICES = {FilesystemType.EXT4: 16 << 20, FilesystemType.XFS: 300 << 20, FilesystemType.BTRFS: 110 << 20}
 
 
 class FilesystemSpec(Part):
@@ -150,8 +142,7 @@ class FilesystemSpec(Part):
     inodes: int = Field(ge=100, le=10_000_000)
     """How many inodes it has."""
     type: FilesystemType = as_written("tmpfs")
-    """ext4, xfs (at least 300Mi) and btrfs (at least 110Mi) are on a loop device, which needs root; directory is a
-    size-limited view of a directory."""
+    """directory is a size-limited view of a directory."""
 
 
 _OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})]
@@ -680,7 +671,6 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
 def _of_node(node: NodeSpec) -> Iterator[Problem]:
     wrong = (node.layout is FsLayout.SINGLE) is (node.imagefs is not None)
     yield "node.imagefs", wrong, "the layouts dedicated and split need one, the layout single has none of its own"
-    yield from _sizes(node)
     images = [name for image in node.images for name in image.names]
     yield _twice("node.images", images)
     yield _twice("node.pods", [name for pod in node.pods for name in pod.names])
@@ -702,14 +692,6 @@ def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
         where = "node." if text.partition(":")[0] in NOT_IN_A_SCENARIO else "node.configuration: "
         field, _, problem = f"{where}{text}".partition(": ")
         yield field, True, problem
-
-
-def _sizes(node: NodeSpec) -> Iterator[Problem]:
-    """Whether a filesystem is smaller than any of its type."""
-    for role, spec in node.filesystems.items():
-        least, size = ON_LOOP_DEVICES.get(spec.type, 0), spec.size_bytes
-        at_least = f"must be at least {format_bytes(least)} for {spec.type}, but it was {format_bytes(size)}"
-        yield f"the size of {role}", size < least, at_least
 
 
 def _twice(field: str, names: Sequence[str]) -> Problem:

@@ -1,4 +1,4 @@
-"""The record of a pass in JSON, as log lines, commands and drill reports have it; and the fields of a log line.
+"""The record of a pass in JSON, as log lines, commands and drill reports have it.
 
 They are a stable interface for programs: bytes and inodes are integers, times RFC 3339 in UTC, durations floats named
 `*_seconds`. Fields may be added; existing ones keep their names and meanings.
@@ -32,8 +32,7 @@ from eviction.reporting.observations_json import (
 )
 from eviction.reporting.space import Attribution
 from eviction.types import NodeCondition
-from reclaim.evidence.states import Why
-from reclaim.types import Action, EventReason, Kind, Outcome, Reason, ReclaimResult, Result, Rule
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
 from signals.types import FsLayout
 
@@ -73,13 +72,13 @@ class OutcomeJson(Document):
     """When it is expected to be needed again, if that had a say in its place; missing if not."""
     age_seconds: float | None
     """Its age; null if the verdict did not depend on it."""
-    verdict: Annotated[str, one_of(Action)]
+    verdict: Action
     """Whether it may be removed."""
     reason: ReasonWord
     """Why it may be removed, or is kept."""
-    rule: Annotated[str, one_of(Rule)]
+    rule: Rule
     """kubelet: the kubelet would decide the same. guard: reclaimd is stricter."""
-    result: Annotated[str, one_of(Result)] | None
+    result: Result | None
     """What became of it; null if it was kept."""
     error: str | None
     """Why it was not removed; null if nothing failed."""
@@ -163,7 +162,7 @@ class RecordedPassJson(Document):
     """What each function of the row did, or why it was not called."""
     removals: list[OutcomeJson]
     """The objects that were to be removed, in order."""
-    removals_by_result: dict[KindWord, dict[Annotated[str, one_of(Result)], Count]]
+    removals_by_result: dict[KindWord, dict[Result, Count]]
     """Kind -> result -> how many objects."""
     measured: Amounts
     """What the filesystems gained."""
@@ -173,7 +172,7 @@ class RecordedPassJson(Document):
     """How much less the filesystems have than before, if they gained nothing."""
     timings: Timings
     """How long its parts took."""
-    result: Annotated[str, one_of(PassResult)]
+    result: PassResult
     """How it ended."""
     reason: str
     """The same in a sentence."""
@@ -230,53 +229,6 @@ class PassJson(PassFieldsJson):
     """The record of one pass: the answer of `reclaimd reclaim`, and part of status, reports and log lines."""
 
     kind: Literal["Pass"] = "Pass"
-
-
-class LogLineJson(Document):
-    """One event, as one line of the log. The message is for people, the fields are for programs."""
-
-    pass_: str | LeftOut = LEFT_OUT
-    """The id of the pass that it is about."""
-    time: Time
-    """When it was written."""
-    level: Literal["error", "warning", "info", "debug"]
-    """warning: an operator should look at it."""
-    message: str
-    """A sentence."""
-    result: Annotated[str, one_of(PassResult)] | LeftOut = LEFT_OUT
-    """How a pass ended."""
-    record: PassJson | LeftOut = LEFT_OUT
-    """The record of the pass, with its first 32 removals."""
-    attribution: Attribution | LeftOut = LEFT_OUT
-    """What uses the bytes of a filesystem, some seconds after a pass that was not enough."""
-    condition: Annotated[str, one_of(NodeCondition)] | LeftOut = LEFT_OUT
-    """The node condition that changed."""
-    status: bool | LeftOut = LEFT_OUT
-    """Whether it is reported now."""
-    event: Annotated[str, one_of(EventReason)] | LeftOut = LEFT_OUT
-    """The kubelet's reason of an event about the node."""
-    usage_percent: int | LeftOut = LEFT_OUT
-    """In an event: how full imagefs is."""
-    capacity_bytes: Count | LeftOut = LEFT_OUT
-    """In an event: how large imagefs is."""
-    target_bytes: Count | LeftOut = LEFT_OUT
-    """In an event: how much was to be freed."""
-    freed_bytes: Count | LeftOut = LEFT_OUT
-    """In an event: how much was freed."""
-    function: str | LeftOut = LEFT_OUT
-    """The reclaim function whose program printed the line."""
-    id: str | LeftOut = LEFT_OUT
-    """The runtime's id for the object that the line is about."""
-    signal: RoleName | LeftOut = LEFT_OUT
-    """The filesystem that could not be read: its role, not a signal."""
-    reason: Literal["held_off"] | LeftOut = LEFT_OUT
-    """Why there is no pass although a threshold is met."""
-    why: Annotated[str, one_of(Why)] | LeftOut = LEFT_OUT
-    """Why the kubelet's pod directories are not believed."""
-    endpoint: str | LeftOut = LEFT_OUT
-    """In the first line: the endpoint of the runtime."""
-    address: str | LeftOut = LEFT_OUT
-    """Where metrics and health are served."""
 
 
 def shortened(name: str) -> str:

@@ -14,7 +14,6 @@ from eviction.reporting.pass_record import BytesJson, FunctionJson, KindWord, Pa
 from eviction.types import NodeCondition, Threshold
 from reclaim.evidence.states import DirectoriesDoubted, Why
 from reclaim.removals import Claim, StageId
-from signals.interval import FillRate
 from signals.types import FsLayout, SignalObservations
 
 # Observing three filesystems that all hang takes 6 s; a loop that is another 2 s late hangs itself.
@@ -188,26 +187,18 @@ def pod_directories(doubt: DirectoriesDoubted | None) -> PodDirectories:
 def threshold_statuses(
     thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates
 ) -> list[ThresholdStatusJson]:
+    """Each with the seconds until it would be met at the present fill rate. A jump does not count as a rate, and a fill
+    that has stopped counts less with each second, and not at all after 30."""
     statuses = []
     for threshold in thresholds:
-        observation, fill = observations.signals.get(threshold.signal), None
-        if observation is not None and observation.filesystem is not None:
-            fill = fill_rates.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
-        statuses.append(threshold_status(threshold, observations, fill))
-    return statuses
-
-
-def threshold_status(
-    threshold: Threshold, observations: SignalObservations, fill: FillRate | None
-) -> ThresholdStatusJson:
-    """One threshold with the seconds until it would be met at the present fill rate. A jump does not count as a rate,
-    and a fill that has stopped counts less with each second, and not at all after 30."""
-    observation, headroom_seconds = observations.signals.get(threshold.signal), None
-    if observation is not None:
-        above = observation.available - threshold.mark(observation.capacity)
-        rate = 0.0 if fill is None else fill.steady_rate
-        if above < 0:
+        observation, headroom_seconds = observations.signals.get(threshold.signal), None
+        if observation is not None and observation.available < threshold.mark(observation.capacity):
             headroom_seconds = 0.0
-        elif rate > 0:
-            headroom_seconds = round(above / rate, 3)
-    return ThresholdStatusJson.of(threshold_json(threshold, observations), headroom_seconds=headroom_seconds)
+        elif observation is not None and observation.filesystem is not None:
+            above = observation.available - threshold.mark(observation.capacity)
+            fill = fill_rates.get((observation.filesystem.device_id, threshold.signal.counts_inodes))
+            if fill is not None and fill.steady_rate > 0:
+                headroom_seconds = round(above / fill.steady_rate, 3)
+        document = threshold_json(threshold, observations)
+        statuses.append(ThresholdStatusJson.of(document, headroom_seconds=headroom_seconds))
+    return statuses

@@ -203,7 +203,7 @@ def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, belo
     return f"{ours}, no DiskPressure" if kubelets_known else ours
 
 
-def begins(condition: NodeCondition, met: Iterable[Threshold], observations: SignalObservations) -> str:
+def condition_begins(condition: NodeCondition, met: Iterable[Threshold], observations: SignalObservations) -> str:
     """The log's sentence when a condition begins, with each signal and its mark."""
     what = f"{CROSSED}, so the kubelet would report DiskPressure"
     if condition is NodeCondition.RECLAIM_PRESSURE:

@@ -67,7 +67,7 @@ class Announcements(Listener):
             elif not reported:
                 self._reclaiming.clear()
                 self._explained = False
-            sentence = tables.begins(condition, met, observations) if reported else tables.IS_OVER[condition]
+            sentence = tables.condition_begins(condition, met, observations) if reported else tables.IS_OVER[condition]
             level = Level.WARNING if reported else Level.INFO
             self.log.event(level, sentence, condition=str(condition), status=reported)
 

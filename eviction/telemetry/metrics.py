@@ -48,9 +48,6 @@ CONDITIONS = (
 )
 HEADROOM = "Seconds until the mark is reached at the present fill rate; no series while nothing fills, 0 below the mark"
 
-Values = Mapping[Any, float | None] | float | None
-"""The labels of a series, as a tuple -> its value; only a value for a series without labels. None: no series."""
-
 
 @dataclass(eq=False)
 class Metrics(Collector, Listener):
@@ -270,7 +267,8 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
 
 
 def _families(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Metric]:
-    """Gauges or counters. A row: the name, what it says, its `Values`, and the names of its labels."""
+    """Gauges or counters. A row: the name, what it says, its value by the values of its labels, and the labels' names.
+    Without labels it is only a value. None: no series."""
     for name, text, known, *labels in rows:
         family = kind(f"reclaimd_{name}", text, labels=labels)
         for words, value in known.items() if isinstance(known, Mapping) else [((), known)]:

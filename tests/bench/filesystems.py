@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import defaultdict
-from pathlib import Path
 
-import yaml
-
-from eviction.drill.scenario import FilesystemType, library
+from eviction.drill.scenario import library
 from tests.bench.effort import Effort
 from tests.bench.measure import MIB, Row
+from tests.drill.loop_drill import loop_drill
 from tests.reclaimd_process import reclaimd
 
 SCENARIO = "growing-file"
-KINDS = (FilesystemType.TMPFS, FilesystemType.EXT4, FilesystemType.XFS)
+KINDS = ("tmpfs", "ext4", "xfs")
 
 
 def filesystems(effort: Effort) -> list[Row]:
@@ -31,14 +29,14 @@ def filesystems(effort: Effort) -> list[Row]:
     return [Row(what, unit, found) for (what, unit), found in values.items()]
 
 
-def _run(fstype: FilesystemType) -> list[tuple[str, str, float]]:
+def _run(fstype: str) -> list[tuple[str, str, float]]:
     """One drill."""
-    with tempfile.TemporaryDirectory() as directory:
-        document = yaml.safe_load(Path(library()[SCENARIO]).read_text())
-        document["node"]["type"] = str(fstype)
-        scenario = Path(directory, "scenario.yaml")
-        scenario.write_text(json.dumps(document))
-        found = json.loads(reclaimd("drill", str(scenario), "-o", "json", "--report", directory).stdout)
+    file = library()[SCENARIO]
+    if fstype == "tmpfs":
+        with tempfile.TemporaryDirectory() as directory:
+            found = json.loads(reclaimd("drill", file, "-o", "json", "--report", directory).stdout)
+    else:
+        found = loop_drill(file, fstype)
     return [
         ("crossing to first removal", "ms", found["from_crossing_to_first_removal_seconds"] * 1000),
         ("lowest", "MiB", found["lowest"]["nodefs.available"] / MIB),

@@ -95,7 +95,7 @@ def measurements(**changes: Any) -> Measurements:
         thresholds=(MARK,),
         observations=observations_of(20 * MIB),
         episodes=[Episode(1.0, 1.2)],
-        condition_periods=[ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.01, 1.7)],
+        conditions=[ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.01, 1.7)],
         passes=[one_pass("a:1", after=20 * MIB, reason="removed 1 object")],
         removals=(MeasuredRemoval(1.1, "image", "a:1", "id a"),),
         before=before,

@@ -100,17 +100,6 @@ def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
             assert process.stderr.startswith(f"reclaimd drill: argument {option}: ")
 
 
-def test_an_observation_has_a_name_that_can_be_part_of_a_files_name(tmp_path: Path) -> None:
-    """A wrong one is refused with what is allowed; with --fill there is none."""
-    for name in ("", "a/b", "-a", "A", "a\x1b", "a" * 64):
-        process = reclaimd_here("drill", "--observe", f"--name={name}")
-        assert (process.returncode, process.stdout) == (2, "")
-        assert "is not a name: at most 63 lower-case letters, digits and hyphens" in process.stderr
-    fill = ("--fill", str(tmp_path), "--runtime", "unix:///a.sock", "--name", "mine")
-    assert "--name: not allowed with --fill" in reclaimd_here("drill", "pressured-node", *fill).stderr
-    assert "--name: not allowed on the embedded node" in reclaimd_here("drill", "--name", "mine").stderr
-
-
 def test_a_drill_that_is_stopped_removes_its_node(tmp_path: Path) -> None:
     """SIGTERM in the middle of a fill: the process ends, and nothing is left of it."""
     need_mounts()

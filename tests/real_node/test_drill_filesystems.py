@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from eviction.drill.scenario import library
-from tests.reclaimd_process import reclaimd
+from tests.drill.loop_drill import loop_drill
 
 # On btrfs a crossing is seen when what was written is committed, which the speed of the disk decides: only what is held
 # there also when it comes late.
@@ -32,7 +32,6 @@ CLOSED: dict[str, Any] = {
     "node": {
         "size": "512Mi",
         "inodes": 8000,
-        "type": "xfs",
         "images": [
             {"name": "registry.k8s.io/pause", "size": "64Ki"},
             {"name": "registry.example/old", "count": 8, "size": "24Mi", "age": "2h"},
@@ -46,23 +45,13 @@ CLOSED: dict[str, Any] = {
 MOST_RUNS = 5  # now and then XFS allocates less ahead: where something else on the machine made it write back early
 
 
-def drilled(directory: Path, *arguments: str) -> dict[str, Any]:
-    """The report of one drill."""
-    process = reclaimd("drill", "-o", "json", "--report", str(directory), *arguments)
-    document: dict[str, Any] = json.loads(process.stdout or "{}")
-    assert document, process.stderr
-    return document
-
-
 @pytest.mark.parametrize(("name", "fstype"), RUNS)
 def test_a_drill_on_a_loop_device_holds(name: str, fstype: str, tmp_path: Path) -> None:
     """The filesystem is what was asked for, and everything that the scenario says holds."""
     scenario = yaml.safe_load(Path(library()[name]).read_text())
-    node = scenario["node"] = {**scenario["node"], **ROOMY.get((name, fstype), {})}
-    for disk in (node, *filter(None, [node.get("imagefs")]), *node.get("filesystems", ())):
-        disk["type"] = fstype
+    scenario["node"] |= ROOMY.get((name, fstype), {})
     (tmp_path / f"{name}.yaml").write_text(json.dumps(scenario))
-    found = drilled(tmp_path / "report", str(tmp_path / f"{name}.yaml"))
+    found = loop_drill(str(tmp_path / f"{name}.yaml"), fstype)
     assert fstype in found["filesystem"]
     assert not found["simulated"]
     assert found["held"], found["checks"]
@@ -72,17 +61,7 @@ def test_what_xfs_allocates_ahead_counts_as_used(tmp_path: Path) -> None:
     """It takes as much again as the file has, until that is closed: below the mark, so images go, and relief holds."""
     scenario = tmp_path / "closed-file.yaml"
     scenario.write_text(json.dumps(CLOSED))
-    runs = (drilled(tmp_path / "report", str(scenario)) for _ in range(MOST_RUNS))
+    runs = (loop_drill(str(scenario), "xfs") for _ in range(MOST_RUNS))
     found = next((run for run in runs if run["crossed_seconds"] is not None), None)
     assert found is not None, f"the mark was not crossed in {MOST_RUNS} runs"
     assert found["held"], found["checks"]
-
-
-def test_what_is_too_small_for_a_type_is_refused(tmp_path: Path) -> None:
-    """By the size that it needs, before anything is made."""
-    path = tmp_path / "small.yaml"
-    path.write_text(json.dumps({**CLOSED, "node": {**CLOSED["node"], "size": "128Mi"}}))
-    process = reclaimd("drill", "--check", str(path))
-    assert process.returncode == 2
-    said = "the size of nodefs: must be at least 300.0MiB for xfs, but it was 128.0MiB"
-    assert process.stderr == f"reclaimd: {path}: {said}\n"

@@ -57,7 +57,7 @@ class DrillResult:
     between two polls of the runtime's lists; None if the removals are from the embedded runtime's record.
     """
 
-    name: str
+    scenario: str
     why: str
     layout: FsLayout | None
     filesystem: str
@@ -153,14 +153,14 @@ def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) ->
 
 def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     wanted, name = expect.condition, "ReclaimPressure"
-    periods = [one for one in measured.condition_periods if one.condition is NodeCondition.RECLAIM_PRESSURE]
+    periods = [one for one in measured.conditions if one.condition is NodeCondition.RECLAIM_PRESSURE]
     if wanted.never:
         yield Check(name, "never", f"after {_time(periods[0].from_seconds)}" if periods else "never", not periods)
         return
     if wanted.comes_within_seconds is None:
         yield Check(name, "comes", "came" if periods else "never came", bool(periods))
     else:
-        crossed = measured.crossed
+        crossed = measured.crossed_seconds
         came = None if not periods or crossed is None else max(periods[0].from_seconds - crossed, 0.0)
         yield _within(f"{name} comes", "crossing the mark", wanted.comes_within_seconds, came, "never came")
     if wanted.goes_within_seconds is not None:
@@ -176,12 +176,18 @@ def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         yield Check("pressure", "remains", "remains" if remains else "does not remain", remains)
     if expect.relieved_within_seconds is not None:
         never = "not relieved" if measured.episodes else "no mark was crossed"
-        yield _within("relieved", "crossing the mark", expect.relieved_within_seconds, measured.to_relief, never)
+        yield _within(
+            "relieved",
+            "crossing the mark",
+            expect.relieved_within_seconds,
+            measured.from_crossing_to_relief_seconds,
+            never,
+        )
 
 
 def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     latest, earliest = expect.first_removal_within_seconds, expect.first_removal_not_before_seconds
-    took, nothing = measured.to_first_removal, "nothing was removed"
+    took, nothing = measured.from_crossing_to_first_removal_seconds, "nothing was removed"
     if latest is not None:
         yield _within("first removal", "crossing the mark", latest, took, nothing)
     if earliest is not None:

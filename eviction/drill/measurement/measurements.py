@@ -1,6 +1,6 @@
 """What a drill measured: everything that is judged and reported. Values only, filled in by a run.
 
-Times are seconds since the first pressure began. Only `passes` and `condition_periods` come from the daemon. The drill
+Times are seconds since the first pressure began. Only `passes` and `conditions` come from the daemon. The drill
 reads the filesystems itself, and the embedded runtime records what it really removed and when.
 """
 
@@ -121,11 +121,11 @@ class Measurements:
     thresholds: tuple[Threshold, ...] = ()
     observations: SignalObservations | None = None
     episodes: list[Episode] = field(default_factory=list)
-    condition_periods: list[ConditionPeriod] = field(default_factory=list)
+    conditions: list[ConditionPeriod] = field(default_factory=list)
     passes: list[MeasuredPass] = field(default_factory=list)
     removals: Sequence[MeasuredRemoval] = ()
     ended_pods: Sequence[EndedPod] = ()
-    pressure_periods: Sequence[PressurePeriod] = ()
+    pressures: Sequence[PressurePeriod] = ()
     faults: Sequence[FaultOccurrence] = ()
     before: Objects = field(default_factory=dict)
     after: Objects = field(default_factory=dict)
@@ -136,37 +136,37 @@ class Measurements:
     ended: float = 0.0
 
     @property
-    def crossed(self) -> float | None:
+    def crossed_seconds(self) -> float | None:
         """When a mark was first crossed."""
         return self.episodes[0].crossed if self.episodes else None
 
     @property
-    def first_removal(self) -> float | None:
+    def first_removal_seconds(self) -> float | None:
         """When the first object was removed; removals before the first crossing do not count."""
-        since = 0.0 if self.crossed is None else self.crossed - OBSERVER_LAG_SECONDS
+        since = 0.0 if self.crossed_seconds is None else self.crossed_seconds - OBSERVER_LAG_SECONDS
         return next((removal.seconds for removal in self.removals if removal.seconds >= since), None)
 
     @property
-    def relieved(self) -> float | None:
+    def relieved_seconds(self) -> float | None:
         """When the first crossing was relieved."""
         return self.episodes[0].relieved if self.episodes else None
 
     @property
-    def to_first_removal(self) -> float | None:
+    def from_crossing_to_first_removal_seconds(self) -> float | None:
         """Seconds from the first crossing to the first removal."""
-        if self.crossed is None or self.first_removal is None:
+        if self.crossed_seconds is None or self.first_removal_seconds is None:
             return None
-        return max(self.first_removal - self.crossed, 0.0)
+        return max(self.first_removal_seconds - self.crossed_seconds, 0.0)
 
     @property
-    def to_first_relief(self) -> float | None:
+    def from_crossing_to_first_relief_seconds(self) -> float | None:
         """Seconds from the first crossing to the first rise of the available amount."""
         if not self.episodes or self.episodes[0].first_rise is None:
             return None
         return self.episodes[0].first_rise - self.episodes[0].crossed
 
     @property
-    def to_relief(self) -> float | None:
+    def from_crossing_to_relief_seconds(self) -> float | None:
         """The longest time from crossing to relief; None if no mark was crossed or pressure remained."""
         took = [one.relieved - one.crossed for one in self.episodes if one.relieved is not None]
         return max(took, default=None) if len(took) == len(self.episodes) else None

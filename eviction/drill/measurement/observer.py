@@ -134,11 +134,11 @@ class Observer(Measurements):
 
     def record_conditions(self, reported: frozenset[NodeCondition], seconds: float) -> None:
         """Takes the conditions that the daemon reports after one of its observations."""
-        for index, period in enumerate(self.condition_periods):
+        for index, period in enumerate(self.conditions):
             if period.to_seconds is None and period.condition not in reported:
-                self.condition_periods[index] = replace(period, to_seconds=seconds)
-        lasting = {period.condition for period in self.condition_periods if period.to_seconds is None}
-        self.condition_periods += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
+                self.conditions[index] = replace(period, to_seconds=seconds)
+        lasting = {period.condition for period in self.conditions if period.to_seconds is None}
+        self.conditions += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
 
 
 def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:
@@ -296,13 +296,25 @@ class Observation:
                 if loop.is_alive():
                     loop.join()
 
-    def begin(self) -> None:
-        """All times count from now, and so do the daemon's observations."""
+    def watch(
+        self,
+        limits: Limits,
+        give_up: Callable[[float], bool] = lambda _: False,
+        *meanwhile: Schedule,
+    ) -> None:
+        """Observes from now on, until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True. All
+        times count from now, and so do the daemon's observations. `meanwhile` runs until then."""
         self.began, self.began_wall = time.monotonic(), time.time()
         self.measuring = True
+        for schedule in meanwhile:
+            schedule.start(self.began)
+        try:
+            self._watch(limits, give_up)
+        finally:
+            for schedule in meanwhile:
+                schedule.stop()
 
-    def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
-        """Observes until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True."""
+    def _watch(self, limits: Limits, give_up: Callable[[float], bool]) -> None:
         changes = 0
         while True:
             observations = self.node.summary.observe()
@@ -369,12 +381,15 @@ class NodeObservation(Observation):
         logs = node.configuration.pod_logs_dir
         self.inventory = InventoryPoller(self._client, logs, lambda: self.measured.under_pressure)
 
-    def watch(self, limits: Limits, give_up: Callable[[float], bool] = lambda _: False) -> None:
+    def watch(
+        self,
+        limits: Limits,
+        give_up: Callable[[float], bool] = lambda _: False,
+        *meanwhile: Schedule,
+    ) -> None:
         """As for any node, and polls the runtime's lists meanwhile."""
-        self.inventory.start(self.began)
-        super().watch(limits, give_up)
         inventory, measured = self.inventory, self.measured
-        inventory.stop()
+        super().watch(limits, give_up, inventory, *meanwhile)
         measured.before, measured.after = inventory.first.objects, inventory.last.objects
         measured.removals, measured.ended_pods = inventory.removals, inventory.ended_pods
         measured.faults = inventory.outages

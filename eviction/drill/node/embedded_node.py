@@ -1,7 +1,7 @@
 """The embedded node of a drill: small filesystems, an embedded CRI runtime on them, images and pods.
 
 Everything above the runtime's socket is the product's own code. Filesystems are mounted in a private mount namespace
-(entered as root, or with a user namespace) and end with the process: each is a tmpfs, or as root one on a loop device.
+(entered as root, or with a user namespace) and end with the process: each is a tmpfs.
 If mounting is not allowed, or the scenario asks for it, a filesystem is a size-limited view of a directory, and
 `simulated` is True.
 """
@@ -20,14 +20,13 @@ from typing import Self, TypeVar
 from eviction.ballast import create_ballast
 from eviction.drill.node.pod_directories import age_directories, begin_container
 from eviction.drill.runtime.layer_store import LayerSpec, taken
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_loop, mount_tmpfs, unmount
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario import (
     BALLAST,
     CONTAINER,
     INIT_CONTAINER,
-    ON_LOOP_DEVICES,
     FilesystemSpec,
     FilesystemType,
     FunctionSpec,
@@ -91,7 +90,10 @@ class EmbeddedNode:
     EmbeddedNodeError if the node cannot be built.
     """
 
+    kind = "tmpfs"
+
     def __init__(self, scenario: Scenario, mounts: PrivateMounts):
+        self.scenario = scenario
         self._spec = scenario.node
         self.pods = scenario.node.pods
         self._mounts = mounts
@@ -101,7 +103,7 @@ class EmbeddedNode:
         self._simulated = {
             self._disks[role]: spec
             for role, spec in self._spec.filesystems.items()
-            if spec.type is FilesystemType.DIRECTORY or (spec.type is FilesystemType.TMPFS and not mounts.available)
+            if spec.type is FilesystemType.DIRECTORY or not mounts.available
         }
         self.simulated = bool(self._simulated)
         """True if any filesystem is only a view of a directory."""
@@ -175,9 +177,7 @@ class EmbeddedNode:
             why = self._mounts.reason or "the scenario asks for it"
             return f"simulated by size-limited views of directories, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
-        types = dict.fromkeys(spec.type for spec in self._spec.filesystems.values())
-        kinds = [f"{each} on loop devices" if each in ON_LOOP_DEVICES else str(each) for each in types]
-        return f"{' and '.join(kinds)}, mounted {how}"
+        return f"{self.kind}, mounted {how}"
 
     def _make_filesystems(self) -> None:
         """Makes the filesystems, the kubelet's directories, and what the configuration's functions need."""
@@ -197,13 +197,7 @@ class EmbeddedNode:
                 create_ballast(BallastSettings(self.path_of(BALLAST), function.size or 0), 0)
 
     def _mount(self, disk: str, spec: FilesystemSpec) -> None:
-        if spec.type is FilesystemType.TMPFS:
-            mount_tmpfs(disk, spec.size_bytes, spec.inodes)
-        elif self._mounts.how != "root":
-            reason = self._mounts.reason or "this process is not root"
-            raise EmbeddedNodeError(f"a filesystem of type {spec.type} needs root, for a loop device: {reason}")
-        else:
-            mount_loop(disk, spec.type, spec.size_bytes, spec.inodes)
+        mount_tmpfs(disk, spec.size_bytes, spec.inodes)
 
     def _start_runtime(self) -> None:
         roles, runtime = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), self._spec.runtime

@@ -59,9 +59,8 @@ class PressurePeriod:
 class Grower(Protocol):
     """Writes until it is done or stopped."""
 
-    @property
-    def running(self) -> bool:
-        """True while it writes."""
+    def goes_on(self) -> bool:
+        """False once it has ended. Asked every few milliseconds, so it may also write what is due by now."""
 
     def stop(self) -> int:
         """Stops writing. Returns the bytes or files written."""
@@ -111,8 +110,7 @@ class Fill:
         )
         self._line()
 
-    @property
-    def running(self) -> bool:
+    def goes_on(self) -> bool:
         """True while it writes."""
         if self._written is None and self._process.stdout and select.select([self._process.stdout], [], [], 0.0)[0]:
             self._written = int(self._line() or 0)
@@ -244,7 +242,7 @@ class PressureSchedule(Schedule):
         started = time.monotonic()
         period = self._periods[number] = PressurePeriod(describe_pressure(pressure), started - self._began)
         limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
-        while grower.running and time.monotonic() < limit and not self._stopping.is_set():
+        while grower.goes_on() and time.monotonic() < limit and not self._stopping.is_set():
             self._stopping.wait(TICK_SECONDS)
         written = grower.stop()
         self._stopping.wait(pressure.holds_seconds)

@@ -37,6 +37,7 @@ SHORTEST_WAIT_SECONDS = 3.0  # wait at least this long for relief that does not 
 FILE = "file"
 CONDITION_SLACK_SECONDS = 1.0  # wait this much longer than a condition may last
 WRITE_BYTES = 256 * 1024  # a container writes this much at a time
+LEAST_WRITES_A_SECOND = 100  # or more at a fast rate: it can write every 5 ms at most
 PULL_AGAIN_SECONDS = 0.05  # an image that does not fit is pulled again, as by the kubelet, but sooner
 WAIT_SECONDS = 0.05
 
@@ -166,7 +167,7 @@ class FaultSchedule(Schedule):
 
 class EmbeddedGrowers(Fills):
     """Starts the pressures of one embedded node. Bytes, files and logs are written by a process each; writable layers
-    and pulls grow through the runtime, on a thread of this process."""
+    and pulls grow through the runtime, on the thread of their pressure."""
 
     def __init__(self, node: EmbeddedNode):
         super().__init__()
@@ -180,11 +181,11 @@ class EmbeddedGrowers(Fills):
                 return self._fill(pressure, self._node.log_files[pressure.pod])
             case Grows.WRITABLE:
                 container = self._node.running[pressure.pod]
-                return _Thread(pressure, lambda most: self._node.runtime.write_to_container(container, most))
+                return _ThroughRuntime(pressure, lambda most: self._node.runtime.write_to_container(container, most))
             case Grows.PULL:
                 assert pressure.image is not None
                 image, names = pressure.image, list(pressure.image.names)
-                return _Thread(pressure, lambda _: self._pull(image, names))
+                return _ThroughRuntime(pressure, lambda _: self._pull(image, names))
 
     def _fill(self, pressure: Pressure, path: str) -> Fill:
         order = Order(path, pressure.grows, pressure.rate, pressure.amount, 0, pressure.file_bytes, pressure.file)
@@ -202,7 +203,7 @@ class EmbeddedGrowers(Fills):
         return image.size_bytes
 
 
-class _Thread:
+class _ThroughRuntime:
     """Writes through the runtime at a steady rate. `write` takes the most bytes that it may write and returns the
     number written: 0 if there was no space, -1 at the end."""
 
@@ -210,32 +211,27 @@ class _Thread:
         self._pressure = pressure
         self._write = write
         self._written = 0
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="grower", daemon=True)
-        self._thread.start()
+        self._began = self._due = time.monotonic()
 
-    @property
-    def running(self) -> bool:
-        return self._thread.is_alive()
+    def goes_on(self) -> bool:
+        """Writes if more is due. False at the end."""
+        now = time.monotonic()
+        if now < self._due:
+            return True
+        most = max(WRITE_BYTES, self._pressure.rate // LEAST_WRITES_A_SECOND)
+        left = most if self._pressure.amount is None else self._pressure.amount - self._written
+        wrote = self._write(min(left, most)) if left > 0 else -1
+        if wrote < 0 or (wrote == 0 and self._pressure.until_full):
+            return False
+        self._written += wrote
+        self._due = now + PULL_AGAIN_SECONDS if wrote == 0 else self._began + self._written / self._pressure.rate
+        return True
 
     def stop(self) -> int:
-        self._stopping.set()
-        self._thread.join()
         return self._written
 
     def free(self) -> None:
         """Does nothing: a runtime's files are not removed behind its back. No scenario may ask for it."""
-
-    def _run(self) -> None:
-        began = time.monotonic()
-        while not self._stopping.is_set():
-            left = WRITE_BYTES if self._pressure.amount is None else self._pressure.amount - self._written
-            wrote = self._write(min(left, WRITE_BYTES)) if left > 0 else -1
-            if wrote < 0 or (wrote == 0 and self._pressure.until_full):
-                return
-            self._written += wrote
-            ahead = self._written / self._pressure.rate - (time.monotonic() - began)
-            self._stopping.wait(PULL_AGAIN_SECONDS if wrote == 0 else max(ahead, 0.0))
 
 
 # ---- the run
@@ -270,14 +266,7 @@ class Drill(Observation):
         with self.beside(self._daemons):
             before, starts_before = self._inventory(), starts(embedded)
             self._paths_before = self._paths()
-            self.begin()
-            self._pressures.start(self.began)
-            self._faults.start(self.began)
-            try:
-                self.watch(Limits(quiet, LONGEST_SECONDS), self._give_up)
-            finally:
-                self._pressures.stop()
-                self._faults.stop()
+            self.watch(Limits(quiet, LONGEST_SECONDS), self._give_up, self._pressures, self._faults)
         for node in self._daemons:
             node.owner.drained(DRAIN_SECONDS)
         after = self._inventory()
@@ -285,7 +274,7 @@ class Drill(Observation):
         measured = self.measured
         measured.passes.sort(key=lambda one: one.seconds)
         measured.removals = self._removals({**names, **embedded.image_names})
-        measured.pressure_periods, measured.faults = self._pressures.periods, self._faults.triggered
+        measured.pressures, measured.faults = self._pressures.periods, self._faults.triggered
         measured.before, measured.after = before.objects, after.objects
         measured.layers = embedded.layers
         measured.would_restart = sorted(starts(embedded) - starts_before)
@@ -315,7 +304,7 @@ class Drill(Observation):
         if measured.under_pressure:
             return not expect.never_relieved
         limit, relieved = expect.condition.goes_within_seconds, measured.last_relief
-        reported = any(period.to_seconds is None for period in measured.condition_periods)
+        reported = any(period.to_seconds is None for period in measured.conditions)
         if limit is None or relieved is None or not reported:
             return False
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS

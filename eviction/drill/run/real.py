@@ -70,19 +70,16 @@ def run_in_directory(
         _prefill(plan, directory, fills, stopping)
         if not stopping.is_set():
             with observation.beside(daemons):
-                observation.begin()
-                pressures.start(observation.began)
-                try:
-                    observation.watch(limits, lambda now: _is_hopeless(observation, fills, pressures, patience, now))
-                    _raise_if_failed(fills)
-                finally:
-                    pressures.stop()
+                observation.watch(
+                    limits, lambda now: _is_hopeless(observation, fills, pressures, patience, now), pressures
+                )
+                _raise_if_failed(fills)
     finally:
         fills.free()
     if stopping.is_set():
         return None
     measured, identity = observation.measured, plan.identity
-    measured.pressure_periods = pressures.periods
+    measured.pressures = pressures.periods
     checks = judge_real(scenario.expect, measured, response)
     filesystem = f"{identity.type or 'the filesystem'} of {identity.path}, on a real node"
     return result_of(observation, scenario.name, scenario.why, filesystem, response, checks)
@@ -93,7 +90,7 @@ def _prefill(plan: FillPlan, directory: str, fills: Fills, stopping: threading.E
     for inodes, amount in plan.prefill.items():
         grows = Grows.INODES if inodes else Grows.BYTES
         fill = fills.start(Order(directory, grows, 0, amount, plan.reserve[inodes]))
-        while fill.running and not stopping.wait(TICK_SECONDS):
+        while fill.goes_on() and not stopping.wait(TICK_SECONDS):
             pass
     if not stopping.is_set():
         _raise_if_failed(fills)
@@ -107,10 +104,11 @@ def _raise_if_failed(fills: Fills) -> None:
 def _is_hopeless(
     observation: NodeObservation, fills: Fills, pressures: PressureSchedule, patience: float, seconds: float
 ) -> bool:
-    """True if the fill failed, no mark was crossed, or pressure has lasted `patience` seconds without a removal."""
+    """True if no mark was crossed, or pressure has lasted `patience` seconds without a removal. Raises FillFailed."""
     measured, removals = observation.measured, observation.inventory.removals
-    if fills.problem or pressures.running:
-        return bool(fills.problem)
+    _raise_if_failed(fills)
+    if pressures.running:
+        return False
     if not measured.episodes:
         return seconds - pressures.ended > NEVER_CROSSED_SECONDS
     last_change = max(pressures.ended, removals[-1].seconds if removals else 0.0)

@@ -1,9 +1,8 @@
 """What an embedded node needs of this machine: grpcio, and private mounts.
 
 Private mounts are small real filesystems that only this process sees. It enters a mount namespace, as root or through a
-user namespace, and mounts a tmpfs of a given size there, or as root a filesystem in a file, on a loop device. It cannot
-leave that namespace. The mounts end with the last process in it; the file is unlinked as soon as it is mounted, and the
-loop device detaches itself when it is unmounted. So even `kill -9` leaves only an empty directory.
+user namespace, and mounts a tmpfs of a given size there. It cannot leave that namespace. The mounts end with the last
+process in it, so even `kill -9` leaves only an empty directory.
 """
 
 from __future__ import annotations
@@ -14,25 +13,13 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
-from signals.filesystems import read_statvfs
-from signals.quantity import format_bytes
-
 ENDING_SECONDS = 1.0
-SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/sbin:/sbin"  # of mkfs and mount; a user's PATH often lacks them
+SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/sbin:/sbin"  # of mount; a user's PATH often lacks them
 TOOL_SECONDS = 60.0
-# No discard: the file is still empty. ext4 as in the kubelet's own tests, without reserved blocks.
-MAKE: dict[str, Sequence[str]] = {
-    "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard"),
-    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
-    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "--mixed"),  # mixed: as btrfs(5) recommends for small devices
-}
-# btrfs shows what was written or freed only when it commits: every 30 s, unless something calls sync.
-OPTIONS: dict[str, Sequence[str]] = {"btrfs": ("commit=1", "flushoncommit")}
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
@@ -123,54 +110,15 @@ def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
     The root directory of the mount takes one of `inodes`. statvfs reports both limits, and ENOSPC enforces them; 0
     would mean no limit. Raises EmbeddedNodeError if the directory does not exist, or the kernel refuses.
     """
-    _mount(path, "tmpfs", "reclaimd", f"size={size_bytes}", f"nr_inodes={inodes}", "mode=0755")
+    mount(path, "tmpfs", "reclaimd", f"size={size_bytes}", f"nr_inodes={inodes}", "mode=0755")
 
 
-def mount_loop(path: str, fstype: str, size_bytes: int, inodes: int) -> None:
-    """Mounts an empty filesystem over the directory `path`. Call `enter_private_mounts` as root first.
-
-    Its capacity by statvfs is `size_bytes` or a little more: the device is larger by what the type keeps for itself,
-    such as the log of XFS. `inodes` matters only to ext4; XFS and btrfs make inodes as needed. Its file is beside
-    `path` until it is mounted. Raises EmbeddedNodeError if mkfs is not installed, there is no loop device, or there is
-    not twice the room that the file needs.
-    """
-    available = read_statvfs(os.path.dirname(path), 0.0).stats.available_bytes
-    if available < 2 * size_bytes:
-        raise EmbeddedNodeError(
-            f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that in {os.path.dirname(path)}, "
-            f"which has {format_bytes(available)} available; TMPDIR chooses another directory"
-        )
-    device_bytes = size_bytes
-    for _ in range(3):
-        _mount_file(path, fstype, device_bytes, inodes)
-        missing = size_bytes - read_statvfs(path, 0.0).stats.capacity_bytes
-        if missing <= 0:
-            return
-        unmount(path)
-        device_bytes += missing + (1 << 20)
-    raise EmbeddedNodeError(f"no {fstype} of {format_bytes(size_bytes)} could be made")
+def mount(path: str, fstype: str, source: str, *options: str) -> None:
+    """Mounts `source` over the directory `path`. Raises EmbeddedNodeError if the kernel refuses."""
+    run_tool("mount", "-t", fstype, "-o", ",".join(("nosuid", "nodev", *options)), source, path)
 
 
-def _mount_file(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
-    image = f"{path}.{fstype}"
-    try:
-        with open(image, "xb") as file:
-            file.truncate(device_bytes)
-        numbered = ("-N", str(inodes)) if fstype == "ext4" else ()
-        _run(*MAKE[fstype], *numbered, image)
-        _mount(path, fstype, image, "loop", *OPTIONS.get(fstype, ()))
-    except OSError as error:
-        raise EmbeddedNodeError(f"the file of a filesystem of type {fstype} cannot be made: {error}") from error
-    finally:
-        if os.path.exists(image):
-            os.unlink(image)
-
-
-def _mount(path: str, fstype: str, source: str, *options: str) -> None:
-    _run("mount", "-t", fstype, "-o", ",".join(("nosuid", "nodev", *options)), source, path)
-
-
-def _run(name: str, *arguments: str) -> None:
+def run_tool(name: str, *arguments: str) -> None:
     """Runs a tool to its end. Raises EmbeddedNodeError with its first line; later ones are usage, or point to dmesg."""
     # never the working directory
     places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]
@@ -205,7 +153,7 @@ def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
     # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The other direction is kept:
     # a device that the node unmounts would otherwise be in use for as long as this process lives.
     try:
-        _run("mount", "--make-rslave", "/")
+        run_tool("mount", "--make-rslave", "/")
     except EmbeddedNodeError as error:
         return _none(str(error))
     return PrivateMounts(available=True, how=how, reason="")

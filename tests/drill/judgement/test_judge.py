@@ -29,7 +29,7 @@ def condition(**fields: Any) -> Changes:
 
 
 def condition_period(began: float, ended: float | None) -> Changes:
-    return {"condition_periods": (ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, began, ended),)}
+    return {"conditions": (ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, began, ended),)}
 
 
 HOLDS: dict[str, Changes] = {
@@ -49,7 +49,7 @@ HOLDS: dict[str, Changes] = {
 }
 
 BREAKS: dict[str, tuple[Changes, Changes, str]] = {
-    "ReclaimPressure never comes": ({}, {"condition_periods": ()}, "never came"),
+    "ReclaimPressure never comes": ({}, {"conditions": ()}, "never came"),
     "ReclaimPressure comes late": (condition(comes_within_seconds=0.1), condition_period(1.2, None), "after 0.200 s"),
     "ReclaimPressure comes though it should not": (condition(never=True), {}, "after 1.010 s"),
     "ReclaimPressure goes late": (condition(goes_within_seconds=0.4), {}, "after 0.500 s"),

@@ -108,7 +108,7 @@ def test_a_condition_period_lasts_from_its_first_to_its_last_report() -> None:
     observer = observer_of()
     for second, reported in enumerate([frozenset(), PRESSURE, PRESSURE, frozenset(), PRESSURE]):
         observer.record_conditions(reported, float(second))
-    assert observer.condition_periods == [
+    assert observer.conditions == [
         ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.0, 3.0),
         ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 4.0),
     ]

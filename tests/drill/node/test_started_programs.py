@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, mount_loop, unmount
-from eviction.drill.scenario import FilesystemType
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
+from tests.drill.loop_drill import mount_loop
 from tests.sockets.mounts import need_mounts
 
 MIB = 1 << 20
@@ -32,7 +32,7 @@ def test_a_filesystem_is_made_by_no_program_of_the_current_directory(tmp_path: P
     need_mounts()
     (tmp_path / "disk").mkdir()
     try:
-        mount_loop(str(tmp_path / "disk"), FilesystemType.EXT4, 16 * MIB, 1000)
+        mount_loop(str(tmp_path / "disk"), "ext4", 16 * MIB, 1000)
     except EmbeddedNodeError as error:
         print(error)
     else:

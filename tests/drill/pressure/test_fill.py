@@ -35,7 +35,7 @@ def left(disk: Path) -> tuple[int, int]:
 def filled(*arguments: object) -> Fill:
     """Fills, and waits until it is done."""
     made = Fill(Order(*arguments))  # type: ignore[arg-type] # positional, as an order has them
-    assert came_true(lambda: not made.running)
+    assert came_true(lambda: not made.goes_on())
     return made
 
 
@@ -101,7 +101,7 @@ def test_a_killed_fill_process_is_a_problem(disk: Path) -> None:
 def test_a_directory_that_cannot_be_filled_is_a_problem(tmp_path: Path) -> None:
     """The message is that of the operating system, and nothing was written."""
     made = Fill(Order(str(tmp_path / "absent"), Grows.BYTES, 0, MIB))
-    assert not made.running
+    assert not made.goes_on()
     assert "No such file or directory" in made.problem
     assert made.stop() == 0
     made.free()

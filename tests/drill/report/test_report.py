@@ -81,7 +81,7 @@ def test_a_page_shows_marks_removals_and_conditions() -> None:
     html = page(
         report(
             faults=(FaultOccurrence("the runtime restarts", 1.15),),
-            pressure_periods=(PressurePeriod("a log grows", 0.0, 1.5),),
+            pressures=(PressurePeriod("a log grows", 0.0, 1.5),),
         )
     )
     titles = texts(parsed(html), "title")
@@ -132,7 +132,7 @@ def test_hostile_names_are_escaped_everywhere() -> None:
         removals=(MeasuredRemoval(1.1, "image", HOSTILE, "id"), MeasuredRemoval(1.2, HOSTILE, HOSTILE, "id")),
         passes=(one_pass(HOSTILE, after=20 * MIB, reason=HOSTILE),),
         faults=(FaultOccurrence(HOSTILE, 1.0),),
-        pressure_periods=(PressurePeriod(HOSTILE, 0.0, 1.0),),
+        pressures=(PressurePeriod(HOSTILE, 0.0, 1.0),),
     )
     checks = [replace(check, name=HOSTILE, seen=HOSTILE, held=False) for check in run.checks]
     hostile = replace(
@@ -262,7 +262,7 @@ def test_the_story_of_a_run_that_did_not_hold() -> None:
 
 def test_the_story_of_an_observation_without_events() -> None:
     """No mark crossed and nothing removed: no times."""
-    calm = report(episodes=(), removals=(), condition_periods=(), passes=())
+    calm = report(episodes=(), removals=(), conditions=(), passes=())
     assert story(calm) == [("crossed", "no mark"), ("ok", "small: everything held")]
 
 
@@ -294,7 +294,7 @@ def test_objects_of_any_kind_have_a_lane() -> None:
     """Files, which only other functions remove, too; pods that ended and each condition have one of their own."""
     run = report(
         removals=(MeasuredRemoval(1.1, "file", "ballast", "ballast"),),
-        condition_periods=(
+        conditions=(
             ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.0, 1.5),
             ConditionPeriod(NodeCondition.DISK_PRESSURE, 1.1, 1.2),
         ),
@@ -305,7 +305,7 @@ def test_objects_of_any_kind_have_a_lane() -> None:
 
 def test_a_condition_that_is_not_known_has_no_lane() -> None:
     """Of our own an empty lane says `none`; whether an observed component has reported any is not known."""
-    ours = report(condition_periods=())
-    observed = report_of(replace(result(condition_periods=()), response=Response.OBSERVED))
+    ours = report(conditions=())
+    observed = report_of(replace(result(conditions=()), response=Response.OBSERVED))
     assert "ReclaimPressure" in texts(parsed(page(ours)), "text")
     assert "ReclaimPressure" not in texts(parsed(page(observed)), "text")

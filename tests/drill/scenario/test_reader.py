@@ -62,7 +62,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"functions": [{"name": "prune", "does": "lies", "frees": "nodefs"}] * 2}},
         ["node.reclaimFunctions", "prune", "twice"],
     ),
-    "a disk that is too small for its type": ({"node": {"type": "btrfs"}}, ["nodefs", "btrfs", "110.0MiB"]),
     "an unknown filesystem": ({"node": {"type": "zfs"}}, ["node.type", "zfs", "tmpfs"]),
     "no threshold": ({"node": {"evictionHard": {}}}, ["node.evictionHard", "evictionSoft"]),
     "a soft threshold without grace": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.reporting.tables import begins, conditions_in_words, disk_pressure
+from eviction.reporting.tables import condition_begins, conditions_in_words, disk_pressure
 from eviction.types import NodeCondition
 from signals.types import Signal
 from tests.pure.values import GIB, observation, observations_of, threshold
@@ -37,8 +37,11 @@ def test_the_words_say_whose_mark_is_crossed(conditions: list[str], known: bool,
 def test_the_log_names_the_signal_and_both_amounts() -> None:
     """One sentence for our mark, another for the kubelet's."""
     seen, ten = observations_of(observation(NODEFS, 5 * GIB)), threshold(NODEFS, "10Gi")
-    assert begins(NodeCondition.RECLAIM_PRESSURE, [ten], seen) == "ReclaimPressure: nodefs.available 5.0GiB < 10.0GiB"
-    assert begins(NodeCondition.DISK_PRESSURE, [ten], seen) == (
+    assert (
+        condition_begins(NodeCondition.RECLAIM_PRESSURE, [ten], seen)
+        == "ReclaimPressure: nodefs.available 5.0GiB < 10.0GiB"
+    )
+    assert condition_begins(NodeCondition.DISK_PRESSURE, [ten], seen) == (
         "below the kubelet's own mark, so the kubelet would report DiskPressure: nodefs.available 5.0GiB < 10.0GiB"
     )
 
@@ -48,7 +51,7 @@ def test_a_threshold_that_stays_met_is_told_with_what_it_must_reach() -> None:
     """Another one has raised the condition: this one is above its mark, which its amount would deny."""
     stays, ten = threshold(Signal.IMAGEFS_AVAILABLE, "10Gi", min_reclaim="5Gi"), threshold(NODEFS, "10Gi")
     seen = observations_of(observation(NODEFS, 5 * GIB), observation(Signal.IMAGEFS_AVAILABLE, 12 * GIB))
-    assert begins(NodeCondition.RECLAIM_PRESSURE, [ten, stays], seen) == (
+    assert condition_begins(NodeCondition.RECLAIM_PRESSURE, [ten, stays], seen) == (
         "ReclaimPressure: nodefs.available 5.0GiB < 10.0GiB, imagefs.available 12.0GiB < 15.0GiB, the mark of 10.0GiB "
         "with its minimum reclaim"
     )

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from eviction.record import Pass, PassResult, Timings, Trigger
-from eviction.reporting.status import NodeStatus, Status, threshold_status
+from eviction.reporting.status import NodeStatus, Status, ThresholdStatusJson, threshold_statuses
 from eviction.telemetry.metrics import BUCKETS, LARGEST_SERIES, Metrics
-from eviction.types import Decision, NodeCondition
+from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.cri import cri_pb2
 from reclaim.functions import FUNCTIONS
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
-from signals.interval import update_fill_rate
-from signals.types import KUBELET_SIGNALS, FsLayout, Signal
+from signals.interval import FillRate, update_fill_rate
+from signals.types import KUBELET_SIGNALS, FilesystemIdentity, FsLayout, Signal, SignalObservations
 from tests.pages import EVICTION, words
 from tests.pure.values import GIB, MIB, image, image_id, observation, observations_of, threshold
 
@@ -25,7 +25,20 @@ LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 SEEN = observations_of(
     observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0), observation(Signal.NODEFS_INODES_FREE, 7, 9)
 )
-MARK = replace(threshold_status(LOW, SEEN, None), effective=10 * GIB, headroom_seconds=12.5)
+DISK = FilesystemIdentity("/", 1, "/dev/sda", "ext4")
+
+
+def status_of(
+    mark: Threshold, observations: SignalObservations = SEEN, fill: FillRate | None = None
+) -> ThresholdStatusJson:
+    """The status of one threshold, whose filesystem is filled like this."""
+    on_disk = {signal: replace(one, filesystem=DISK) for signal, one in observations.signals.items()}
+    rates = {} if fill is None else {(DISK.device_id, mark.signal.counts_inodes): fill}
+    (status,) = threshold_statuses([mark], replace(observations, signals=on_disk), rates)
+    return status
+
+
+MARK = replace(status_of(LOW), effective=10 * GIB, headroom_seconds=12.5)
 QUIET = NodeStatus(Status(heartbeat_age_seconds=0.5, thresholds=[MARK]), SEEN, now=100.0)
 
 
@@ -243,7 +256,7 @@ def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
 
 def test_no_name_is_ever_a_label_and_the_series_are_bounded() -> None:
     """Everything that can happen, a thousand times: no name, no id, and not more series than were promised."""
-    marks = [threshold_status(threshold(signal, "1"), SEEN, None) for signal in KUBELET_SIGNALS]
+    marks = [status_of(threshold(signal, "1")) for signal in KUBELET_SIGNALS]
     every = [replace(mark, effective=1, headroom_seconds=1.0) for mark in marks]
     metrics = Metrics(lambda: standing(thresholds=every))
     for trigger in Trigger:
@@ -306,12 +319,9 @@ def test_the_time_to_a_mark_follows_from_the_fill() -> None:
     jumped = update_fill_rate(first, 30 * GIB, 10.0)
     filling = update_fill_rate(jumped, 20 * GIB, 20.0)
     mark = LOW.mark(100 * GIB)
-    assert threshold_status(LOW, SEEN, jumped).headroom_seconds is None
-    assert threshold_status(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / GIB)
-    assert (
-        threshold_status(LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds
-        == 0.0
-    )
-    unfilled, unseen = threshold_status(LOW, SEEN, None), threshold_status(LOW, observations_of(), filling)
+    assert status_of(LOW, SEEN, jumped).headroom_seconds is None
+    assert status_of(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / GIB)
+    assert status_of(LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling).headroom_seconds == 0.0
+    unfilled, unseen = status_of(LOW), status_of(LOW, observations_of(), filling)
     assert (unfilled.effective, unfilled.headroom_seconds) == (mark, None)
     assert (unseen.effective, unseen.headroom_seconds) == (None, None)

@@ -85,6 +85,7 @@ def test_what_a_request_has_removed_is_progress(small_node: SmallNode, tmp_path:
         return float(ask(control, "status")["stalled_seconds"])
 
     with held, Daemon("--config", file):
+        small_node.wait_for("ImageFsInfo")
         assert came_true(lambda: ask(control, "status")["layout"] is not None)
         request = threading.Thread(target=reclaimd, args=("reclaim", "--now", "--config", file))
         request.start()

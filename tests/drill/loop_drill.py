@@ -1,0 +1,115 @@
+"""A drill whose filesystems are of another type, on loop devices: `python -m tests.drill.loop_drill FILE TYPE`.
+
+Prints the report. The file of a filesystem is unlinked as soon as it is mounted, and the loop device detaches itself
+when it is unmounted.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from eviction.drill.runtime.private_mounts import (
+    EmbeddedNodeError,
+    PrivateMounts,
+    enter_private_mounts,
+    mount,
+    run_tool,
+    unmount,
+)
+from eviction.drill.scenario import FilesystemSpec, Scenario, read_scenario
+from eviction.reporting.json_shapes import to_json
+from eviction.reporting.log import Log
+from signals.filesystems import read_statvfs
+from signals.quantity import format_bytes
+from tests.reclaimd_process import ENVIRONMENT
+from tests.repository import ROOT
+
+# No discard: the file is still empty. ext4 as in the kubelet's own tests, without reserved blocks.
+MAKE: dict[str, Sequence[str]] = {
+    "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard"),
+    "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "--mixed"),  # mixed: as btrfs(5) recommends for small devices
+}
+# btrfs shows what was written or freed only when it commits: every 30 s, unless something calls sync.
+OPTIONS: dict[str, Sequence[str]] = {"btrfs": ("commit=1", "flushoncommit")}
+
+
+def mount_loop(path: str, fstype: str, size_bytes: int, inodes: int) -> None:
+    """Mounts an empty filesystem over the directory `path`. Call `enter_private_mounts` as root first.
+
+    Its capacity by statvfs is `size_bytes` or a little more: the device is larger by what the type keeps for itself,
+    such as the log of XFS. `inodes` matters only to ext4; XFS and btrfs make inodes as needed. Its file is beside
+    `path` until it is mounted. Raises EmbeddedNodeError if mkfs is not installed, there is no loop device, or there is
+    not twice the room that the file needs.
+    """
+    available = read_statvfs(os.path.dirname(path), 0.0).stats.available_bytes
+    if available < 2 * size_bytes:
+        raise EmbeddedNodeError(
+            f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that in {os.path.dirname(path)}, "
+            f"which has {format_bytes(available)} available; TMPDIR chooses another directory"
+        )
+    device_bytes = size_bytes
+    for _ in range(3):
+        _mount_file(path, fstype, device_bytes, inodes)
+        missing = size_bytes - read_statvfs(path, 0.0).stats.capacity_bytes
+        if missing <= 0:
+            return
+        unmount(path)
+        device_bytes += missing + (1 << 20)
+    raise EmbeddedNodeError(f"no {fstype} of {format_bytes(size_bytes)} could be made")
+
+
+def _mount_file(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
+    image = f"{path}.{fstype}"
+    try:
+        with open(image, "xb") as file:
+            file.truncate(device_bytes)
+        numbered = ("-N", str(inodes)) if fstype == "ext4" else ()
+        run_tool(*MAKE[fstype], *numbered, image)
+        mount(path, fstype, image, "loop", *OPTIONS.get(fstype, ()))
+    except OSError as error:
+        raise EmbeddedNodeError(f"the file of a filesystem of type {fstype} cannot be made: {error}") from error
+    finally:
+        if os.path.exists(image):
+            os.unlink(image)
+
+
+def loop_drill(file: str, fstype: str) -> Any:
+    """The report of a drill, run in a process of its own."""
+    command = [sys.executable, "-m", "tests.drill.loop_drill", file, fstype]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def main(file: str, fstype: str) -> None:
+    """Enters the mount namespace before anything starts a thread."""
+    mounts = enter_private_mounts()
+    from eviction.drill.node.embedded_node import EmbeddedNode
+    from eviction.drill.report.document import report_of
+    from eviction.drill.run.embedded import Drill
+
+    class LoopNode(EmbeddedNode):
+        """The node of a scenario on loop devices."""
+
+        def __init__(self, scenario: Scenario, mounts: PrivateMounts) -> None:
+            super().__init__(scenario, mounts)
+            self.kind = f"{fstype} on loop devices"
+
+        def _mount(self, disk: str, spec: FilesystemSpec) -> None:
+            mount_loop(disk, fstype, spec.size_bytes, spec.inodes)
+
+    with LoopNode(read_scenario(file), mounts) as node:
+        result = Drill(node.scenario, node, Log(time.time, stream=io.StringIO())).run()
+    print(json.dumps(to_json(report_of(result))))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
