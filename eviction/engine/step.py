@@ -412,7 +412,8 @@ def look_ends_at(look: Look, world: World) -> float:
 def decided(world: World, out: list[Effect]) -> World:
     """What the look shows is decided about, and passes begin where they are due."""
     trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
-    world = observed(world)
+    if world.observations.time < world.now:  # else the last answer was just taken in
+        world = observed(world)
     before, observations = world.manager, replace(world.observations, polls={})
     manager, decision = synchronize(before, observations, world.now)
     out.append(Remember(before, observations, decision))
