@@ -28,9 +28,9 @@ from eviction.configuration.models import (
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     StrictModel,
-    first_problem,
     quoted,
     read_document,
+    sentence_about,
     unknown,
 )
 from eviction.configuration.text_forms import (
@@ -633,12 +633,21 @@ def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
     return scenario
 
 
+_A_REAL_NODE = "drill a node with that runtime as it is, with --runtime and --fill"
+GONE_FIELDS: Mapping[str, str] = {
+    "dialect": _A_REAL_NODE,
+    "unreferenced": _A_REAL_NODE,
+    "how": "use cut, pretend or fail",
+}
+"""A field that an earlier version had, at any depth -> what to use instead, as a clause."""
+
+
 def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
     """One part of a scenario, not yet checked against the other parts. Raises ScenarioError."""
     try:
         return part.model_validate(document)
     except ValidationError as error:
-        raise ScenarioError(first_problem(error, path)) from None
+        raise ScenarioError(sentence_about(error.errors(include_url=False)[0], path, GONE_FIELDS)) from None
 
 
 # ---- fields that must agree

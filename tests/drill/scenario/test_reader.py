@@ -36,6 +36,10 @@ HANG = {"action": "hang", "method": "RemoveImage", "at": "1s"}
 
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an unknown field": ({"speed": "fast"}, ["speed", "pressure"]),
+    "a field that there was": (
+        {"node": {"runtime": {"dialect": "cri-o"}}},
+        ['"node.runtime.dialect" is gone; drill a node with that runtime'],
+    ),
     "an unknown field of an expectation": ({"expect": {"hope": True}}, ["expect.hope"]),
     "a missing part": ({"expect": None}, ["expect"]),
     "no pressure": ({"pressure": []}, ["pressure"]),
