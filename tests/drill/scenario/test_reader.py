@@ -38,7 +38,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an unknown field": ({"speed": "fast"}, ["speed", "pressure"]),
     "a field that there was": (
         {"node": {"runtime": {"dialect": "cri-o"}}},
-        ['"node.runtime.dialect" is gone; drill a node with that runtime'],
+        ["'node.runtime.dialect' is gone; drill a node with that runtime"],
     ),
     "an unknown field of an expectation": ({"expect": {"hope": True}}, ["expect.hope"]),
     "a missing part": ({"expect": None}, ["expect"]),
