@@ -210,8 +210,8 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
         claim = replace(claim, ready_since=checked.looked_at)
         world = world.with_claim(claim)
     assert the is not None
-    unread = unread_since(the, claim.stage.function, world, claim.ready_since)
-    if answer is not None and unread:  # what may have been mounted over it meanwhile
+    unread = unread_since(the, claim.stage.function, world, max(claim.ready_since, the.measure_after))
+    if answer is not None and unread:  # what may have been mounted over it meanwhile, or be enough by now
         return reads(world, unread, out)
     if answer is not None and another_goes_first(claim, the, world):
         return world

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.engine.effects import Check, Event, PauseSet, Reconfigured, Sampled, Send, Stopping
+from eviction.engine.effects import Check, Effect, Event, PauseSet, Read, Reconfigured, Sampled, Send, Stopping
 from eviction.engine.fold import fold
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.world import Pause, RunningPass, World
@@ -176,6 +176,29 @@ def test_a_mount_while_an_object_is_checked_is_seen_before_it_is_sent() -> None:
     executed = site.relieve()
     assert site.store.sent == []
     assert set(reasons(executed).values()) == {Reason.LAYOUT_CHANGED}
+
+
+@pytest.mark.regression
+def test_a_reading_of_before_the_end_of_another_removal_lets_nothing_pass() -> None:
+    """One object is enough. The other one was checked a moment before the first was gone, and the reading that was
+    begun then does not show it."""
+    site = Site(2, wanted_mib=10, parallel=2, sized=False)
+
+    def takes(effect: Effect) -> float:
+        match effect:
+            case Read():
+                return 0.02
+            case Check(claim) if claim.verdict.id == "b":
+                return 1.01
+            case Send():
+                return 1.0
+            case _:
+                return 0.0
+
+    site.engine.takes = takes
+    executed = site.relieve()
+    assert site.store.sent == ["a"]
+    assert reasons(executed)["b"] is Reason.RELIEVED
 
 
 def test_what_waits_to_be_checked_again_is_kept_as_soon_as_the_gate_is_shut() -> None:
