@@ -482,7 +482,11 @@ class Judge:
         pod = machine.pods.get(found.pod_uid)
         if pod is None or pod.seen is None or pod.back_at >= sent.looked.began - SLACK:
             return ""
-        return "" if pod.sandbox_id != sandbox_id else "its pod exists"
+        newer = any(  # by its date, as for containers
+            each.pod_uid == found.pod_uid and each.created_at_ns > found.created_at_ns
+            for each in machine.sandboxes.values()
+        )
+        return "" if newer or pod.sandbox_id != sandbox_id else "its pod exists"
 
     # ---- bookings
 
