@@ -48,7 +48,7 @@ BEGINS_WITHIN_SECONDS = 10.0
 BEGINS_AGAIN_WITHIN_SECONDS = 75.0
 MOST_CLAIMS, MOST_PASSES, MOST_LANES = 64, 8, 12
 URGENT_IN_FLIGHT = 16
-BLIND_SECONDS = 4.0
+BLIND_SECONDS = 3.0
 IN_VAIN, IN_VAIN_SECONDS = 40, 10.0  # two rows a second, each every second, are 20
 SLACK = 1e-6
 A_DEFECT = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
@@ -328,8 +328,8 @@ class Judge:
         if not (machine.says_sandbox_image or ready):
             return []  # nothing says which image sandboxes need
         used = {each for held in machine.containers.values() for each in (held.image_id, *held.mounts)}
-        used |= machine.starting.keys() | {machine.bad_image}
-        no_last_resort = machine.bad_image in machine.images  # it fails
+        used |= machine.starting.keys() | machine.bad_images
+        no_last_resort = not machine.bad_images.isdisjoint(machine.images)  # they fail
         return [
             held
             for held in machine.images.values()

@@ -141,7 +141,7 @@ class Machine:
 
     Of the runtime: `mounts_images`: whether it knows image volumes, perhaps only since another version took its place
     (`replaced`). `says_sandbox_image`: whether it says which image sandboxes are made from. `names_by_digest`: whether
-    containers name their image by digest, and not by id. `bad_image`: about this one every answer is an error;
+    containers name their image by digest, and not by id. `bad_images`: about these every answer is an error;
     `pinned_image`: it is pinned from the start; empty: none is."""
 
     def __init__(self, clock: Scheduler, rng: Random):
@@ -167,18 +167,20 @@ class Machine:
         self.mounts_images = more.random() < 0.2
         self.says_sandbox_image = more.random() < 0.7
         self.names_by_digest = more.random() < 0.3
-        self.bad_image = self.image_id(0) if more.random() < 0.15 else ""
+        self.bad_images = frozenset(map(self.image_id, (0, 6, 9, 12) if more.random() < 0.15 else ()))
         self.pinned_image = self.image_id(3) if more.random() < 0.4 else ""
         self._others_begin()
 
     def _others_begin(self) -> None:
-        """Somebody has run a container beside the kubelet, which has exited."""
+        """Somebody has run two containers beside the kubelet, which have exited."""
         since, its_image = self.wall_ns() - 10**13, "sha256:" + "e" * 64  # which is gone
         sandbox = PodSandbox("5" * 64, PodSandboxState.NOTREADY, since, labelled=False)
-        empty = sandbox._replace(id="6" * 64)
-        listed = Container("c" * 64, "job", EXITED, since, sandbox_id=sandbox.id, image_references=(its_image,))
+        empty = sandbox._replace(id="6" * 64, created_at_ns=since - 1)
         nobody, disk = Pod("", "", (), 0, self.more, 0.0), Disk(0, 0, self.clock)
-        self.containers[listed.id] = HeldContainer(listed, its_image, nobody, disk, 0.0, 0.0)
+        for number in range(2):
+            container_id, made = f"{number}".rjust(64, "c"), since + number
+            listed = Container(container_id, "job", EXITED, made, sandbox_id=sandbox.id, image_references=(its_image,))
+            self.containers[container_id] = HeldContainer(listed, its_image, nobody, disk, 0.0, 0.0)
         self.sandboxes = {each.id: each for each in (sandbox, empty)}
 
     # ---- the tables, as lists

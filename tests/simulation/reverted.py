@@ -152,6 +152,7 @@ REVERTS = (
         STARTS,
         "        pods = unfinished if patience > 0 else pods & unfinished",
         "        pods = pods & unfinished",
+        test="test_an_image_waits_for_a_pod_that_began_while_there_was_patience",
     ),
     Revert(
         "a status that says nothing counts as gone",
@@ -300,6 +301,7 @@ REVERTS = (
         "    elif goal.stops and any(each.stale for each in of_goal):\n",
         "    elif False:\n",
         ((THRESHOLDS, "        and not observation.stale\n", ""),),
+        test="test_nothing_is_removed_blind",
     ),
     Revert(
         "a mount does not end a pass",
@@ -308,6 +310,7 @@ REVERTS = (
         "    if moved(the.observations, seen):\n",
         "    if False:\n",
         ((STEP, "    if answer is not None and unread:", "    if False:"),),
+        test="test_a_mount_that_appears_costs_no_image",
     ),
     Revert(
         "an age is that of the wall clock",
@@ -316,6 +319,7 @@ REVERTS = (
         "        self._smallest_offset = min(self._smallest_offset, wall - monotonic)\n",
         "        self._smallest_offset = wall - monotonic\n",
         ((RECORDS, "max(pulled, self._known_since, self._detected_at)", "pulled"),),
+        test="test_a_clock_that_is_set_forward_makes_no_pulled_image_old",
     ),
     Revert(
         "a pod is as old as the wall clock says",
@@ -323,6 +327,7 @@ REVERTS = (
         STARTS,
         "known.get(part, now - age if 0 <= age <= oldest_seconds else now)",
         "now - age",
+        test="test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever",
     ),
     Revert(
         "a removal that hangs is waited for",
@@ -407,6 +412,7 @@ REVERTS = (
         STEP,
         "        if the.settling is not None and the.settling.read_at > world.now:\n",
         "        if the.settling is not None:\n",
+        test="test_a_reading_that_late_space_waits_for_costs_no_turn",
     ),
     Revert(
         "a pass waits for a filesystem that hangs",
@@ -414,6 +420,7 @@ REVERTS = (
         RELIEF,
         "not published.problem and not published.late(world.now)",
         "not published.problem",
+        test="test_a_pass_to_the_end_of_its_row_ends_though_its_filesystem_hangs",
     ),
     Revert(
         "a pass stopped while it plans has no record",
@@ -435,6 +442,7 @@ REVERTS = (
         STEP,
         "    if (running := running_in(name, world)) is not None:\n",
         "    if (running := next(iter(world.passes.values()), None)) is not None:\n",
+        test="test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one",
     ),
     Revert(
         "a back-off is for ever",

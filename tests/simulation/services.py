@@ -225,7 +225,7 @@ class Runtime:
         self._read()
         held = self._machine.found(reference)
         self._answered()
-        if held is not None and held.listed.id == self._machine.bad_image:
+        if held is not None and held.listed.id in self._machine.bad_images:
             raise RequestRefused("unknown: its content is damaged")
         return None if held is None else held.listed
 

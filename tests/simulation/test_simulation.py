@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,16 @@ def test_soak_of_the_simulation() -> None:
 def test_what_is_reverted_is_there() -> None:
     """Each mend that is reverted is of the program as it is."""
     assert all(reverted.changed(each) for each in reverted.REVERTS)
+
+
+def test_the_page_says_what_finds_each_of_them() -> None:
+    """A seed, or the test that it names, which is there."""
+    page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    for each in reverted.REVERTS:
+        what = re.escape(f"(`{each.test}`)") if each.test else r"\(\d+\)"
+        assert re.search(rf"[|;] {re.escape(each.name)} {what}", page), each.name
+        assert not each.test or f"def {each.test}(" in tests, each.test
 
 
 @pytest.mark.timeout(300)

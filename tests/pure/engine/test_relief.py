@@ -23,6 +23,7 @@ from eviction.engine.effects import (
     Tick,
 )
 from eviction.engine.records import result_of
+from eviction.engine.step import next_deadline
 from eviction.engine.world import FIRST_SECONDS, StageRun
 from eviction.record import PassResult, Trigger
 from eviction.types import Extent
@@ -342,6 +343,20 @@ def test_the_wait_for_late_space_ends_after_five_seconds() -> None:
     began = site.clock.monotonic()
     site.passed()
     assert 5.0 <= site.clock.monotonic() - began < 12.0
+
+
+def test_a_reading_that_late_space_waits_for_costs_no_turn() -> None:
+    """The disk does not answer while it is watched: nothing is due before its reading is late."""
+    site = Site(1, wanted_mib=400)
+    engine = site.engine
+    site.begin()
+    engine.until(lambda: any(the.settling is not None for the in engine.world.passes.values()))
+    engine.takes = lambda effect: HANGS if isinstance(effect, Read) else 0.0
+    engine.until(lambda: any(reading.asked_at is not None for reading in engine.world.readings.values()))
+    site.clock.step(0.5)
+    engine.events.append(Tick())
+    engine.turn()
+    assert next_deadline(engine.world) > engine.world.now
 
 
 # ---- dry runs
