@@ -95,6 +95,7 @@ class Scheduler:
         """Everything up to this time happens. Raises what a task raises."""
         self.until = until
         self._happens(None)
+        self._host = None  # whoever was the last one waits now
         if self._defect is not None:
             defect, self._defect = self._defect, None
             raise defect
