@@ -347,9 +347,10 @@ _PROBLEMS: Mapping[str, str] = {
 """pydantic's type of a problem -> what is allowed, with names from the problem's context."""
 
 
-def first_problem(error: ValidationError, name: str) -> str:
-    """The first problem that pydantic found, as one sentence with the field and what is allowed."""
-    return sentence_about(error.errors(include_url=False)[0], name)
+def first_problem(error: ValidationError, name: str, gone: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The first problem that pydantic found, as one sentence with the field and what is allowed. `gone`: fields that
+    there were -> what to use instead."""
+    return sentence_about(error.errors(include_url=False)[0], name, gone)
 
 
 def sentence_about(problem: Any, name: str, gone: Mapping[str, str] = MappingProxyType({})) -> str:

@@ -28,9 +28,9 @@ from eviction.configuration.models import (
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     StrictModel,
+    first_problem,
     quoted,
     read_document,
-    sentence_about,
     unknown,
 )
 from eviction.configuration.text_forms import (
@@ -647,7 +647,7 @@ def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
     try:
         return part.model_validate(document)
     except ValidationError as error:
-        raise ScenarioError(sentence_about(error.errors(include_url=False)[0], path, GONE_FIELDS)) from None
+        raise ScenarioError(first_problem(error, path, GONE_FIELDS)) from None
 
 
 # ---- fields that must agree

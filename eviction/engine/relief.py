@@ -407,10 +407,12 @@ def ask_plans(the: RunningPass, stages: tuple[StageId, ...], world: World) -> Ad
 
 
 def beside_those(the: RunningPass, disk: Disk, world: World) -> tuple[StageId, ...]:
-    """The first stages of the functions that are to run side by side if it is urgent, without those that run."""
+    """The first stages of the functions that are to run side by side if it is urgent, without the one that runs; none
+    if they run already."""
+    if not disk.urgent or len(the.current) > 1:
+        return ()
     running = {stage.id.function for stage in the.current}
-    names = side_by_side(the, world) if disk.urgent else ()
-    return tuple(StageId(name, 1) for name in names if name not in running)
+    return tuple(StageId(name, 1) for name in side_by_side(the, world) if name not in running)
 
 
 def side_by_side(the: RunningPass, world: World) -> tuple[str, ...]:
