@@ -20,8 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from signals.clock import LATE_SECONDS as LATE_SECONDS
-from signals.clock import Clock
+from signals.clock import LATE_SECONDS, Clock
 from signals.filesystems import FilesystemPaths, Reading, layout_of
 from signals.samplers import Sample, Samplers
 from signals.types import (

@@ -42,8 +42,9 @@ from eviction.engine.world import (
 from reclaim import types
 from reclaim.removals import Claim, StageId, sent_claims
 from reclaim.types import Fate, Outcome, Result, Usage
+from signals.clock import LATE_SECONDS
 from signals.samplers import Sample
-from signals.summary import LATE_SECONDS, answered, kept, observations_of
+from signals.summary import answered, kept, observations_of
 from signals.types import SignalObservations
 
 

@@ -70,7 +70,8 @@ from reclaim.removals import (
     waiting,
 )
 from reclaim.types import NEVER, Outcome, Reason, ReclaimResult, Result
-from signals.summary import LATE_SECONDS, asked
+from signals.clock import LATE_SECONDS
+from signals.summary import asked
 from signals.types import Signal
 
 LOOK_PATIENCE_SECONDS = 0.05  # a filesystem that answers later is decided about when it has
