@@ -39,6 +39,7 @@ def outcomes(directory: Path, *options: str, **variables: str) -> tuple[int, str
     run = subprocess.run(
         [*command, str(directory)], cwd=directory, env=environment, capture_output=True, text=True, check=False
     )
+    print(run.stdout, run.stderr)  # shown if a test fails: what ended pytest before its last line
     return run.returncode, run.stdout.strip().splitlines()[-1].partition(" in ")[0]
 
 
@@ -47,11 +48,9 @@ def test_without_it_a_skip_is_a_skip(tmp_path: Path) -> None:
     assert outcomes(tmp_path) == (0, "1 passed, 4 skipped, 1 xfailed")
 
 
-@pytest.mark.parametrize("options", [("-n0",), ("-n1",)])
-def test_with_it_a_skip_that_nothing_allows_fails(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_with_it_a_skip_that_nothing_allows_fails(tmp_path: Path) -> None:
     """A mark, a fixture and a file; what root cannot test is allowed."""
-    (tmp_path / "few").mkdir()
-    code, last = outcomes(tmp_path / "few", "--continue-on-collection-errors", *options, HOUSE="1")
+    code, last = outcomes(tmp_path, "--continue-on-collection-errors", HOUSE="1")
     assert (code, last) == (1, "1 passed, 1 skipped, 1 xfailed, 3 errors")
 
 
