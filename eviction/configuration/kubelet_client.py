@@ -330,22 +330,39 @@ def _left(until: float) -> float:
     return left
 
 
-def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
+def client_context(*, verifies: bool) -> ssl.SSLContext:
+    """For a connection by TLS 1.2 or later. `verifies`: whether the server's certificate and name are checked, by
+    authorities that are still to be loaded.
+
+    It accepts the certificates that Go accepts: `ssl.create_default_context` asks for all of RFC 5280 since Python
+    3.13, which the authorities of many clusters fail.
+    """
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # verifies certificate and name by default
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if endpoint.insecure_skip_verify or endpoint.pinned_files:
+    if not verifies:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    else:
+    return context
+
+
+def load_identity(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Has the client present this certificate. `key`: empty if the certificate's file has it too. Raises OSError,
+    ssl.SSLError."""
+    # With an empty password an encrypted key fails; without one OpenSSL would prompt on the terminal.
+    context.load_cert_chain(certificate, key or None, password="")
+
+
+def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
+    verifies = not (endpoint.insecure_skip_verify or endpoint.pinned_files)
+    context = client_context(verifies=verifies)
+    if verifies:
         with _usable("CA file", endpoint.ca_file):
             context.load_verify_locations(endpoint.ca_file)
-    certificate, key = endpoint.certificate_file, endpoint.key_file or None
-    if certificate:
-        with _usable("client certificate", certificate, key):
-            # With an empty password an encrypted key fails; without one OpenSSL would prompt on the terminal.
-            context.load_cert_chain(certificate, key, password="")
+    if endpoint.certificate_file:
+        with _usable("client certificate", endpoint.certificate_file, endpoint.key_file):
+            load_identity(context, endpoint.certificate_file, endpoint.key_file)
     return context
 
 

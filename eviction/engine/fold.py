@@ -89,9 +89,8 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Reconfigured(configuration):
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
-            manager = replace(
-                world.manager, config=eviction_config(configuration)
-            )  # thresholds that stay keep their state
+            # thresholds that stay keep their state
+            manager = replace(world.manager, config=eviction_config(configuration))
             world = world._replace(configuration=configuration, manager=manager, look_due=world.now)
             return resolved(world.telling("reconfigured"), event.done, changed)
         case PauseSet(seconds, unknown, if_unknown):

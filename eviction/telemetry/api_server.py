@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from eviction.configuration.kubelet_client import Request, answer_to, secured
+from eviction.configuration.kubelet_client import Request, answer_to, client_context, load_identity, secured
 from eviction.configuration.strict_yaml import ConfigurationError, read_document
 from eviction.types import EvictionError
 from reclaim.evidence.pod_list import KubeletUnavailable
@@ -127,25 +127,17 @@ def _authorization(user: Fields) -> dict[str, str]:
 
 
 def _context(cluster: Fields, user: Fields) -> ssl.SSLContext:
-    """Raises OSError and ValueError.
-
-    It accepts the certificates that Go accepts: `ssl.create_default_context` asks for all of RFC 5280 since Python
-    3.13, which the authorities of many clusters fail.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    """Raises OSError and ValueError."""
+    verifies = cluster.get(SKIP) is not True
+    context = client_context(verifies=verifies)
     with _file(cluster, "certificate-authority") as authority:
-        if cluster.get(SKIP) is True:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        elif authority:
+        if verifies and authority:
             context.load_verify_locations(authority)
-        else:
+        elif verifies:
             context.load_default_certs()
     with _file(user, "client-certificate") as certificate, _file(user, "client-key") as key:
         if certificate:
-            # With an empty password an encrypted key fails; without one OpenSSL would prompt on the terminal.
-            context.load_cert_chain(certificate, key or None, password="")
+            load_identity(context, certificate, key)
     return context
 
 
