@@ -28,7 +28,7 @@ VENV := .venv
 NEWEST := .venv-newest
 BIN := $(VENV)/bin
 MADE := $(VENV)/made
-PROTOS := $(foreach name,cri leases stores pods,reclaim/cri/$(name).proto)
+PROTOS := $(foreach name,cri leases stores,reclaim/cri/$(name).proto) reclaim/kubelet/pods.proto
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd jq prometheus prometheus-alertmanager buildah python3-pip python3-venv iproute2 man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 

@@ -1,11 +1,12 @@
-"""JSON Schemas (draft 2020-12) of the files that are read and the documents that are printed, made from their types.
+"""JSON Schemas (draft 2020-12) of the files that are read and the documents that are
+printed, made from their types.
 
 * Of a file that is read: from its pydantic model. Unknown fields are rejected, as by the program.
-* Of a document that is printed: from its dataclass. Other fields are allowed, as later versions may have
-  more.
+* Of a document that is printed: from its dataclass. Other fields are allowed, as
+  later versions may have more.
 
-Descriptions are docstrings: of a class, and of a field the literal text below it. Python ignores the latter, so they
-are taken from the source.
+Descriptions are docstrings: of a class, and of a field the literal text below it. Python ignores
+the latter, so they are taken from the source.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import (
 
 from eviction.configuration.models import Model
 from eviction.configuration.text_forms import BY_SIGNAL
-from eviction.reporting.json_shapes import Keywords, LeftOut, SignalName
+from eviction.records.json_shapes import Keywords, LeftOut, SignalName
 from signals.quantity import AMOUNT_PATTERN, PERCENTAGE_PATTERN
 from signals.types import AVAILABLE, INODES_FREE, KUBELET_SIGNALS, ROLE_NAME, Signal
 
@@ -56,7 +57,9 @@ def schema_of_model(model: type[Model], name: str) -> Schema:
     """The schema of a file that this model reads. `name`: its `$id`."""
     schema = _with_signals(model.model_json_schema())
     definitions = schema.pop("$defs", {})
-    models = [each for each in vars(sys.modules[model.__module__]).values() if isinstance(each, type)]
+    models = [
+        each for each in vars(sys.modules[model.__module__]).values() if isinstance(each, type)
+    ]
     known = {each.__name__: each for each in models if issubclass(each, Model)}
     for defined, cls in ((schema, model), *((definitions[key], known[key]) for key in definitions)):
         defined.update(_described(cls))
@@ -97,12 +100,19 @@ class _Shapes:
         origin, arguments = get_origin(hint), get_args(hint)
         if origin is Annotated:
             added = [each.keywords for each in arguments[1:] if isinstance(each, Keywords)]
-            return {**self.of(arguments[0]), **{word: value for each in added for word, value in each.items()}}
+            return {
+                **self.of(arguments[0]),
+                **{word: value for each in added for word, value in each.items()},
+            }
         if origin is Literal:
             return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
         if origin in (Union, types.UnionType):
             present = [each for each in arguments if each is not LeftOut]
-            return self.of(present[0]) if len(present) == 1 else {"anyOf": [self.of(each) for each in present]}
+            return (
+                self.of(present[0])
+                if len(present) == 1
+                else {"anyOf": [self.of(each) for each in present]}
+            )
         if origin in (list, tuple, frozenset):
             return {"type": "array", "items": self.of(arguments[0])}
         if origin in (dict, Mapping):
@@ -132,7 +142,9 @@ class _Shapes:
 
 
 def _with_signals(schema: Any) -> Any:
-    """The schema, with the signals as names in its maps by signal (`eviction.configuration.text_forms`)."""
+    """The schema, with the signals as names in its maps by signal
+    (`eviction.configuration.text_forms`).
+    """
     if isinstance(schema, list):
         return [_with_signals(each) for each in schema]
     if not isinstance(schema, dict):
@@ -141,13 +153,22 @@ def _with_signals(schema: Any) -> Any:
     if (form := schema.get(BY_SIGNAL)) is None:
         return found
     value = found["additionalProperties"]
-    amount = {**value, "pattern": f"^({AMOUNT_PATTERN}|{PERCENTAGE_PATTERN})$"} if form["amounts"] else value
+    amount = (
+        {**value, "pattern": f"^({AMOUNT_PATTERN}|{PERCENTAGE_PATTERN})$"}
+        if form["amounts"]
+        else value
+    )
     disks = {str(signal): value if signal.counts_inodes else amount for signal in KUBELET_SIGNALS}
     found["properties"] = {**disks, **dict.fromkeys(form["others"], value)}
     own = {name: rf"{ROLE_NAME.pattern}\.{name}" for name in (AVAILABLE, INODES_FREE)}
-    others = "|".join(re.escape(name) for name in form["others"] if re.fullmatch(own[AVAILABLE], name))
+    others = "|".join(
+        re.escape(name) for name in form["others"] if re.fullmatch(own[AVAILABLE], name)
+    )
     not_others = f"(?!(?:{others})$)" if others else ""  # an amount of memory needs no unit
-    found["patternProperties"] = {f"^{not_others}{own[AVAILABLE]}$": amount, f"^{own[INODES_FREE]}$": value}
+    found["patternProperties"] = {
+        f"^{not_others}{own[AVAILABLE]}$": amount,
+        f"^{own[INODES_FREE]}$": value,
+    }
     found["additionalProperties"] = False
     return dict(sorted(found.items()))
 
@@ -166,7 +187,9 @@ def _field_docstrings(cls: Any) -> dict[str, str]:
             found |= _field_docstrings(getattr(module, base.id))
     for field, text in zip(statement.body, statement.body[1:], strict=False):
         match field, text:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
+                value=ast.Constant(value=str(words))
+            ):
                 found[name] = _one_line(words)
     return found
 

@@ -1,13 +1,15 @@
-"""The fields of a line of the log in JSON, for its schema: the program gives each event those that it has."""
+"""The fields of a line of the log in JSON, for its schema: the program gives
+each event those that it has.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from eviction.record import PassResult
-from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, LeftOut, RoleName, Time
-from eviction.reporting.pass_record import PassJson
-from eviction.reporting.space import Attribution
+from eviction.records.attribution import Attribution
+from eviction.records.json_shapes import LEFT_OUT, Count, Document, LeftOut, RoleName, Time
+from eviction.records.pass_json import PassJson
+from eviction.records.passes import PassResult
 from eviction.types import NodeCondition
 from reclaim.evidence.states import Why
 from reclaim.types import EventReason

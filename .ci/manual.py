@@ -19,7 +19,13 @@ PATHS = ("FILE", "DIR")
 EXITS = (
     ("0", "success: nothing under pressure, relieved, or nothing found"),
     ("1", "pressure remains, a threshold is met, something was found, or an expectation failed"),
-    ("2", "usage or configuration, with one sentence that names the file, the field and what is allowed"),
+    (
+        "2",
+        (
+            "usage or configuration, with one sentence that names the file, the field and what is"
+            " allowed"
+        ),
+    ),
     ("3", "the runtime or the daemon cannot be reached"),
     ("4", "a reading is unavailable"),
     ("6", "an operator has paused removals, so reclaim did nothing although there is pressure"),
@@ -30,7 +36,10 @@ EXITS = (
 ENVIRONMENT = (
     ("CONTAINER_RUNTIME_ENDPOINT, IMAGE_SERVICE_ENDPOINT", "the sockets, unless flags name them"),
     ("RECLAIMD_CONFIG", "the configuration file, unless --config names one"),
-    ("KUBELET_HEALTHZ_ENDPOINT", "where the kubelet serves /healthz; overrides the configuration file"),
+    (
+        "KUBELET_HEALTHZ_ENDPOINT",
+        "where the kubelet serves /healthz; overrides the configuration file",
+    ),
     ("NODE_NAME", "the name of the Node in events; overrides the configuration file"),
     ("NO_COLOR", "no colours"),
     ("NOTIFY_SOCKET, WATCHDOG_USEC", "set by systemd, see sd_notify(3)"),
@@ -40,7 +49,10 @@ PLACES = (
     ("/etc/reclaimd/reclaimd.conf.d/*.conf", "drop-ins, in the order of their names"),
     ("/var/lib/kubelet/config.yaml", "the kubelet's configuration, only read"),
     ("/run/reclaimd/control.sock", "the socket on which commands reach the daemon"),
-    ("/var/lib/reclaimd/images.json", "when each image was first seen and last used, and which are gone"),
+    (
+        "/var/lib/reclaimd/images.json",
+        "when each image was first seen and last used, and which are gone",
+    ),
     ("/var/lib/reclaimd/images.json.pause", "a pause, so that it outlives the daemon"),
     ("/var/lib/reclaimd/history", "every pass and every removal of the last weeks"),
 )
@@ -54,7 +66,9 @@ MADE_BY = "made by make manual"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option or argument: its spellings (none for an argument), its value, and its help text."""
+    """One option or argument: its spellings (none for an argument), its value,
+    and its help text.
+    """
 
     spellings: tuple[str, ...]
     value: str
@@ -84,14 +98,24 @@ def man_page() -> str:
         r".I COMMAND",
         r"[\fIOPTION\fR]...",
         ".SH DESCRIPTION",
-        "Watches the kubelet's disk pressure signals and, when one crosses its threshold, runs the kubelet's own",
-        "reclaim functions over CRI: remove dead containers, remove unused images. It stops when the disk is relieved.",
+        (
+            "Watches the kubelet's disk pressure signals and, when one crosses its threshold, runs"
+            " the kubelet's own"
+        ),
+        (
+            "reclaim functions over CRI: remove dead containers, remove unused images. It stops"
+            " when the disk is relieved."
+        ),
         ".SH COMMANDS",
     ]
     for command, text in COMMANDS.items():
         parser, _ = command_of(command)
         lines += [".SS " + command, _roff(sentence(text)), *_options(parser.groups()[""])]
-        lines += [line for paragraph in paragraphs(parser.epilog or "") for line in (".PP", _roff(paragraph))]
+        lines += [
+            line
+            for paragraph in paragraphs(parser.epilog or "")
+            for line in (".PP", _roff(paragraph))
+        ]
     lines.append(".SH SHARED OPTIONS")
     for title, actions in shared_options().items():
         lines += [f".SS {title}", *_options(actions)]
@@ -113,7 +137,11 @@ def _fields() -> Iterator[str]:
     """The file with every field: its comments as text, the rest as it is written."""
     for paragraph in all_fields().split("\n\n"):
         lines = paragraph.splitlines()
-        told = [line.removeprefix("# ") for line in lines if line.startswith("# ") and not line.startswith("#  ")]
+        told = [
+            line.removeprefix("# ")
+            for line in lines
+            if line.startswith("# ") and not line.startswith("#  ")
+        ]
         written = [line for line in lines if line.removeprefix("# ") not in told]
         told = [line for line in told if not line.startswith("yaml-language-server")]  # for editors
         yield from (".PP", _roff(" ".join(told)), ".PP", ".nf", *map(_roff, written), ".fi")
@@ -135,7 +163,10 @@ def bash_completion() -> str:
     lines = [
         f"# bash completion of reclaimd; {MADE_BY}",
         "_reclaimd() {",
-        '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"',
+        (
+            '  local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"'
+            ' command="${COMP_WORDS[1]}"'
+        ),
         "  COMPREPLY=()",
         '  if [ "$COMP_CWORD" -eq 1 ]; then',
         f"    COMPREPLY=($(compgen -W '{' '.join(COMMANDS)} --help --version' -- \"$current\"))",
@@ -149,17 +180,26 @@ def bash_completion() -> str:
                 if option.choices:
                     words = " ".join(option.choices)
                     lines.append(
-                        f"    '{command} {spelling}') COMPREPLY=($(compgen -W '{words}' -- \"$current\")); return ;;"
+                        f"    '{command} {spelling}') COMPREPLY=($(compgen -W '{words}' --"
+                        ' "$current")); return ;;'
                     )
                 elif option.value == "DIR":
-                    lines.append(f"    '{command} {spelling}') COMPREPLY=($(compgen -d -- \"$current\")); return ;;")
+                    lines.append(
+                        f"    '{command} {spelling}') COMPREPLY=($(compgen -d -- \"$current\"));"
+                        " return ;;"
+                    )
                 elif option.value == "FILE":
-                    lines.append(f"    '{command} {spelling}') COMPREPLY=($(compgen -f -- \"$current\")); return ;;")
+                    lines.append(
+                        f"    '{command} {spelling}') COMPREPLY=($(compgen -f -- \"$current\"));"
+                        " return ;;"
+                    )
                 elif option.value:
                     lines.append(f"    '{command} {spelling}') return ;;")
     lines += ["  esac", '  case "$command" in']
     for command in COMMANDS:
-        words = " ".join(word for option in options_of(command) for word in option.spellings or option.choices)
+        words = " ".join(
+            word for option in options_of(command) for word in option.spellings or option.choices
+        )
         lines.append(f"    {command}) COMPREPLY=($(compgen -W '{words}' -- \"$current\")) ;;")
     return "\n".join([*lines, "  esac", "}", "complete -F _reclaimd reclaimd", ""])
 
@@ -184,7 +224,11 @@ def zsh_completion() -> str:
     ]
     for command in COMMANDS:
         lines += [f"    {command})", "      _arguments \\"]
-        lines += [f"        {specification} \\" for option in options_of(command) for specification in _zsh(option)]
+        lines += [
+            f"        {specification} \\"
+            for option in options_of(command)
+            for specification in _zsh(option)
+        ]
         lines[-1] = lines[-1].removesuffix(" \\")
         lines.append("      ;;")
     return "\n".join([*lines, "  esac", "}", '_reclaimd "$@"', ""])
@@ -210,19 +254,31 @@ def fish_completion() -> str:
     """For fish."""
     lines = [f"# fish completion of reclaimd; {MADE_BY}", "complete -c reclaimd -f"]
     for command, text in COMMANDS.items():
-        lines.append(f"complete -c reclaimd -n __fish_use_subcommand -a {command} -d '{_fish(text)}'")
+        lines.append(
+            f"complete -c reclaimd -n __fish_use_subcommand -a {command} -d '{_fish(text)}'"
+        )
     for command in COMMANDS:
         for option in options_of(command):
             seen = f"'__fish_seen_subcommand_from {command}'"
             if not option.spellings:
                 words = " ".join(option.choices)
-                lines += [f"complete -c reclaimd -n {seen} -a '{words}' -d '{_fish(option.text)}'"] if words else []
+                lines += (
+                    [f"complete -c reclaimd -n {seen} -a '{words}' -d '{_fish(option.text)}'"]
+                    if words
+                    else []
+                )
                 continue
             names = " ".join(
                 f"-l {spelling[2:]}" if spelling.startswith("--") else f"-s {spelling[1:]}"
                 for spelling in option.spellings
             )
-            takes = "" if not option.value else f" -x -a '{' '.join(option.choices)}'" if option.choices else " -x"
+            takes = (
+                ""
+                if not option.value
+                else f" -x -a '{' '.join(option.choices)}'"
+                if option.choices
+                else " -x"
+            )
             takes = " -r -F" if option.value in PATHS else takes
             lines.append(f"complete -c reclaimd -n {seen} {names}{takes} -d '{_fish(option.text)}'")
     return "\n".join([*lines, ""])

@@ -1,7 +1,8 @@
-"""The JSON Schemas of the documents that programs read from us and write for us, generated from the types.
+"""The JSON Schemas of the documents that programs read from us and write for us,
+generated from the types.
 
-`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails if those in `config/schema` differ.
-A file is named for what it describes and its version.
+`.ci/schemas.py DIRECTORY` writes them below `DIRECTORY/schema`; `make check` fails if those in
+`config/schema` differ. A file is named for what it describes and its version.
 """
 
 from __future__ import annotations
@@ -9,21 +10,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from eviction.ballast import Ballast
 from eviction.cli.config import EffectiveConfiguration
 from eviction.cli.history import HistoryJson
 from eviction.cli.plan import PlanJson
-from eviction.cli.plan_leaks import Leaks
 from eviction.cli.why import WhyJson
 from eviction.configuration.file import KIND, ConfigurationFile
-from eviction.control.check import CheckJson
 from eviction.doctor.checks import DoctorJson
 from eviction.drill.report.document import DrillReportJson
 from eviction.drill.scenario import NOT_IN_A_SCENARIO, Scenario
-from eviction.history_file.regret import RegretJson
-from eviction.reporting.pass_record import NothingToDo, PassJson
-from eviction.reporting.status import Status
+from eviction.engine.ballast import Ballast
+from eviction.records.pass_json import NothingToDo, PassJson
+from eviction.records.regret import RegretJson
+from eviction.surface.check import CheckJson
 from eviction.types import API_VERSION
+from eviction.wording.status import Status
 from json_schema import Schema, schema_of_document, schema_of_model
 from log_line import LogLineJson
 from written import write
@@ -35,7 +35,6 @@ PRINTED: dict[str, Any] = {
     "drill-report": DrillReportJson,
     "effective-configuration": EffectiveConfiguration,
     "history": HistoryJson,
-    "leaks": Leaks,
     "log-line": LogLineJson,
     "nothing-to-do": NothingToDo,
     "pass": PassJson,
@@ -54,7 +53,10 @@ def file_name(name: str) -> str:
 
 
 def configuration_schema(name: str) -> Schema:
-    """The schema of a configuration file: `apiVersion` and `kind` are required, and any other value may be null."""
+    """The schema of a configuration file:
+
+    `apiVersion` and `kind` are required, and any other value may be null.
+    """
     schema = schema_of_model(ConfigurationFile, name)
     properties = schema["properties"]
     for field in properties.keys() - {"apiVersion", "kind"}:
@@ -70,7 +72,9 @@ def configuration_schema(name: str) -> Schema:
 
 
 def _or_null(schema: Schema) -> Schema:
-    """The same schema, with null allowed: in a file, null removes a value, also from a map, whatever its name."""
+    """The same schema, with null allowed: in a file, null removes a value, also from
+    a map, whatever its name.
+    """
     rest = {word: value for word, value in schema.items() if word not in ("description", "default")}
     for word in rest.keys() & {"properties", "patternProperties"}:
         rest[word] = {name: _or_null(value) for name, value in rest[word].items()}
@@ -85,7 +89,11 @@ def scenario_schema(name: str) -> Schema:
     """The schema of a scenario, with the fields of the configuration that it may set."""
     configuration = configuration_schema("")
     schema = schema_of_model(Scenario, name)
-    fields = {key: field for key, field in configuration["properties"].items() if key not in NOT_IN_A_SCENARIO}
+    fields = {
+        key: field
+        for key, field in configuration["properties"].items()
+        if key not in NOT_IN_A_SCENARIO
+    }
     written = schema["$defs"]["NodeSpec"]["properties"]["configuration"]
     written |= {"properties": fields, "additionalProperties": False}
     schema["$defs"]["RowEntryText"] = configuration["$defs"]["RowEntryText"]
@@ -97,14 +105,18 @@ def schemas() -> dict[str, Schema]:
     return {
         file_name("configuration"): configuration_schema(file_name("configuration")),
         file_name("scenario"): scenario_schema(file_name("scenario")),
-        **{file_name(name): schema_of_document(shape, file_name(name)) for name, shape in PRINTED.items()},
+        **{
+            file_name(name): schema_of_document(shape, file_name(name))
+            for name, shape in PRINTED.items()
+        },
     }
 
 
 def documents() -> list[tuple[str, str]]:
     """Every file: its path below `config/`, and its text."""
     return [
-        (f"schema/{name}", json.dumps(each, indent=2, ensure_ascii=False) + "\n") for name, each in schemas().items()
+        (f"schema/{name}", json.dumps(each, indent=2, ensure_ascii=False) + "\n")
+        for name, each in schemas().items()
     ]
 
 

@@ -21,16 +21,19 @@ def _open_standard_streams() -> None:
 def main() -> int:
     """Runs the command line; returns its exit code.
 
-    No bytecode is written: on a full disk Python (before 3.12.8 and 3.13.2, python/cpython#126606) leaves truncated
-    bytecode files, which break every later start. Ours is compiled at installation.
+    No bytecode is written: on a full disk Python (before 3.12.8 and 3.13.2,
+    python/cpython#126606) leaves truncated bytecode files, which break every later start. Ours is
+    compiled at installation.
 
-    pydantic's plugins are switched off: it searches all installed packages for them and passes every validation to
-    them, which would run foreign code as root. Child processes inherit the setting.
-    Source: https://docs.pydantic.dev/latest/concepts/plugins/
+    pydantic's plugins are switched off: it searches all installed packages for them and passes
+    every validation to them, which would run foreign code as root. Child processes inherit the
+    setting. Source: https://docs.pydantic.dev/latest/concepts/plugins/
 
-    A closed standard stream is replaced by /dev/null, or the next file to be opened would take its place.
+    A closed standard stream is replaced by /dev/null, or the next file to be
+    opened would take its place.
 
-    SIGHUP, which would end a daemon that is still importing, waits until `cli.process.on_signals` takes it.
+    SIGHUP, which would end a daemon that is still importing, waits until
+    `cli.process.on_signals` takes it.
     """
     sys.dont_write_bytecode = True
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"

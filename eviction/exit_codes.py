@@ -1,9 +1,10 @@
 """Exit codes; `eviction/README.md` has the table.
 
-0 success; 1 pressure remains, a threshold is met, or an expectation failed; 2 usage or configuration; 3 the runtime
-cannot be reached; 4 a reading is unavailable; 6 `reclaim` removed nothing, as an operator has paused it; 71 threads or
-descriptors that a pass needs cannot be created (EX_OSERR of sysexits.h); 74 the output cannot be written, and what was
-done stays done (EX_IOERR); 75 another instance holds the node.
+0 success; 1 pressure remains, a threshold is met, or an expectation failed; 2 usage or
+configuration; 3 the runtime cannot be reached; 4 a reading is unavailable; 6 `reclaim` removed
+nothing, as an operator has paused it; 71 threads or descriptors that a pass needs cannot be created
+(EX_OSERR of sysexits.h); 74 the output cannot be written, and what was done stays done (EX_IOERR);
+75 another instance holds the node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The files of `config/`, which are data and not a package: a wheel carries them beside the code."""
+"""The files of `config/`, which are data and not a package: a wheel carries
+them beside the code.
+"""
 
 from __future__ import annotations
 

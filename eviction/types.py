@@ -12,7 +12,8 @@ from typing import Final
 from signals.quantity import Percentage, format_quantity, whole
 from signals.types import FsLayout, Signal
 
-API_VERSION: Final = "reclaimd.io/v1alpha1"  # of the configuration file, and of all JSON that is printed
+# of the configuration file, and of all JSON that is printed
+API_VERSION: Final = "reclaimd.io/v1alpha1"
 
 
 class EvictionError(Exception):
@@ -22,9 +23,9 @@ class EvictionError(Exception):
 class NodeCondition(StrEnum):
     """A condition of the node.
 
-    RECLAIM_PRESSURE is ours: a threshold of reclaimd's is met, or was within the transition period. DISK_PRESSURE is
-    the kubelet's: a signal is below the kubelet's own mark now, so the kubelet would report it. It is never reported
-    where the kubelet's marks are not known.
+    RECLAIM_PRESSURE is ours: a threshold of reclaimd's is met, or was within the transition period.
+    DISK_PRESSURE is the kubelet's: a signal is below the kubelet's own mark now, so the kubelet
+    would report it. It is never reported where the kubelet's marks are not known.
     """
 
     RECLAIM_PRESSURE = "ReclaimPressure"
@@ -32,7 +33,9 @@ class NodeCondition(StrEnum):
 
 
 class Extent(StrEnum):
-    """Where a pass stops: when the thresholds are clear, or at the end of the row, as the kubelet does."""
+    """Where a pass stops: when the thresholds are clear, or at the end of the
+    row, as the kubelet does.
+    """
 
     ENOUGH = "enough"
     ALL = "all"
@@ -40,13 +43,18 @@ class Extent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThresholdValue:
-    """A quantity (exact, bytes or inodes) or a percentage of the capacity; exactly one of the two."""
+    """A quantity (exact, bytes or inodes) or a percentage of the capacity;
+    exactly one of the two.
+    """
 
     quantity: Fraction | None = None
     percentage: Percentage | None = None
 
     def amount(self, capacity: int) -> Fraction | int:
-        """Bytes or inodes at this capacity. A percentage is truncated to a whole number; a quantity stays exact."""
+        """Bytes or inodes at this capacity.
+
+        A percentage is truncated to a whole number; a quantity stays exact.
+        """
         if self.percentage is not None:
             return self.percentage.of(capacity)
         assert self.quantity is not None
@@ -56,18 +64,24 @@ class ThresholdValue:
         if self.percentage is not None:
             return str(self.percentage)
         assert self.quantity is not None
-        return format_quantity(whole(self.quantity)) if self.quantity.denominator == 1 else f"{float(self.quantity):g}"
+        return (
+            format_quantity(whole(self.quantity))
+            if self.quantity.denominator == 1
+            else f"{float(self.quantity):g}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The value below which a signal must not fall. A hard threshold is one with a grace period of 0 seconds.
+    """The value below which a signal must not fall. A hard threshold is one with a
+    grace period of 0 seconds.
 
-    `margin` is added to the value, so that reclaimd acts before the kubelet where both have the same value. Each of the
-    two is computed and truncated by itself, so bytes can be added to a percentage, and the kubelet's arithmetic stays
-    exact. `min_reclaim`: how far above the mark the signal must rise before a threshold that was acted on counts as
-    cleared. Either is left out if the sum is not below the capacity: everything would be removed, for ever. `origin`:
-    where the value comes from, for people.
+    `margin` is added to the value, so that reclaimd acts before the kubelet where both have the
+    same value. Each of the two is computed and truncated by itself, so bytes can be added to a
+    percentage, and the kubelet's arithmetic stays exact. `min_reclaim`: how far above the mark the
+    signal must rise before a threshold that was acted on counts as cleared. Either is left out if
+    the sum is not below the capacity: everything would be removed, for ever. `origin`: where the
+    value comes from, for people.
     """
 
     signal: Signal
@@ -87,8 +101,8 @@ class Threshold:
     def mark(self, capacity: int) -> int:
         """Bytes or inodes below which the threshold is met at this capacity: value and margin.
 
-        A fraction of a byte is rounded up, as the kubelet's `Quantity.Value` does: a whole number of bytes is below
-        the exact sum if and only if it is below the rounded one.
+        A fraction of a byte is rounded up, as the kubelet's `Quantity.Value` does: a whole number
+        of bytes is below the exact sum if and only if it is below the rounded one.
         """
         return math.ceil(self._exact_mark(capacity))
 
@@ -114,9 +128,10 @@ def _raised(amount: Fraction | int, by: ThresholdValue | None, capacity: int) ->
 class Decision:
     """What `synchronize` makes of one set of observations.
 
-    `conditions`: those reported now; ours includes the transition period. `thresholds_met`: met, or not yet resolved.
-    `acted_on`: the one threshold to act on, None if there is none. `row`: the names of the functions in its row, in
-    order. `others`: further thresholds that could be acted on, in order of preference, for a caller that finds that
+    `conditions`: those reported now; ours includes the transition period. `thresholds_met`:
+    met, or not yet resolved. `acted_on`: the one threshold to act on, None if there is
+    none. `row`: the names of the functions in its row, in order. `others`: further
+    thresholds that could be acted on, in order of preference, for a caller that finds that
     nothing more can be done about the first.
     """
 

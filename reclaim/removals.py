@@ -1,14 +1,16 @@
-"""A removal from its claim to its end: the states, what leads from one to the next, and the two calls that may block.
+"""A removal from its claim to its end: the states, what leads from one to the next, and the
+two calls that may block.
 
-A container runtime protects nothing: it removes an image that is in use, kills a running container, and accepts a
-prefix of an id. So every object is checked once more right before its removal, and only full ids that a list has named
-are sent. Whoever wants to remove an object claims it first, so that nobody else sends it too. A claim is held until its
-last call has ended, whatever has become of the pass that made it: a removal that was sent is never cancelled, because
-an interrupted RemoveImage can leave a record behind that pins its bytes forever.
+A container runtime protects nothing: it removes an image that is in use, kills a running container,
+and accepts a prefix of an id. So every object is checked once more right before its removal, and
+only full ids that a list has named are sent. Whoever wants to remove an object claims it first, so
+that nobody else sends it too. A claim is held until its last call has ended, whatever has become of
+the pass that made it: a removal that was sent is never cancelled, because an interrupted
+RemoveImage can leave a record behind that pins its bytes forever.
 
 | State | What it waits for | Then |
 |---|---|---|
-| CHECKING | its check, on a worker | refused: it ends; not now: WAITING; may go: the gate, then SENT |
+| CHECKING | its check, on a worker | refused: it ends; not now: WAITING; may go: gate, then SENT |
 | | | may go, but too old by now: CHECKING once more |
 | | | no end within a minute: ABANDONED |
 | WAITING | its time | CHECKING |
@@ -17,10 +19,11 @@ an interrupted RemoveImage can leave a record behind that pins its bytes forever
 | LATE | its call, for nobody | it ends |
 | ABANDONED | its check, for nobody | it ends, and nothing was sent |
 
-While more removals are LATE than may run side by side, the runtime is stuck, and none is sent until one of them ends.
+While more removals are LATE than may run side by side, the runtime is stuck, and none is
+sent until one of them ends.
 
-Covers: one removal. Does not cover: the order of removals, when they stop and how long each is waited for
-(`eviction.engine.relief`), what may be sent (`eviction.engine.gate`).
+Covers: one removal. Does not cover: the order of removals, when they stop and how long each is
+waited for (`eviction.engine.relief`), what may be sent (`eviction.engine.gate`).
 """
 
 from __future__ import annotations
@@ -46,8 +49,10 @@ from reclaim.types import (
 )
 from signals.clock import Clock
 
-HANGS_SECONDS = 60.0  # without an answer: more than the deadline of any call with all its retries and waits
-CHECK_ATTEMPTS = 20  # where a processor is shared by many, a check takes longer than it may be old every other time
+# without an answer: more than the deadline of any call with all its retries and waits
+HANGS_SECONDS = 60.0
+# where a processor is shared by many, a check takes longer than it may be old every other time
+CHECK_ATTEMPTS = 20
 URGENT_IN_FLIGHT = 16  # removals on a disk that fills fast
 BTRFS_IOC_START_SYNC, BTRFS_IOC_WAIT_SYNC = 0x8008_9418, 0x4008_9416  # <linux/btrfs.h>
 
@@ -81,7 +86,10 @@ class StageId(NamedTuple):
 
 
 class ClaimId(NamedTuple):
-    """An object that is being removed. A dry run claims nothing that stands in a pass's way, so it is told apart."""
+    """An object that is being removed.
+
+    A dry run claims nothing that stands in a pass's way, so it is told apart.
+    """
 
     object_id: str
     dry_run_of: str = ""
@@ -93,7 +101,9 @@ class Checked:
     """The answer of a check, on which nothing was decided yet."""
 
     answer: Ready | Refused | Wait | None
-    """None: it is too old already, or the last look has shown that something has begun since: it is checked again."""
+    """None: it is too old already, or the last look has shown that something has begun
+    since: it is checked again.
+    """
     looked_at: float = float("-inf")
     """When its last look ended, if it may go (monotonic seconds)."""
 
@@ -130,7 +140,11 @@ class Claim:
 
     def overdue_at(self, patience_seconds: float) -> float:
         """When its pass goes on without it unless it ends first."""
-        return self.claimed_at + HANGS_SECONDS if self.sent_at is None else self.sent_at + patience_seconds
+        return (
+            self.claimed_at + HANGS_SECONDS
+            if self.sent_at is None
+            else self.sent_at + patience_seconds
+        )
 
 
 Claims = Mapping[ClaimId, Claim]
@@ -149,7 +163,9 @@ def waiting(claim: Claim, until: float) -> Claim:
 
 
 def checked_again(claim: Claim) -> Claim:
-    """Its check begins once more, because the last one was too old, or because its time has come."""
+    """Its check begins once more, because the last one was too old, or because
+    its time has come.
+    """
     again = moved_to(claim, State.CHECKING)
     return again if claim.state is State.WAITING else replace(again, attempts=claim.attempts + 1)
 
@@ -164,7 +180,9 @@ def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
     if claim.sent_at is None:  # no call went out, and none will
         seconds = now - claim.claimed_at
         error = f"the check before its removal has not ended for {seconds:.0f} s"
-        return moved_to(claim, State.ABANDONED), Outcome(claim.verdict, Result.PARKED, error, seconds)
+        return moved_to(claim, State.ABANDONED), Outcome(
+            claim.verdict, Result.PARKED, error, seconds
+        )
     seconds = now - claim.sent_at
     error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
     return moved_to(claim, State.LATE), Outcome(claim.verdict, Result.PARKED, error, seconds)
@@ -187,8 +205,8 @@ def kept(claim: Claim, reason: Reason, now: float) -> Outcome:
 def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
     """All its checks were too old when it was to be sent."""
     error = (
-        f"none of its {CHECK_ATTEMPTS} checks was fresher than {fresh_seconds:g} s, and of after the last "
-        "container began, when the removal was to be sent"
+        f"none of its {CHECK_ATTEMPTS} checks was fresher than {fresh_seconds:g} s, and of after"
+        " the last container began, when the removal was to be sent"
     )
     return Outcome(claim.verdict, Result.FAILED, error, now - claim.claimed_at)
 
@@ -198,11 +216,16 @@ def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
 
 def late(claims: Claims) -> list[Claim]:
     """Those that nobody waits for any more, the oldest first."""
-    return sorted((claim for claim in claims.values() if not claim.awaited), key=lambda claim: claim.claimed_at)
+    return sorted(
+        (claim for claim in claims.values() if not claim.awaited),
+        key=lambda claim: claim.claimed_at,
+    )
 
 
 def stuck(claims: Claims, parallel: int, now: float) -> str:
-    """Why none may be sent, in a sentence, if more are late than may run side by side; else empty."""
+    """Why none may be sent, in a sentence, if more are late than may run side
+    by side; else empty.
+    """
     unanswered = late(claims)
     if len(unanswered) <= parallel:
         return ""
@@ -215,7 +238,10 @@ def stuck(claims: Claims, parallel: int, now: float) -> str:
 def sent_claims(claims: Claims) -> tuple[Claim, ...]:
     """Those whose call went out, the oldest first."""
     return tuple(
-        sorted((each for each in claims.values() if each.sent_at is not None), key=lambda each: each.claimed_at)
+        sorted(
+            (each for each in claims.values() if each.sent_at is not None),
+            key=lambda each: each.claimed_at,
+        )
     )
 
 
@@ -225,12 +251,14 @@ def oldest_seconds(claims: Iterable[Claim], now: float) -> float:
 
 
 def limit_in_flight(parallel: int) -> int:
-    """How many removals may be in flight on a disk that fills fast, if `parallel` are configured; 1 stays 1.
+    """How many removals may be in flight on a disk that fills fast, if `parallel`
+    are configured; 1 stays 1.
 
-    A runtime that collects garbage before it answers does so once for all removals that arrive in the meantime
-    (containerd, `metadata/gc.go`). With 300 images of 5 MiB, two at a time free 230 MiB/s of a disk that fills at 400
-    MiB/s, while eight free about as much as it fills. Without urgency, two are enough: twelve images of 20 MiB took 146
-    ms one by one, 107 ms two at a time, 96 ms four or eight at a time, and more in flight removes more than needed.
+    A runtime that collects garbage before it answers does so once for all removals that arrive in
+    the meantime (containerd, `metadata/gc.go`). With 300 images of 5 MiB, two at a time free 230
+    MiB/s of a disk that fills at 400 MiB/s, while eight free about as much as it fills. Without
+    urgency, two are enough: twelve images of 20 MiB took 146 ms one by one, 107 ms two at a time,
+    96 ms four or eight at a time, and more in flight removes more than needed.
     """
     return 1 if parallel == 1 else max(parallel, URGENT_IN_FLIGHT)
 
@@ -239,8 +267,9 @@ def limit_in_flight(parallel: int) -> int:
 
 
 def check(verdict: Verdict, stage: Stage, clock: Clock) -> Checked:
-    """Checks one object, and takes the last look. Never raises because of what the runtime or the filesystem does: an
-    answer that is an error fails this object alone; only a silent runtime leaves it UNANSWERED."""
+    """Checks one object, and takes the last look. Never raises because of what the runtime or
+    the filesystem does: an answer that is an error fails this object alone; only a silent
+    runtime leaves it UNANSWERED."""
     try:
         answer = stage.check(verdict)
     except AnsweredWithError as error:
@@ -249,17 +278,21 @@ def check(verdict: Verdict, stage: Stage, clock: Clock) -> Checked:
         return Checked(Refused(result=Result.UNANSWERED, error=str(error)))
     if not isinstance(answer, Ready):
         return Checked(answer)
-    # the last look covers what has begun since, however long it takes: so the age counts when it begins
+    # the last look covers what has begun since, however long it takes: so the
+    # age counts when it begins
     in_time = clock.monotonic() - answer.checked_at <= stage.fresh_seconds
     if not in_time or not answer.holds():
         return Checked(None)
     return Checked(answer, clock.monotonic())
 
 
-def send(verdict: Verdict, stage: Stage, clock: Clock, sent_at: float, btrfs: Sequence[str] = ()) -> Outcome:
-    """The one call, and the question whether the object is gone: it counts as removed if it is absent when asked
-    afterwards, whatever the call answered. `btrfs`: a path on each btrfs of the node, which commits what was removed:
-    by itself it does so every 30 s, and shows until then that nothing was freed. Never raises ReclaimError."""
+def send(
+    verdict: Verdict, stage: Stage, clock: Clock, *, sent_at: float, btrfs: Sequence[str] = ()
+) -> Outcome:
+    """The one call, and the question whether the object is gone: it counts as removed if it is
+    absent when asked afterwards, whatever the call answered. `btrfs`: a path on each btrfs of the
+    node, which commits what was removed: by itself it does so every 30 s, and shows until then that
+    nothing was freed. Never raises ReclaimError."""
 
     def outcome(result: Result, error: str = "") -> Outcome:
         return Outcome(verdict, result, error, clock.monotonic() - sent_at)
@@ -271,7 +304,9 @@ def send(verdict: Verdict, stage: Stage, clock: Clock, sent_at: float, btrfs: Se
         failure = str(error)
     try:
         if stage.present(verdict):
-            return outcome(Result.FAILED, failure or "the runtime reported success but still has it")
+            return outcome(
+                Result.FAILED, failure or "the runtime reported success but still has it"
+            )
     except AnsweredWithError as error:
         return outcome(Result.FAILED, failure or f"whether it is gone is not known: {error}")
     except RuntimeUnavailable as error:
@@ -284,8 +319,8 @@ def send(verdict: Verdict, stage: Stage, clock: Clock, sent_at: float, btrfs: Se
 
 
 def commit_btrfs(path: str) -> None:
-    """Has the btrfs that a path is on commit its transaction, without data that is still to be written: some 5 ms. If
-    it cannot, it commits as it would by itself."""
+    """Has the btrfs that a path is on commit its transaction, without data that is still to be
+    written: some 5 ms. If it cannot, it commits as it would by itself."""
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,8 +1,9 @@
 """What reclaim functions receive: the container runtime.
 
-The runtime's protocols are named as in CRI and implemented over gRPC by `reclaim.cri.client`. Reads raise
-RuntimeUnavailable if there is no complete answer. Removals raise RemovalFailed if the runtime answered with an error;
-nothing is known then, so ask again. A removal returns False if the runtime has no such object.
+The runtime's protocols are named as in CRI and implemented over gRPC by `reclaim.cri.client`.
+Reads raise RuntimeUnavailable if there is no complete answer. Removals raise RemovalFailed if the
+runtime answered with an error; nothing is known then, so ask again. A removal returns False if the
+runtime has no such object.
 """
 
 from __future__ import annotations
@@ -11,10 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from reclaim.types import NEVER, Container, ContainerState, Identity, Image, PodSandbox, PodSandboxState
+from reclaim.types import (
+    NEVER,
+    Container,
+    ContainerState,
+    Identity,
+    Image,
+    PodSandbox,
+    PodSandboxState,
+)
 
 Metadata = tuple[tuple[str, str], ...]
-"""Header fields that a call carries besides those of gRPC: names in lower case, with their values."""
+"""Header fields that a call carries besides those of gRPC: names in lower case, with their values.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +35,12 @@ class RuntimeVersion:
     version: str
 
     def mounts_images(self) -> bool:
-        """Whether this runtime's containers may have image volumes. Assumed for unknown runtimes and versions.
+        """Whether this runtime's containers may have image volumes. Assumed for
+        unknown runtimes and versions.
 
-        containerd supports them since 2.1 (containerd/containerd#10579). 2.0 counts too: its CRI has the field, and a
-        container made by 2.1 keeps running when the runtime is downgraded to 2.0.
+        containerd supports them since 2.1 (containerd/containerd#10579). 2.0 counts
+        too: its CRI has the field, and a container made by 2.1 keeps running when the
+        runtime is downgraded to 2.0.
         """
         if self.name != "containerd":
             return True
@@ -38,10 +50,12 @@ class RuntimeVersion:
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """One container as it is now: its state, the images it mounts as volumes, each with all its references, and what
-    leads to its log files: the path the runtime writes to, and the names in its labels.
+    """One container as it is now: its state, the images it mounts as volumes, each with
+    all its references, and what leads to its log files: the path the runtime writes to,
+    and the names in its labels.
 
-    `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2. `identity`: None if not reported.
+    `stop_grace_seconds`: how long the kubelet would give it to stop, at least 2.
+    `identity`: None if not reported.
     """
 
     id: str
@@ -69,10 +83,11 @@ class PodSandboxStatus:
 
 @dataclass(frozen=True, slots=True)
 class ImageFsInfo:
-    """Where images and writable layers are stored: paths that the runtime calls mount points, in its order.
+    """Where images and writable layers are stored: paths that the runtime calls
+    mount points, in its order.
 
-    `image_used_bytes`: what its images take on the first of them, by the runtime's own count (containerd includes
-    writable layers, but not compressed content); None if not reported.
+    `image_used_bytes`: what its images take on the first of them, by the runtime's own count
+    (containerd includes writable layers, but not compressed content); None if not reported.
     """
 
     image_filesystems: tuple[str, ...] = ()
@@ -85,8 +100,8 @@ class RuntimeService(Protocol):
 
     @property
     def connections_made(self) -> int:
-        """How many connections have been made so far. While it stays the same, the same process answers; once it has
-        grown, ask again what the runtime supports and how it is configured."""
+        """How many connections have been made so far. While it stays the same, the same process
+        answers; once it has grown, ask again what the runtime supports and how it is configured."""
 
     def version(self) -> RuntimeVersion:
         """Name and version of the runtime."""
@@ -95,8 +110,8 @@ class RuntimeService(Protocol):
         """The image of pod sandboxes in the runtime's configuration; None if it does not say."""
 
     def list_containers(self, *, sandbox_id: str = "", pod_uid: str = "") -> tuple[Container, ...]:
-        """All containers in every state; optionally only those of one sandbox, or of the pod with this UID in its
-        label."""
+        """All containers in every state; optionally only those of one sandbox, or of the pod with
+        this UID in its label."""
 
     def list_pod_sandboxes(self) -> tuple[PodSandbox, ...]:
         """All sandboxes in every state."""
@@ -108,14 +123,15 @@ class RuntimeService(Protocol):
         """The sandbox with exactly this id as it is now; None if there is no such sandbox."""
 
     def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
-        """The image that a sandbox was made from; None if the runtime does not say or the sandbox is gone.
+        """The image that a sandbox was made from; None if the runtime does not
+        say or the sandbox is gone.
 
         `within_seconds`: a shorter deadline than that of other reads.
         """
 
     def stop_container(self, container_id: str, grace_seconds: int) -> None:
-        """Stops a container, killing it if it has not exited after the grace period. A container that is gone counts as
-        stopped."""
+        """Stops a container, killing it if it has not exited after the grace period. A container
+        that is gone counts as stopped."""
 
     def remove_container(self, container_id: str) -> bool:
         """Removes a container. The runtime would kill it if it were running."""
@@ -126,10 +142,13 @@ class RuntimeService(Protocol):
     def remove_pod_sandbox(self, sandbox_id: str) -> bool:
         """Removes a sandbox. The runtime would remove its containers with it."""
 
-    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
-        """Calls a service other than CRI on the same socket and returns the answer's message; of a stream, all of them
-        in one, as their repeated fields go on where the last one's ended. `seconds`: the deadline. Raises CallError
-        (`cri.status`), with UNIMPLEMENTED if there is no such service."""
+    def call_service(
+        self, method: str, request: bytes, seconds: float, *, metadata: Metadata
+    ) -> bytes:
+        """Calls a service other than CRI on the same socket and returns the answer's message;
+        of a stream, all of them in one, as their repeated fields go on where the last one's
+        ended. `seconds`: the deadline. Raises CallError (`cri.status`), with UNIMPLEMENTED if
+        there is no such service."""
 
 
 class ImageService(Protocol):
@@ -142,21 +161,27 @@ class ImageService(Protocol):
         """The image that a reference resolves to; None if the runtime has none."""
 
     def remove_image(self, image_id: str) -> bool:
-        """Removes an image with all its tags. The runtime would remove it even if it were in use."""
+        """Removes an image with all its tags.
+
+        The runtime would remove it even if it were in use.
+        """
 
     def image_fs_info(self) -> ImageFsInfo:
         """Where images are stored."""
 
 
 class UsageService(Protocol):
-    """What uses how much of the disk, by the runtime's own count. For display, never for a decision."""
+    """What uses how much of the disk, by the runtime's own count.
+
+    For display, never for a decision.
+    """
 
     def image_fs_info(self) -> ImageFsInfo:
         """Where images are stored, and how much they take."""
 
     def writable_layers(self) -> Mapping[str, int]:
-        """Bytes of writable layers by container id; containers that the runtime does not report are left out. Raises
-        RuntimeUnavailable if the runtime has no such statistics."""
+        """Bytes of writable layers by container id; containers that the runtime does not report are
+        left out. Raises RuntimeUnavailable if the runtime has no such statistics."""
 
     def close(self) -> None:
         """Closes its connection, which is its own."""

@@ -1,15 +1,19 @@
-"""Checks the owner and mode of configuration files and sockets: could an untrusted user have put them there?
+"""Checks the owner and mode of configuration files and sockets: could an untrusted
+user have put them there?
 
-A root process must not read its configuration from, or speak CRI to, something that another user controls. Root, the
-user the process runs as, and the groups root and the process's own are trusted.
+A root process must not read its configuration from, or speak CRI to, something that another user
+controls. Root, the user the process runs as, and the groups root and the process's own are trusted.
 
-* A symlink is followed and its target checked: `/var/run` is one, and so is every file of a ConfigMap volume.
-* Every directory on the way is checked too, from the root and through symlinks: a user who may write to one can replace
-  what is found in it. Two kinds are allowed anyway: a sticky directory of a trusted user (`/tmp`), since only the owner
-  of an entry may replace it there, and a directory on a read-only mount, such as the top of a ConfigMap volume, whose
-  mode is 0777.
-* In a user namespace, the owner of `/` may be a user unknown to the namespace; directories of such owners are accepted.
-* The group of a socket may connect: docker gives its socket to a group (0660). That lets nobody replace it.
+* A symlink is followed and its target checked: `/var/run` is one, and so is every
+  file of a ConfigMap volume.
+* Every directory on the way is checked too, from the root and through symlinks: a user who may
+  write to one can replace what is found in it. Two kinds are allowed anyway: a sticky directory of
+  a trusted user (`/tmp`), since only the owner of an entry may replace it there, and a directory on
+  a read-only mount, such as the top of a ConfigMap volume, whose mode is 0777.
+* In a user namespace, the owner of `/` may be a user unknown to the namespace; directories of
+  such owners are accepted.
+* The group of a socket may connect: docker gives its socket to a group (0660).
+  That lets nobody replace it.
 
 This is not a lock: a trusted user may change the file or socket after the check.
 """
@@ -24,12 +28,15 @@ ALL_USERS = ["0", "0", "4294967295"]  # of a uid_map: user_namespaces(7)
 
 
 def trusts(uid: int) -> bool:
-    """Whether `uid` is root or the effective user of this process, by which the kernel checks its permissions."""
+    """Whether `uid` is root or the effective user of this process, by which the
+    kernel checks its permissions.
+    """
     return uid in (ROOT, os.geteuid())
 
 
 def socket_refusal(path: str) -> str | None:
-    """Why the socket at `path` is not used, as the end of a sentence; None if it is trusted or does not exist.
+    """Why the socket at `path` is not used, as the end of a sentence; None if it is
+    trusted or does not exist.
 
     Also None if it cannot be examined for lack of permission: connecting will then fail by itself.
     """
@@ -47,9 +54,11 @@ def socket_refusal(path: str) -> str | None:
 
 
 def file_refusal(path: str, status: os.stat_result) -> str | None:
-    """Why the file at `path` is not read as configuration, as the end of a sentence; None if it is trusted.
+    """Why the file at `path` is not read as configuration, as the end of a
+    sentence; None if it is trusted.
 
-    `status`: from `fstat` on the opened file. Raises OSError if a directory on the way cannot be examined.
+    `status`: from `fstat` on the opened file. Raises OSError if a directory on
+    the way cannot be examined.
     """
     return (
         _owner_refusal("it", status)
@@ -59,27 +68,28 @@ def file_refusal(path: str, status: os.stat_result) -> str | None:
 
 
 def own_directory_refusal(path: str, status: os.stat_result) -> str | None:
-    """Why others could change or replace the directory at `path`, as the end of a sentence; None if only trusted users
-    could.
+    """Why others could change or replace the directory at `path`, as the end of a sentence; None if
+    only trusted users could.
 
-    `status`: from `fstat` on the opened directory. Raises OSError if a directory on the way cannot be examined.
+    `status`: from `fstat` on the opened directory. Raises OSError if a directory on
+    the way cannot be examined.
     """
     return _owner_refusal("it", status) or _way_refusal(path)
 
 
 def owner_only_refusal(what: str, status: os.stat_result) -> str | None:
-    """Why someone other than its owner could change `what`, or why its owner is not trusted, as a sentence; None if
-    neither.
+    """Why someone other than its owner could change `what`, or why its owner is not trusted, as a
+    sentence; None if neither.
 
-    Stricter than the check of files that are only read: no group may write, as the group bits also stand for access
-    control lists.
+    Stricter than the check of files that are only read: no group may write, as the group bits also
+    stand for access control lists.
     """
     return _owner_refusal(what, status) or _writer_refusal(f"write {what}", status, "0755")
 
 
 def directory_refusal(path: str) -> str | None:
-    """Why the entries of a directory are not trusted; None if only trusted users may write to it and to the directories
-    on the way.
+    """Why the entries of a directory are not trusted; None if only trusted users may write to it
+    and to the directories on the way.
 
     Raises OSError.
     """
@@ -87,7 +97,10 @@ def directory_refusal(path: str) -> str | None:
 
 
 def _way_refusal(path: str) -> str | None:
-    """Checks every directory in which a name of the path, or of a symlink on the way, is looked up. Raises OSError."""
+    """Checks every directory in which a name of the path, or of a symlink on the way, is looked up.
+
+    Raises OSError.
+    """
     os.stat(path)  # raises ELOOP if symlinks form a loop
     place, names = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
     while names:
@@ -131,7 +144,10 @@ def _owner_refusal(what: str, status: os.stat_result) -> str | None:
 
 
 def _writer_refusal(to_do: str, status: os.stat_result, most: str, *groups: int) -> str | None:
-    """Who else, apart from these groups, may write or connect. `most`: the most permissive mode allowed."""
+    """Who else, apart from these groups, may write or connect.
+
+    `most`: the most permissive mode allowed.
+    """
     if status.st_mode & stat.S_IWOTH:
         who = "every user"
     elif status.st_mode & stat.S_IWGRP and status.st_gid not in groups:
@@ -150,4 +166,8 @@ def _holds(uid: int) -> bool:
 
 
 def _allowed() -> str:
-    return "allowed is root's" if os.geteuid() == ROOT else f"allowed is root's or that of uid {os.geteuid()}"
+    return (
+        "allowed is root's"
+        if os.geteuid() == ROOT
+        else f"allowed is root's or that of uid {os.geteuid()}"
+    )

@@ -1,7 +1,8 @@
 """Listed objects, verdicts, plans, outcomes and events. Values only.
 
-The objects are those of the Container Runtime Interface (CRI v1, https://github.com/kubernetes/cri-api), reduced to
-what a decision needs. Sizes are in bytes; times reported by the runtime are in nanoseconds since the epoch.
+The objects are those of the Container Runtime Interface (CRI v1,
+https://github.com/kubernetes/cri-api), reduced to what a decision needs. Sizes are in bytes; times
+reported by the runtime are in nanoseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ class ReclaimError(Exception):
 class RuntimeUnavailable(ReclaimError):
     """The container runtime gave no complete answer. What that means for a pass:
 
-    * this class and all below it but `AnsweredWithError`: the runtime is silent, so no further object of the stage is
-      removed. `ConnectionLost` is asked again at once, `AnsweredLate` is not.
-    * `AnsweredWithError`: this object fails, and nothing is known about others. `RequestRefused`: nor would it help to
-      ask again.
+    * this class and all below it but `AnsweredWithError`: the runtime is silent, so
+      no further object of the stage is removed. `ConnectionLost` is asked again at
+      once, `AnsweredLate` is not.
+    * `AnsweredWithError`: this object fails, and nothing is known about others. `RequestRefused`:
+      nor would it help to ask again.
     """
 
 
@@ -39,7 +41,9 @@ class AnsweredLate(RuntimeUnavailable):
 
 
 class AnsweredWithError(RuntimeUnavailable):
-    """The runtime answered, but not what was asked: with an error of its own, or with something that cannot be used."""
+    """The runtime answered, but not what was asked: with an error of its own, or with
+    something that cannot be used.
+    """
 
 
 class RequestRefused(AnsweredWithError):
@@ -51,11 +55,17 @@ class FilesystemUnreadable(ReclaimError):
 
 
 class RemovalFailed(ReclaimError):
-    """The runtime or the filesystem refused a removal, or failed to carry it out. The message is its own."""
+    """The runtime or the filesystem refused a removal, or failed to carry it out.
+
+    The message is its own.
+    """
 
 
 class PolicyError(ReclaimError, ValueError):
-    """A garbage collection policy that contradicts itself. The message names the value and what is allowed."""
+    """A garbage collection policy that contradicts itself.
+
+    The message names the value and what is allowed.
+    """
 
 
 DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
@@ -64,11 +74,16 @@ FREES: Final = {
     DELETE_ALL_UNUSED_CONTAINERS: FilesystemRole.CONTAINERFS,
     DELETE_UNUSED_IMAGES: FilesystemRole.IMAGEFS,
 }
-"""The filesystem on which each of the kubelet's functions frees space, by the function's name in the reclaim table."""
+"""The filesystem on which each of the kubelet's functions frees space, by the function's
+name in the reclaim table.
+"""
 
 
 class ContainerState(StrEnum):
-    """States of a container in CRI. `EXITED` is final; a `CREATED` container may start at any moment."""
+    """States of a container in CRI.
+
+    `EXITED` is final; a `CREATED` container may start at any moment.
+    """
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"
@@ -84,7 +99,10 @@ class PodSandboxState(StrEnum):
 
 
 class Kind(StrEnum):
-    """Kinds of objects that the kubelet's own functions remove. Other functions may define kinds of their own."""
+    """Kinds of objects that the kubelet's own functions remove.
+
+    Other functions may define kinds of their own.
+    """
 
     CONTAINER = "container"
     SANDBOX = "sandbox"
@@ -94,8 +112,8 @@ class Kind(StrEnum):
 
 
 class Worded(StrEnum):
-    """A closed list of words for programs. `words`: what each says, for people. `remedy`: what can be done about it;
-    empty where there is nothing to be done."""
+    """A closed list of words for programs. `words`: what each says, for people. `remedy`: what can
+    be done about it; empty where there is nothing to be done."""
 
     words: str
     remedy: str
@@ -107,8 +125,8 @@ class Worded(StrEnum):
 
 
 class Reason(Worded):
-    """Why an object is removed or kept. `reclaim/README.md` documents each word; other functions may define their
-    own."""
+    """Why an object is removed or kept. `reclaim/README.md` documents each word; other
+    functions may define their own."""
 
     # removed
     OLDER_COPY = "older_copy", "a newer dead copy of it is kept"
@@ -140,9 +158,15 @@ class Reason(Worded):
     NEWEST_OF_REPOSITORY = "newest_of_repository", "is one of the newest of its repository"
     NOT_PULLED = "not_pulled", "the kubelet did not pull it, so it may not come back"
     SANDBOX_IMAGE = "sandbox_image", "no pod starts without it"
-    SANDBOX_IMAGE_UNKNOWN = "sandbox_image_unknown", "the image that pod sandboxes need is not known"
+    SANDBOX_IMAGE_UNKNOWN = (
+        "sandbox_image_unknown",
+        "the image that pod sandboxes need is not known",
+    )
     UNRESOLVED_IMAGE = "unresolved_image", "a container uses an image that cannot be identified"
-    WITHIN_LIMIT = "within_limit", "within the limit: the number of dead copies to keep, or the maximum age"
+    WITHIN_LIMIT = (
+        "within_limit",
+        "within the limit: the number of dead copies to keep, or the maximum age",
+    )
     RELIEVED = "relieved", "enough was freed without it"
     UNREADABLE = "unreadable", "the filesystem could no longer be read"
     HELD_OFF = "held_off", "removals are held off after startup"
@@ -171,8 +195,9 @@ UNSETTLED: Final = (
 class Rule(StrEnum):
     """Whose rule a verdict follows.
 
-    `KUBELET`: the kubelet, knowing what is known here, would decide the same. `GUARD`: one of our guards decided; it is
-    stricter than the kubelet, or stands in for something only the kubelet knows.
+    `KUBELET`: the kubelet, knowing what is known here, would decide the same. `GUARD`:
+    one of our guards decided; it is stricter than the kubelet, or stands in for
+    something only the kubelet knows.
     """
 
     KUBELET = "kubelet"
@@ -180,17 +205,19 @@ class Rule(StrEnum):
 
 
 Identity = tuple[str, str, int]
-"""Identifies an object in the kubelet's terms: pod UID, name (of the container or the pod), attempt. The status of an
-id must report the same identity as the list did."""
+"""Identifies an object in the kubelet's terms: pod UID, name (of the container or the pod),
+attempt. The status of an id must report the same identity as the list did."""
 
 
-# Lists hold tens of thousands of these: creating a named tuple is three times as fast as a frozen dataclass.
+# Lists hold tens of thousands of these: creating a named tuple is three times as
+# fast as a frozen dataclass.
 class Container(NamedTuple):
     """A container as the runtime lists it.
 
-    `pod_uid`: the label `io.kubernetes.pod.uid`; empty if no kubelet made the container. `image_references`: everything
-    the runtime says about its image (`image_id`, `image_ref`, `image.image`, `user_specified_image`), without empty
-    values. Image volumes are in `Listing.image_volumes`.
+    `pod_uid`: the label `io.kubernetes.pod.uid`; empty if no kubelet made the container.
+    `image_references`: everything the runtime says about its image (`image_id`,
+    `image_ref`, `image.image`, `user_specified_image`), without empty values. Image volumes
+    are in `Listing.image_volumes`.
     """
 
     id: str
@@ -219,7 +246,8 @@ class Container(NamedTuple):
 class PodSandbox(NamedTuple):
     """A pod sandbox as the runtime lists it.
 
-    `pod_uid`: from its metadata. `labelled`: whether it also carries the kubelet's label `io.kubernetes.pod.uid`.
+    `pod_uid`: from its metadata. `labelled`: whether it also carries the kubelet's
+    label `io.kubernetes.pod.uid`.
     """
 
     id: str
@@ -245,8 +273,8 @@ class PodSandbox(NamedTuple):
 class Image(NamedTuple):
     """An image as the runtime lists it. `size_bytes` counts shared layers once for each image.
 
-    `runtime_handler`: the handler it was pulled for; empty if the runtime does not say. An id may be listed once for
-    each handler.
+    `runtime_handler`: the handler it was pulled for; empty if the runtime does not say. An id may
+    be listed once for each handler.
     """
 
     id: str
@@ -264,14 +292,15 @@ class Image(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Complete answers from the runtime. Images are listed first, containers after them, so that a container that
-    starts in between is seen.
+    """Complete answers from the runtime. Images are listed first, containers after them, so that a
+    container that starts in between is seen.
 
-    `sandbox_image_references`: the image of pod sandboxes; None if no source names it. `image_volumes`: by container
-    id, the images it mounts as volumes, each with all its references. `resolved`: the runtime's answers for references
-    that no listed image carries: an image id, or None if it has no such image; a reference is missing if the runtime
-    answered with a different image than the one meant. `runtime`: the runtime's name. `named_images`: images named by
-    the specs of pods that have not terminated, where the kubelet lists them.
+    `sandbox_image_references`: the image of pod sandboxes; None if no source names it.
+    `image_volumes`: by container id, the images it mounts as volumes, each with all its references.
+    `resolved`: the runtime's answers for references that no listed image carries: an image id, or
+    None if it has no such image; a reference is missing if the runtime answered with a different
+    image than the one meant. `runtime`: the runtime's name. `named_images`: images named by the
+    specs of pods that have not terminated, where the kubelet lists them.
     """
 
     images: tuple[Image, ...] = ()
@@ -284,7 +313,9 @@ class Listing:
     named_images: frozenset[str] = frozenset()
 
     def without(self, removed: Iterable[Verdict]) -> Listing:
-        """The listing without these objects: how a dry run continues after planning to remove them."""
+        """The listing without these objects: how a dry run continues after
+        planning to remove them.
+        """
         gone = {(verdict.kind, verdict.id) for verdict in removed}
         return replace(
             self,
@@ -296,15 +327,17 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
-    """What is remembered about an image, in monotonic seconds: when it was first detected, and last seen in use (None:
-    never).
+    """What is remembered about an image, in monotonic seconds: when it was first detected, and last
+    seen in use (None: never).
 
-    `first_listed`: when we first saw it in a list, if that was at another time than `first_detected`: if another source
-    dates it earlier, or an entry for another runtime handler was added later. `uses`: spells of use seen: how often it
-    was in use, and had not been at the detection before. `returned`: how often it came back after we had removed it.
-    Both outlive its removal. `pulled`: whether the kubelet has pulled it; None: not known (`images.pull_records`).
-    `counted_since`: since when uses count, if that is before `first_detected`. `handlers`: the runtime handlers of its
-    entries. `tag`: its first one, or empty. `removed`: of an image that has gone: whether we removed it.
+    `first_listed`: when we first saw it in a list, if that was at another time than
+    `first_detected`: if another source dates it earlier, or an entry for another runtime handler
+    was added later. `uses`: spells of use seen: how often it was in use, and had not been at the
+    detection before. `returned`: how often it came back after we had removed it. Both outlive its
+    removal. `pulled`: whether the kubelet has pulled it; None: not known (`images.pull_records`).
+    `counted_since`: since when uses count, if that is before `first_detected`. `handlers`: the
+    runtime handlers of its entries. `tag`: its first one, or empty. `removed`: of an image that has
+    gone: whether we removed it.
     """
 
     first_detected: float
@@ -320,7 +353,10 @@ class ImageRecord:
 
     @property
     def not_pulled(self) -> bool:
-        """Whether pods have used it and the kubelet has not pulled it. One that no pod has used may still be wanted."""
+        """Whether pods have used it and the kubelet has not pulled it.
+
+        One that no pod has used may still be wanted.
+        """
         return self.pulled is False and self.last_used is not None
 
     @property
@@ -341,16 +377,20 @@ class ImageRecord:
     @property
     def uses_since(self) -> float:
         """Since when its uses are counted."""
-        return self.first_detected if self.counted_since is None else min(self.counted_since, self.first_detected)
+        return (
+            self.first_detected
+            if self.counted_since is None
+            else min(self.counted_since, self.first_detected)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """What takes the bytes of images on the disk: layers in whatever form the runtime keeps them, each by a name of its
-    own. Two images with the same name among theirs share it.
+    """What takes the bytes of images on the disk: layers in whatever form the runtime keeps them,
+    each by a name of its own. Two images with the same name among theirs share it.
 
-    `of_images`: bytes by layer, by image id; an image that is missing is not known. `held`: layers that something else
-    than a listed image keeps.
+    `of_images`: bytes by layer, by image id; an image that is missing is not known. `held`: layers
+    that something else than a listed image keeps.
     """
 
     of_images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -361,7 +401,9 @@ NO_LAYERS: Final = Layers()
 
 
 class ImageOrder(StrEnum):
-    """Which image goes first: the least recently used, as in the kubelet, or the one that costs the least."""
+    """Which image goes first: the least recently used, as in the kubelet, or the
+    one that costs the least.
+    """
 
     LRU = "lru"
     COST = "cost"
@@ -377,13 +419,14 @@ class Action(StrEnum):
 class Verdict(NamedTuple):
     """What happens to one object, and why.
 
-    `kind` and `reason`: words of `Kind` and `Reason`, or of the function that planned it. `age_seconds`: set if the
-    decision depended on the age. `eligible_in_seconds`: set if time alone will change the verdict. `pod_uid`: set for
-    parts of a pod. `superseded_by`: the id of the newer copy that makes an older one removable, and that must still
-    exist at the removal. `state`: a container's state when the plan was made. `rule`: whose rule decided. `identity`:
-    of a part of a pod, as listed. `frees_bytes`: what its removal frees once all that go before it are gone; None: not
-    known. `needed_in_seconds`: set if the order depended on when it is expected to be needed again. `last_resort`: held
-    back until nothing else is enough.
+    `kind` and `reason`: words of `Kind` and `Reason`, or of the function that planned it.
+    `age_seconds`: set if the decision depended on the age. `eligible_in_seconds`: set if time alone
+    will change the verdict. `pod_uid`: set for parts of a pod. `superseded_by`: the id of the newer
+    copy that makes an older one removable, and that must still exist at the removal. `state`: a
+    container's state when the plan was made. `rule`: whose rule decided. `identity`: of a part of a
+    pod, as listed. `frees_bytes`: what its removal frees once all that go before it are gone; None:
+    not known. `needed_in_seconds`: set if the order depended on when it is expected to be needed
+    again. `last_resort`: held back until nothing else is enough.
     """
 
     kind: str
@@ -405,22 +448,25 @@ class Verdict(NamedTuple):
 
     @property
     def promised_bytes(self) -> int:
-        """What a pass counts on before its removal has ended: what it frees, else the runtime's size; 0 if neither is
-        known."""
+        """What a pass counts on before its removal has ended: what it frees, else the runtime's
+        size; 0 if neither is known."""
         return (self.size_bytes if self.frees_bytes is None else self.frees_bytes) or 0
 
     def kept(self, reason: str) -> Verdict:
         """The verdict when the object was to be removed but is kept for this reason."""
-        return self._replace(action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD)
+        return self._replace(
+            action=Action.KEEP, reason=reason, eligible_in_seconds=None, rule=Rule.GUARD
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Every listed object with its verdict. `remove` is in the order of removal.
 
-    `list_seconds`: how long it took to read what the plan is based on. `target_bytes`: what is wanted of it: once as
-    much was promised by what was removed, nothing more is; None: all of it. `event_of`: the event of having removed
-    what promised so many bytes, as the kubelet's periodic pass announces it.
+    `list_seconds`: how long it took to read what the plan is based on. `target_bytes`: what is
+    wanted of it: once as much was promised by what was removed, nothing more is; None: all of
+    it. `event_of`: the event of having removed what promised so many bytes, as the kubelet's
+    periodic pass announces it.
     """
 
     remove: tuple[Verdict, ...] = ()
@@ -431,16 +477,26 @@ class Plan:
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Plan:
-        """The plan made of these verdicts, given in the order of removal; kept objects are sorted by name."""
+        """The plan made of these verdicts, given in the order of removal; kept
+        objects are sorted by name.
+        """
         removed, kept = list[Verdict](), list[Verdict]()
         for verdict in verdicts:
             (removed if verdict.action is Action.REMOVE else kept).append(verdict)
-        return cls(tuple(removed), tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id))))
+        return cls(
+            tuple(removed), tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id)))
+        )
 
     @property
     def eligible_in_seconds(self) -> float | None:
-        """Seconds until the next kept object is old enough to be removed; None if none is kept because of its age."""
-        waits = [verdict.eligible_in_seconds for verdict in self.keep if verdict.eligible_in_seconds is not None]
+        """Seconds until the next kept object is old enough to be removed; None if none
+        is kept because of its age.
+        """
+        waits = [
+            verdict.eligible_in_seconds
+            for verdict in self.keep
+            if verdict.eligible_in_seconds is not None
+        ]
         return min(waits, default=None)
 
 
@@ -457,7 +513,10 @@ class Result(StrEnum):
 
 
 class Fate(Enum):
-    """What a pass goes by once it knows what has become of an object. Only SILENT says anything about others."""
+    """What a pass goes by once it knows what has become of an object.
+
+    Only SILENT says anything about others.
+    """
 
     GONE = auto()
     """It is absent."""
@@ -492,9 +551,9 @@ _FATES: Final = {
 class Outcome:
     """One object after a pass.
 
-    `result`: None if it was kept. `freed_bytes`, `freed_inodes`: what the filesystem had gained right after the
-    removal, at least 0, and 0 in a dry run. Space that arrives late counts when it arrives, and what others write in
-    the meantime is subtracted.
+    `result`: None if it was kept. `freed_bytes`, `freed_inodes`: what the filesystem had gained
+    right after the removal, at least 0, and 0 in a dry run. Space that arrives late counts when it
+    arrives, and what others write in the meantime is subtracted.
     """
 
     verdict: Verdict
@@ -521,10 +580,12 @@ class Usage:
     def gained_since(self, before: Usage) -> tuple[int, int]:
         """Bytes and inodes gained; negative if others used more than was freed.
 
-        The larger gain of the two byte counts is used: on an ext4 filesystem filled into its reserve, the available
-        count stays at 0 while the free count already rises.
+        The larger gain of the two byte counts is used: on an ext4 filesystem filled into its
+        reserve, the available count stays at 0 while the free count already rises.
         """
-        gained_bytes = max(self.available_bytes - before.available_bytes, self.free_bytes - before.free_bytes)
+        gained_bytes = max(
+            self.available_bytes - before.available_bytes, self.free_bytes - before.free_bytes
+        )
         return gained_bytes, self.inodes_free - before.inodes_free
 
 
@@ -532,9 +593,9 @@ class Usage:
 class ReclaimResult:
     """What one reclaim function did.
 
-    `error`: set if it could not do its work; then nothing was removed, or only what `outcomes` lists. `relieved`: the
-    disk is relieved or can no longer be read, or the pass is braked, so nothing else may be removed. `skipped`: why the
-    function was not called; empty if it was.
+    `error`: set if it could not do its work; then nothing was removed, or only what `outcomes`
+    lists. `relieved`: the disk is relieved or can no longer be read, or the pass is braked, so
+    nothing else may be removed. `skipped`: why the function was not called; empty if it was.
     """
 
     operation: str
@@ -550,7 +611,9 @@ class ReclaimResult:
 
     @property
     def nominal_bytes(self) -> int:
-        """The total size that the runtime reports for what was removed, or would be in a dry run."""
+        """The total size that the runtime reports for what was removed, or
+        would be in a dry run.
+        """
         gone = (Result.REMOVED, Result.PLANNED)
         return sum(o.verdict.size_bytes or 0 for o in self.outcomes if o.result in gone)
 
@@ -575,7 +638,8 @@ class ReclaimResult:
 
 
 class EventReason(StrEnum):
-    """The kubelet's event reasons for garbage collection and eviction on its node (`pkg/kubelet/events/event.go`,
+    """The kubelet's event reasons for garbage collection and eviction on its
+    node (`pkg/kubelet/events/event.go`,
     `pkg/kubelet/eviction/eviction_manager.go`). All are warnings."""
 
     EVICTION_THRESHOLD_MET = "EvictionThresholdMet"

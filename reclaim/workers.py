@@ -1,12 +1,13 @@
 """Threads that exist before they are needed, and readings on them that may hang.
 
-A thread that is started when it is needed may fail to start: the limit of processes (`pids.max`, `TasksMax=`) is
-reached on exactly the node that is in trouble. So the daemon prepares its threads once and takes them from here. A
-command that does one pass prepares none, and each of its tasks gets a thread of its own.
+A thread that is started when it is needed may fail to start: the limit of processes (`pids.max`,
+`TasksMax=`) is reached on exactly the node that is in trouble. So the daemon prepares its threads
+once and takes them from here. A command that does one pass prepares none, and each of its tasks
+gets a thread of its own.
 
-What may hang is read on such a thread, so that it delays nothing else. Calls of the runtime have deadlines; a look at a
-file on a filesystem that does not answer has none. What hangs is abandoned, and nobody starts it again until it has
-ended.
+What may hang is read on such a thread, so that it delays nothing else. Calls of the runtime have
+deadlines; a look at a file on a filesystem that does not answer has none. What hangs is abandoned,
+and nobody starts it again until it has ended.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ Task = Callable[[], object]
 
 
 _Given = queue.Queue[tuple[Task, Task] | None]
-"""The next task of one prepared thread, and what announces its end; None ends the thread. It holds one at most."""
+"""The next task of one prepared thread, and what announces its end; None ends the thread.
+
+It holds one at most.
+"""
 
 
 class NoThread(ReclaimError, RuntimeError):
@@ -37,7 +41,8 @@ class NoThread(ReclaimError, RuntimeError):
 
 
 class Workers:
-    """At most `most` threads, each with one task at a time; the number may be raised later. Thread-safe.
+    """At most `most` threads, each with one task at a time; the number may be
+    raised later. Thread-safe.
 
     `not_started`: how many attempts to start a thread have failed so far.
     """
@@ -45,16 +50,21 @@ class Workers:
     def __init__(self, name: str, most: int):
         self._name = name
         self.most = most
-        # Stays: any thread may hand over a task, and each task that ends gives its thread back. Nothing waits under it.
+        # Stays: any thread may hand over a task, and each task that ends gives its thread
+        # back. Nothing waits under it.
         self._lock = threading.Lock()
         self._threads = 0
         self._prepared = 0
-        self._idle: list[_Given] = []  # of prepared threads without a task; the one that worked last is the next
+        # of prepared threads without a task; the one that worked last is the next
+        self._idle: list[_Given] = []
         self._closed = False
         self.not_started = 0
 
     def prepare(self, count: int) -> None:
-        """Starts threads until there are `count` permanent ones. Raises NoThread; threads that have started remain."""
+        """Starts threads until there are `count` permanent ones.
+
+        Raises NoThread; threads that have started remain.
+        """
         with self._lock:
             while self._prepared < count:
                 given: _Given = queue.Queue(1)
@@ -65,9 +75,9 @@ class Workers:
     def run(self, task: Task, announce: Task = lambda: None) -> None:
         """Runs the task on a thread. Raises NoThread, in which case the task is not run.
 
-        `announce` is called on that thread once it is free for another task, and returns quickly. Anyone who waits for
-        one task to end in order to start the next must be woken by `announce`: if the task itself woke them, they might
-        find no thread free.
+        `announce` is called on that thread once it is free for another task, and returns quickly.
+        Anyone who waits for one task to end in order to start the next must be woken by `announce`:
+        if the task itself woke them, they might find no thread free.
         """
         with self._lock:
             if self._idle:
@@ -76,8 +86,9 @@ class Workers:
                 self._start(lambda: self._once(task, announce))
 
     def for_each(self, task: Callable[[Item], object], items: Iterable[Item], helpers: int) -> None:
-        """Runs the task for every item, on the caller's thread and on up to `helpers` others that are free. Raises what
-        the first one that fails raises, once those that had begun have ended; no more are begun then."""
+        """Runs the task for every item, on the caller's thread and on up to `helpers` others that
+        are free. Raises what the first one that fails raises, once those that had begun have ended;
+        no more are begun then."""
         left, failures = deque(items), list[BaseException]()
 
         def work() -> None:
@@ -162,7 +173,10 @@ class ReadingHangs(ReclaimError):
 
 
 class ReadingsInTime:
-    """Readings of one thing, each with a time limit. While one of them hangs, the others fail at once. Thread-safe."""
+    """Readings of one thing, each with a time limit.
+
+    While one of them hangs, the others fail at once. Thread-safe.
+    """
 
     def __init__(self, workers: Workers, seconds: float):
         self._workers = workers
@@ -195,9 +209,10 @@ _LOOKS: dict[tuple[str, float], ReadingsInTime] = {}
 
 
 def in_time(look: Callable[[], Answer], seconds: float = LATE_SECONDS, *, of: str = "") -> Answer:
-    """The result of `look`, which looks at a file once, on a thread of its own that is abandoned if it hangs; on the
-    caller's thread if none can be started. `of`: what is looked at again and again: while one look at it hangs, no
-    other begins. Raises what it raises, and OSError (ETIMEDOUT) if it takes longer."""
+    """The result of `look`, which looks at a file once, on a thread of its own that is abandoned if
+    it hangs; on the caller's thread if none can be started. `of`: what is looked at again and
+    again: while one look at it hangs, no other begins. Raises what it raises, and OSError
+    (ETIMEDOUT) if it takes longer."""
     looks = ReadingsInTime(Workers("a file", MOST_LOOKS), seconds)
     try:
         return (_LOOKS.setdefault((of, seconds), looks) if of else looks)(look)

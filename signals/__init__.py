@@ -1,1 +1,4 @@
-"""Reads filesystems and reports the kubelet's disk pressure signals. Imports nothing else from this project."""
+"""Reads filesystems and reports the kubelet's disk pressure signals.
+
+Imports nothing else from this project.
+"""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-LATE_SECONDS = 2.0  # what has not answered a single look for so long, a filesystem or a file, does not answer now
+# what has not answered a single look for so long, a filesystem or a file, does not answer now
+LATE_SECONDS = 2.0
 
 
 class Clock(Protocol):
@@ -15,7 +16,10 @@ class Clock(Protocol):
         """Time that never goes backwards, from an arbitrary zero. For intervals and ages."""
 
     def wall(self) -> float:
-        """Seconds since the Unix epoch. May jump. For people, and to compare with other programs' timestamps."""
+        """Seconds since the Unix epoch. May jump.
+
+        For people, and to compare with other programs' timestamps.
+        """
 
 
 class SystemClock:

@@ -1,18 +1,21 @@
-"""Which filesystems are nodefs, imagefs and containerfs, which ones the configuration adds, and how each is read. Only
-this module imports psutil.
+"""Which filesystems are nodefs, imagefs and containerfs, which ones the configuration adds, and how
+each is read. Only this module imports psutil.
 
-nodefs holds the kubelet's root directory. imagefs and containerfs are where the runtime keeps its images and writable
-layers (CRI `ImageFsInfo`). Two roles share a filesystem exactly when they are on the same device.
+nodefs holds the kubelet's root directory. imagefs and containerfs are where the runtime keeps
+its images and writable layers (CRI `ImageFsInfo`). Two roles share a filesystem exactly when
+they are on the same device.
 
-The kubelet gets its numbers from cAdvisor, which reads a filesystem at its mount point and identifies it by the source
-of the mount (`fs/fs.go`; `pkg/kubelet/stats/cri_stats_provider.go`). So all subvolumes of a btrfs are one filesystem,
-and a project quota on the kubelet's directory, which changes what `statvfs` returns there, makes no difference to the
-kubelet.
+The kubelet gets its numbers from cAdvisor, which reads a filesystem at its mount point and
+identifies it by the source of the mount (`fs/fs.go`; `pkg/kubelet/stats/cri_stats_provider.go`). So
+all subvolumes of a btrfs are one filesystem, and a project quota on the kubelet's directory, which
+changes what `statvfs` returns there, makes no difference to the kubelet.
 
-The kubelet detects the layout once and keeps it until it restarts. Here the layout follows from the devices in each
-observation, so it changes when a filesystem is mounted or unmounted while the daemon runs. Source:
-https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-signals, and for the split layout
-Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points of `ImageFsInfo` differ).
+The kubelet detects the layout once and keeps it until it restarts. Here the layout follows from
+the devices in each observation, so it changes when a filesystem is mounted or unmounted while
+the daemon runs. Source:
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/#node-signals,
+and for the split layout Kubernetes' `test/e2e_node/split_disk_test.go` (the first mount points
+of `ImageFsInfo` differ).
 
 `statvfs` can block forever; `samplers` makes sure that it blocks only its own thread.
 """
@@ -27,7 +30,14 @@ from types import MappingProxyType
 
 import psutil
 
-from signals.mounts import MOUNTS, filesystem_of, index_of_holding, mount_holding, point_asked, read_mounts
+from signals.mounts import (
+    MOUNTS,
+    filesystem_of,
+    index_of_holding,
+    mount_holding,
+    point_asked,
+    read_mounts,
+)
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll
 
 
@@ -35,8 +45,8 @@ from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats,
 class FilesystemPaths:
     """A path on each filesystem of the node.
 
-    `imagefs` and `containerfs` are None until the runtime has reported them; `nodefs` is None on a machine without a
-    kubelet and a runtime. `own`: the filesystems that the configuration adds.
+    `imagefs` and `containerfs` are None until the runtime has reported them; `nodefs` is None on a
+    machine without a kubelet and a runtime. `own`: the filesystems that the configuration adds.
     """
 
     nodefs: str | None
@@ -62,12 +72,13 @@ def paths_of_node(
     root_directory: str,
     image_filesystems: list[str],
     container_filesystems: list[str],
+    *,
     own: Mapping[FilesystemRole, str] = MappingProxyType({}),
 ) -> FilesystemPaths:
     """The paths, given the kubelet's root directory and the mount points that `ImageFsInfo` lists.
 
-    Only the first entry of each list counts, as in the kubelet; empty strings are skipped. If no container filesystem
-    is listed, the writable layers are where the images are.
+    Only the first entry of each list counts, as in the kubelet; empty strings are skipped. If no
+    container filesystem is listed, the writable layers are where the images are.
     """
     imagefs = next((path for path in image_filesystems if path), None)
     containerfs = next((path for path in container_filesystems if path), imagefs)
@@ -77,10 +88,11 @@ def paths_of_node(
 def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) -> FsLayout:
     """The layout, given the devices of the three filesystems.
 
-    It is `split` whenever images and writable layers are on different devices, wherever the kubelet's data is. The
-    kubelet checks two things (`pkg/kubelet/stats/provider.go`): HasDedicatedContainerFs is true if images and writable
-    layers are on different devices, and HasDedicatedImageFs is then true as well, even if the images are on the
-    kubelet's own device, because the numbers of the two filesystems differ.
+    It is `split` whenever images and writable layers are on different devices, wherever the
+    kubelet's data is. The kubelet checks two things (`pkg/kubelet/stats/provider.go`):
+    HasDedicatedContainerFs is true if images and writable layers are on different devices, and
+    HasDedicatedImageFs is then true as well, even if the images are on the kubelet's own device,
+    because the numbers of the two filesystems differ.
     """
     if imagefs_device != containerfs_device:
         return FsLayout.SPLIT
@@ -88,8 +100,8 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
 
 
 def describe(path: str, device_id: int) -> FilesystemIdentity:
-    """The filesystem with this device number and the mount that holds `path`, from this process's mount table. Never
-    raises OSError: what is unknown is empty."""
+    """The filesystem with this device number and the mount that holds `path`, from this process's
+    mount table. Never raises OSError: what is unknown is empty."""
     try:
         mounts, real = psutil.disk_partitions(all=True), os.path.realpath(path)
     except OSError:
@@ -97,16 +109,19 @@ def describe(path: str, device_id: int) -> FilesystemIdentity:
     index = index_of_holding(real, [mount.mountpoint for mount in mounts])
     if index is None:
         return FilesystemIdentity(path, device_id)
-    return FilesystemIdentity(path, device_id, mounts[index].device, mounts[index].fstype, mounts[index].mountpoint)
+    return FilesystemIdentity(
+        path, device_id, mounts[index].device, mounts[index].fstype, mounts[index].mountpoint
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The numbers of a filesystem and its device. The device changes if another filesystem is mounted.
+    """The numbers of a filesystem and its device. The device changes if
+    another filesystem is mounted.
 
-    `device_id`: `st_dev`, except that all subvolumes of a btrfs share one number. `polls`: what the last polls of this
-    path read, oldest first, the same for every reader. `in_directory`: what `statvfs` returns in the directory itself,
-    if a project quota limits it.
+    `device_id`: `st_dev`, except that all subvolumes of a btrfs share one number. `polls`: what the
+    last polls of this path read, oldest first, the same for every reader. `in_directory`: what
+    `statvfs` returns in the directory itself, if a project quota limits it.
     """
 
     stats: FsStats
@@ -116,8 +131,8 @@ class Reading:
 
 
 FilesystemReader = Callable[[str, float], Reading]
-"""Reads the filesystem that holds a path. The second argument is the time of the reading (monotonic seconds). May
-block; raises OSError."""
+"""Reads the filesystem that holds a path. The second argument is the time of the reading (monotonic
+seconds). May block; raises OSError."""
 
 
 def read_statvfs(path: str, now: float) -> Reading:
@@ -137,15 +152,19 @@ def read_statvfs(path: str, now: float) -> Reading:
 
 
 class KubeletsReader:
-    """Reads a filesystem as the kubelet sees it: at its mount point, and as one filesystem however many subvolumes it
-    has.
+    """Reads a filesystem as the kubelet sees it: at its mount point, and as one filesystem
+    however many subvolumes it has.
 
-    `directories`: paths that no kubelet looks at; they are read in place, within any quota. `reader` reads one path;
-    `table` is this process's mount table. Any thread may call. May block; raises OSError.
+    `directories`: paths that no kubelet looks at; they are read in place, within any
+    quota. `reader` reads one path; `table` is this process's mount table. Any thread may
+    call. May block; raises OSError.
     """
 
     def __init__(
-        self, directories: Iterable[str] = (), reader: FilesystemReader = read_statvfs, table: str = MOUNTS
+        self,
+        directories: Iterable[str] = (),
+        reader: FilesystemReader = read_statvfs,
+        table: str = MOUNTS,
     ) -> None:
         self._directories = frozenset(directories)
         self._reader = reader
@@ -153,7 +172,10 @@ class KubeletsReader:
         self._places: dict[str, _Place] = {}
 
     def __call__(self, path: str, now: float) -> Reading:
-        """One reading. If the mount point cannot be read, or is another device by now, the path itself is read."""
+        """One reading.
+
+        If the mount point cannot be read, or is another device by now, the path itself is read.
+        """
         here = self._reader(path, now)
         place = self._places.get(path)
         if place is None or place.st_dev != here.device_id:
@@ -174,7 +196,9 @@ class KubeletsReader:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a path is read while its `st_dev` stays the same: its filesystem, and the point at which to read it."""
+    """Where a path is read while its `st_dev` stays the same: its filesystem, and the
+    point at which to read it.
+    """
 
     st_dev: int
     device_id: int

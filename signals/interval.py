@@ -1,25 +1,27 @@
 """When to read a filesystem again, and whether a reading calls for an observation.
 
-A reading costs microseconds, so the next one is due when the filesystem *could* have come halfway to its next
-threshold: the distance to it divided by the fastest fill, halved, between a floor and a ceiling. Far from the threshold
-the daemon sleeps for seconds; close to it, it reads up to a hundred times a second. earlyoom chooses its sleep in the
-same way (`sleep_time_ms` in https://github.com/rfjakob/earlyoom/blob/master/main.c).
+A reading costs microseconds, so the next one is due when the filesystem *could* have come halfway
+to its next threshold: the distance to it divided by the fastest fill, halved, between a floor and a
+ceiling. Far from the threshold the daemon sleeps for seconds; close to it, it reads up to a hundred
+times a second. earlyoom chooses its sleep in the same way (`sleep_time_ms` in
+https://github.com/rfjakob/earlyoom/blob/master/main.c).
 
-The fastest fill is never taken to be slower than a configured rate. A faster one that was observed loses half its
-weight every minute, so one burst keeps the daemon alert for some minutes but not forever. A jump counts as a fast fill
-here, because reading again is cheap.
+The fastest fill is never taken to be slower than a configured rate. A faster one that was observed
+loses half its weight every minute, so one burst keeps the daemon alert for some minutes but not
+forever. A jump counts as a fast fill here, because reading again is cheap.
 
-Urgency depends on the *steady rate*, in which a jump does not count. XFS preallocates as much again behind the end of a
-growing file, up to 8 GiB, and releases it minutes later (xfs(5), `allocsize`); a file can be allocated at once
-(fallocate(2)); a shared extent is copied at the first write. So one step is left out, together with its time: the one
-without which the rate is lowest. It takes two falls to count as a fill at all. The mean is taken over the last quarter
-of a second, or back to the fourth-last burst if that is longer ago. So a fill that is written in bursts, or read
-seldom, counts at its mean rate, and one that has stopped fades with time.
+Urgency depends on the *steady rate*, in which a jump does not count. XFS preallocates as much again
+behind the end of a growing file, up to 8 GiB, and releases it minutes later (xfs(5), `allocsize`);
+a file can be allocated at once (fallocate(2)); a shared extent is copied at the first write. So one
+step is left out, together with its time: the one without which the rate is lowest. It takes two
+falls to count as a fill at all. The mean is taken over the last quarter of a second, or back to the
+fourth-last burst if that is longer ago. So a fill that is written in bursts, or read seldom, counts
+at its mean rate, and one that has stopped fades with time.
 
-An observation reads everything and is followed by a decision; that is too expensive to do a hundred times a second. So
-between two of them a poll reads the bytes available and the inodes free of one filesystem and compares them with two
-numbers. The kubelet's ThresholdNotifier does this for memory (`pkg/kubelet/eviction/types.go`). `samplers` has the
-threads that read.
+An observation reads everything and is followed by a decision; that is too expensive to do a hundred
+times a second. So between two of them a poll reads the bytes available and the inodes free of one
+filesystem and compares them with two numbers. The kubelet's ThresholdNotifier does this for memory
+(`pkg/kubelet/eviction/types.go`). `samplers` has the threads that read.
 """
 
 from __future__ import annotations
@@ -32,18 +34,24 @@ from signals.types import Poll
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest observed fill: a burst may well come back within minutes
 SHORTEST_SECONDS = 0.001  # readings closer together say nothing about a rate
-WINDOW_SECONDS = 0.25  # a burst of a few polls is not a rate: it is averaged over at least this time
+# a burst of a few polls is not a rate: it is averaged over at least this time
+WINDOW_SECONDS = 0.25
 BURSTS = 4  # this many sizable falls show a fill that is written in bursts, or read seldom
-SIZABLE = 1 / 8  # of the second-largest fall: a log that grows between the bursts does not hide them
+# of the second-largest fall: a log that grows between the bursts does not hide them
+SIZABLE = 1 / 8
 FARTHEST_SECONDS = 30.0  # six commits of ext4; earlier steps no longer count
 MOST_STEPS = 64  # kept in memory
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
 IDLE_FLOORS = 5  # between polls while nothing fills: waking up costs more than a poll
-IDLE_SHARE = 1 / 64  # of the assumed rate, 7.8 MiB/s by default; a slower fill counts as none, as logs always grow
+# of the assumed rate, 7.8 MiB/s by default; a slower fill counts as none, as logs always grow
+IDLE_SHARE = 1 / 64
 MIN_NOTIFY_SECONDS = 0.25  # bursts of writes cause at most one observation in this time
 
 Notify = Callable[[], None]
-"""Reports that an observation is due. Called on the filesystem's thread; must return at once and must not raise."""
+"""Reports that an observation is due.
+
+Called on the filesystem's thread; must return at once and must not raise.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +71,11 @@ class Step:
 class FillRate:
     """How fast one amount of one filesystem (bytes available or inodes free) falls.
 
-    `available`, `time`: the last reading; `time` in monotonic seconds. `fastest`: the fastest fall between two
-    observations, units a second, halved every minute; jumps count. `steps`: the falls of the last 30 s, including those
-    between polls. `watched_since`: when the amount was first read; by default, long ago. `steady_rate`: how fast the
-    amount falls without its largest step, units a second, at least 0; it is 0 after 30 s without a fall.
+    `available`, `time`: the last reading; `time` in monotonic seconds. `fastest`: the fastest fall
+    between two observations, units a second, halved every minute; jumps count. `steps`: the falls
+    of the last 30 s, including those between polls. `watched_since`: when the amount was first
+    read; by default, long ago. `steady_rate`: how fast the amount falls without its largest step,
+    units a second, at least 0; it is 0 after 30 s without a fall.
     """
 
     available: int
@@ -81,14 +90,15 @@ def update_fill_rate(
     previous: FillRate | None,
     available: int,
     now: float,
+    *,
     polled: Iterable[tuple[float, int]] = (),
     shortest_seconds: float = SHORTEST_SECONDS,
 ) -> FillRate:
     """The fill rate after an observation of `available` units at `now` (monotonic seconds).
 
-    A rise counts as a fall of 0. A reading sooner than `shortest_seconds` (at least 1 ms) after the previous one
-    changes nothing. `previous` is None for the first reading. `polled`: the times and amounts of the polls since then,
-    oldest first.
+    A rise counts as a fall of 0. A reading sooner than `shortest_seconds` (at least 1 ms) after the
+    previous one changes nothing. `previous` is None for the first reading. `polled`: the times and
+    amounts of the polls since then, oldest first.
     """
     if previous is None:
         return FillRate(available, now, watched_since=now)
@@ -108,7 +118,10 @@ def update_fill_rate(
 
 
 def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:
-    """The falls so far, the last reading being the observation. Readings less than 1 ms apart do not count."""
+    """The falls so far, the last reading being the observation.
+
+    Readings less than 1 ms apart do not count.
+    """
     steps, time, amount = list(previous.steps), previous.time, previous.available
     now = readings[-1][0]
     polls = (poll for poll in readings[:-1] if now - poll[0] >= SHORTEST_SECONDS)
@@ -121,9 +134,11 @@ def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[S
 
 
 def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> float:
-    """Units a second by which the amount falls without its largest step, at least 0; 0 until it has fallen twice.
+    """Units a second by which the amount falls without its largest step, at least 0; 0
+    until it has fallen twice.
 
-    `steps`: the falls, oldest first. `watched_since`: when the amount was first read. Times are in monotonic seconds.
+    `steps`: the falls, oldest first. `watched_since`: when the amount was first read. Times
+    are in monotonic seconds.
     """
     if len(steps) < 2:
         return 0.0
@@ -133,23 +148,31 @@ def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> floa
     inside = [step for step in steps if step.time > start]
     if len(inside) < 2:
         return 0.0
-    fallen, seconds = sum(step.fall for step in inside), max(now - min(start, inside[0].since), WINDOW_SECONDS)
+    fallen, seconds = (
+        sum(step.fall for step in inside),
+        max(now - min(start, inside[0].since), WINDOW_SECONDS),
+    )
     return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)
 
 
-def next_interval(headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float) -> float:
+def next_interval(
+    headrooms: Iterable[tuple[int, float]], floor_seconds: float, ceiling_seconds: float
+) -> float:
     """Seconds until the next observation, within [floor, ceiling].
 
-    `headrooms`: for each watched amount, its distance above the threshold (units; negative counts as 0) and the fastest
-    fill that is assumed to be possible (units a second, above 0). The amount that could reach its threshold first
-    decides.
+    `headrooms`: for each watched amount, its distance above the threshold (units; negative counts
+    as 0) and the fastest fill that is assumed to be possible (units a second, above 0). The amount
+    that could reach its threshold first decides.
     """
     soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=math.inf)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
 def is_negligible(rate: float, assumed: float) -> bool:
-    """Whether a fill counts as none: it is below 1/64 of the assumed rate. Both are in units a second."""
+    """Whether a fill counts as none: it is below 1/64 of the assumed rate.
+
+    Both are in units a second.
+    """
     return rate < assumed * IDLE_SHARE
 
 
@@ -157,9 +180,10 @@ def is_negligible(rate: float, assumed: float) -> bool:
 class WatchedLevels:
     """What the polls of one filesystem compare with, and how often it is polled.
 
-    All pairs are of bytes available and inodes free. `levels`: the highest threshold that the amount is not below yet;
-    None if there is none. `rates`: the fastest fills that are assumed to be possible, units a second, above 0. Polls
-    are at least `floor_seconds` and at most `ceiling_seconds` apart.
+    All pairs are of bytes available and inodes free. `levels`: the highest threshold that the
+    amount is not below yet; None if there is none. `rates`: the fastest fills that are
+    assumed to be possible, units a second, above 0. Polls are at least `floor_seconds` and at
+    most `ceiling_seconds` apart.
     """
 
     levels: tuple[int | None, int | None]
@@ -169,24 +193,35 @@ class WatchedLevels:
 
     def crossed(self, amounts: tuple[int, int]) -> bool:
         """Whether an amount is below its level; equal does not count."""
-        return any(level is not None and amount < level for amount, level in zip(amounts, self.levels, strict=True))
+        return any(
+            level is not None and amount < level
+            for amount, level in zip(amounts, self.levels, strict=True)
+        )
 
     def is_idle(self, rates: tuple[float, float]) -> bool:
         """Whether fills at these rates (units a second) both count as none."""
         return all(map(is_negligible, rates, self.rates))
 
     def poll_interval(
-        self, amounts: tuple[int, int], rates: tuple[float, float] = (0.0, 0.0), *, idle: bool = False
+        self,
+        amounts: tuple[int, int],
+        rates: tuple[float, float] = (0.0, 0.0),
+        *,
+        idle: bool = False,
     ) -> float:
         """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
 
-        `rates`: the fastest fills that the polls have seen, units a second. `idle`: nothing fills the filesystem now,
-        so polls are at least five floors apart.
+        `rates`: the fastest fills that the polls have seen, units a second. `idle`: nothing fills
+        the filesystem now, so polls are at least five floors apart.
         """
         fastest = map(max, self.rates, rates)
         known = zip(amounts, self.levels, fastest, strict=True)
-        headrooms = [(amount - level, fastest) for amount, level, fastest in known if level is not None]
-        return next_interval(headrooms, self.floor_seconds * (IDLE_FLOORS if idle else 1), self.ceiling_seconds)
+        headrooms = [
+            (amount - level, fastest) for amount, level, fastest in known if level is not None
+        ]
+        return next_interval(
+            headrooms, self.floor_seconds * (IDLE_FLOORS if idle else 1), self.ceiling_seconds
+        )
 
 
 class ThresholdNotifier:
@@ -207,9 +242,9 @@ class ThresholdNotifier:
     def update(self, poll: Poll) -> bool:
         """Records a poll. True if an observation is due.
 
-        It is due when an amount is below its level, and when a fill begins on an idle filesystem, so that its rate is
-        known before it reaches the level; the latter no sooner than 0.25 s after the first poll. Otherwise polling
-        continues at `due_at`.
+        It is due when an amount is below its level, and when a fill begins on an idle filesystem,
+        so that its rate is known before it reaches the level; the latter no sooner than 0.25 s
+        after the first poll. Otherwise polling continues at `due_at`.
         """
         amounts = (poll.available_bytes, poll.inodes_free)
         if self.levels.crossed(amounts):
@@ -219,8 +254,14 @@ class ThresholdNotifier:
         was_idle = self._idle
         if last is not None and (elapsed := poll.time - last.time) >= SHORTEST_SECONDS:
             kept = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-            rates = (last.available_bytes - amounts[0]) / elapsed, (last.inodes_free - amounts[1]) / elapsed
-            self._fastest = max(self._fastest[0] * kept, rates[0]), max(self._fastest[1] * kept, rates[1])
+            rates = (
+                (last.available_bytes - amounts[0]) / elapsed,
+                (last.inodes_free - amounts[1]) / elapsed,
+            )
+            self._fastest = (
+                max(self._fastest[0] * kept, rates[0]),
+                max(self._fastest[1] * kept, rates[1]),
+            )
             self._idle = self.levels.is_idle(rates)
         self.due_at = poll.time + self.levels.poll_interval(amounts, self._fastest, idle=self._idle)
         return was_idle and not self._idle and poll.time - self._first_poll >= MIN_NOTIFY_SECONDS

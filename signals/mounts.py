@@ -1,7 +1,7 @@
 """The kernel's mount table: which mount holds a path, and which filesystem a file is on.
 
-Source: proc(5), `/proc/pid/mountinfo`; the kernel's `Documentation/filesystems/proc.rst`, 3.5. What the options mean is
-in `eviction.reporting.filesystem_facts`.
+Source: proc(5), `/proc/pid/mountinfo`; the kernel's `Documentation/filesystems/proc.rst`, 3.5. What
+the options mean is in `eviction.survey.filesystem_facts`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ _SEPARATOR = "-"
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mount. `device`: the filesystem's `major:minor`, which on btrfs is not the `st_dev` of its files.
+    """One mount. `device`: the filesystem's `major:minor`, which on btrfs is not
+    the `st_dev` of its files.
 
-    `source`: what is mounted, such as `/dev/sda2`. `options`: those of the mount and of the filesystem, without
-    duplicates. `root`: the directory of the filesystem that is mounted.
+    `source`: what is mounted, such as `/dev/sda2`. `options`: those of the mount and of the
+    filesystem, without duplicates. `root`: the directory of the filesystem that is mounted.
     """
 
     point: str
@@ -55,32 +56,45 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
         if "ro" in options:
             options.pop("rw", None)
         point, root = _unescaped(fields[4]), _unescaped(fields[3])
-        found.append(Mount(point, fields[2], kind, _unescaped(source), tuple(map(_unescaped, options)), root))
+        found.append(
+            Mount(point, fields[2], kind, _unescaped(source), tuple(map(_unescaped, options)), root)
+        )
     return tuple(found)
 
 
 def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount that holds a path without symlinks: the deepest of nested mounts, the last of several on one point."""
+    """The mount that holds a path without symlinks: the deepest of nested mounts, the
+    last of several on one point.
+    """
     index = index_of_holding(path, [mount.point for mount in mounts])
     return None if index is None else mounts[index]
 
 
 def index_of_holding(path: str, points: Sequence[str]) -> int | None:
-    """The index of the mount point that holds a path without symlinks. `points`: in the kernel's order."""
-    holding = [(len(at), i) for i, at in enumerate(points) if path == at or path.startswith(at.rstrip("/") + "/")]
+    """The index of the mount point that holds a path without symlinks.
+
+    `points`: in the kernel's order.
+    """
+    holding = [
+        (len(at), i)
+        for i, at in enumerate(points)
+        if path == at or path.startswith(at.rstrip("/") + "/")
+    ]
     return max(holding)[1] if holding else None
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
-    """Where the kubelet reads the numbers of a mount's filesystem. cAdvisor (`fs/fs.go`, processMounts) uses the first
-    mount of a source. This uses the first one that shows most of the filesystem, because a container sees bind mounts
-    before it."""
+    """Where the kubelet reads the numbers of a mount's filesystem. cAdvisor (`fs/fs.go`,
+    processMounts) uses the first mount of a source. This uses the first one that shows most of the
+    filesystem, because a container sees bind mounts before it."""
     same = [other for other in mounts if other.device == mount.device]
     return min(same, key=lambda other: len(other.root), default=mount).point
 
 
 def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
-    """The mounts that this process sees, in the kernel's order; none if the table cannot be read."""
+    """The mounts that this process sees, in the kernel's order; none if the
+    table cannot be read.
+    """
     try:
         with open(table, encoding="utf-8", errors="surrogateescape") as file:
             return parse_mountinfo(file)
@@ -89,7 +103,10 @@ def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
 
 
 def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:
-    """The mount of each path for which one is found. Follows symlinks, so it blocks where a path does."""
+    """The mount of each path for which one is found.
+
+    Follows symlinks, so it blocks where a path does.
+    """
     mounts = read_mounts(table)
     found = {path: mount_holding(os.path.realpath(path), mounts) for path in paths}
     return {path: mount for path, mount in found.items() if mount is not None}
@@ -98,8 +115,9 @@ def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:
 def filesystem_of(st_dev: int, path: str, mounts: Sequence[Mount]) -> int:
     """The filesystem of a file as one number, given its `st_dev` and its path without symlinks.
 
-    It is `st_dev` if that is the number of a mounted filesystem. On btrfs it never is, because each subvolume has its
-    own `st_dev`; then the mount that holds the path decides, as in cAdvisor (`fs/fs.go`, GetDirFsDevice).
+    It is `st_dev` if that is the number of a mounted filesystem. On btrfs it never is, because each
+    subvolume has its own `st_dev`; then the mount that holds the path decides, as in cAdvisor
+    (`fs/fs.go`, GetDirFsDevice).
     """
     if any(_device_id(mount) == st_dev for mount in mounts):
         return st_dev
@@ -108,7 +126,10 @@ def filesystem_of(st_dev: int, path: str, mounts: Sequence[Mount]) -> int:
 
 
 def filesystem_id(path: str, table: str = MOUNTS) -> int:
-    """The filesystem that a path is on: one number for all subvolumes of a btrfs. Raises OSError."""
+    """The filesystem that a path is on: one number for all subvolumes of a btrfs.
+
+    Raises OSError.
+    """
     return filesystem_of(os.stat(path).st_dev, os.path.realpath(path), read_mounts(table))
 
 

@@ -3,11 +3,12 @@
 Rules (https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/,
 `apimachinery/pkg/api/resource/quantity.go`, Go's `time.ParseDuration`):
 
-* quantity: an optional sign, digits with an optional point, at most one suffix: binary `Ki Mi Gi Ti Pi Ei`, decimal `n
-  u m k M G T P E`, or an exponent `e`/`E` with a signed integer. `1E` is one exa, `1E3` is one thousand. Amounts are
-  compared exactly; where a whole number is needed, a fraction is rounded up.
-* percentage: text that ends in `%`. The number is kept in single precision, as in the kubelet: `10%` of 100Gi is 160
-  bytes more than an exact tenth.
+* quantity: an optional sign, digits with an optional point, at most one suffix: binary `Ki Mi
+  Gi Ti Pi Ei`, decimal `n u m k M G T P E`, or an exponent `e`/`E` with a signed integer. `1E`
+  is one exa, `1E3` is one thousand. Amounts are compared exactly; where a whole number is
+  needed, a fraction is rounded up.
+* percentage: text that ends in `%`. The number is kept in single precision, as in the kubelet:
+  `10%` of 100Gi is 160 bytes more than an exact tenth.
 * duration: `30s`, `1m30s`, `1.5h`, `250ms`, `0`.
 """
 
@@ -32,10 +33,19 @@ _QUANTITY = re.compile(
     re.ASCII,
 )
 _DURATION_UNIT = "ns|us|µs|μs|ms|s|m|h"
-_DURATION_PART = re.compile(rf"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>{_DURATION_UNIT})", re.ASCII)
+_DURATION_PART = re.compile(
+    rf"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>{_DURATION_UNIT})", re.ASCII
+)
 _DURATION_UNITS_NS = {
-    "ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9,
-}  # fmt: skip
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+}
 _DIGITS, _HEX = "[0-9](?:_?[0-9])*", "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _PERCENT = re.compile(
     rf"(?P<sign>[+-]?)(?:(?P<digits>{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE](?P<exponent>[+-]?{_DIGITS}))?"
@@ -43,13 +53,16 @@ _PERCENT = re.compile(
     re.ASCII,
 )
 LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
-_LARGEST = 2**63 - 1  # Kubernetes' amounts and Go's nanoseconds are signed 64-bit; larger amounts are capped
+# Kubernetes' amounts and Go's nanoseconds are signed 64-bit; larger amounts are capped
+_LARGEST = 2**63 - 1
 _SINGLE_BITS, _SINGLE_LEAST_EXPONENT, _BEYOND_SINGLE = 24, -149, 2**128
 _NANO = 10**9
 
 
 def _unnamed(pattern: re.Pattern[str]) -> str:
-    """The pattern without group names, which JSON Schema's regular expressions (ECMA-262) spell differently."""
+    """The pattern without group names, which JSON Schema's regular expressions
+    (ECMA-262) spell differently.
+    """
     return re.sub(r"\?P<[a-z]+>", "", pattern.pattern)
 
 
@@ -60,7 +73,8 @@ AMOUNT_PATTERN = (  # a quantity with a unit or an exponent, or zero
 )
 PERCENTAGE_PATTERN = f"{_unnamed(_PERCENT)}%+"
 _SOME_TIME = f"0|(?:{_unnamed(_DURATION_PART)})+"
-DURATION_PATTERN = rf"\+?(?:{_SOME_TIME})|-(?:0|(?:(?:0+\.?0*|\.0+)(?:{_DURATION_UNIT}))+)"  # not negative
+# not negative
+DURATION_PATTERN = rf"\+?(?:{_SOME_TIME})|-(?:0|(?:(?:0+\.?0*|\.0+)(?:{_DURATION_UNIT}))+)"
 
 
 class QuantityError(SignalsError, ValueError):
@@ -73,10 +87,12 @@ def _refuse(text: str, forms: str) -> QuantityError:
 
 
 def parse_quantity(text: str) -> Fraction:
-    """The exact amount of a Kubernetes quantity in units (bytes or inodes); may be negative or a fraction.
+    """The exact amount of a Kubernetes quantity in units (bytes or inodes); may
+    be negative or a fraction.
 
-    Raises QuantityError if the text is not a quantity or is longer than 64 characters. Amounts of 2**63 and more are
-    capped at 2**63 - 1, as in Kubernetes. Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
+    Raises QuantityError if the text is not a quantity or is longer than 64 characters. Amounts of
+    2**63 and more are capped at 2**63 - 1, as in Kubernetes. Source:
+    `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
     """
     match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_TEXT else None
     if match is None:
@@ -87,7 +103,8 @@ def parse_quantity(text: str) -> Fraction:
         amount *= 1024 ** _BINARY[suffix]
     else:
         power = int(match["exponent"]) if match["exponent"] is not None else _DECIMAL[suffix]
-        # with at most 64 digits, a larger power is above the cap anyway, and a smaller one below a billionth
+        # with at most 64 digits, a larger power is above the cap anyway, and a
+        # smaller one below a billionth
         amount *= Fraction(10) ** max(-100, min(100, power))
     amount = Fraction(-(-amount * _NANO // 1), _NANO)  # rounded up to a billionth
     amount = min(amount, Fraction(_LARGEST))
@@ -95,13 +112,16 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def whole(amount: Fraction) -> int:
-    """The amount as a whole number, fractions rounded away from zero (`Quantity.Value()` in apimachinery)."""
+    """The amount as a whole number, fractions rounded away from zero
+    (`Quantity.Value()` in apimachinery).
+    """
     up = -(-abs(amount.numerator) // amount.denominator)
     return up if amount >= 0 else -up
 
 
 def format_quantity(amount: int) -> str:
-    """A whole amount as a quantity with the largest exact binary suffix: 536870912 -> `512Mi`, 1000 -> `1000`.
+    """A whole amount as a quantity with the largest exact binary suffix: 536870912
+    -> `512Mi`, 1000 -> `1000`.
 
     `parse_quantity` returns the same amount.
     """
@@ -128,12 +148,18 @@ def counted(number: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Percentage:
-    """A share of a capacity; `fraction` is a single-precision number: `10%` holds 0.100000001490116…"""
+    """A share of a capacity; `fraction` is a single-precision number:
+
+    `10%` holds 0.100000001490116…
+    """
 
     fraction: float
 
     def of(self, capacity: int) -> int:
-        """The share of `capacity`, truncated to a whole number (kubelet: `api.GetThresholdQuantity`)."""
+        """The share of `capacity`, truncated to a whole number (kubelet:
+
+        `api.GetThresholdQuantity`).
+        """
         return int(float(capacity) * self.fraction)
 
     def __str__(self) -> str:
@@ -142,15 +168,18 @@ class Percentage:
             text = f"{float(f'{self.fraction * 100:.{digits}g}'):.16g}%"
             if _percentage(text) == self:
                 return text
-        return f"{self.fraction * 100:.9g}%"  # no text does: not every float32 is another float32 divided by 100
+        # no text does: not every float32 is another float32 divided by 100
+        return f"{self.fraction * 100:.9g}%"
 
 
 def parse_percentage(text: str) -> Percentage:
-    """Text that ends in `%`, as a share of a capacity. Raises QuantityError; NaN and infinities are rejected.
+    """Text that ends in `%`, as a share of a capacity. Raises QuantityError; NaN
+    and infinities are rejected.
 
-    All trailing `%` are dropped; the rest is read in single precision and divided by 100 in single precision, as in the
-    kubelet (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, including negative ones, and any
-    form that Go's `strconv.ParseFloat` accepts: `0x1p3%` is 8%, `1_0%` is 10%.
+    All trailing `%` are dropped; the rest is read in single precision and divided by 100 in
+    single precision, as in the kubelet (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any
+    size is allowed, including negative ones, and any form that Go's `strconv.ParseFloat` accepts:
+    `0x1p3%` is 8%, `1_0%` is 10%.
     """
     percentage = _percentage(text)
     if percentage is None:
@@ -159,7 +188,11 @@ def parse_percentage(text: str) -> Percentage:
 
 
 def _percentage(text: str) -> Percentage | None:
-    match = _PERCENT.fullmatch(text.rstrip("%")) if text.endswith("%") and len(text) <= LONGEST_TEXT else None
+    match = (
+        _PERCENT.fullmatch(text.rstrip("%"))
+        if text.endswith("%") and len(text) <= LONGEST_TEXT
+        else None
+    )
     if match is None:
         return None
     if match["hex"] is not None:
@@ -177,10 +210,12 @@ def _percentage(text: str) -> Percentage | None:
 
 
 def nearest_single(amount: Fraction) -> float:
-    """The nearest single-precision number to a non-negative amount, ties to even, infinite beyond the range.
+    """The nearest single-precision number to a non-negative amount, ties to even,
+    infinite beyond the range.
 
-    Rounded once, as in Go's `strconv.ParseFloat(s, 32)`. Rounding to a double first would turn a decimal slightly above
-    the midpoint of two singles into exactly the midpoint, and then into the lower of the two.
+    Rounded once, as in Go's `strconv.ParseFloat(s, 32)`. Rounding to a double first would turn
+    a decimal slightly above the midpoint of two singles into exactly the midpoint, and then
+    into the lower of the two.
     """
     if amount >= _BEYOND_SINGLE:
         return math.inf
@@ -192,8 +227,8 @@ def nearest_single(amount: Fraction) -> float:
 def parse_duration(text: str) -> float:
     """The seconds of a Go duration; may be negative. Raises QuantityError.
 
-    Bare numbers other than 0 are rejected, and so are days (Go has no such unit) and more than 2**63 - 1 ns (292
-    years). Source: `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration).
+    Bare numbers other than 0 are rejected, and so are days (Go has no such unit) and more than
+    2**63 - 1 ns (292 years). Source: `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration).
     """
     rest = text[1:] if text[:1] in ("+", "-") else text
     if len(text) > LONGEST_TEXT or not rest:
@@ -205,7 +240,8 @@ def parse_duration(text: str) -> float:
         match = _DURATION_PART.match(rest, position)
         if match is None:
             raise _refuse(text, DURATION_FORMS)
-        total_ns += int(Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]])  # Go truncates each part
+        # Go truncates each part
+        total_ns += int(Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]])
         position = match.end()
     if total_ns > _LARGEST:
         raise _refuse(text, DURATION_FORMS)
@@ -225,5 +261,9 @@ def format_duration(seconds: float) -> str:
     days, rest = divmod(whole_seconds, 86400)
     hours, rest = divmod(rest, 3600)
     minutes, rest = divmod(rest, 60)
-    parts = [f"{value}{unit}" for value, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")) if value]
+    parts = [
+        f"{value}{unit}"
+        for value, unit in ((days, "d"), (hours, "h"), (minutes, "m"), (rest, "s"))
+        if value
+    ]
     return "".join(parts[:2])

@@ -1,12 +1,14 @@
-"""Reads each filesystem on a thread of its own and publishes what it read, so that one that hangs delays nothing else.
+"""Reads each filesystem on a thread of its own and publishes what it read, so that one that
+hangs delays nothing else.
 
-`statvfs` on a dead NFS server, a stopped FUSE daemon or a failing disk can block forever, and its caller with it
-(https://github.com/kubernetes/kubernetes/issues/122491). So nobody reads a filesystem but its sampler: whoever wants a
-reading asks for one and goes on, and the sampler answers when it has one. All who have asked by the time at which a
-reading begins share it. Between two readings the same thread polls the filesystem if it is near a threshold.
+`statvfs` on a dead NFS server, a stopped FUSE daemon or a failing disk can block forever, and its
+caller with it (https://github.com/kubernetes/kubernetes/issues/122491). So nobody reads a
+filesystem but its sampler: whoever wants a reading asks for one and goes on, and the sampler
+answers when it has one. All who have asked by the time at which a reading begins share it. Between
+two readings the same thread polls the filesystem if it is near a threshold.
 
-The system call itself is in `filesystems`; `interval` says when to poll and when to notify; `summary` makes signals of
-what was published.
+The system call itself is in `filesystems`; `interval` says when to poll and when to notify;
+`summary` makes signals of what was published.
 """
 
 from __future__ import annotations
@@ -26,13 +28,16 @@ CLOSED = "is no longer observed"
 MOST_ORDERS = 32  # of the owner of the state, which has one at a time, and of clients
 
 RunOnThread = Callable[[Callable[[], None]], None]
-"""Runs a function on a thread; the function returns when its sampler is closed. Raises RuntimeError if there is no
-thread."""
+"""Runs a function on a thread; the function returns when its sampler is closed. Raises RuntimeError
+if there is no thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reading of a path, or why there is none. `begun_at`: when it began (monotonic seconds)."""
+    """One reading of a path, or why there is none.
+
+    `begun_at`: when it began (monotonic seconds).
+    """
 
     path: str
     begun_at: float
@@ -48,14 +53,20 @@ Reply = Callable[[Sample], None]
 
 
 class Sampler:
-    """Reads and polls one path on one thread, from `start` until `close`. Any thread may call; only one starts it."""
+    """Reads and polls one path on one thread, from `start` until `close`.
 
-    def __init__(self, path: str, reader: FilesystemReader, clock: Clock, run_on_thread: RunOnThread):
+    Any thread may call; only one starts it.
+    """
+
+    def __init__(
+        self, path: str, reader: FilesystemReader, clock: Clock, *, run_on_thread: RunOnThread
+    ):
         self.path = path
         self._reader = reader
         self._clock = clock
         self._run_on_thread = run_on_thread
-        self._orders: queue.Queue[Reply | None] = queue.Queue(MOST_ORDERS)  # None: look at the levels
+        # None: look at the levels
+        self._orders: queue.Queue[Reply | None] = queue.Queue(MOST_ORDERS)
         self._closed = False
         self._notifier: ThresholdNotifier | None = None
         # the sampler's thread only
@@ -67,7 +78,8 @@ class Sampler:
         self._run_on_thread(self._serve)
 
     def ask(self, reply: Reply) -> None:
-        """Has `reply` called with a reading that begins from now on. Never, while the filesystem does not answer.
+        """Has `reply` called with a reading that begins from now on. Never, while the
+        filesystem does not answer.
 
         If it is closed, or too many wait already, it is called at once with that problem.
         """
@@ -76,11 +88,13 @@ class Sampler:
             self._refuse(reply, problem)
 
     def watch(self, levels: WatchedLevels, notify: Callable[[], None]) -> None:
-        """Polls from now on until an observation is due, then calls `notify` once on the sampler's thread and stops.
+        """Polls from now on until an observation is due, then calls `notify` once on the
+        sampler's thread and stops.
 
-        An observation is due when an amount falls below its level, when a fill begins on an idle filesystem, and when
-        the filesystem cannot be read. Different levels replace the current ones and are polled at once; the same levels
-        change nothing and do not wake the thread. Returns at once.
+        An observation is due when an amount falls below its level, when a fill begins on an
+        idle filesystem, and when the filesystem cannot be read. Different levels replace the
+        current ones and are polled at once; the same levels change nothing and do not wake
+        the thread. Returns at once.
         """
         current = self._notifier
         if current is None or current.levels != levels:
@@ -88,7 +102,10 @@ class Sampler:
             self._order(None)
 
     def close(self) -> None:
-        """Stops polling and lets the thread end. A thread that is stuck in the kernel ends with the process."""
+        """Stops polling and lets the thread end.
+
+        A thread that is stuck in the kernel ends with the process.
+        """
         self._closed, self._notifier = True, None
         self._order(None)
 
@@ -110,7 +127,9 @@ class Sampler:
         threading.current_thread().name = f"statvfs {self.path}"
         while not self._closed:
             notifier = self._notifier
-            pause = None if notifier is None else max(notifier.due_at - self._clock.monotonic(), 0.0)
+            pause = (
+                None if notifier is None else max(notifier.due_at - self._clock.monotonic(), 0.0)
+            )
             try:
                 orders = [self._orders.get(timeout=pause)]
             except queue.Empty:
@@ -134,11 +153,15 @@ class Sampler:
             if self._identity is None or self._identity.device_id != reading.device_id:
                 self._identity = describe(self.path, reading.device_id)
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, who has asked gets an answer
-            return Sample(self.path, begun_at, problem=f"{self.path}: cannot be read: {_reason(error)}")
+            return Sample(
+                self.path, begun_at, problem=f"{self.path}: cannot be read: {_reason(error)}"
+            )
         return Sample(self.path, begun_at, reading, self._identity)
 
     def _poll(self) -> None:
-        """Polls once, and notifies if an observation is due and the levels have not been replaced meanwhile."""
+        """Polls once, and notifies if an observation is due and the levels have
+        not been replaced meanwhile.
+        """
         notifier = self._notifier
         if notifier is None:
             return
@@ -162,11 +185,16 @@ def _reason(error: Exception) -> str:
 
 
 class Samplers:
-    """The samplers of a node, one for each path, created when the path is first asked for. Any thread may call."""
+    """The samplers of a node, one for each path, created when the path is first asked for.
+
+    Any thread may call.
+    """
 
     def __init__(self, clock: Clock, reader: FilesystemReader, run_on_thread: RunOnThread):
         self._clock = clock
-        self._make: Callable[[str], Sampler] = lambda path: Sampler(path, reader, clock, run_on_thread)
+        self._make: Callable[[str], Sampler] = lambda path: Sampler(
+            path, reader, clock, run_on_thread=run_on_thread
+        )
         self._samplers: dict[str, Sampler] = {}
 
     def ask(self, paths: Iterable[str], reply: Reply) -> None:
@@ -179,8 +207,8 @@ class Samplers:
                 reply(Sample(path, self._clock.monotonic(), problem=problem))
 
     def watch(self, path: str, levels: WatchedLevels, notify: Callable[[], None]) -> None:
-        """Polls the filesystem that holds `path` until an observation is due; see `Sampler.watch`. Does nothing for a
-        path that was never asked for or is no longer observed."""
+        """Polls the filesystem that holds `path` until an observation is due; see `Sampler.watch`.
+        Does nothing for a path that was never asked for or is no longer observed."""
         sampler = self._samplers.get(path)
         if sampler is not None:
             sampler.watch(levels, notify)
@@ -200,12 +228,16 @@ class Samplers:
         self.keep_only(())
 
     def _started(self, path: str) -> Sampler:
-        """The sampler of a path. Raises RuntimeError if it has none and there is no thread for one."""
+        """The sampler of a path.
+
+        Raises RuntimeError if it has none and there is no thread for one.
+        """
         sampler = self._samplers.get(path)
         if sampler is None:
             made = self._make(path)
             made.start()
             sampler = self._samplers.setdefault(path, made)
-            if sampler is not made:  # somebody else has asked at the same time; nobody knows of this one
+            # somebody else has asked at the same time; nobody knows of this one
+            if sampler is not made:
                 made.close()
         return sampler

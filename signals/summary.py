@@ -2,15 +2,18 @@
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, makeSignalObservations):
 
-* `*.available` is `f_bavail`, `*.inodesFree` is `f_ffree`; the capacity is read anew for each observation.
-* A filesystem that does not count inodes (total 0) has no inode signal, rather than one with 0 % free.
-* Paths on one filesystem share its numbers. They are read one after another, and a fill in between would make the
-  signals of one filesystem differ, so its latest reading counts for all of them. (The kubelet's numbers come from two
-  providers.) Different sizes on one device stay different: a filesystem that the configuration adds is read at its
-  path, where under a project quota `statvfs` answers for the directory.
-* If a reading is late or fails, the last numbers are kept and marked as stale; they count neither as pressure nor as
-  its end. Without earlier numbers the signal is left out. Either way the reason is recorded. What is late or fails says
-  nothing about other filesystems.
+* `*.available` is `f_bavail`, `*.inodesFree` is `f_ffree`; the capacity is read
+  anew for each observation.
+* A filesystem that does not count inodes (total 0) has no inode signal,
+  rather than one with 0 % free.
+* Paths on one filesystem share its numbers. They are read one after another, and a fill in between
+  would make the signals of one filesystem differ, so its latest reading counts for all of them.
+  (The kubelet's numbers come from two providers.) Different sizes on one device stay different: a
+  filesystem that the configuration adds is read at its path, where under a project quota `statvfs`
+  answers for the directory.
+* If a reading is late or fails, the last numbers are kept and marked as stale; they count neither
+  as pressure nor as its end. Without earlier numbers the signal is left out. Either way the reason
+  is recorded. What is late or fails says nothing about other filesystems.
 """
 
 from __future__ import annotations
@@ -58,7 +61,10 @@ PublishedReadings = Mapping[str, Published]
 
 
 def asked(readings: PublishedReadings, paths: Iterable[str], now: float) -> PublishedReadings:
-    """The same, once a reading of these paths was asked for. The first unanswered question counts."""
+    """The same, once a reading of these paths was asked for.
+
+    The first unanswered question counts.
+    """
     after = dict(readings)
     for path in paths:
         known = after.get(path, Published())
@@ -79,10 +85,20 @@ def kept(readings: PublishedReadings, paths: Iterable[str]) -> PublishedReadings
 
 
 def observations_of(
-    paths: FilesystemPaths, readings: PublishedReadings, now: float, wall: float, imagefs_problem: str
+    paths: FilesystemPaths,
+    readings: PublishedReadings,
+    now: float,
+    *,
+    wall: float,
+    imagefs_problem: str,
 ) -> SignalObservations:
-    """The signals of now. `wall`: seconds since the epoch. `imagefs_problem`: why it is not known where images are."""
-    known = _one_per_filesystem({path: one.last for path, one in readings.items() if one.last is not None})
+    """The signals of now. `wall`: seconds since the epoch.
+
+    `imagefs_problem`: why it is not known where images are.
+    """
+    known = _one_per_filesystem(
+        {path: one.last for path, one in readings.items() if one.last is not None}
+    )
     signals: dict[Signal, SignalObservation] = {}
     unavailable: list[Unavailable] = []
     filesystems: dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = {}
@@ -126,7 +142,8 @@ def _problem(path: str, published: Published, now: float) -> str:
 
 
 class NodeSummary:
-    """Where the filesystems of this node are, and how anybody but the owner of the state observes them.
+    """Where the filesystems of this node are, and how anybody but the owner
+    of the state observes them.
 
     Any thread may call. `locate` replaces the paths once the runtime says where its images are.
     """
@@ -145,15 +162,20 @@ class NodeSummary:
         self._samplers.keep_only(paths.distinct())
 
     def observe(self) -> SignalObservations:
-        """One observation: each distinct path is read once, and all of them together are waited for at most 2 s."""
+        """One observation: each distinct path is read once, and all of them together
+        are waited for at most 2 s.
+        """
         paths, began = self.paths, self._clock.monotonic()
         awaited = paths.distinct()
-        answers = queue.Queue[Sample](len(awaited))  # each is answered once, perhaps when nobody waits any more
+        # each is answered once, perhaps when nobody waits any more
+        answers = queue.Queue[Sample](len(awaited))
         readings = asked(kept(self._readings, awaited), awaited, began)
         self._samplers.ask(sorted(awaited), answers.put_nowait)
         for _ in awaited:
             try:
-                sample = answers.get(timeout=max(began + LATE_SECONDS - self._clock.monotonic(), 0.0))
+                sample = answers.get(
+                    timeout=max(began + LATE_SECONDS - self._clock.monotonic(), 0.0)
+                )
             except queue.Empty:
                 break
             readings = answered(readings, sample)
@@ -161,13 +183,18 @@ class NodeSummary:
         if any(one.asked_at is not None for one in readings.values()):
             now = max(now, began + LATE_SECONDS)  # a wait may end a moment early
         remembered = {path: replace(one, asked_at=None) for path, one in readings.items()}
-        self._readings = kept(remembered, self.paths.distinct())  # which may have been replaced meanwhile
-        return observations_of(paths, readings, now, self._clock.wall(), self.imagefs_problem)
+        # which may have been replaced meanwhile
+        self._readings = kept(remembered, self.paths.distinct())
+        return observations_of(
+            paths, readings, now, wall=self._clock.wall(), imagefs_problem=self.imagefs_problem
+        )
 
 
-def _one_per_filesystem(samples: Mapping[str, Sample]) -> dict[str, tuple[FilesystemIdentity, Reading]]:
-    """For each path, the latest reading of its filesystem, with the polls of all paths on it: only one of them is
-    polled."""
+def _one_per_filesystem(
+    samples: Mapping[str, Sample],
+) -> dict[str, tuple[FilesystemIdentity, Reading]]:
+    """For each path, the latest reading of its filesystem, with the polls of all paths on it: only
+    one of them is polled."""
     read: dict[tuple[int, int, int], dict[str, Reading]] = {}
     for path, sample in samples.items():
         if (reading := sample.reading) is not None:
@@ -192,4 +219,7 @@ def signals_of(
     numbers = [(available, stats.available_bytes, stats.capacity_bytes)]
     if stats.inodes_total > 0:
         numbers.append((inodes_free, stats.inodes_free, stats.inodes_total))
-    return {one: SignalObservation(one, left, total, stats.time, stale, identity) for one, left, total in numbers}
+    return {
+        one: SignalObservation(one, left, total, stats.time, stale, identity)
+        for one, left, total in numbers
+    }

@@ -1,8 +1,8 @@
 """Signals, filesystem readings, observations and layouts. Values only.
 
 The names of the signals are the kubelet's (`pkg/kubelet/eviction/api/types.go`,
-https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/). A configuration may add filesystems;
-their signals have the same form.
+https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/). A configuration
+may add filesystems; their signals have the same form.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from functools import cache
 from typing import ClassVar, Final, NamedTuple
 
 ROLE_NAME: Final = re.compile("[a-z][a-z0-9-]{0,31}")
-ROLE_NAMES_ALLOWED: Final = "a lower-case letter, and up to 31 lower-case letters, digits and hyphens"
+ROLE_NAMES_ALLOWED: Final = (
+    "a lower-case letter, and up to 31 lower-case letters, digits and hyphens"
+)
 
 
 class SignalsError(Exception):
@@ -23,8 +25,8 @@ class SignalsError(Exception):
 
 
 class FilesystemRole(str):
-    """What a filesystem is for on the node: one of the kubelet's three roles, or the name of one that the configuration
-    adds.
+    """What a filesystem is for on the node: one of the kubelet's three roles, or the name of one
+    that the configuration adds.
 
     There is one object per name, so `is` compares names. One filesystem can have several roles.
     """
@@ -56,11 +58,11 @@ INODES_FREE: Final = "inodesFree"
 
 
 class Signal(str):
-    """How much is left on a filesystem, in bytes or inodes: one of the kubelet's disk signals, or a signal of the same
-    form for a filesystem that the configuration adds (`buildcache.available`).
+    """How much is left on a filesystem, in bytes or inodes: one of the kubelet's disk signals, or a
+    signal of the same form for a filesystem that the configuration adds (`buildcache.available`).
 
-    Names are compared byte for byte, as in the kubelet; there is one object per name. `filesystem`: the role of its
-    filesystem. `counts_inodes`: true if the unit is inodes, false if it is bytes.
+    Names are compared byte for byte, as in the kubelet; there is one object per name. `filesystem`:
+    the role of its filesystem. `counts_inodes`: true if the unit is inodes, false if it is bytes.
     """
 
     _known: ClassVar[dict[str, Signal]] = {}
@@ -78,7 +80,9 @@ class Signal(str):
         if name not in cls._known:
             role, _, unit = name.partition(".")
             if unit not in (AVAILABLE, INODES_FREE):
-                raise ValueError(f"{name!r} is not a signal; a signal ends with .{AVAILABLE} or .{INODES_FREE}")
+                raise ValueError(
+                    f"{name!r} is not a signal; a signal ends with .{AVAILABLE} or .{INODES_FREE}"
+                )
             signal = super().__new__(cls, name)
             signal.filesystem = FilesystemRole(role)
             signal.counts_inodes = unit == INODES_FREE
@@ -94,7 +98,9 @@ def signals_about(role: FilesystemRole) -> tuple[Signal, Signal]:
 
 Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE = signals_about(FilesystemRole.NODEFS)
 Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE = signals_about(FilesystemRole.IMAGEFS)
-Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE = signals_about(FilesystemRole.CONTAINERFS)
+Signal.CONTAINERFS_AVAILABLE, Signal.CONTAINERFS_INODES_FREE = signals_about(
+    FilesystemRole.CONTAINERFS
+)
 KUBELET_SIGNALS: Final = tuple(signal for role in KUBELET_ROLES for signal in signals_about(role))
 
 
@@ -105,15 +111,20 @@ def in_order(signals: Iterable[Signal]) -> tuple[Signal, ...]:
 
 def order_of(signal: Signal) -> tuple[int, str]:
     """The sort key of a signal."""
-    return (KUBELET_SIGNALS.index(signal), "") if signal in KUBELET_SIGNALS else (len(KUBELET_SIGNALS), signal)
+    return (
+        (KUBELET_SIGNALS.index(signal), "")
+        if signal in KUBELET_SIGNALS
+        else (len(KUBELET_SIGNALS), signal)
+    )
 
 
 class FsLayout(StrEnum):
     """How the roles are spread over devices (kubelet, `pkg/kubelet/eviction/helpers.go`).
 
-    `single`: images, writable layers and the kubelet's data on one device. `dedicated-imagefs`: images and writable
-    layers together, apart from the kubelet's data. `split`: images and writable layers on different devices; the
-    kubelet's data may be with either, usually with the writable layers.
+    `single`: images, writable layers and the kubelet's data on one device.
+    `dedicated-imagefs`: images and writable layers together, apart from the kubelet's data.
+    `split`: images and writable layers on different devices; the kubelet's data may be with
+    either, usually with the writable layers.
     """
 
     SINGLE = "single"
@@ -125,9 +136,10 @@ class FsLayout(StrEnum):
 class FsStats:
     """The numbers of one filesystem at one moment (statvfs(3)).
 
-    `available_bytes` is what an unprivileged process can use (`f_bavail`), as in the kubelet. `free_bytes` (`f_bfree`)
-    includes the blocks reserved for root; on an ext4 whose reserve root has filled, it rises before `available_bytes`
-    does. `inodes_total == 0`: the filesystem does not count inodes (btrfs, some tmpfs). `time` is in monotonic seconds.
+    `available_bytes` is what an unprivileged process can use (`f_bavail`), as in the kubelet.
+    `free_bytes` (`f_bfree`) includes the blocks reserved for root; on an ext4 whose reserve root
+    has filled, it rises before `available_bytes` does. `inodes_total == 0`: the filesystem does not
+    count inodes (btrfs, some tmpfs). `time` is in monotonic seconds.
     """
 
     available_bytes: int
@@ -148,8 +160,9 @@ class Poll(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FilesystemIdentity:
-    """The filesystem that a reading is of. `device_id` identifies it: `st_dev`, except that all subvolumes of a btrfs
-    share one number. `mount_point`: of the mount that holds `path`; empty if unknown, as are `device` and `type`."""
+    """The filesystem that a reading is of. `device_id` identifies it: `st_dev`, except that all
+    subvolumes of a btrfs share one number. `mount_point`: of the mount that holds `path`; empty if
+    unknown, as are `device` and `type`."""
 
     path: str
     device_id: int
@@ -162,8 +175,8 @@ class FilesystemIdentity:
 class SignalObservation:
     """The value of one signal in bytes or inodes; `time` in monotonic seconds.
 
-    `stale`: the filesystem could not be read. The numbers are then the last known ones, and no threshold counts as met
-    or as clear because of them.
+    `stale`: the filesystem could not be read. The numbers are then the last known ones, and no
+    threshold counts as met or as clear because of them.
     """
 
     signal: Signal
@@ -186,11 +199,12 @@ class Unavailable:
 class SignalObservations:
     """The signals of the node at one moment.
 
-    `layout` is None until it is known (the runtime has not yet said where its images are). A signal that is not in
-    `signals` does not exist on this node, or its filesystem has never been read; `unavailable` has the reason for each
-    filesystem that could not be read. `filesystems`: the readings by role. `polls`: by role, what the last polls read,
-    oldest first. `limits`: by role, what `statvfs` returns in the directory itself, if a project quota limits it.
-    `time` is in monotonic seconds, `wall_time` in seconds since the Unix epoch, for people.
+    `layout` is None until it is known (the runtime has not yet said where its images are). A signal
+    that is not in `signals` does not exist on this node, or its filesystem has never been read;
+    `unavailable` has the reason for each filesystem that could not be read. `filesystems`: the
+    readings by role. `polls`: by role, what the last polls read, oldest first. `limits`: by role,
+    what `statvfs` returns in the directory itself, if a project quota limits it. `time` is in
+    monotonic seconds, `wall_time` in seconds since the Unix epoch, for people.
     """
 
     signals: Mapping[Signal, SignalObservation]
@@ -198,6 +212,8 @@ class SignalObservations:
     time: float
     wall_time: float = 0.0
     unavailable: tuple[Unavailable, ...] = ()
-    filesystems: Mapping[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = field(default_factory=dict)
+    filesystems: Mapping[FilesystemRole, tuple[FilesystemIdentity, FsStats]] = field(
+        default_factory=dict
+    )
     polls: Mapping[FilesystemRole, tuple[Poll, ...]] = field(default_factory=dict)
     limits: Mapping[FilesystemRole, FsStats] = field(default_factory=dict)

@@ -1,13 +1,16 @@
-"""Watches directories with inotify and asks for an earlier observation. Only this module imports pyinotify.
+"""Watches directories with inotify and asks for an earlier observation. Only this
+module imports pyinotify.
 
-inotify is only a hint. It does not report writes one level down or through mmap, it stops after an unmount or when the
-directory is replaced, and it drops events when its queue is full. Everything that this project guarantees holds with
-watching switched off; a watch only makes the next observation earlier.
+inotify is only a hint. It does not report writes one level down or through mmap, it stops after
+an unmount or when the directory is replaced, and it drops events when its queue is full.
+Everything that this project guarantees holds with watching switched off; a watch only makes the
+next observation earlier.
 
-So it does not matter what an event says, only that there was one. The queue is emptied at most four times a second.
-After that, and every few seconds, all directories are watched anew: nothing changes for those that are watched already.
-pyinotify's WatchManager creates and holds the watches. Its Notifier is not used: it decodes the whole queue at once (16
-384 events: several 100 ms), blocks on an empty queue, and fails on a name that is not UTF-8.
+So it does not matter what an event says, only that there was one. The queue is emptied at most four
+times a second. After that, and every few seconds, all directories are watched anew: nothing changes
+for those that are watched already. pyinotify's WatchManager creates and holds the watches. Its
+Notifier is not used: it decodes the whole queue at once (16 384 events: several 100 ms), blocks on
+an empty queue, and fails on a name that is not UTF-8.
 """
 
 from __future__ import annotations
@@ -28,21 +31,26 @@ STOP_SECONDS = 1.0
 # The kernel reports removed and unmounted directories by itself (IN_IGNORED).
 _MASK = pyinotify.IN_CREATE | pyinotify.IN_MOVED_TO | pyinotify.IN_MOVE_SELF | pyinotify.IN_ONLYDIR
 
-# On import pyinotify installs a handler that writes to stderr; the daemon's log must keep its own format.
+# On import pyinotify installs a handler that writes to stderr; the daemon's log
+# must keep its own format.
 logging.getLogger("pyinotify").handlers.clear()
 logging.getLogger("pyinotify").addHandler(logging.NullHandler())
 logging.getLogger("pyinotify").propagate = False
 
 
 class FsWatcher:
-    """Calls `notify` soon after a file or directory is created in one of the directories, or moved there.
+    """Calls `notify` soon after a file or directory is created in one of the
+    directories, or moved there.
 
-    Missing directories are tried again every `rearm_seconds`. `notify` is called on the watcher's thread, at most four
-    times a second; it must return at once. If the kernel has no inotify instance left (128 per user by default), or no
-    descriptor or thread, `problem` says so in a sentence and nothing is watched.
+    Missing directories are tried again every `rearm_seconds`. `notify` is called on the watcher's
+    thread, at most four times a second; it must return at once. If the kernel has no inotify
+    instance left (128 per user by default), or no descriptor or thread, `problem` says so in a
+    sentence and nothing is watched.
     """
 
-    def __init__(self, directories: Iterable[str], notify: Callable[[], None], rearm_seconds: float):
+    def __init__(
+        self, directories: Iterable[str], notify: Callable[[], None], rearm_seconds: float
+    ):
         self.problem: str | None = None
         self._notify = notify
         self._rearm_seconds = rearm_seconds
@@ -54,7 +62,10 @@ class FsWatcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Starts watching. Never raises: without inotify nothing is watched, and `problem` says why."""
+        """Starts watching.
+
+        Never raises: without inotify nothing is watched, and `problem` says why.
+        """
         try:
             self._manager = pyinotify.WatchManager()
             descriptor = self._manager.get_fd()
@@ -62,7 +73,9 @@ class FsWatcher:
             os.set_inheritable(descriptor, False)
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             self._arm(self._manager)
-            thread = threading.Thread(target=self._serve, args=(self._manager,), name="inotify", daemon=True)
+            thread = threading.Thread(
+                target=self._serve, args=(self._manager,), name="inotify", daemon=True
+            )
             thread.start()
         except (OSError, RuntimeError, pyinotify.PyinotifyError) as error:
             self.problem = f"inotify cannot be used ({error}); observing at intervals only"
@@ -83,7 +96,8 @@ class FsWatcher:
     def stop(self) -> None:
         """Ends the thread and closes the descriptors. May be called twice, and without `start`.
 
-        Waits at most 1 s. A thread that is stuck in the kernel on a dead filesystem ends with the process.
+        Waits at most 1 s. A thread that is stuck in the kernel on a dead
+        filesystem ends with the process.
         """
         self._closing = True
         self._wake_up()
@@ -104,8 +118,8 @@ class FsWatcher:
             os.eventfd_write(self._wake, 1)
 
     def _arm(self, manager: pyinotify.WatchManager) -> None:
-        """Watches those of the wanted directories that exist, and nothing else. Runs on the watcher's thread, because
-        inotify_add_watch(2) may block forever on a dead filesystem."""
+        """Watches those of the wanted directories that exist, and nothing else. Runs on the
+        watcher's thread, because inotify_add_watch(2) may block forever on a dead filesystem."""
         found = manager.add_watch(list(self._wanted), _MASK, quiet=True)
         armed = {path: descriptor for path, descriptor in found.items() if descriptor > 0}
         for descriptor in set(self._armed.values()) - set(armed.values()):
@@ -116,7 +130,9 @@ class FsWatcher:
     def _serve(self, manager: pyinotify.WatchManager) -> None:
         descriptor = manager.get_fd()
         while not self._closing:
-            ready, _, _ = select.select([descriptor, self._wake], [], [], self._rearm_seconds if self._wanted else None)
+            ready, _, _ = select.select(
+                [descriptor, self._wake], [], [], self._rearm_seconds if self._wanted else None
+            )
             if self._wake in ready:
                 _read(self._wake)
             elif descriptor in ready and _read(descriptor):

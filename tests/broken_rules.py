@@ -2,11 +2,12 @@
 
     python -m tests.broken_rules [NAME …] [--rings 2] [--to FILE]
 
-Each break is one piece of text replaced in a copy of the repository, in which the rings of tests then run until one
-fails: those of its own room first, then pure ones, real nodes last. A break that no test notices is a test that is
-missing, or a rule that nobody needs. A text that is not there any more, or that is there twice, is an error: the list
-is of the program as it is. So is a test that fails in a copy in which nothing is broken, which each ring is run in
-first: it would notice anything.
+Each break is one piece of text replaced in a copy of the repository, in which the rings of
+tests then run until one fails: those of its own room first, then pure ones, real nodes last. A
+break that no test notices is a test that is missing, or a rule that nobody needs. A text that
+is not there any more, or that is there twice, is an error: the list is of the program as it is.
+So is a test that fails in a copy in which nothing is broken, which each ring is run in first:
+it would notice anything.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ RINGS: tuple[tuple[str, ...], ...] = (
     ("tests/simulation", "tests/sockets"),
     ("tests/faults", "tests/drill", "tests/budgets", "tests/real_node"),
 )
-WHAT_PAGES_SAY = ("tests/pure/test_pages.py", "tests/pure/test_console_pages.py")  # no test of the product
+# no test of the product
+WHAT_PAGES_SAY = ("tests/pure/test_pages.py", "tests/pure/test_console_pages.py")
 MADE_HERE = shutil.ignore_patterns("__pycache__", "*.egg-info")
-NOT_COPIED = re.compile(r"\.git|\.venv.*|\.\w+_cache|\.hypothesis|dist|report")  # at the top of the repository
+# at the top of the repository
+NOT_COPIED = re.compile(r"\.git|\.venv.*|\.\w+_cache|\.hypothesis|dist|report")
 SECONDS = 1200.0  # of one ring: a break may make something wait for ever
 
 
@@ -50,8 +53,8 @@ class Break:
 
 @dataclass(frozen=True)
 class Noticed:
-    """What became of one break. `by`: the tests that failed, of the first ring in which one did; none: nobody has
-    noticed it. `rings`: how many of them ran, the tests of its room among them."""
+    """What became of one break. `by`: the tests that failed, of the first ring in which one did;
+    none: nobody has noticed it. `rings`: how many of them ran, the tests of its room among them."""
 
     name: str
     by: tuple[str, ...]
@@ -59,43 +62,96 @@ class Noticed:
     seconds: float
 
 
-IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/unused_images.py"
+IMAGES, UNUSED_IMAGES = "reclaim/images/plan.py", "reclaim/functions/unused_images.py"
 KEEP_LIST, REFERENCES = "reclaim/images/keep_list.py", "reclaim/evidence/references.py"
-RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/images/pull_records.py"
-STATE_FILE = "eviction/node/state_file.py"
-CONTAINERS, UNUSED_CONTAINERS = "reclaim/containers.py", "reclaim/unused_containers.py"
+RECORDS, PULL_RECORDS = "reclaim/images/records.py", "reclaim/kubelet/pull_records.py"
+STATE_FILE = "eviction/records/state_file.py"
+CONTAINERS, UNUSED_CONTAINERS = (
+    "reclaim/containers/plan.py",
+    "reclaim/functions/unused_containers.py",
+)
 TREES = "reclaim/pod_logs/directories.py"
 STATES = "reclaim/evidence/states.py"
-PODS_API = "reclaim/cri/pods_api.py"
-KUBELET_PODS, STARTS = "reclaim/evidence/kubelet_pods.py", "reclaim/evidence/starts.py"
-INVENTORY = "reclaim/inventory.py"
-REMOVALS, LISTENER = "reclaim/removals.py", "eviction/listener.py"
+PODS_API = "reclaim/kubelet/pods_api.py"
+KUBELET_PODS, STARTS = "reclaim/kubelet/pods.py", "reclaim/evidence/starts.py"
+INVENTORY = "reclaim/cri/inventory.py"
+REMOVALS, LISTENER = "reclaim/removals.py", "eviction/records/listener.py"
 THRESHOLDS, SYNCHRONIZE = "eviction/decision/thresholds.py", "eviction/decision/synchronize.py"
-HEADROOM, HOLD_OFF, TYPES = "eviction/decision/headroom.py", "eviction/node/hold_off.py", "reclaim/types.py"
-RELIEF, GATE, STEP = "eviction/engine/relief.py", "eviction/engine/gate.py", "eviction/engine/step.py"
-WORLD, PASS_RECORDS = "eviction/engine/world.py", "eviction/engine/records.py"
-TRUST, INTERVAL, ROTATED = "reclaim/trust.py", "signals/interval.py", "reclaim/rotated_logs.py"
+HEADROOM, HOLD_OFF, TYPES = (
+    "eviction/decision/headroom.py",
+    "eviction/engine/hold_off.py",
+    "reclaim/types.py",
+)
+RELIEF, GATE, STEP = (
+    "eviction/engine/relief.py",
+    "eviction/engine/gate.py",
+    "eviction/engine/step.py",
+)
+WORLD, PASS_RECORDS = "eviction/engine/world.py", "eviction/engine/ended.py"
+TRUST, INTERVAL, ROTATED = (
+    "reclaim/trust.py",
+    "signals/interval.py",
+    "reclaim/functions/rotated_logs.py",
+)
 
 BREAKS = (
     # ---- images
-    Break("an image of a container may go", IMAGES, "if image.id in self.usage.by_containers:", "if False:"),
-    Break("the image of sandboxes may go", IMAGES, "if image.id in self.usage.by_sandboxes:", "if False:"),
+    Break(
+        "an image of a container may go",
+        IMAGES,
+        "if image.id in self.usage.by_containers:",
+        "if False:",
+    ),
+    Break(
+        "the image of sandboxes may go",
+        IMAGES,
+        "if image.id in self.usage.by_sandboxes:",
+        "if False:",
+    ),
     Break("a pinned image may go", IMAGES, "if image.pinned:", "if False:"),
     Break("an image on the keep-list may go", IMAGES, "if image.id in self.kept_ids:", "if False:"),
-    Break("the newest of a repository may go", IMAGES, "if image.id in self.newest_ids:", "if False:"),
-    Break("what may not come back is not held back", UNUSED_IMAGES, "part_of(plan, last=self._last_resort)", "plan"),
-    Break("no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"),
+    Break(
+        "the newest of a repository may go", IMAGES, "if image.id in self.newest_ids:", "if False:"
+    ),
+    Break(
+        "what may not come back is not held back",
+        UNUSED_IMAGES,
+        "part_of(plan, last=self._last_resort)",
+        "plan",
+    ),
+    Break(
+        "no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"
+    ),
     Break(
         "others may write records of pulls",
         PULL_RECORDS,
         "(refusal := directory_refusal(directory))",
         "(refusal := None)",
     ),
-    Break("an image that was just used may go", IMAGES, "if record.last_use >= self.now:", "if False:"),
-    Break("an unresolved reference stops nothing", IMAGES, "if self.usage.unresolved:", "if False:"),
-    Break("an unknown sandbox image stops nothing", IMAGES, "if self.usage.sandbox_image_known", "if True"),
-    Break("the minimum age is not asked", IMAGES, "if wait > 0:  # equal is old enough", "if wait > 1e9:"),
-    Break("an image as old as the minimum age stays", IMAGES, "if wait > 0:  # equal", "if wait >= 0:  # equal"),
+    Break(
+        "an image that was just used may go", IMAGES, "if record.last_use >= self.now:", "if False:"
+    ),
+    Break(
+        "an unresolved reference stops nothing", IMAGES, "if self.usage.unresolved:", "if False:"
+    ),
+    Break(
+        "an unknown sandbox image stops nothing",
+        IMAGES,
+        "if self.usage.sandbox_image_known",
+        "if True",
+    ),
+    Break(
+        "the minimum age is not asked",
+        IMAGES,
+        "if wait > 0:  # equal is old enough",
+        "if wait > 1e9:",
+    ),
+    Break(
+        "an image as old as the minimum age stays",
+        IMAGES,
+        "if wait > 0:  # equal",
+        "if wait >= 0:  # equal",
+    ),
     Break(
         "the newest image goes first",
         IMAGES,
@@ -114,9 +170,17 @@ BREAKS = (
         "usage >= policy.high_threshold_percent",
         "usage > policy.high_threshold_percent",
     ),
-    Break("the loop runs at a high mark of 100", IMAGES, "self.high_threshold_percent != 100 or", "True or"),
     Break(
-        "the maximum age counts from the start", IMAGES, "maximum == 0 or now - started_at <= maximum", "maximum == 0"
+        "the loop runs at a high mark of 100",
+        IMAGES,
+        "self.high_threshold_percent != 100 or",
+        "True or",
+    ),
+    Break(
+        "the maximum age counts from the start",
+        IMAGES,
+        "maximum == 0 or now - started_at <= maximum",
+        "maximum == 0",
     ),
     Break(
         "an image that no container names is unused although its tag is short",
@@ -124,11 +188,29 @@ BREAKS = (
         'head, rest = "docker.io", name',
         'head, rest = "", name',
     ),
-    Break("a digest is found by its tag", REFERENCES, 'return f"{head}/{repository}@{digest}" if at else', "return"),
-    Break("what specs name is unused", REFERENCES, "for reference in listing.named_images:", "for reference in ():"),
-    Break("an image volume is unused", REFERENCES, "for references in (own, *volumes):", "for references in (own,):"),
     Break(
-        "in use is not looked for again", UNUSED_IMAGES, "if verdict.id in evidence.usage.by_containers:", "if False:"
+        "a digest is found by its tag",
+        REFERENCES,
+        'return f"{head}/{repository}@{digest}" if at else',
+        "return",
+    ),
+    Break(
+        "what specs name is unused",
+        REFERENCES,
+        "for reference in listing.named_images:",
+        "for reference in ():",
+    ),
+    Break(
+        "an image volume is unused",
+        REFERENCES,
+        "for references in (own, *volumes):",
+        "for references in (own,):",
+    ),
+    Break(
+        "in use is not looked for again",
+        UNUSED_IMAGES,
+        "if verdict.id in evidence.usage.by_containers:",
+        "if False:",
     ),
     Break(
         "an unknown user is not looked for again",
@@ -136,12 +218,30 @@ BREAKS = (
         "    if evidence.usage.unresolved:\n",
         "    if False:\n",
     ),
-    Break("a pin is not looked for again", UNUSED_IMAGES, "    if status.pinned:\n", "    if False:\n"),
-    Break("the keep-list is not looked at again", UNUSED_IMAGES, "if keep.kept_ids((status,)):", "if False:"),
-    Break("newest is not looked at again", UNUSED_IMAGES, "and self._is_newest(status):", "and False:"),
-    Break("a list serves for ever", UNUSED_IMAGES, "LIST_AGE_SECONDS = 0.25", "LIST_AGE_SECONDS = 1e9"),
-    Break("no pod is waited for", UNUSED_IMAGES, "        if seconds > 0:\n", "        if False:\n"),
-    Break("a removed image keeps its age", UNUSED_IMAGES, "if not there or verdict.id in self._answered:", "if False:"),
+    Break(
+        "a pin is not looked for again", UNUSED_IMAGES, "    if status.pinned:\n", "    if False:\n"
+    ),
+    Break(
+        "the keep-list is not looked at again",
+        UNUSED_IMAGES,
+        "if keep.kept_ids((status,)):",
+        "if False:",
+    ),
+    Break(
+        "newest is not looked at again", UNUSED_IMAGES, "and self._is_newest(status):", "and False:"
+    ),
+    Break(
+        "a list serves for ever", UNUSED_IMAGES, "LIST_AGE_SECONDS = 0.25", "LIST_AGE_SECONDS = 1e9"
+    ),
+    Break(
+        "no pod is waited for", UNUSED_IMAGES, "        if seconds > 0:\n", "        if False:\n"
+    ),
+    Break(
+        "a removed image keeps its age",
+        UNUSED_IMAGES,
+        "if not there or verdict.id in self._answered:",
+        "if False:",
+    ),
     Break(
         "an image without a record is old",
         RECORDS,
@@ -154,7 +254,12 @@ BREAKS = (
         "max(pulled, self._known_since, self._detected_at)",
         "pulled",
     ),
-    Break("an added entry is as old as its id", RECORDS, "if not set(handlers) <= set(known.handlers):", "if False:"),
+    Break(
+        "an added entry is as old as its id",
+        RECORDS,
+        "if not set(handlers) <= set(known.handlers):",
+        "if False:",
+    ),
     Break(
         "the time off counts after a reboot",
         STATE_FILE,
@@ -168,11 +273,16 @@ BREAKS = (
         "False",
     ),
     # ---- containers, sandboxes, logs
-    Break("a running container is dead", CONTAINERS, "container.state is ContainerState.RUNNING or (", "False or ("),
+    Break(
+        "a running container is dead",
+        CONTAINERS,
+        "container.state is ContainerState.RUNNING or (",
+        "False or (",
+    ),
     Break(
         "one that was created is dead",
         CONTAINERS,
-        "(guarded and container.state is not ContainerState.EXITED)",
+        "(\n        guarded and container.state is not ContainerState.EXITED\n    )",
         "False",
     ),
     Break(
@@ -181,20 +291,60 @@ BREAKS = (
         "if judge.guarded else set[str]()",
         "if False else set[str]()",
     ),
-    Break("a gone pod need not settle", CONTAINERS, "held, None if held else SETTLE_SECONDS)", "held, None)"),
-    Break("a pod of which something runs is gone", CONTAINERS, "held = uid in self.alive", "held = False"),
-    Break("a static pod leaves nothing behind", STATES, "return state is not None and state.static", "return False"),
-    Break("a ready sandbox may go", CONTAINERS, "if sandbox.state is PodSandboxState.READY:", "if False:"),
-    Break("a sandbox with containers may go", CONTAINERS, "elif sandbox.id in occupied:", "elif False:"),
-    Break("the newest sandbox may go", CONTAINERS, "elif fate.removable is None and sandbox is newest:", "elif False:"),
+    Break(
+        "a gone pod need not settle",
+        CONTAINERS,
+        "held, None if held else SETTLE_SECONDS)",
+        "held, None)",
+    ),
+    Break(
+        "a pod of which something runs is gone",
+        CONTAINERS,
+        "held = uid in self.alive",
+        "held = False",
+    ),
+    Break(
+        "a static pod leaves nothing behind",
+        STATES,
+        "return state is not None and state.static",
+        "return False",
+    ),
+    Break(
+        "a ready sandbox may go",
+        CONTAINERS,
+        "if sandbox.state is PodSandboxState.READY:",
+        "if False:",
+    ),
+    Break(
+        "a sandbox with containers may go",
+        CONTAINERS,
+        "elif sandbox.id in occupied:",
+        "elif False:",
+    ),
+    Break(
+        "the newest sandbox may go",
+        CONTAINERS,
+        "elif fate.removable is None and sandbox is newest:",
+        "elif False:",
+    ),
     Break(
         "the newest dead container goes first",
         CONTAINERS,
         "verdicts.sort(key=lambda item: (item[0], item[1], item[2].id))",
         "verdicts.sort(key=lambda item: (item[0], -item[1], item[2].id))",
     ),
-    Break("sources that are not ready do not matter", CONTAINERS, "if judge.pods.sources_ready else", "if True else"),
-    Break("a status is not read again", UNUSED_CONTAINERS, "if status.state in NOT_DEAD and (", "if False and ("),
+    Break(
+        "sources that are not ready do not matter",
+        CONTAINERS,
+        "if judge.pods.sources_ready else",
+        "if True else",
+    ),
+    Break(
+        "a status is not read again",
+        UNUSED_CONTAINERS,
+        "if status.state in NOT_DEAD and (",
+        "if False and (",
+    ),
     Break(
         "another object under the same id may go",
         UNUSED_CONTAINERS,
@@ -222,10 +372,15 @@ BREAKS = (
     Break(
         "a pod that has come back loses its remains",
         UNUSED_CONTAINERS,
-        "if verdict.reason is not Reason.POD_GONE or not is_pod_uid(verdict.pod_uid) or pods.gone(verdict.pod_uid):",
+        "if (\n        verdict.reason is not Reason.POD_GONE\n        or not is_pod_uid(verdict.pod_uid)\n        or pods.gone(verdict.pod_uid)\n    ):",
         "if True:",
     ),
-    Break("logs go although sources are not ready", CONTAINERS, "if not pods.sources_ready:", "if False:"),
+    Break(
+        "logs go although sources are not ready",
+        CONTAINERS,
+        "if not pods.sources_ready:",
+        "if False:",
+    ),
     Break("logs of a pod with containers go", CONTAINERS, "if uid in in_runtime:", "if False:"),
     Break(
         "logs go without complete lists",
@@ -242,7 +397,7 @@ BREAKS = (
     Break(
         "another directory of the name is removed",
         TREES,
-        "if expected is not None and identity_of(os.lstat(name, dir_fd=self._lowest)) != expected:",
+        "if (\n                expected is not None\n                and identity_of(os.lstat(name, dir_fd=self._lowest)) != expected\n            ):",
         "if False:",
     ),
     Break(
@@ -252,9 +407,17 @@ BREAKS = (
         'return ""',
     ),
     # ---- which pods exist
-    Break("directories without those of running pods are believed", STATES, "    if without:\n", "    if False:\n"),
     Break(
-        "exchanged directories are believed", STATES, "if trusted is None or states.identity == trusted:", "if True:"
+        "directories without those of running pods are believed",
+        STATES,
+        "    if without:\n",
+        "    if False:\n",
+    ),
+    Break(
+        "exchanged directories are believed",
+        STATES,
+        "if trusted is None or states.identity == trusted:",
+        "if True:",
     ),
     Break(
         "empty directories are believed",
@@ -262,7 +425,12 @@ BREAKS = (
         "if not present.isdisjoint(held) or (states.known and states.sources_ready):",
         "if True:",
     ),
-    Break("with a doubt a pod is gone", STATES, "        if self.doubt is not None:\n            return False\n", ""),
+    Break(
+        "with a doubt a pod is gone",
+        STATES,
+        "        if self.doubt is not None:\n            return False\n",
+        "",
+    ),
     Break(
         "a listed pod is gone without its directory",
         STATES,
@@ -281,8 +449,18 @@ BREAKS = (
         "if (refusal := socket_refusal(path)) is not None:",
         "if (refusal := None) is not None:",
     ),
-    Break("a list of any length is read", PODS_API, "if len(answer) > LARGEST_LIST_BYTES:", "if False:"),
-    Break("a pod that is being made needs no image", STARTS, "if age < self.hold_off_seconds:", "if False:"),
+    Break(
+        "a list of any length is read",
+        PODS_API,
+        "if len(answer) > LARGEST_LIST_BYTES:",
+        "if False:",
+    ),
+    Break(
+        "a pod that is being made needs no image",
+        STARTS,
+        "if age < self.hold_off_seconds:",
+        "if False:",
+    ),
     Break(
         "a new pod does not make a list old",
         STARTS,
@@ -295,8 +473,15 @@ BREAKS = (
         "if directory != before.get(uid)}",
         "if uid not in before}",
     ),
-    Break("a container that is being made is not waited for", STARTS, "changed - SAME_SECONDS:", "0:"),
-    Break("an exchanged runtime answers for the old one", INVENTORY, "if str(facts) != listing.runtime:", "if False:"),
+    Break(
+        "a container that is being made is not waited for", STARTS, "changed - SAME_SECONDS:", "0:"
+    ),
+    Break(
+        "an exchanged runtime answers for the old one",
+        INVENTORY,
+        "if str(facts) != listing.runtime:",
+        "if False:",
+    ),
     # ---- removing
     Break(
         "a dry run removes",
@@ -359,7 +544,12 @@ BREAKS = (
         "        return Checked(Refused(result=Result.FAILED, error=str(error)))\n",
         "",
     ),
-    Break("what is still there was removed", REMOVALS, "        if stage.present(verdict):\n", "        if False:\n"),
+    Break(
+        "what is still there was removed",
+        REMOVALS,
+        "        if stage.present(verdict):\n",
+        "        if False:\n",
+    ),
     Break(
         "a check is fresh for ever",
         REMOVALS,
@@ -399,7 +589,7 @@ BREAKS = (
     Break(
         "one object is sent twice",
         RELIEF,
-        "    if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):\n",
+        "    if any(\n        claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()\n    ):\n",
         "    if False:\n",
     ),
     Break(
@@ -440,8 +630,15 @@ BREAKS = (
         "and mark(threshold, observation.capacity) >= observation.available",
     ),
     Break("a stale reading counts", THRESHOLDS, "        and not observation.stale\n", ""),
-    Break("a grace period is over at once", THRESHOLDS, "if now - seen >= threshold.grace_seconds)", "if True)"),
-    Break("an old reading is acted on", THRESHOLDS, "(last is None or seen.time > last.time)", "True"),
+    Break(
+        "a grace period is over at once",
+        THRESHOLDS,
+        "if now - seen >= threshold.grace_seconds\n    )",
+        "if True)",
+    ),
+    Break(
+        "an old reading is acted on", THRESHOLDS, "(last is None or seen.time > last.time)", "True"
+    ),
     Break(
         "the smallest deficit first",
         THRESHOLDS,
@@ -496,7 +693,12 @@ BREAKS = (
         "    if goal.waits and not thresholds_met(",
         "    if False and not thresholds_met(",
     ),
-    Break("the room is passed by", "eviction/control/reclaim.py", "extent = Extent.ENOUGH", "extent = Extent.ALL"),
+    Break(
+        "the room is passed by",
+        "eviction/surface/requests.py",
+        "extent = Extent.ENOUGH",
+        "extent = Extent.ALL",
+    ),
     Break(
         "a cooldown is over at once",
         STEP,
@@ -558,18 +760,34 @@ BREAKS = (
         "            except KeyboardInterrupt as error:",
     ),
     Break(
-        "a plan waits for the last object", TYPES, "return min(waits, default=None)", "return max(waits, default=None)"
+        "a plan waits for the last object",
+        TYPES,
+        "return min(waits, default=None)",
+        "return max(waits, default=None)",
     ),
-    Break("a pass names the last object", "eviction/record.py", "{min(waits):.0f} s", "{max(waits):.0f} s"),
+    Break(
+        "a pass names the last object",
+        "eviction/records/passes.py",
+        "{min(waits):.0f} s",
+        "{max(waits):.0f} s",
+    ),
     Break(
         "stages wait for the last object",
         PASS_RECORDS,
         "=min((wait for wait",
         "=max((wait for wait",
     ),
-    Break("room for inodes is room for bytes", THRESHOLDS, "is None or threshold.signal.counts_inodes:", "is None:"),
     Break(
-        "a slow kubelet is none", HOLD_OFF, "max(ends - time.monotonic(), 0.001)", "min(ends - time.monotonic(), 0.001)"
+        "room for inodes is room for bytes",
+        THRESHOLDS,
+        "is None or threshold.signal.counts_inodes:",
+        "is None:",
+    ),
+    Break(
+        "a slow kubelet is none",
+        HOLD_OFF,
+        "max(ends - time.monotonic(), 0.001)",
+        "min(ends - time.monotonic(), 0.001)",
     ),
     # ---- locks
     Break(
@@ -578,15 +796,27 @@ BREAKS = (
         "        with self._lock:\n            self._compare_clocks(now, wall_now)\n            if earlier",
         "        if True:\n            self._compare_clocks(now, wall_now)\n            if earlier",
     ),
-    Break("an ended pause is kept", "eviction/control/pause.py", "        with self._lock:\n", "        if True:\n"),
+    Break(
+        "an ended pause is kept",
+        "eviction/surface/pause.py",
+        "        with self._lock:\n",
+        "        if True:\n",
+    ),
     # ---- files
     Break("anybody's file is trusted", TRUST, "    if trusts(status.st_uid):\n", "    if True:\n"),
-    Break("what every user may write is trusted", TRUST, "if status.st_mode & stat.S_IWOTH:", "if False:"),
+    Break(
+        "what every user may write is trusted",
+        TRUST,
+        "if status.st_mode & stat.S_IWOTH:",
+        "if False:",
+    ),
 )
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns 1 if a break was not noticed, 2 if one could not be made or a test fails without any."""
+    """Returns 1 if a break was not noticed, 2 if one could not be made or a
+    test fails without any.
+    """
     asked = _parser().parse_args(arguments)
     chosen = [each for each in BREAKS if not asked.names or each.name in asked.names]
     for wrong in (name for name in asked.names if name not in {each.name for each in BREAKS}):
@@ -613,7 +843,9 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.broken_rules")
     parser.add_argument("names", metavar="NAME", nargs="*", help="of breaks (all)")
-    parser.add_argument("--rings", type=int, default=len(RINGS), help="how many rings of tests run at most (all)")
+    parser.add_argument(
+        "--rings", type=int, default=len(RINGS), help="how many rings of tests run at most (all)"
+    )
     parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
     return parser
 
@@ -621,13 +853,22 @@ def _parser() -> argparse.ArgumentParser:
 def problem_of(each: Break) -> str:
     """Why a break cannot be made, as a sentence; empty: it can."""
     count = (ROOT / each.file).read_text().count(each.old)
-    return "" if count == 1 else f"{each.name}: {each.file} has {each.old!r} {count} times, and not once"
+    return (
+        ""
+        if count == 1
+        else f"{each.name}: {each.file} has {each.old!r} {count} times, and not once"
+    )
 
 
 def tried(each: Break, rings: Sequence[Sequence[str]]) -> Noticed:
     """Makes the break in a copy, and runs one ring after the other until a test fails."""
     began = time.monotonic()
-    own = [path for ring in ("tests/pure", "tests/sockets") for path in _folders(ring) if Path(path).name in each.file]
+    own = [
+        path
+        for ring in ("tests/pure", "tests/sockets")
+        for path in _folders(ring)
+        if Path(path).name in each.file
+    ]
     rings = (own, *rings) if own else rings
     with _copy() as copy:
         broken = copy / each.file
@@ -646,7 +887,9 @@ def _folders(ring: str) -> list[str]:
 
 
 def unbroken(rings: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The tests that fail in a copy in which nothing is broken, of the first ring in which one does."""
+    """The tests that fail in a copy in which nothing is broken, of the
+    first ring in which one does.
+    """
     with _copy() as copy:
         return next(filter(None, (_failed(copy, ring) for ring in rings)), ())
 
@@ -664,9 +907,24 @@ def _copy() -> Iterator[Path]:
 
 
 def _failed(copy: Path, ring: Sequence[str]) -> tuple[str, ...]:
-    """The tests of a ring that fail in the copy; none if all pass. Programs that tests start run from it too."""
+    """The tests of a ring that fail in the copy; none if all pass.
+
+    Programs that tests start run from it too.
+    """
     environment = {**os.environ, "PYTHONPATH": str(copy), "PROPERTY_EXAMPLES": "25"}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "2", "--dist", "loadfile", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-n",
+        "2",
+        "--dist",
+        "loadfile",
+        "-p",
+        "no:cacheprovider",
+    ]
     try:
         run = subprocess.run(
             [*command, *(f"--ignore={name}" for name in WHAT_PAGES_SAY), *ring],
@@ -679,7 +937,11 @@ def _failed(copy: Path, ring: Sequence[str]) -> tuple[str, ...]:
         )
     except subprocess.TimeoutExpired:
         return ("it does not end",)
-    lines = [line.split(" - ")[0] for line in run.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+    lines = [
+        line.split(" - ")[0]
+        for line in run.stdout.splitlines()
+        if line.startswith(("FAILED ", "ERROR "))
+    ]
     return tuple(lines) or (() if run.returncode == 0 else (run.stdout[-300:] + run.stderr[-300:],))
 
 

@@ -1,7 +1,8 @@
-"""Debian's buildah with a store of its own, and the image of config/Containerfile, built on a base made here.
+"""Debian's buildah with a store of its own, and the image of config/Containerfile,
+built on a base made here.
 
-The base is a directory; while the image is built this machine's /usr and /etc are mounted over it, so that Python with
-pip is there and nothing has to be pulled.
+The base is a directory; while the image is built this machine's /usr and /etc are mounted over it,
+so that Python with pip is there and nothing has to be pulled.
 """
 
 from __future__ import annotations
@@ -43,14 +44,19 @@ class Buildah:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a command."""
         command = ["buildah", *self._store, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=150, cwd=ROOT)
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=150, cwd=ROOT
+        )
 
 
 def skip_without_buildah() -> None:
     """Skips the test where the image cannot be built."""
     if shutil.which("buildah") is None or os.geteuid() != 0:
         pytest.skip("needs root and buildah (Debian package buildah)")
-    if not Path("/usr/bin/python3").exists() or not Path("/usr/lib/python3/dist-packages/pip").exists():
+    if (
+        not Path("/usr/bin/python3").exists()
+        or not Path("/usr/lib/python3/dist-packages/pip").exists()
+    ):
         pytest.skip("needs Debian's own Python with pip (package python3-pip) for the base")
 
 
@@ -65,7 +71,9 @@ def make_root(root: Path) -> None:
 
 
 def build(buildah: Buildah, root: Path, wheels: Path, tag: str = IMAGE) -> None:
-    """Builds the image of config/Containerfile of wheels alone, without an index, on a base of what is in `root`."""
+    """Builds the image of config/Containerfile of wheels alone, without an index, on a
+    base of what is in `root`.
+    """
     base = buildah("from", "scratch")
     buildah("copy", "--quiet", base, str(root), "/")
     buildah("config", "--env", f"PATH={SEARCH_PATH}", base)
@@ -76,6 +84,18 @@ def build(buildah: Buildah, root: Path, wheels: Path, tag: str = IMAGE) -> None:
 
 def build_again(buildah: Buildah, wheels: Path, tag: str) -> None:
     """Builds it anew on the same base, with nothing kept of an earlier build."""
-    options = ("--isolation", "chroot", "--network", "host", "--pull-never", "--no-cache", "--timestamp", "0", *MOUNTS)
+    options = (
+        "--isolation",
+        "chroot",
+        "--network",
+        "host",
+        "--pull-never",
+        "--no-cache",
+        "--timestamp",
+        "0",
+        *MOUNTS,
+    )
     arguments = ("--build-arg", f"BASE={BASE}", "--build-arg", "PIP_NO_INDEX=1")
-    buildah("bud", *options, *arguments, "--file", "config/Containerfile", "--tag", tag, str(wheels))
+    buildah(
+        "bud", *options, *arguments, "--file", "config/Containerfile", "--tag", tag, str(wheels)
+    )

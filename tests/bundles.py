@@ -33,7 +33,10 @@ class Bundle:
 
     def unpack(self, directory: Path) -> Path:
         """Unpacked below a directory; where."""
-        subprocess.run(["tar", "--extract", "--file", str(self.archive), "--directory", str(directory)], check=True)
+        subprocess.run(
+            ["tar", "--extract", "--file", str(self.archive), "--directory", str(directory)],
+            check=True,
+        )
         return directory / self.name
 
 
@@ -43,8 +46,15 @@ def unpacked_wheels(factory: pytest.TempPathFactory) -> Path:
 
 
 def make_bundle(directory: Path) -> subprocess.CompletedProcess[str]:
-    """`make bundle` for the system's Python, into a directory. pip keeps what it fetched and built for the next one."""
-    variables = {"PYTHON": str(PYTHON), "DIST": str(directory), "PIP_RETRIES": "0", "PIP_DEFAULT_TIMEOUT": "15"}
+    """`make bundle` for the system's Python, into a directory. pip keeps what it fetched
+    and built for the next one.
+    """
+    variables = {
+        "PYTHON": str(PYTHON),
+        "DIST": str(directory),
+        "PIP_RETRIES": "0",
+        "PIP_DEFAULT_TIMEOUT": "15",
+    }
     return subprocess.run(
         [*on_the_network(), "make", "--no-print-directory", "-C", str(ROOT), "bundle"],
         capture_output=True,
@@ -56,7 +66,10 @@ def make_bundle(directory: Path) -> subprocess.CompletedProcess[str]:
 
 
 def made_bundle(factory: pytest.TempPathFactory) -> Bundle:
-    """The bundle, made by the first who wants it. Skips the test where no package index can be reached."""
+    """The bundle, made by the first who wants it.
+
+    Skips the test where no package index can be reached.
+    """
     need_own_root()
     directory = factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -69,7 +82,9 @@ def made_bundle(factory: pytest.TempPathFactory) -> Bundle:
         if not said.exists():
             begun = time.monotonic()
             process = make_bundle(directory)
-            said.write_text(f"{process.returncode}\n{process.stdout}{process.stderr if process.returncode else ''}")
+            said.write_text(
+                f"{process.returncode}\n{process.stdout}{process.stderr if process.returncode else ''}"
+            )
             print(f"make bundle: {time.monotonic() - begun:.1f} s")
     code, _, printed = said.read_text().partition("\n")
     if code != "0" and any(words in printed for words in UNREACHABLE):

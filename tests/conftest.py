@@ -1,4 +1,6 @@
-"""What all rings share: namespaces of their own, scheduling on workers, and the marks soak and house."""
+"""What all rings share: namespaces of their own, scheduling on workers, and
+the marks soak and house.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,11 @@ from tests import forked, own_machine
 from tests.repository import ROOT
 from tests.skips import pytest_make_collect_report, pytest_runtest_makereport  # noqa: F401 # hooks of this file, too
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a shell: programs under test would
+# started in the background by a shell: programs under test would
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # inherit that, and ignore Ctrl-C
-for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:  # commands in this process would use it
+# commands in this process would use it
+for name in [each for each in os.environ if each.endswith("_ENDPOINT")]:
     del os.environ[name]
 SCENARIOS = library()
 THEY_WAIT = ("tests/faults/test_hung_files.py", "tests/faults/test_matrix_")  # and share nothing
@@ -26,8 +30,8 @@ MOUNTS = own_machine.enter()  # on import: it has to happen before the first thr
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Whole files go to workers, but all tests of one built-in scenario to one worker, which runs it once, and tests
-    that mostly wait one by one."""
+    """Whole files go to workers, but all tests of one built-in scenario to one worker, which runs
+    it once, and tests that mostly wait one by one."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped] # it has no types
 
     class ByRing(LoadFileScheduling):  # type: ignore[misc] # nor has its class
@@ -42,7 +46,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is collected stays to the end, and no garbage collection visits it: that took a quarter of the time."""
+    """What is collected stays to the end, and no garbage collection visits it: that
+    took a quarter of the time.
+    """
     gc.disable()
     yield
     gc.freeze()
@@ -55,8 +61,18 @@ def pytest_sessionfinish() -> None:
 
 
 def changed_files() -> tuple[str, ...]:
-    """What differs from the last commit, as paths in the repository; everything (an empty path) without git."""
-    command = ["git", "-C", str(ROOT), "status", "--porcelain", "--no-renames", "--untracked-files=all"]
+    """What differs from the last commit, as paths in the repository; everything
+    (an empty path) without git.
+    """
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "status",
+        "--porcelain",
+        "--no-renames",
+        "--untracked-files=all",
+    ]
     try:
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     except (OSError, subprocess.CalledProcessError):
@@ -80,5 +96,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     changed = changed_files()
     waiting = [is_left_out(item, config.option.markexpr, changed) for item in items]
     if any(waiting):
-        config.hook.pytest_deselected(items=[item for item, waits in zip(items, waiting, strict=True) if waits])
+        config.hook.pytest_deselected(
+            items=[item for item, waits in zip(items, waiting, strict=True) if waits]
+        )
         items[:] = [item for item, waits in zip(items, waiting, strict=True) if not waits]

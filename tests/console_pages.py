@@ -1,8 +1,10 @@
-"""Pages whose console blocks are commands with what they print: read, compared with a run, and written anew.
+"""Pages whose console blocks are commands with what they print: read, compared
+with a run, and written anew.
 
-In a block a line that begins with a prompt (`$ ` or `# `) is a command, and the lines below it are what it prints. A
-line `…` among them stands for one other or more: those before the first `…` are the first that were printed, those
-after the last one are the last, and those between two follow each other somewhere in between.
+In a block a line that begins with a prompt (`$ ` or `# `) is a command, and the lines below it are
+what it prints. A line `…` among them stands for one other or more: those before the first `…` are
+the first that were printed, those after the last one are the last, and those between two follow
+each other somewhere in between.
 
 Covers: blocks, the comparison, the page with other outputs. Does not cover: how a command is run.
 """
@@ -51,22 +53,28 @@ class Step:
         position = len(first)
         for part in middle:
             places = range(position + 1, end - len(part))
-            found = next((place for place in places if now[place : place + len(part)] == part), None)
+            found = next(
+                (place for place in places if now[place : place + len(part)] == part), None
+            )
             if found is None:
                 return False
             position = found + len(part)
         return position < end
 
     def shortened(self, printed: Sequence[str]) -> tuple[str, ...]:
-        """What was printed, with as many of the first lines, of the last, and from the first line of each part between,
-        as are shown. Raises ValueError if such a first line was not printed."""
+        """What was printed, with as many of the first lines, of the last, and from the
+        first line of each part between, as are shown. Raises ValueError if such a
+        first line was not printed."""
         first, *others = self._parts()
         if not others or len(printed) <= len(first) + len(others[-1]):
             return tuple(printed)
         *middle, last = others
         kept, position = list(printed[: len(first)]), len(first)
         for part in middle:
-            found = next((k for k in range(position, len(printed)) if masked(printed[k]) == masked(part[0])), None)
+            found = next(
+                (k for k in range(position, len(printed)) if masked(printed[k]) == masked(part[0])),
+                None,
+            )
             if found is None:
                 raise ValueError(f"{self.command} does not print: {part[0]}")
             position = found + len(part)
@@ -82,7 +90,9 @@ class Step:
 
 
 def masked(line: str) -> str:
-    """A line without what varies from run to run: amounts, times, ids, and how columns are padded."""
+    """A line without what varies from run to run: amounts, times, ids, and how
+    columns are padded.
+    """
     for pattern, word in VARIES:
         line = pattern.sub(word, line)
     return " ".join(line.split())
@@ -104,11 +114,15 @@ def _steps(block: str) -> list[Step]:
 
 
 def with_outputs(page: Path, outputs: Sequence[Sequence[str]]) -> str:
-    """The text of a page in which each command, in their order, is shown to print this, as short as it was before."""
+    """The text of a page in which each command, in their order, is shown to print this,
+    as short as it was before.
+    """
     left = iter(outputs)
 
     def block(match: re.Match[str]) -> str:
-        steps = [Step(step.prompt, step.command, step.shortened(next(left))) for step in _steps(match[1])]
+        steps = [
+            Step(step.prompt, step.command, step.shortened(next(left))) for step in _steps(match[1])
+        ]
         return f"```console\n{''.join(step.text() for step in steps)}```"
 
     return BLOCK.sub(block, page.read_text())

@@ -1,7 +1,7 @@
 """The descriptors of the process of the tests.
 
-Threads of gRPC and of earlier tests open and close theirs at any time in the same process. So nothing is said of
-numbers, and what is open too many has time to be closed.
+Threads of gRPC and of earlier tests open and close theirs at any time in the same process. So
+nothing is said of numbers, and what is open too many has time to be closed.
 """
 
 from __future__ import annotations
@@ -23,4 +23,6 @@ def no_descriptor_left() -> Iterator[None]:
     """After the block no more descriptors are open than before it."""
     before = open_descriptors()
     yield
-    assert came_true(lambda: open_descriptors() <= before), f"{open_descriptors()} descriptors, {before} before"
+    assert came_true(lambda: open_descriptors() <= before), (
+        f"{open_descriptors()} descriptors, {before} before"
+    )

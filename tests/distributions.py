@@ -1,4 +1,6 @@
-"""The wheel and the source distribution of this tree, and environments with the wheel in them that need no pip."""
+"""The wheel and the source distribution of this tree, and environments with the wheel
+in them that need no pip.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,21 @@ def build(kind: str, directory: Path) -> Path:
     code = f"import sys; from hatchling.build import build_{kind}; print(build_{kind}(sys.argv[1]))"
     command = [sys.executable, "-c", code, str(directory)]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH}
-    made = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True, timeout=60.0)
+    made = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True, timeout=60.0
+    )
     return directory / made.stdout.strip()
 
 
 def environment_of(wheel: Path, place: Path) -> Path:
-    """An environment of Debian's Python with the wheel, beside the dependencies of the tests' own; its program. Skips
-    where that Python could not load them."""
+    """An environment of Debian's Python with the wheel, beside the dependencies of the tests' own;
+    its program. Skips where that Python could not load them."""
     asked = "import sys; print('python%d.%d' % sys.version_info[:2])"
     own = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    if not PYTHON.exists() or subprocess.check_output([PYTHON, "-c", asked], text=True).strip() != own:
+    if (
+        not PYTHON.exists()
+        or subprocess.check_output([PYTHON, "-c", asked], text=True).strip() != own
+    ):
         pytest.skip(f"needs a /usr/bin/python3 that is {own}, as the tests' own")
     site = place / "lib" / own / "site-packages"
     with zipfile.ZipFile(wheel) as archive:
@@ -42,7 +49,10 @@ def environment_of(wheel: Path, place: Path) -> Path:
     (place / "bin" / "python").symlink_to(PYTHON)
     (place / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     program = place / "bin" / "reclaimd"
-    program.write_text(f"#!{place}/bin/python -I\nimport sys\nfrom eviction.__main__ import main\nsys.exit(main())\n")
+    program.write_text(
+        f"#!{place}/bin/python -I\nimport sys\nfrom eviction.__main__ import"
+        " main\nsys.exit(main())\n"
+    )
     program.chmod(0o755)
     return program
 

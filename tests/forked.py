@@ -1,14 +1,15 @@
-"""Starts the program as a process of its own without a start of Python: a process that has imported it forks.
+"""Starts the program as a process of its own without a start of Python: a process
+that has imported it forks.
 
     python -m tests.forked DESCRIPTOR
 
-A start takes 0.3 s of processor time, nearly all of it for imports, and the tests start the program 400 times; a fork
-takes a tenth. Each worker has one process that forks, from its first start to its end; it has a single thread, and
-imports nothing that starts one. What it forks has its own arguments, environment, directory and standard streams, and
-runs `eviction.__main__` from there on.
+A start takes 0.3 s of processor time, nearly all of it for imports, and the tests start the program
+400 times; a fork takes a tenth. Each worker has one process that forks, from its first start to its
+end; it has a single thread, and imports nothing that starts one. What it forks has its own
+arguments, environment, directory and standard streams, and runs `eviction.__main__` from there on.
 
-Does not cover: what a start itself does (imports, bytecode, PYTHON* variables) and what a process of its own costs
-(memory). Tests of those start a Python.
+Does not cover: what a start itself does (imports, bytecode, PYTHON* variables) and what a process
+of its own costs (memory). Tests of those start a Python.
 """
 
 from __future__ import annotations
@@ -32,13 +33,20 @@ from eviction.cli import COMMANDS
 from eviction.cli.parser import SHARED_MODULES
 
 MODULES = {SHARED_MODULES.get(name, name) for name in COMMANDS}
-IMPORTED_LATER = ("eviction.telemetry.metrics", "eviction.drill.guest_node", "eviction.drill.runtime.server")
+IMPORTED_LATER = (
+    "eviction.surface.metrics",
+    "eviction.drill.guest_node",
+    "eviction.drill.runtime.server",
+)
 MOST_BYTES = 1 << 17  # of the arguments and the environment of one start
 STATUS_BYTES = 8
 
 
 class Forked:
-    """A process that was forked; as much of subprocess.Popen as the tests need. Any thread may call it."""
+    """A process that was forked; as much of subprocess.Popen as the tests need.
+
+    Any thread may call it.
+    """
 
     def __init__(self, pid: int, report: int):
         self.pid = pid
@@ -48,7 +56,9 @@ class Forked:
 
     def poll(self, timeout_seconds: float = 0.0) -> int | None:
         """The exit code, negative for a signal; None while the process runs."""
-        ended = self.returncode is not None or select.select([self._report], [], [], timeout_seconds)[0]
+        ended = (
+            self.returncode is not None or select.select([self._report], [], [], timeout_seconds)[0]
+        )
         with self._lock:
             if ended and self.returncode is None:
                 told = os.read(self._report, STATUS_BYTES)
@@ -93,7 +103,11 @@ class _Forker:
         self, arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
     ) -> tuple[int, int]:
         """The pid of the new process, and a descriptor from which its status can be read."""
-        order = {"arguments": [*arguments], "environment": {**environment}, "directory": os.getcwd()}
+        order = {
+            "arguments": [*arguments],
+            "environment": {**environment},
+            "directory": os.getcwd(),
+        }
         report, theirs = os.pipe()
         try:
             with self._lock:
@@ -119,18 +133,26 @@ def end() -> None:
 
 
 def can_fork(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether a command can be forked with this environment: in tests, not in measurements; on the main thread, as only
-    that one is in the mounts of the tests."""
-    if "PYTEST_CURRENT_TEST" not in os.environ or threading.current_thread() is not threading.main_thread():
+    """Whether a command can be forked with this environment: in tests, not in measurements; on the
+    main thread, as only that one is in the mounts of the tests."""
+    if (
+        "PYTEST_CURRENT_TEST" not in os.environ
+        or threading.current_thread() is not threading.main_thread()
+    ):
         return False
-    return all(environment.get(name) == os.environ.get(name) for name in _python_names(environment, os.environ))
+    return all(
+        environment.get(name) == os.environ.get(name)
+        for name in _python_names(environment, os.environ)
+    )
 
 
 def _python_names(*environments: Mapping[str, str]) -> set[str]:
     return {name for each in environments for name in each if name.startswith("PYTHON")}
 
 
-def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> Forked:
+def start(
+    arguments: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]
+) -> Forked:
     """Starts a command of the program. `streams`: the descriptors of its standard streams."""
     return Forked(*_forker().start(arguments, environment, streams))
 
@@ -139,7 +161,10 @@ def start(arguments: Sequence[str], environment: Mapping[str, str], streams: Seq
 
 
 def _serve(server: socket.socket) -> Callable[[], int] | None:
-    """Forks for each order. In a forked process: returns what it has to run. In the one that forks: None at the end."""
+    """Forks for each order. In a forked process: returns what it has to run.
+
+    In the one that forks: None at the end.
+    """
     ended = selectors.DefaultSelector()
     ended.register(server, selectors.EVENT_READ)
     while True:
@@ -202,7 +227,8 @@ def _main() -> NoReturn:
     for name in (*(f"eviction.cli.{module}" for module in sorted(MODULES)), *IMPORTED_LATER):
         importlib.import_module(name)
     gc.collect()
-    gc.freeze()  # what every process shares is not visited by its garbage collections, and so not copied
+    # what every process shares is not visited by its garbage collections, and so not copied
+    gc.freeze()
     program = _serve(socket.socket(fileno=int(sys.argv[1])))
     sys.exit(0 if program is None else program())
 

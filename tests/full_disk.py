@@ -1,9 +1,11 @@
 """Fills a filesystem to the last byte or inode, and measures how soon the program frees one.
 
-Covers: filling to the last byte or inode; a start of `reclaimd reclaim`, and a daemon that is continued, with working
-directory, HOME and TMPDIR on that filesystem; an observer that reads it every millisecond.
+Covers: filling to the last byte or inode; a start of `reclaimd reclaim`, and a daemon that
+is continued, with working directory, HOME and TMPDIR on that filesystem; an observer that
+reads it every millisecond.
 
-Does not cover: what is on the node, and whether the right objects were removed; the caller checks that.
+Does not cover: what is on the node, and whether the right objects were
+removed; the caller checks that.
 """
 
 from __future__ import annotations
@@ -27,13 +29,16 @@ from tests.stopped import wait_until_stopped
 
 SIZES = (1 << 20, 1 << 16, 4096, 1)
 ROOM_NAME = "room"
-NEXT_TO_NOTHING = 64 << 10  # bytes: xfs shows them as available and allocates them to no process; inodes are 0
+# bytes: xfs shows them as available and allocates them to no process; inodes are 0
+NEXT_TO_NOTHING = 64 << 10
 LONGEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Relief:
-    """`first_freed_seconds`: from the start of the process, or from SIGCONT, to the first freed byte or inode."""
+    """`first_freed_seconds`: from the start of the process, or from SIGCONT, to the
+    first freed byte or inode.
+    """
 
     first_freed_seconds: float
     code: int
@@ -41,7 +46,9 @@ class Relief:
 
 
 def environment_on(disk: Path) -> dict[str, str]:
-    """An environment that points at the full filesystem, and does not forbid Python to write bytecode."""
+    """An environment that points at the full filesystem, and does not forbid
+    Python to write bytecode.
+    """
     kept = {key: value for key, value in ENVIRONMENT.items() if key != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, "HOME": str(disk), "TMPDIR": str(disk)}
 
@@ -62,8 +69,8 @@ def available(disk: Path, *, inodes: bool) -> int:
 def full(disk: Path, *, inodes: bool, leave_reserve: bool = False) -> Iterator[None]:
     """Fills the filesystem until the block ends, and checks that one more block or file is refused.
 
-    Bytes are written until ENOSPC, and again after a sync until nothing more fits; with `leave_reserve` until nothing
-    is available except to root.
+    Bytes are written until ENOSPC, and again after a sync until nothing more fits; with
+    `leave_reserve` until nothing is available except to root.
     """
     room = disk / ROOM_NAME
     room.mkdir()
@@ -138,7 +145,8 @@ class Observer(Background):
     def _run(self) -> None:
         while self.freed_at is None and not self._over.wait(0.001):
             now = free(self._disk, inodes=self._inodes)
-            if now > self._least + (0 if self._inodes else 64 << 10):  # a log that is truncated is no relief
+            # a log that is truncated is no relief
+            if now > self._least + (0 if self._inodes else 64 << 10):
                 self.freed_at = time.monotonic()
             self._least = min(self._least, now)
 
@@ -163,8 +171,12 @@ def hook(disk: Path, configuration: str, *, inodes: bool) -> Relief:
     return Relief(observer.freed_at - began, process.returncode, process.stdout + process.stderr)
 
 
-def daemon_woken(disk: Path, configuration: str, *, inodes: bool, leave_reserve: bool = False) -> Relief:
-    """A daemon that is stopped by SIGSTOP while the disk is filled, and continued when it is full."""
+def daemon_woken(
+    disk: Path, configuration: str, *, inodes: bool, leave_reserve: bool = False
+) -> Relief:
+    """A daemon that is stopped by SIGSTOP while the disk is filled, and
+    continued when it is full.
+    """
     with Daemon("--config", configuration, cwd=disk, environment=environment_on(disk)) as daemon:
         time.sleep(0.5)  # it has asked the runtime where its images are
         daemon.process.send_signal(signal.SIGSTOP)

@@ -39,7 +39,10 @@ WINDOW_BYTES = 16 * 1024 * 1024  # what the client grants at first
 
 def raw(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     """A frame of any kind, also one that a library refuses to make."""
-    return struct.pack(">BHBBL", len(payload) >> 16, len(payload) & 0xFFFF, kind, flags, stream) + payload
+    return (
+        struct.pack(">BHBBL", len(payload) >> 16, len(payload) & 0xFFFF, kind, flags, stream)
+        + payload
+    )
 
 
 def block(fields: Iterable[tuple[str, str]]) -> bytes:
@@ -84,7 +87,9 @@ def growing_fields() -> Iterator[bytes]:
 
 
 def hpack_bomb() -> bytes:
-    """A field of 4000 bytes that enters the HPACK table, then one byte for each of 16 000 repetitions."""
+    """A field of 4000 bytes that enters the HPACK table, then one byte for
+    each of 16 000 repetitions.
+    """
     encoder = hpack.Encoder()
     first = encoder.encode([(":status", "200"), ("x", "y" * 4000)])
     return first + encoder.encode([("x", "y" * 4000)]) * 16_000
@@ -92,10 +97,11 @@ def hpack_bomb() -> bytes:
 
 @dataclass(frozen=True)
 class Hostile:
-    """What a server sends to the first call of a connection, and how that call ends. It reads nothing meanwhile.
+    """What a server sends to the first call of a connection, and how that call ends.
+    It reads nothing meanwhile.
 
-    `seconds`: the deadline, for a server that then sends nothing more; None: no deadline, and the server closes.
-    `most_mib`: limit of memory, ten times what the call takes.
+    `seconds`: the deadline, for a server that then sends nothing more; None: no deadline, and the
+    server closes. `most_mib`: limit of memory, ten times what the call takes.
     """
 
     send: Callable[[], Iterable[bytes]]
@@ -120,7 +126,9 @@ HOSTILE: dict[str, Hostile] = {
         GONE,
         BROKE + "ProtocolError: Invalid frame during header block",
     ),
-    "continuation of nothing": Hostile(once(ContinuationFrame(1, b"", flags=["END_HEADERS"]).serialize()), GONE, BROKE),
+    "continuation of nothing": Hostile(
+        once(ContinuationFrame(1, b"", flags=["END_HEADERS"]).serialize()), GONE, BROKE
+    ),
     "60 header frames without an end, then silence": Hostile(
         once(HeadersFrame(1, PIECE).serialize(), ContinuationFrame(1, PIECE).serialize() * 59),
         Code.DEADLINE_EXCEEDED,
@@ -128,12 +136,16 @@ HOSTILE: dict[str, Hostile] = {
         seconds=0.5,
     ),
     "header frames without an end": Hostile(
-        lambda: chain([HeadersFrame(1, b"").serialize()], many(ContinuationFrame(1, PIECE).serialize())),
+        lambda: chain(
+            [HeadersFrame(1, b"").serialize()], many(ContinuationFrame(1, PIECE).serialize())
+        ),
         GONE,
         ENDLESS,
     ),
     "empty continuations without an end": Hostile(
-        lambda: chain([HeadersFrame(1, b"").serialize()], many(ContinuationFrame(1, b"").serialize())),
+        lambda: chain(
+            [HeadersFrame(1, b"").serialize()], many(ContinuationFrame(1, b"").serialize())
+        ),
         GONE,
         BROKE + "ProtocolError: Too many continuation frames",
     ),
@@ -143,22 +155,30 @@ HOSTILE: dict[str, Hostile] = {
         "DenialOfServiceError",
         most_mib=40,
     ),
-    "a header that is 64 MB when it is unpacked": Hostile(once(continued(hpack_bomb())), GONE, "DenialOfServiceError"),
+    "a header that is 64 MB when it is unpacked": Hostile(
+        once(continued(hpack_bomb())), GONE, "DenialOfServiceError"
+    ),
     "header fields that grow": Hostile(growing_fields, GONE, ENDLESS),
     "a header that cannot be unpacked": Hostile(once(raw(1, 4, 1, b"\x80")), GONE, BROKE),
     "names in capitals": Hostile(once(headers([*HEADER, ("X", "y")])), GONE, BROKE),
     "a header without a status": Hostile(once(headers([("x", "y")], "END_STREAM")), GONE, BROKE),
     "trailers that do not end": Hostile(once(STATUS, headers([("x", "y")])), GONE, BROKE),
-    "settings on a stream": Hostile(once(raw(4, 0, 1, b"")), GONE, BROKE + "ProtocolError: Received frame with"),
+    "settings on a stream": Hostile(
+        once(raw(4, 0, 1, b"")), GONE, BROKE + "ProtocolError: Received frame with"
+    ),
     "settings of five bytes": Hostile(once(raw(4, 0, 0, bytes(5))), GONE, BROKE),
-    "a window of 2 GiB by settings": Hostile(once(raw(4, 0, 0, struct.pack(">HL", 4, 2**31))), GONE, BROKE),
+    "a window of 2 GiB by settings": Hostile(
+        once(raw(4, 0, 0, struct.pack(">HL", 4, 2**31))), GONE, BROKE
+    ),
     "settings without end": Hostile(lambda: many(GREETING), GONE, ENDLESS),
     "settings of all names": Hostile(
         once(*(raw(4, 0, 0, struct.pack(">HL", name, 1) * 10) for name in range(100, 65536))),
         GONE,
         "settings of 6060 bytes, 6000 are allowed",
     ),
-    "pings without end": Hostile(lambda: many(PingFrame(0, b"12345678").serialize()), GONE, ENDLESS),
+    "pings without end": Hostile(
+        lambda: many(PingFrame(0, b"12345678").serialize()), GONE, ENDLESS
+    ),
     "pings of one byte": Hostile(once(raw(6, 0, 0, b"x")), GONE, BROKE),
     "answers to pings without end": Hostile(
         lambda: many(PingFrame(0, b"12345678", flags=["ACK"]).serialize()), GONE, ENDLESS
@@ -170,11 +190,14 @@ HOSTILE: dict[str, Hostile] = {
         lambda: many(WindowUpdateFrame(1, 2**30).serialize()), GONE, "violated HTTP/2: error 3"
     ),
     "a window of 0 bytes": Hostile(once(raw(8, 0, 0, bytes(4))), GONE, BROKE),
-    "windows of one byte without end": Hostile(lambda: many(WindowUpdateFrame(0, 1).serialize()), GONE, ENDLESS),
+    "windows of one byte without end": Hostile(
+        lambda: many(WindowUpdateFrame(0, 1).serialize()), GONE, ENDLESS
+    ),
     "data before the header": Hostile(once(data(b"x")), GONE, BROKE),
     "data for a stream that was not opened": Hostile(once(data(b"x", stream=3)), GONE, BROKE),
     "more padding than bytes": Hostile(once(STATUS, raw(0, 8, 1, b"\5abc")), GONE, BROKE),
-    "data beyond every window": Hostile(  # the client widens them as it reads; the size of the message is the bound
+    # the client widens them as it reads; the size of the message is the bound
+    "data beyond every window": Hostile(
         lambda: chain([STATUS, data(struct.pack(">BL", 0, 2 * WINDOW_BYTES))], repeat(data(PIECE))),
         Code.INTERNAL,
         "one message was expected, and a second one came",
@@ -182,10 +205,16 @@ HOSTILE: dict[str, Hostile] = {
     ),
     "empty data without end": Hostile(lambda: chain([STATUS], many(data(b""))), GONE, ENDLESS),
     "data of one byte without end": Hostile(
-        lambda: chain([STATUS, data(struct.pack(">BL", 0, LARGEST_MESSAGE_BYTES))], many(data(b"x"))), GONE, ENDLESS
+        lambda: chain(
+            [STATUS, data(struct.pack(">BL", 0, LARGEST_MESSAGE_BYTES))], many(data(b"x"))
+        ),
+        GONE,
+        ENDLESS,
     ),
     "padding without end": Hostile(
-        lambda: chain([STATUS], many(DataFrame(1, b"", pad_length=255, flags=["PADDED"]).serialize())),
+        lambda: chain(
+            [STATUS], many(DataFrame(1, b"", pad_length=255, flags=["PADDED"]).serialize())
+        ),
         GONE,
         ENDLESS,
     ),
@@ -194,31 +223,61 @@ HOSTILE: dict[str, Hostile] = {
         Code.RESOURCE_EXHAUSTED,
         "a message of 100663297 bytes, 100663296 are allowed",
     ),
-    "a message that is compressed": Hostile(once(STATUS, data(b"\1\0\0\0\0")), Code.INTERNAL, "compressed"),
-    "a message that does not end": Hostile(once(STATUS, data(b"\0\0\0"), TRAILERS), Code.INTERNAL, "within a message"),
-    "messages without end": Hostile(lambda: chain([STATUS], many(data(prefixed(b"x")))), Code.INTERNAL, "a second one"),
-    "no status": Hostile(once(STATUS, data(prefixed(b"x"), "END_STREAM")), Code.UNKNOWN, "without grpc-status"),
+    "a message that is compressed": Hostile(
+        once(STATUS, data(b"\1\0\0\0\0")), Code.INTERNAL, "compressed"
+    ),
+    "a message that does not end": Hostile(
+        once(STATUS, data(b"\0\0\0"), TRAILERS), Code.INTERNAL, "within a message"
+    ),
+    "messages without end": Hostile(
+        lambda: chain([STATUS], many(data(prefixed(b"x")))), Code.INTERNAL, "a second one"
+    ),
+    "no status": Hostile(
+        once(STATUS, data(prefixed(b"x"), "END_STREAM")), Code.UNKNOWN, "without grpc-status"
+    ),
     "a reset": Hostile(once(RstStreamFrame(1, 8).serialize()), Code.CANCELLED, "HTTP/2 error 8"),
     "a reset that refuses": Hostile(once(RstStreamFrame(1, 7).serialize()), GONE, "HTTP/2 error 7"),
-    "a reset of no kind": Hostile(once(RstStreamFrame(1, 2**32 - 1).serialize()), Code.INTERNAL, "HTTP/2 error 429"),
+    "a reset of no kind": Hostile(
+        once(RstStreamFrame(1, 2**32 - 1).serialize()), Code.INTERNAL, "HTTP/2 error 429"
+    ),
     "a reset of three bytes": Hostile(once(raw(3, 0, 1, bytes(3))), GONE, BROKE),
-    "resets of other streams without end": Hostile(lambda: many(RstStreamFrame(1001, 0).serialize()), GONE, ENDLESS),
-    "a goodbye": Hostile(once(GoAwayFrame(0, 0, 11, b"calm").serialize()), GONE, "GOAWAY (HTTP/2 error 11) calm"),
-    "a goodbye of seven bytes": Hostile(once(raw(7, 0, 0, bytes(7))), GONE, "a GOAWAY frame that is too short"),
-    "goodbyes without end": Hostile(lambda: many(GoAwayFrame(0, 2**31 - 1).serialize()), GONE, ENDLESS),
-    "a push": Hostile(once(PushPromiseFrame(1, 2, b"", flags=["END_HEADERS"]).serialize()), GONE, BROKE),
+    "resets of other streams without end": Hostile(
+        lambda: many(RstStreamFrame(1001, 0).serialize()), GONE, ENDLESS
+    ),
+    "a goodbye": Hostile(
+        once(GoAwayFrame(0, 0, 11, b"calm").serialize()), GONE, "GOAWAY (HTTP/2 error 11) calm"
+    ),
+    "a goodbye of seven bytes": Hostile(
+        once(raw(7, 0, 0, bytes(7))), GONE, "a GOAWAY frame that is too short"
+    ),
+    "goodbyes without end": Hostile(
+        lambda: many(GoAwayFrame(0, 2**31 - 1).serialize()), GONE, ENDLESS
+    ),
+    "a push": Hostile(
+        once(PushPromiseFrame(1, 2, b"", flags=["END_HEADERS"]).serialize()), GONE, BROKE
+    ),
     "a call of the server's own": Hostile(once(headers(HEADER, stream=2)), GONE, BROKE),
     "priorities without end": Hostile(lambda: many(PriorityFrame(3).serialize()), GONE, ENDLESS),
     "frames of no kind without end": Hostile(lambda: many(raw(99, 0, 1, b"x")), GONE, ENDLESS),
     "other services without end": Hostile(lambda: many(raw(10, 0, 0, b"\0\1abc")), GONE, ENDLESS),
-    "a frame that is too long": Hostile(once(b"\0\x40\1" + bytes(6)), GONE, "a frame of 16385 bytes"),
-    "text": Hostile(once(b"HTTP/1.1 400 Bad Request\r\n\r\n"), GONE, "a frame of 4740180 bytes, 16384 are allowed"),
+    "a frame that is too long": Hostile(
+        once(b"\0\x40\1" + bytes(6)), GONE, "a frame of 16385 bytes"
+    ),
+    "text": Hostile(
+        once(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        GONE,
+        "a frame of 4740180 bytes, 16384 are allowed",
+    ),
     "nothing": Hostile(once(), GONE, "the connection was closed"),
 }
 
 
-def hostile_talk(to_send: Iterable[bytes], greeting: bytes = GREETING, *, hold: bool = False) -> Talk:
-    """Greets, waits for the request, and sends without reading; `hold`: then waits until the client closes."""
+def hostile_talk(
+    to_send: Iterable[bytes], greeting: bytes = GREETING, *, hold: bool = False
+) -> Talk:
+    """Greets, waits for the request, and sends without reading; `hold`: then
+    waits until the client closes.
+    """
 
     def talk(client: socket.socket) -> None:
         client.sendall(greeting)
@@ -237,7 +296,9 @@ def hostile_talk(to_send: Iterable[bytes], greeting: bytes = GREETING, *, hold: 
     return talk
 
 
-payloads = st.binary(max_size=60) | st.sampled_from([STATUS[9:], TRAILERS[9:], prefixed(b"x"), bytes(4), bytes(8)])
+payloads = st.binary(max_size=60) | st.sampled_from(
+    [STATUS[9:], TRAILERS[9:], prefixed(b"x"), bytes(4), bytes(8)]
+)
 ANY_FRAMES = st.lists(
     st.builds(
         raw,
@@ -249,16 +310,24 @@ ANY_FRAMES = st.lists(
     | st.sampled_from([STATUS, TRAILERS, data(prefixed(b"x")), GREETING]),
     max_size=20,
 ).map(b"".join)
-ANY_BYTES = st.binary(max_size=300) | ANY_FRAMES | st.builds(bytes.__add__, ANY_FRAMES, st.binary(max_size=100))
+ANY_BYTES = (
+    st.binary(max_size=300)
+    | ANY_FRAMES
+    | st.builds(bytes.__add__, ANY_FRAMES, st.binary(max_size=100))
+)
 
 
 def assert_clean(sent: bytes, greeted: bool) -> None:
-    """A call to a server that sends this and closes is answered or raises a CallError, and nothing else."""
+    """A call to a server that sends this and closes is answered or raises a
+    CallError, and nothing else.
+    """
     with TemporaryDirectory() as directory:
         talk = hostile_talk((sent,), GREETING if greeted else sent)
         with listening(Path(directory) / "s", talk) as listener:
             channel = Channel(str(listener.path), patience_seconds=0.5)
             with suppress(CallError):
-                for _ in channel.stream("/runtime.v1.RuntimeService/Version", b"the question", 30.0):
+                for _ in channel.stream(
+                    "/runtime.v1.RuntimeService/Version", b"the question", 30.0
+                ):
                     pass
             channel.close()

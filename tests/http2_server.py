@@ -29,10 +29,11 @@ def prefixed(message: bytes) -> bytes:
 
 @dataclass
 class Server:
-    """The server's side of one connection (pure). It opens its windows only as it reads, a piece at a time.
+    """The server's side of one connection (pure). It opens its windows only as it
+    reads, a piece at a time.
 
-    `answers`: the messages that answer each request, in order; None: it is not answered. Where there are no more, each
-    request is answered with itself.
+    `answers`: the messages that answer each request, in order; None: it is not answered. Where
+    there are no more, each request is answered with itself.
     """
 
     window: int = 65535
@@ -41,7 +42,9 @@ class Server:
     padding: int | None = None
 
     def __post_init__(self) -> None:
-        self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
+        self.h2 = h2.connection.H2Connection(
+            h2.config.H2Configuration(client_side=False, header_encoding="utf-8")
+        )
         self.h2.initiate_connection()
         self.h2.update_settings({INITIAL_WINDOW: self.window})
         self._headers: dict[int, dict[str, str]] = {}
@@ -54,7 +57,9 @@ class Server:
                 case h2.events.RequestReceived(stream_id=stream, headers=headers):
                     self._headers[stream] = {str(name): str(value) for name, value in headers}
                     self._bodies[stream] = b""
-                case h2.events.DataReceived(stream_id=stream, data=piece, flow_controlled_length=length):
+                case h2.events.DataReceived(
+                    stream_id=stream, data=piece, flow_controlled_length=length
+                ):
                     self._bodies[stream] += piece
                     self.h2.acknowledge_received_data(length, stream)
                 case h2.events.StreamEnded(stream_id=stream):
@@ -91,7 +96,9 @@ def speak(client: socket.socket, server: Server) -> None:
 
 @dataclass
 class Listener:
-    """A unix socket that talks to each who connects in a thread: as `talk` has it, which a test may change."""
+    """A unix socket that talks to each who connects in a thread: as `talk` has
+    it, which a test may change.
+    """
 
     path: Path
     talk: Talk = answering

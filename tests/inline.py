@@ -1,6 +1,8 @@
-"""The engine without a thread: what it has done is done at once, one after another, on a clock that is set forward.
+"""The engine without a thread: what it has done is done at once, one after another, on a
+clock that is set forward.
 
-The product's own fold and step. A test gives the stages, and may stand between an effect and its answer.
+The product's own fold and step. A test gives the stages, and may stand between
+an effect and its answer.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from eviction.engine.effects import (
     PassWanted,
     Plan,
     Read,
+    Request,
     Resolve,
     Sampled,
     Send,
@@ -28,8 +31,8 @@ from eviction.engine.effects import (
 from eviction.engine.fold import fold
 from eviction.engine.stages import Stages
 from eviction.engine.step import next_deadline, step
-from eviction.engine.world import Request, first_world
-from eviction.record import Pass, Trigger
+from eviction.engine.world import first_world
+from eviction.records.passes import Pass, Trigger
 from eviction.types import Decision, Extent
 from reclaim.function import PassFacts, ReclaimContext, ReclaimFunction, Stage
 from reclaim.types import ReclaimResult
@@ -47,7 +50,9 @@ CALL_SECONDS = 1e-6  # of a removal: a reading of before it does not count
 ReadDisk = Callable[[str, float], Reading]
 
 
-def disk_with(available: Callable[[], int], inodes_free: Callable[[], int] = lambda: 1000) -> ReadDisk:
+def disk_with(
+    available: Callable[[], int], inodes_free: Callable[[], int] = lambda: 1000
+) -> ReadDisk:
     """One filesystem of 1 GiB for every path, with so much available now."""
 
     def read(path: str, now: float) -> Reading:
@@ -65,7 +70,8 @@ def configured(**fields: Any) -> Configuration:
 class Inline:
     """One node whose effects are carried out inline, in their order; what it was told is in `told`.
 
-    `stages`: of the functions, by name. `before`: called before each effect that would be on a worker.
+    `stages`: of the functions, by name. `before`: called before each effect
+    that would be on a worker.
     """
 
     clock: SteppedClock
@@ -110,7 +116,9 @@ class Inline:
         raise AssertionError("it never holds")
 
     def turn(self) -> None:
-        """Takes in what has happened, or sets the clock forward to what is due next; and does what follows."""
+        """Takes in what has happened, or sets the clock forward to what is due
+        next; and does what follows.
+        """
         if not self.events:
             self.clock.step(max(next_deadline(self.world) - self.clock.monotonic(), 0.0))
             self.events.append(Tick())
@@ -145,7 +153,9 @@ class Inline:
 
     def _sample(self, path: str) -> Sample:
         reading = self.read(path, self.clock.monotonic())
-        return Sample(path, self.clock.monotonic(), reading, FilesystemIdentity(path, reading.device_id))
+        return Sample(
+            path, self.clock.monotonic(), reading, FilesystemIdentity(path, reading.device_id)
+        )
 
 
 def function_of(*stages: Stage, name: str = FUNCTION, **fields: Any) -> ReclaimFunction:

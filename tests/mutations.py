@@ -21,7 +21,9 @@ TEXTS = (
 SCALARS = (*TEXTS, None, True, False, 0, 1, -1, 2, 64, 65, 100, 101, 10_000, 2**40)
 VALUES = st.one_of(
     st.sampled_from(SCALARS),
-    st.sampled_from([[], {}, [""], ["/x"], [1], [None], [{}], {"x": 1}, {"nodefs.available": "5%"}, {"x": None}]),
+    st.sampled_from(
+        [[], {}, [""], ["/x"], [1], [None], [{}], {"x": 1}, {"nodefs.available": "5%"}, {"x": None}]
+    ),
     st.text("0123456789.-+%KMGTimnsuhe/", max_size=8),
 )
 
@@ -63,7 +65,11 @@ def mutations(draw: st.DrawFn, document: Any) -> Any:
         case "leave out":
             return left_out(document, place)
         case "add" if isinstance(place[-1], str):
-            name = draw(st.sampled_from([f"{place[-1]}s", "x", "name", "size", re.sub(r"^.", "N", place[-1])]))
+            name = draw(
+                st.sampled_from(
+                    [f"{place[-1]}s", "x", "name", "size", re.sub(r"^.", "N", place[-1])]
+                )
+            )
             return changed(document, (*place[:-1], name), draw(VALUES))
         case _:
             return changed(document, place, draw(VALUES))

@@ -1,9 +1,11 @@
-"""Namespaces in which the tests see none of what runs on this machine: no kubelet, no reclaimd, no runtime.
+"""Namespaces in which the tests see none of what runs on this machine: no
+kubelet, no reclaimd, no runtime.
 
-Mounts are private, also those that tests make. /run and the directories of a node's daemons, as far as there are any,
-are empty; so a test that uses a default path meets nothing there, and takes no lock of the machine's. Its processes are
-not seen, and everything that a run starts ends with it. As root its ports are free, too: the network is a loopback of
-the tests' own. Another user could not leave that again for what needs the machine's network.
+Mounts are private, also those that tests make. /run and the directories of a node's daemons, as far
+as there are any, are empty; so a test that uses a default path meets nothing there, and takes no
+lock of the machine's. Its processes are not seen, and everything that a run starts ends with it. As
+root its ports are free, too: the network is a loopback of the tests' own. Another user could not
+leave that again for what needs the machine's network.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_m
 
 OF_DAEMONS = (
     *("/run", "/etc/crio", "/etc/kubernetes", "/etc/rancher", "/etc/reclaimd"),
-    *("/var/lib/kubelet", "/var/lib/rancher", "/var/lib/reclaimd", "/var/log/containers", "/var/log/pods"),
+    *(
+        "/var/lib/kubelet",
+        "/var/lib/rancher",
+        "/var/lib/reclaimd",
+        "/var/log/containers",
+        "/var/log/pods",
+    ),
 )
 CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000  # <linux/sched.h>
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -34,17 +42,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def enter() -> PrivateMounts:
-    """Moves the tests there; only the mounts can be missing. Call it before the first thread starts.
+    """Moves the tests there; only the mounts can be missing. Call it before the first thread
+    starts.
 
-    A pytest-xdist worker already has a second thread, which stays in the namespaces of the process that started it and
-    mounts nothing; the tests run on the main thread. Each worker has mounts of its own, as in a shared namespace a loop
-    filesystem that one worker unmounts would still be held by another's.
+    A pytest-xdist worker already has a second thread, which stays in the namespaces of the
+    process that started it and mounts nothing; the tests run on the main thread. Each worker has
+    mounts of its own, as in a shared namespace a loop filesystem that one worker unmounts would
+    still be held by another's.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         if os.geteuid() != 0:
             return PrivateMounts(available=False, how="none", reason="no root")
         if _libc.unshare(CLONE_NEWNS) != 0:
-            return PrivateMounts(available=False, how="none", reason=os.strerror(ctypes.get_errno()))
+            return PrivateMounts(
+                available=False, how="none", reason=os.strerror(ctypes.get_errno())
+            )
         mounts = PrivateMounts(available=True, how="root", reason="")
     else:
         mounts = enter_private_mounts()
@@ -57,16 +69,19 @@ def enter() -> PrivateMounts:
 
 
 def on_the_network() -> tuple[str, ...]:
-    """What comes before a command that needs the network of this machine, where the first process still is. It begins
-    in the root directory."""
-    with contextlib.suppress(PermissionError):  # the machine's own first process, which another user may not look at
+    """What comes before a command that needs the network of this machine, where the first process
+    still is. It begins in the root directory."""
+    # the machine's own first process, which another user may not look at
+    with contextlib.suppress(PermissionError):
         if os.readlink("/proc/1/ns/net") != os.readlink("/proc/self/ns/net"):
             return ("nsenter", "--target", "1", "--net", "--mount")
     return ()
 
 
 def _processes_can_be_hidden() -> bool:
-    """Whether this process may do what `_continue_among_own_processes` does: in some containers not even root may."""
+    """Whether this process may do what `_continue_among_own_processes` does: in some
+    containers not even root may.
+    """
     unshare = shutil.which("unshare")
     if unshare is None:
         return False
@@ -75,9 +90,9 @@ def _processes_can_be_hidden() -> bool:
 
 
 def _continue_among_own_processes(network: int) -> None:
-    """Forks twice, and the last one goes on, on a network of its own, too, if `network` is the flag of one. What
-    started the tests waits and ends as they do. What is between them is the first process of the new namespace: it
-    takes orphans over, and all others end with it."""
+    """Forks twice, and the last one goes on, on a network of its own, too, if `network` is the flag
+    of one. What started the tests waits and ends as they do. What is between them is the first
+    process of the new namespace: it takes orphans over, and all others end with it."""
     if _libc.unshare(CLONE_NEWPID) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     if first := os.fork():
@@ -89,14 +104,19 @@ def _continue_among_own_processes(network: int) -> None:
         os._exit(_status_of(tests))
     if _libc.unshare(CLONE_NEWNS | network) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
-    subprocess.run(["mount", "-t", "proc", "-o", "nosuid,nodev,noexec", "proc", "/proc"], check=True)
+    subprocess.run(
+        ["mount", "-t", "proc", "-o", "nosuid,nodev,noexec", "proc", "/proc"], check=True
+    )
     if network:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anywhere:
             fcntl.ioctl(anywhere, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
 
 
 def _status_of(process: int) -> int:
-    """The exit status with which a child ended, as a shell tells it. Other children that end meanwhile are reaped."""
+    """The exit status with which a child ended, as a shell tells it.
+
+    Other children that end meanwhile are reaped.
+    """
     while True:
         pid, status = os.wait()
         if pid == process:
@@ -105,11 +125,14 @@ def _status_of(process: int) -> int:
 
 
 def _empty(directory: str) -> None:
-    """An empty tmpfs in place of a directory, if it exists. What is mounted below it is detached here, as the table of
-    mounts would still name it; in a user namespace that is not allowed."""
+    """An empty tmpfs in place of a directory, if it exists. What is mounted below it is detached
+    here, as the table of mounts would still name it; in a user namespace that is not allowed."""
     if not os.path.isdir(directory):
         return
-    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()]
+    points = [
+        line.split()[4]
+        for line in Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    ]
     for point in reversed(points):
         if point.startswith(f"{directory}/"):
             _libc.umount2(os.fsencode(point), MNT_DETACH)

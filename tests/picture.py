@@ -1,4 +1,5 @@
-"""A picture of a timeline as one SVG file for a page, and that of a drill: `python -m tests.picture PAGE FILE`.
+"""A picture of a timeline as one SVG file for a page, and that of a drill: `python -m
+tests.picture PAGE FILE`.
 
 PAGE: the HTML page of a drill.
 """
@@ -12,8 +13,17 @@ from html import unescape
 from pathlib import Path
 from textwrap import wrap
 
-from eviction.drill.report.timeline import CHARACTER, CLASSES, COLOURS, FONT, FONTS, LINE, WIDTH, html_text
-from eviction.reporting.log import escaped
+from eviction.drill.report.timeline import (
+    CHARACTER,
+    CLASSES,
+    COLOURS,
+    FONT,
+    FONTS,
+    LINE,
+    WIDTH,
+    html_text,
+)
+from eviction.wording.log import escaped
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 PROSE = 0.54 * FONT  # usual fonts are no wider in sentences
@@ -22,7 +32,8 @@ TITLE_CHARACTER, TITLE_LINE = 0.66 * TITLE_FONT, 23.0
 CAPTION = 25.0
 MARGIN = 12.0
 DRAWING = re.compile(r'<svg viewBox="0 0 [0-9.]+ ([0-9.]+)"')
-# Each colour stands there twice: what draws SVG but is no browser knows no variables, and takes the first one.
+# Each colour stands there twice: what draws SVG but is no browser knows no
+# variables, and takes the first one.
 LIGHT = dict(re.findall(r"--([\w-]+): ([^;]+);", COLOURS.partition("@media")[0]))
 STYLE = re.sub(
     r"([\w-]+): var\(--([\w-]+)\)",
@@ -37,7 +48,9 @@ FIGURE = re.compile(r"<figcaption>(.*?)</figcaption>(<svg .*?</svg>)</figure>", 
 
 
 def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]]) -> str:
-    """A title, lines of text, and the first chart and the events of a timeline, each with its caption."""
+    """A title, lines of text, and the first chart and the events of a
+    timeline, each with its caption.
+    """
     room, parts, top = WIDTH - 2 * MARGIN, [], MARGIN
     for text in wrap(escaped(title), int(room / TITLE_CHARACTER)):
         top += TITLE_LINE
@@ -62,7 +75,9 @@ def sheet(title: str, lines: Sequence[str], drawings: Sequence[tuple[str, str]])
 
 
 def drill_picture(page: str) -> str:
-    """The picture of a drill, from its page: the verdict, why it was run, the times, the first chart and the events."""
+    """The picture of a drill, from its page: the verdict, why it was run, the times, the
+    first chart and the events.
+    """
 
     def shown(element: str) -> str:
         found = re.search(element, page)

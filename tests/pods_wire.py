@@ -1,4 +1,5 @@
-"""Writes pods as the kubelet's Pods API does: protobuf by Kubernetes' own field numbers, from the JSON of a v1.Pod.
+"""Writes pods as the kubelet's Pods API does: protobuf by Kubernetes' own field numbers,
+from the JSON of a v1.Pod.
 
 Independent of `pods.proto`. Like Kubernetes' encoder, it also writes fields that are empty.
 
@@ -42,7 +43,10 @@ POD: dict[str, Any] = {
     "spec": (
         2,
         {
-            "volumes": (1, {"name": (1, ""), "image": (2, {"reference": (1, ""), "pullPolicy": (2, "")})}),
+            "volumes": (
+                1,
+                {"name": (1, ""), "image": (2, {"reference": (1, ""), "pullPolicy": (2, "")})},
+            ),
             "containers": (2, CONTAINER),
             "restartPolicy": (3, ""),
             "initContainers": (20, CONTAINER),
@@ -102,14 +106,18 @@ def _field(name: str, number: int, kind: Any, value: Any) -> bytes:
     match value:
         case Mapping() if kind is None:  # a map is a list of keys and values
             return b"".join(
-                sized(number, sized(1, key.encode()) + sized(2, text.encode())) for key, text in value.items()
+                sized(number, sized(1, key.encode()) + sized(2, text.encode()))
+                for key, text in value.items()
             )
         case Mapping() if kind is CONTAINER and number == 34:  # embedded in EphemeralContainer
             return sized(number, sized(1, message(value, kind)))
         case Mapping() if name == "image":  # embedded in Volume
             return sized(number, sized(IMAGE_SOURCE, message(value, kind)))
         case Mapping():
-            return sized(number, message({key: each for key, each in value.items() if key != "startedAt"}, kind))
+            return sized(
+                number,
+                message({key: each for key, each in value.items() if key != "startedAt"}, kind),
+            )
         case str():
             return sized(number, value.encode())
     return varint(number << 3) + varint(int(value))

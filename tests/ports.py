@@ -14,8 +14,8 @@ _chance = random.SystemRandom()  # several runs side by side must not try the sa
 def free_port() -> int:
     """A port that is unused at this moment.
 
-    Below those that the kernel gives to outgoing connections: one of them could take it before the server has it, or
-    while a server is started again.
+    Below those that the kernel gives to outgoing connections: one of them could take it before the
+    server has it, or while a server is started again.
     """
     below = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(TRIES):

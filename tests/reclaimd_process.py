@@ -35,7 +35,9 @@ def reclaimd(
     """Runs a command to its end, in a process of its own."""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         process = started(
-            *arguments, streams=(0, out.fileno(), err.fileno()), environment={**ENVIRONMENT, **environment}
+            *arguments,
+            streams=(0, out.fileno(), err.fileno()),
+            environment={**ENVIRONMENT, **environment},
         )
         try:
             code = process.wait(timeout_seconds)
@@ -49,20 +51,26 @@ def reclaimd(
 
 
 def started(
-    *arguments: str, streams: Sequence[int] = (0, 1, 2), environment: Mapping[str, str] = ENVIRONMENT
+    *arguments: str,
+    streams: Sequence[int] = (0, 1, 2),
+    environment: Mapping[str, str] = ENVIRONMENT,
 ) -> Process:
-    """A command as a process of its own: forked if it can be, else by a start of Python. `streams`: the descriptors of
-    its standard streams."""
+    """A command as a process of its own: forked if it can be, else by a start of Python. `streams`:
+    the descriptors of its standard streams."""
     if forked.can_fork(arguments, environment):
         return forked.start(arguments, environment, streams)
     stdin, stdout, stderr = streams
-    return subprocess.Popen([PROGRAM, *arguments], stdin=stdin, stdout=stdout, stderr=stderr, env=environment)
+    return subprocess.Popen(
+        [PROGRAM, *arguments], stdin=stdin, stdout=stdout, stderr=stderr, env=environment
+    )
 
 
 def reclaimd_here(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command to its end in this process, which costs no start of Python; for those that end at once.
+    """Runs a command to its end in this process, which costs no start of Python;
+    for those that end at once.
 
-    `run` and `reclaim` block SIGTERM and SIGHUP; the mask is restored, as programs started later would inherit it.
+    `run` and `reclaim` block SIGTERM and SIGHUP; the mask is restored, as programs
+    started later would inherit it.
     """
     out, err = io.StringIO(), io.StringIO()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -77,7 +85,10 @@ def reclaimd_here(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def answer(process: subprocess.CompletedProcess[str]) -> Any:
-    """The JSON document that a command printed. It must be as its schema says, with no other fields."""
+    """The JSON document that a command printed.
+
+    It must be as its schema says, with no other fields.
+    """
     assert process.stdout, f"nothing on stdout; exit {process.returncode}; stderr: {process.stderr}"
     document = json.loads(process.stdout)
     assert_as_described(document)
@@ -85,10 +96,14 @@ def answer(process: subprocess.CompletedProcess[str]) -> Any:
 
 
 def exact(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The same fields, where marks that are counts of bytes have an exponent: without a unit they would be refused."""
+    """The same fields, where marks that are counts of bytes have an exponent: without a
+    unit they would be refused.
+    """
     marks = {
         name: {
-            signal: f"{value}e0" if str(value).isdigit() and signal.endswith(".available") else value
+            signal: f"{value}e0"
+            if str(value).isdigit() and signal.endswith(".available")
+            else value
             for signal, value in fields[name].items()
         }
         for name in ("evictionHard", "evictionSoft", "evictionMinimumReclaim")
@@ -98,8 +113,8 @@ def exact(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_configuration(path: Path, **fields: object) -> Path:
-    """A configuration file (JSON is YAML) with the usual head, which keeps this machine's own files, ports and kubelet
-    out of the test."""
+    """A configuration file (JSON is YAML) with the usual head, which keeps this machine's own
+    files, ports and kubelet out of the test."""
     head = {
         "podLogsDir": str(path.parent / "log" / "pods"),
         "containerLogsDir": str(path.parent / "log" / "containers"),
@@ -121,10 +136,11 @@ def write_configuration(path: Path, **fields: object) -> Path:
 class Daemon:
     """A running `reclaimd run` with its JSON log; ended by SIGTERM when the `with` block ends.
 
-    `before`: a program that starts it, with its arguments. `cwd`: its working directory. `environment`: replaces that
-    of the tests; `variables` are added. `program`: another installation of reclaimd. `cold`: Python is started for it,
-    as with each of these; else it is forked, if it can be. If the daemon ended by itself, other than with exit 0 or by
-    SIGKILL, the test fails with its log. It also fails for a line of the log that is not as its schema says.
+    `before`: a program that starts it, with its arguments. `cwd`: its working directory.
+    `environment`: replaces that of the tests; `variables` are added. `program`: another
+    installation of reclaimd. `cold`: Python is started for it, as with each of these; else it is
+    forked, if it can be. If the daemon ended by itself, other than with exit 0 or by SIGKILL, the
+    test fails with its log. It also fails for a line of the log that is not as its schema says.
     """
 
     def __init__(
@@ -141,7 +157,9 @@ class Daemon:
         self._arguments = arguments
         self._before = before
         self._cwd = cwd
-        self._cold = cold or bool(before) or cwd is not None or environment is not None or program != PROGRAM
+        self._cold = (
+            cold or bool(before) or cwd is not None or environment is not None or program != PROGRAM
+        )
         self._environment = {**(ENVIRONMENT if environment is None else environment), **variables}
         self.events: list[dict[str, Any]] = []
 
@@ -167,11 +185,17 @@ class Daemon:
         if not self._cold:
             return started(*command, streams=(0, 1, stderr), environment=self._environment)
         return subprocess.Popen(
-            [*self._before, self._program, *command], stderr=stderr, cwd=self._cwd, env=self._environment
+            [*self._before, self._program, *command],
+            stderr=stderr,
+            cwd=self._cwd,
+            env=self._environment,
         )
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         code = self.stop()
         if kind is None and code not in (0, -signal.SIGKILL):
@@ -203,7 +227,10 @@ class Daemon:
     def wait_for(
         self, found: Callable[[dict[str, Any]], bool], timeout_seconds: float = PATIENCE_SECONDS
     ) -> dict[str, Any]:
-        """The first event for which `found` is true, waited for. Fails with the log when there is none in time."""
+        """The first event for which `found` is true, waited for.
+
+        Fails with the log when there is none in time.
+        """
         deadline = time.monotonic() + timeout_seconds
         seen = 0
         while True:
@@ -212,7 +239,9 @@ class Daemon:
                 if found(event):
                     return event
             seen = len(events)
-            if time.monotonic() >= deadline or (self.process.poll() is not None and seen == len(self.events)):
+            if time.monotonic() >= deadline or (
+                self.process.poll() is not None and seen == len(self.events)
+            ):
                 log = "\n".join(event["message"] for event in events)
                 raise AssertionError(f"no such event within {timeout_seconds} s; the log:\n{log}")
             time.sleep(0.01)
@@ -226,7 +255,10 @@ class Daemon:
 
 
 def came_true(
-    condition: Callable[[], bool], within_seconds: float = PATIENCE_SECONDS, *, every_seconds: float = 0.01
+    condition: Callable[[], bool],
+    within_seconds: float = PATIENCE_SECONDS,
+    *,
+    every_seconds: float = 0.01,
 ) -> bool:
     """Whether the condition became true in time."""
     deadline = time.monotonic() + within_seconds

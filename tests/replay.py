@@ -1,5 +1,5 @@
-"""Replays the dump of a daemon's history (`reclaimd status --history -o json`): the decisions that were made, and those
-that `synchronize` makes now."""
+"""Replays the dump of a daemon's history (`reclaimd status --history -o json`): the decisions that
+were made, and those that `synchronize` makes now."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from eviction.decision.synchronize import ManagerState, synchronize
-from eviction.reporting.json_shapes import Json
-from eviction.reporting.replay import Table
+from eviction.records.json_shapes import Json
+from eviction.records.replay import Table
 from eviction.types import Threshold
 from signals.types import SignalObservations
 
@@ -18,7 +18,8 @@ hints_of = cache(get_type_hints)
 
 
 def replay(dump: Json) -> tuple[list[Json], list[Json]]:
-    """The decisions in the dump, and those that `synchronize` makes now from the same state and observations.
+    """The decisions in the dump, and those that `synchronize` makes now from the
+    same state and observations.
 
     Raises LookupError, TypeError or ValueError for a document that is no dump.
     """
@@ -53,7 +54,12 @@ class ReadingTable(Table):
         if origin is not None:
             return {self.read(kinds[0], key): self.read(kinds[1], each) for key, each in document}
         if named := getattr(kind, "_fields", ()):
-            return kind(*(self.read(hints_of(kind)[name], each) for name, each in zip(named, document, strict=True)))
+            return kind(
+                *(
+                    self.read(hints_of(kind)[name], each)
+                    for name, each in zip(named, document, strict=True)
+                )
+            )
         return kind(document)
 
     def read_by_field(self, kind: Any, document: Json) -> Any:

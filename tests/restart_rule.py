@@ -1,9 +1,9 @@
 """The kubelet's restart rule, as a model: which containers of a pod it would start next.
 
-The rule of one container is the drill's (`judgement.judge`); this module applies it to pods with init
-containers. The kubelet remembers what has run only by the runtime's containers: one without a copy there has, to the
-kubelet, never run. (The kubelet has further exceptions for init containers; here one whose copy is missing always
-counts as one that would run again, which is stricter.)
+The rule of one container is the drill's (`judgement.judge`); this module applies it to pods with
+init containers. The kubelet remembers what has run only by the runtime's containers: one without a
+copy there has, to the kubelet, never run. (The kubelet has further exceptions for init containers;
+here one whose copy is missing always counts as one that would run again, which is stricter.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from reclaim.types import ContainerState
 
 @dataclass(frozen=True)
 class PodSpec:
-    """What the kubelet is to run. `over`: deleted, evicted, Succeeded or Failed, so that nothing of it is started."""
+    """What the kubelet is to run.
+
+    `over`: deleted, evicted, Succeeded or Failed, so that nothing of it is started.
+    """
 
     uid: str
     containers: tuple[str, ...]
@@ -44,11 +47,22 @@ def would_start(pod: PodSpec, copies: Iterable[Copy]) -> frozenset[str]:
         return frozenset()
     newest: dict[str, Copy] = {}
     for copy in copies:
-        if copy.uid == pod.uid and (copy.name not in newest or newest[copy.name].created_at_ns < copy.created_at_ns):
+        if copy.uid == pod.uid and (
+            copy.name not in newest or newest[copy.name].created_at_ns < copy.created_at_ns
+        ):
             newest[copy.name] = copy
-    init = RestartPolicy.ON_FAILURE if pod.restart_policy is RestartPolicy.ALWAYS else pod.restart_policy
-    policies = {**dict.fromkeys(pod.init_containers, init), **dict.fromkeys(pod.containers, pod.restart_policy)}
+    init = (
+        RestartPolicy.ON_FAILURE
+        if pod.restart_policy is RestartPolicy.ALWAYS
+        else pod.restart_policy
+    )
+    policies = {
+        **dict.fromkeys(pod.init_containers, init),
+        **dict.fromkeys(pod.containers, pod.restart_policy),
+    }
     memories = {name: (copy.state, copy.exit_code) for name, copy in newest.items()}
     return frozenset(
-        name for name, policy in policies.items() if should_container_be_restarted(policy, *memories.get(name, (None,)))
+        name
+        for name, policy in policies.items()
+        if should_container_be_restarted(policy, *memories.get(name, (None,)))
     )

@@ -28,14 +28,18 @@ def validator(name: str) -> Draft202012Validator:
 @cache
 def strict_validator(name: str) -> Draft202012Validator:
     """The same, but no field may be there that the schema does not have."""
-    return Draft202012Validator(_closed(schema_of(name)), format_checker=Draft202012Validator.FORMAT_CHECKER)
+    return Draft202012Validator(
+        _closed(schema_of(name)), format_checker=Draft202012Validator.FORMAT_CHECKER
+    )
 
 
 @cache
 def _schema_of_kind() -> dict[str, str]:
     """The kind that a printed document says -> the name of its schema."""
     names = [path.name.partition(".")[0] for path in SCHEMAS.iterdir()]
-    kinds = {name: schema_of(name).get("properties", {}).get("kind", {}).get("const") for name in names}
+    kinds = {
+        name: schema_of(name).get("properties", {}).get("kind", {}).get("const") for name in names
+    }
     return {kind: name for name, kind in kinds.items() if kind is not None}
 
 

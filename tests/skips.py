@@ -1,5 +1,5 @@
-"""With `HOUSE=1` a test that is skipped fails, unless that is expected: a run that has tested less than it should, as a
-package could not be installed or there is no root, is not green.
+"""With `HOUSE=1` a test that is skipped fails, unless that is expected: a run that has tested less
+than it should, as a package could not be installed or there is no root, is not green.
 
 `ALLOW_SKIPS` in the environment allows more: patterns of reasons, separated by `;`.
 """
@@ -15,12 +15,20 @@ import pytest
 
 ALLOWED = {
     "root may *": "what another user may not do; root runs all other tests",
-    "no real kubelet can be started here: *": "no distribution has the programs: make kubelet names them",
+    "no real kubelet can be started here: *": (
+        "no distribution has the programs: make kubelet names them"
+    ),
     "no chromium or *": "a browser is half a gigabyte, and the page has tests without one",
-    "this kubectl is older than 1.21: *": "Debian 12 has 1.20, and only one way of using a directory needs more",
-    "libcachesim is not installed *": "an extra of the bench, which builds no wheel for each Python",
+    "this kubectl is older than 1.21: *": (
+        "Debian 12 has 1.20, and only one way of using a directory needs more"
+    ),
+    "libcachesim is not installed *": (
+        "an extra of the bench, which builds no wheel for each Python"
+    ),
 }
-"""The reasons of skips that are expected where the tests are complete, as patterns; and why each is."""
+"""The reasons of skips that are expected where the tests are complete, as
+patterns; and why each is.
+"""
 
 _Report = TypeVar("_Report", pytest.TestReport, pytest.CollectReport)
 
@@ -44,7 +52,9 @@ def judged(report: _Report) -> _Report:
         reason = reason.removeprefix("Skipped: ")
         if not is_allowed(reason):
             report.outcome = "failed"
-            report.longrepr = f"skipped, which HOUSE=1 does not allow unless ALLOW_SKIPS names it: {reason}"
+            report.longrepr = (
+                f"skipped, which HOUSE=1 does not allow unless ALLOW_SKIPS names it: {reason}"
+            )
     return report
 
 

@@ -1,6 +1,7 @@
 """Processes that SIGSTOP has stopped.
 
-The signal is taken by one thread, which stops the others: on a busy machine those run on for a moment.
+The signal is taken by one thread, which stops the others: on a busy machine
+those run on for a moment.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""A process in which no thread can start, until it may again: as with a reached `pids.max`, for real.
+"""A process in which no thread can start, until it may again: as with a
+reached `pids.max`, for real.
 
-`ThreadLimit` is for a child. As root the child is moved to a cgroup of its own with `pids.max` 0 (cgroup v1 or v2);
-otherwise its soft limit RLIMIT_NPROC is 0, which the kernel ignores for root (getrlimit(2)). Either way clone(2) fails
-with EAGAIN and `Thread.start()` raises RuntimeError, also in a process that runs already; threads that exist go on.
+`ThreadLimit` is for a child. As root the child is moved to a cgroup of its own with `pids.max` 0
+(cgroup v1 or v2); otherwise its soft limit RLIMIT_NPROC is 0, which the kernel ignores for root
+(getrlimit(2)). Either way clone(2) fails with EAGAIN and `Thread.start()` raises RuntimeError, also
+in a process that runs already; threads that exist go on.
 
-`ThreadStarts` is for the process of the tests, and for Python's threads alone: a stack so large that no mapping of it
-fits in the address space makes `Thread.start()` fail in the same way. gRPC runs in that process too. The threads that
-it starts by itself are not concerned: one that it does not get, it waits for without end when it is released.
+`ThreadStarts` is for the process of the tests, and for Python's threads alone: a stack so large
+that no mapping of it fits in the address space makes `Thread.start()` fail in the same way. gRPC
+runs in that process too. The threads that it starts by itself are not concerned: one that it does
+not get, it waits for without end when it is released.
 """
 
 from __future__ import annotations
@@ -52,7 +55,10 @@ class ThreadLimit:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         with contextlib.suppress(ProcessLookupError):  # the process has ended
             self.lift()

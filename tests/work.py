@@ -10,7 +10,10 @@ from typing import Any
 
 
 def lines_run(action: Callable[[], object]) -> int:
-    """How many lines of Python `action` runs on this thread. What a C function does inside one line is not counted."""
+    """How many lines of Python `action` runs on this thread.
+
+    What a C function does inside one line is not counted.
+    """
     count = 0
 
     def trace(_: FrameType, event: str, __: Any) -> Any:
@@ -28,7 +31,9 @@ def lines_run(action: Callable[[], object]) -> int:
 
 
 def most_allocated(action: Callable[[], object]) -> int:
-    """The most bytes that Python had allocated for `action` at one moment, beyond those that were there before."""
+    """The most bytes that Python had allocated for `action` at one moment, beyond
+    those that were there before.
+    """
     tracemalloc.start()
     try:
         action()

@@ -108,7 +108,6 @@ complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l eviction-soft -x -
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l eviction-soft-grace-period -x -d 'how long they wait: nodefs.available=1m30s'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l eviction-minimum-reclaim -x -d 'minimum reclaim, like nodefs.available=1Gi'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -s o -l output -x -a 'table json' -d 'output format'
-complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l leaks -d 'instead: what takes space on the runtime\'s disk and belongs to nobody; takes 5 s'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l signal -x -a 'nodefs.available nodefs.inodesFree imagefs.available imagefs.inodesFree containerfs.available containerfs.inodesFree' -d 'only what clears it, and whether that is enough'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l until -x -d 'with --signal: the mark to reach, a quantity or a percentage'
 complete -c reclaimd -n '__fish_seen_subcommand_from plan' -l all -d 'on a terminal: list each kept object, even if there are more than 20'

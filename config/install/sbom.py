@@ -1,9 +1,11 @@
-"""Prints the software bill of materials of the environment that runs it: CycloneDX 1.6, JSON, the same each time.
+"""Prints the software bill of materials of the environment that runs it: CycloneDX 1.6,
+JSON, the same each time.
 
-/opt/reclaimd/bin/python -I config/install/sbom.py          (an image has its output as /opt/reclaimd/sbom.cdx.json)
+/opt/reclaimd/bin/python -I config/install/sbom.py          (an image has its output as
+/opt/reclaimd/sbom.cdx.json)
 
-A component is a Python distribution; its dependencies are those that are installed. What the base image has besides is
-for its own bill.
+A component is a Python distribution; its dependencies are those that are installed. What the base
+image has besides is for its own bill.
 """
 
 import json
@@ -24,14 +26,27 @@ def reference(distribution: Distribution) -> str:
 
 
 def component(distribution: Distribution, kind: str = "library") -> dict[str, Any]:
-    """A component, with its license where the metadata has it as an expression or as classifiers."""
+    """A component, with its license where the metadata has it as an expression
+    or as classifiers.
+    """
     metadata = distribution.metadata
-    names = [each.rpartition(" :: ")[2] for each in metadata.get_all("Classifier", ()) if each.startswith("License ::")]
+    names = [
+        each.rpartition(" :: ")[2]
+        for each in metadata.get_all("Classifier", ())
+        if each.startswith("License ::")
+    ]
     licenses: list[dict[str, Any]] = [{"license": {"name": name}} for name in names]
     if "License-Expression" in metadata:
         licenses = [{"expression": metadata["License-Expression"]}]
-    found = {"type": kind, "name": metadata["Name"], "version": distribution.version, "purl": reference(distribution)}
-    return found | {"bom-ref": reference(distribution)} | ({"licenses": licenses} if licenses else {})
+    found = {
+        "type": kind,
+        "name": metadata["Name"],
+        "version": distribution.version,
+        "purl": reference(distribution),
+    }
+    return (
+        found | {"bom-ref": reference(distribution)} | ({"licenses": licenses} if licenses else {})
+    )
 
 
 def bill(name: str) -> dict[str, Any]:
@@ -41,7 +56,9 @@ def bill(name: str) -> dict[str, Any]:
     needs = {
         reference(each): sorted(
             reference(installed[needed])
-            for needed in {normalized(re.split(r"[^\w.-]", text)[0]) for text in each.requires or ()}
+            for needed in {
+                normalized(re.split(r"[^\w.-]", text)[0]) for text in each.requires or ()
+            }
             if needed in installed
         )
         for each in (subject, *installed.values())

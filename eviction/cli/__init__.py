@@ -1,7 +1,8 @@
-"""The command line: one module for each subcommand, imported when it is used. Data goes to stdout, messages to stderr.
+"""The command line: one module for each subcommand, imported when it is used. Data goes to
+stdout, messages to stderr.
 
-This module imports nothing but the exit codes: `reclaimd reclaim` and `reclaimd check` ask the daemon first, and an
-emergency must not wait for imports (`tests/budgets` counts them).
+This module imports nothing but the exit codes: `reclaimd reclaim` and `reclaimd check` ask the
+daemon first, and an emergency must not wait for imports (`tests/budgets` counts them).
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ COMMANDS = {
 
 
 class OutputLost(Exception):
-    """The output cannot be written. The message is one sentence. It is no OSError, so that no command takes it for an
-    error of its own work."""
+    """The output cannot be written. The message is one sentence. It is no OSError, so that no
+    command takes it for an error of its own work."""
 
 
 def write_out(text: str, *, flush: bool = True) -> None:
-    """Writes data on stdout, as everything does that prints there. Raises OutputLost, and BrokenPipeError if whoever
-    read it is gone."""
+    """Writes data on stdout, as everything does that prints there. Raises OutputLost, and
+    BrokenPipeError if whoever read it is gone."""
     try:
         sys.stdout.write(text)
         if flush:
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OutputLost as error:
         from eviction.cli.progress import print_message
 
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python tries again at its end
+        # or Python tries again at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         print_message(f"reclaimd: {error}")
         return EXIT_OUTPUT

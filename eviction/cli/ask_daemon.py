@@ -1,11 +1,13 @@
 """Asks the running daemon to do the work of `reclaimd reclaim` or `reclaimd check`.
 
-The daemon has everything loaded and connected, so it sends its first removal before a new process has imported its
-modules. The command does the work itself (`eviction.cli.reclaim`, `eviction.cli.check`) if there is no daemon, if the
-daemon's configuration differs, if it does not answer within a second or misses ten heartbeats, and for options that
-only the command understands. Options are passed on unchecked; the daemon or the command checks them.
+The daemon has everything loaded and connected, so it sends its first removal before a new process
+has imported its modules. The command does the work itself (`eviction.cli.reclaim`,
+`eviction.cli.check`) if there is no daemon, if the daemon's configuration differs, if it does not
+answer within a second or misses ten heartbeats, and for options that only the command understands.
+Options are passed on unchecked; the daemon or the command checks them.
 
-Only a small part of the standard library is imported: argparse and typing would each take half as long as all the rest.
+Only a small part of the standard library is imported: argparse and typing would each take
+half as long as all the rest.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ ACCEPT_SECONDS = 1.0  # for the first line of the answer
 SILENCE_SECONDS = 10.0  # for each further line: ten heartbeats of the daemon
 LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _FILES = ("--config", "--config-dir")
-_VALUES = {"reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o"), "check": ("--output", "-o")}
+_VALUES = {
+    "reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o"),
+    "check": ("--output", "-o"),
+}
 _SWITCHES = {"reclaim": ("--all", "--dry-run", "--now"), "check": ("--npd",)}
 _HINT = r"""^[^#\n]*?\b%s["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)"""
 
@@ -42,7 +47,9 @@ class NotAskedError(Exception):
 
 
 def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
-    """Prints the daemon's answer and returns its exit code; None if the command has to do the work itself."""
+    """Prints the daemon's answer and returns its exit code; None if the command
+    has to do the work itself.
+    """
     parsed = read_arguments(command, arguments)
     if parsed is None:
         return None
@@ -52,9 +59,10 @@ def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
 
     def look() -> None:
         try:
-            fingerprint = fingerprint_of(*files, {}, os.environ)
+            fingerprint = fingerprint_of(*files, {}, environment=os.environ)
             found.append((fingerprint, control_socket_of(fingerprint)))
-        except OSError:  # a file of the configuration cannot be read, which the command itself reports
+        # a file of the configuration cannot be read, which the command itself reports
+        except OSError:
             pass
 
     thread = threading.Thread(target=look, daemon=True)  # abandoned if a file hangs
@@ -79,8 +87,12 @@ def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
     return int(answer["exit_code"])
 
 
-def read_arguments(command: str, arguments: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]] | None:
-    """The options of the command, and the configuration files; None if any argument is not one of these."""
+def read_arguments(
+    command: str, arguments: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, str]] | None:
+    """The options of the command, and the configuration files; None if any
+    argument is not one of these.
+    """
     options: dict[str, Any] = {}
     files: dict[str, str] = {}
     waiting = list(arguments)
@@ -102,10 +114,11 @@ def read_arguments(command: str, arguments: Sequence[str]) -> tuple[dict[str, An
 
 
 def control_socket_of(fingerprint: Fingerprint) -> str:
-    """The path of the control socket, from the files of a fingerprint; empty if they switch it off. Raises OSError.
+    """The path of the control socket, from the files of a fingerprint; empty if they
+    switch it off. Raises OSError.
 
-    A regular expression finds the field, as reading YAML would take too long. A wrong path does no harm: a daemon does
-    the work only for a client with the same configuration.
+    A regular expression finds the field, as reading YAML would take too long. A wrong path does no
+    harm: a daemon does the work only for a client with the same configuration.
     """
     texts = []
     for file, *_ in fingerprint["files"]:
@@ -126,7 +139,10 @@ def converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
     try:
         if os.stat(path).st_uid not in (0, os.geteuid()):
             raise NotAskedError(f"{path} belongs to another user")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon, daemon.makefile("rb") as lines:
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon,
+            daemon.makefile("rb") as lines,
+        ):
             daemon.settimeout(ACCEPT_SECONDS)
             daemon.connect(path)
             daemon.sendall(json.dumps(request).encode() + b"\n")
@@ -138,12 +154,16 @@ def converse(path: str, request: dict[str, Any]) -> dict[str, Any]:
                 if "refused" in answer:
                     raise NotAskedError(f"the daemon refuses: {answer['refused']}")
                 if "exit_code" in answer:
-                    return {key: answer[key] for key in ("exit_code", "sentence", "document", "lines")}
+                    return {
+                        key: answer[key] for key in ("exit_code", "sentence", "document", "lines")
+                    }
                 busy = answer.get("busy")
                 if busy and not heartbeats:
                     mention(f"the daemon is {busy}; waiting for its turn")
                 elif heartbeats:
-                    progress.rewrite(f"{heartbeats:5.1f} s  the daemon is {busy or 'about to begin'}")
+                    progress.rewrite(
+                        f"{heartbeats:5.1f} s  the daemon is {busy or 'about to begin'}"
+                    )
                 heartbeats += 1
                 daemon.settimeout(SILENCE_SECONDS)
     except (FileNotFoundError, ConnectionRefusedError):

@@ -1,12 +1,16 @@
-"""Files below a root directory, for the installer: nobody who may write there can lead root elsewhere.
+"""Files below a root directory, for the installer: nobody who may write
+there can lead root elsewhere.
 
-* The root, the directories above it and each one on the way below it belong to root or to who runs this, and nobody
-  else may write to them. Otherwise nothing is done.
-* Below the root no symlink is followed: each directory is opened by its name in the opened one above it.
-* A file is written under a name that nobody can know before, which must not exist, and then renamed.
+* The root, the directories above it and each one on the way below it belong to root or to who runs
+  this, and nobody else may write to them. Otherwise nothing is done.
+* Below the root no symlink is followed: each directory is opened by its name
+  in the opened one above it.
+* A file is written under a name that nobody can know before, which must not exist, and then
+  renamed.
 
-The shell of the installer has it say whether a root is trusted (`check`) before it runs or writes anything there, and
-has nothing but the modules of a wheel then: only the standard library and `reclaim.trust` are imported.
+The shell of the installer has it say whether a root is trusted (`check`) before it runs or writes
+anything there, and has nothing but the modules of a wheel then: only the standard library and
+`reclaim.trust` are imported.
 """
 
 from __future__ import annotations
@@ -31,7 +35,8 @@ class NotTrustedError(Exception):
 
 @contextmanager
 def opened(root: str, path: str = "/", *, make: bool = False) -> Iterator[int]:
-    """The directory `path` below the root, opened. `make`: also makes what is missing of it, and the root.
+    """The directory `path` below the root, opened. `make`: also makes what is
+    missing of it, and the root.
 
     Raises NotTrustedError, and OSError with the whole path.
     """
@@ -74,21 +79,24 @@ def _refuse_others(place: str, descriptor: int) -> None:
 
 
 def check(root: str, *paths: str) -> None:
-    """Raises NotTrustedError unless the root and these directories below it are trusted, as far as they exist.
-    Raises OSError."""
+    """Raises NotTrustedError unless the root and these directories below it are trusted, as far as
+    they exist. Raises OSError."""
     for path in ("/", *paths):
         with suppress(FileNotFoundError), opened(root, path):
             pass
 
 
 def exists(root: str, path: str) -> bool:
-    """Whether there is anything of this path, also a symlink that leads nowhere. Raises as `opened`."""
+    """Whether there is anything of this path, also a symlink that leads nowhere.
+
+    Raises as `opened`.
+    """
     return read(root, path, 0) is not None
 
 
 def read(root: str, path: str, most_bytes: int) -> bytes | None:
-    """A file's content, at most one byte more than allowed; None if nothing is there, empty if it is no regular file or
-    others may write it. Raises as `opened`. Never waits for a FIFO."""
+    """A file's content, at most one byte more than allowed; None if nothing is there, empty if it
+    is no regular file or others may write it. Raises as `opened`. Never waits for a FIFO."""
     directory, name = os.path.split(path)
     with suppress(FileNotFoundError), opened(root, directory) as above:
         status = os.lstat(name, dir_fd=above)
@@ -99,9 +107,9 @@ def read(root: str, path: str, most_bytes: int) -> bytes | None:
     return None
 
 
-def write(root: str, path: str, content: bytes, mode: int) -> None:
-    """Replaces whatever has this name, unless it is a directory, and makes the directories above it. Raises as
-    `opened`."""
+def write(root: str, path: str, content: bytes, *, mode: int) -> None:
+    """Replaces whatever has this name, unless it is a directory, and makes the directories above
+    it. Raises as `opened`."""
     directory, name = os.path.split(path)
     with opened(root, directory, make=True) as above:
         temporary = f".reclaimd-{os.urandom(8).hex()}"
@@ -117,7 +125,10 @@ def write(root: str, path: str, content: bytes, mode: int) -> None:
 
 
 def remove(root: str, path: str) -> None:
-    """Unlinks a file; its directory goes too if it has our name and nothing else is in it. Raises as `opened`."""
+    """Unlinks a file; its directory goes too if it has our name and nothing else is in it.
+
+    Raises as `opened`.
+    """
     directory, name = os.path.split(path)
     with opened(root, directory) as above:
         os.unlink(name, dir_fd=above)
@@ -128,7 +139,10 @@ def remove(root: str, path: str) -> None:
 
 
 def main(root: str, *paths: str) -> None:
-    """Makes the root and checks it, for the shell. Exits with 2 or 1, and a sentence on stderr, if that raises."""
+    """Makes the root and checks it, for the shell.
+
+    Exits with 2 or 1, and a sentence on stderr, if that raises.
+    """
     try:
         with opened(root, make=True):
             check(root, *paths)

@@ -1,6 +1,8 @@
-"""`reclaimd check` without a daemon: signals, thresholds, headroom and layout, read by the command itself. Read-only.
+"""`reclaimd check` without a daemon: signals, thresholds, headroom and layout, read by the
+command itself. Read-only.
 
-`ask_daemon` runs first: a running daemon answers in an eighth of the time and with a third of the memory.
+`ask_daemon` runs first: a running daemon answers in an eighth of the time and
+with a third of the memory.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import argparse
 from functools import partial
 
 from eviction.cli.options import add_output, columns, configuration_of, print_answer, view_of
-from eviction.control.check import CheckOptions, check
+from eviction.surface.check import CheckOptions, check
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 clear; 1 a threshold is met; 2 usage or configuration; 4 a signal with a threshold could not be read.
+    """Exit 0 clear; 1 a threshold is met; 2 usage or configuration; 4 a signal with a
+    threshold could not be read.
 
     Example: reclaimd check -o json
     """

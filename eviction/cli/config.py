@@ -1,4 +1,7 @@
-"""`reclaimd config`: the effective values, where each comes from, and the ladder of marks. Read-only."""
+"""`reclaimd config`: the effective values, where each comes from, and the ladder of marks.
+
+Read-only.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from eviction.cli.options import (
 from eviction.configuration.effective import DEFAULT, Configuration, eviction_config, load
 from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
-from eviction.configuration.kubelet_versions import KubeletVersion
+from eviction.engine.view import NodeView
 from eviction.exit_codes import EXIT_OK
-from eviction.node.view import NodeView
-from eviction.reporting.configuration_warnings import configuration_warnings, warnings_on_node
-from eviction.reporting.explain import LadderMark, ladder
-from eviction.reporting.json_shapes import Versioned
-from eviction.reporting.tables import amount, not_readable, table
+from eviction.records.json_shapes import Versioned
+from eviction.wording.configuration_warnings import configuration_warnings, warnings_on_node
+from eviction.wording.explain import LadderMark, ladder
+from eviction.wording.tables import amount, not_readable, table
+from reclaim.kubelet.versions import KubeletVersion
 from signals.types import SignalObservations
 
 HEADS = ["FIELD", "VALUE", "DEFAULT", "ORIGIN"]
@@ -35,7 +38,9 @@ class EffectiveConfiguration(Versioned):
 
     kind: Literal["EffectiveConfiguration"] = "EffectiveConfiguration"
     values: Mapping[str, Any]
-    """Every field as it would be written in the file; the maps of thresholds include inherited entries."""
+    """Every field as it would be written in the file; the maps of thresholds
+    include inherited entries.
+    """
     origins: Mapping[str, str]
     """Field, or field.key of a map -> the source of its value."""
     defaults: Mapping[str, Any]
@@ -62,13 +67,23 @@ def run(arguments: argparse.Namespace) -> int:
     mention_other_configuration(arguments, configuration.control_socket)
     with view_of(configuration) as (node, _):
         observations = node.summary.observe()
-    marks, left, defaults = _ladder_marks(node, observations), configuration.left_to_kubelet, load(None, {}, {})
+    marks, left, defaults = (
+        _ladder_marks(node, observations),
+        configuration.left_to_kubelet,
+        load(None, {}, {}),
+    )
     names = _differing(configuration, defaults) if arguments.diff else configuration.effective
     record = EffectiveConfiguration(
         values={name: configuration.effective[name] for name in names},
         defaults={name: defaults.effective[name] for name in names},
-        origins={field: origin for field, origin in configuration.origins.items() if field.partition(".")[0] in names},
-        left_to_kubelet={signal: ", ".join(value for name, value in left if name == signal) for signal, _ in left},
+        origins={
+            field: origin
+            for field, origin in configuration.origins.items()
+            if field.partition(".")[0] in names
+        },
+        left_to_kubelet={
+            signal: ", ".join(value for name, value in left if name == signal) for signal, _ in left
+        },
         kubelet_version=configuration.kubelet_version,
         ladder=marks,
     )
@@ -83,7 +98,10 @@ def run(arguments: argparse.Namespace) -> int:
         return [*table(rows, columns()), "", *_ladder(marks, observations)]
 
     answer(arguments, record, lines)
-    for sentence in (*configuration_warnings(configuration), *warnings_on_node(configuration, observations)):
+    for sentence in (
+        *configuration_warnings(configuration),
+        *warnings_on_node(configuration, observations),
+    ):
         print_message(f"warning: {sentence}")
     return EXIT_OK
 
@@ -94,11 +112,16 @@ def _ladder_marks(node: NodeView, observations: SignalObservations) -> tuple[Lad
     if kubelet is not None and kubelet.image_gc_high_threshold_percent < 100:
         image_gc = kubelet.image_gc_high_threshold_percent, kubelet.image_gc_low_threshold_percent
     kubelets = config.kubelets_in_layout(observations.layout)
-    return ladder(config.in_layout(observations.layout), kubelets, image_gc, observations.signals)
+    return ladder(
+        config.in_layout(observations.layout), kubelets, image_gc, observations=observations.signals
+    )
 
 
 def _differing(configuration: Configuration, defaults: Configuration) -> list[str]:
-    """The fields that are written otherwise than by default, and mean something else: 120s and 2m are the same."""
+    """The fields that are written otherwise than by default, and mean something else:
+
+    120s and 2m are the same.
+    """
     return [
         name
         for attribute, field in ConfigurationFile.model_fields.items()
@@ -107,8 +130,12 @@ def _differing(configuration: Configuration, defaults: Configuration) -> list[st
     ]
 
 
-def _values(record: EffectiveConfiguration, configuration: Configuration, *, differing: bool) -> Iterator[list[str]]:
-    """A row for each value, and for each default that nothing is in place of; only those that differ, if asked."""
+def _values(
+    record: EffectiveConfiguration, configuration: Configuration, *, differing: bool
+) -> Iterator[list[str]]:
+    """A row for each value, and for each default that nothing is in place of; only
+    those that differ, if asked.
+    """
     for name in record.values:
         values, defaults = _keyed(name, record.values[name]), _keyed(name, record.defaults[name])
         for field in defaults | values or (name,):
@@ -119,7 +146,11 @@ def _values(record: EffectiveConfiguration, configuration: Configuration, *, dif
 
 def _keyed(name: str, value: Any) -> dict[str, Any]:
     """A field, or the entries of a map as `field.key`, with their values."""
-    return {f"{name}.{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {name: value}
+    return (
+        {f"{name}.{key}": each for key, each in value.items()}
+        if isinstance(value, Mapping)
+        else {name: value}
+    )
 
 
 def _origin(field: str, configuration: Configuration) -> str:

@@ -21,10 +21,10 @@ from eviction.cli.progress import Progress
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.doctor.checks import examine
 from eviction.doctor.facts import facts_of
+from eviction.engine.node import Node
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
-from eviction.node.node import Node
-from eviction.reporting.configuration_warnings import Finding, risk
-from eviction.reporting.log import escaped
+from eviction.wording.configuration_warnings import Finding, risk
+from eviction.wording.log import escaped
 from signals.quantity import counted
 
 
@@ -33,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 without findings, not counting notes; 1 with findings, of which a configuration that cannot be used is the
-    first; 2 usage.
+    """Exit 0 without findings, not counting notes; 1 with findings, of which a configuration that
+    cannot be used is the first; 2 usage.
 
     Example: reclaimd doctor -o json
     """
@@ -50,13 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
     if broken is not None:
         report = replace(report, healthy=False, findings=(broken, *report.findings))
     version = configuration.kubelet_version
-    answer(arguments, report, lambda: [*lines(report.findings), f"kubelet: {version.version}, {version.origin}"])
+    answer(
+        arguments,
+        report,
+        lambda: [*lines(report.findings), f"kubelet: {version.version}, {version.origin}"],
+    )
     return EXIT_OK if report.healthy else EXIT_NOT_RELIEVED
 
 
 def without_files(arguments: argparse.Namespace) -> Configuration:
-    """What the environment, the flags and the kubelet say, to look by if the own files cannot be used; without the
-    kubelet's, if that is why. The daemon is asked where they seem to say. Raises ConfigurationError."""
+    """What the environment, the flags and the kubelet say, to look by if the own files cannot be
+    used; without the kubelet's, if that is why. The daemon is asked where they seem to say.
+    Raises ConfigurationError."""
     socket = places_of(arguments, ASKED).control_socket
     flags = {**fields_of_flags(arguments), "controlSocket": socket}
     try:
@@ -66,9 +71,12 @@ def without_files(arguments: argparse.Namespace) -> Configuration:
 
 
 def _broken(error: ConfigurationError) -> Finding:
-    what = "the configuration cannot be used: a daemon that runs goes on with its old one, and does not start again"
+    what = (
+        "the configuration cannot be used: a daemon that runs goes on with its old one, and does"
+        " not start again"
+    )
     remedy = "correct it until reclaimd config accepts it; what follows is by the defaults"
-    return risk("configuration", what, str(error), remedy)
+    return risk("configuration", what, str(error), remedy=remedy)
 
 
 def lines(findings: tuple[Finding, ...]) -> list[str]:

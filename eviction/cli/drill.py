@@ -1,43 +1,35 @@
 """`reclaimd drill`: tests eviction paths.
 
-Covers the options, the drill on the embedded node, and the output of every drill. Observing and filling a real node is
-in `drill_real`.
+Covers the options, the drill on the embedded node, and the output of every drill. Observing and
+filling a real node is in `drill_real`.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
-import json
-import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Sequence
 from functools import partial
 
+from eviction.cli.drill_output import answer_result, drill_log, pass_shower, progress, shown_by
 from eviction.cli.options import (
     add_logging,
     add_output,
-    answer,
     answer_lines,
-    columns,
     configuration_flags,
     exit_with,
-    log_of,
-    print_message,
     reading,
 )
-from eviction.cli.progress import Progress
 from eviction.configuration.text_forms import read_duration
-from eviction.drill.judgement.judge import DrillResult
-from eviction.drill.measurement.observer import Observation
 from eviction.drill.pressure.schedule import describe_pressure
-from eviction.drill.report.document import DrillReportJson, report_of
-from eviction.drill.report.lines import before_rows, checks_table, row_lines, story_rows
-from eviction.drill.report.page import junit_xml, page
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, enter_private_mounts, missing_extra
+from eviction.drill.report.lines import before_rows, row_lines
+from eviction.drill.runtime.private_mounts import (
+    EmbeddedNodeError,
+    PrivateMounts,
+    enter_private_mounts,
+    missing_extra,
+)
 from eviction.drill.scenario import (
     Scenario,
     find_scenario,
@@ -45,23 +37,27 @@ from eviction.drill.scenario import (
     read_scenario,
 )
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
-from eviction.record import Pass
-from eviction.reporting.explain import pass_lines
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.log import Log
-from eviction.reporting.tables import amount
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
-from signals.types import Signal
 
 DEFAULT = "pressured-node"
 EMBEDDED_OPTIONS = ("all", "list", "check")
-REAL_NODE_OPTIONS = ("config", "config-dir", "yes", "allow-other-data", "with-margin", "for", "quiet")
+REAL_NODE_OPTIONS = (
+    "config",
+    "config-dir",
+    "yes",
+    "allow-other-data",
+    "with-margin",
+    "for",
+    "quiet",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
-    option("scenario", metavar="SCENARIO", nargs="*", default=[], help=f"names or files ({DEFAULT})")
+    option(
+        "scenario", metavar="SCENARIO", nargs="*", default=[], help=f"names or files ({DEFAULT})"
+    )
     flag("--all", help="run every built-in scenario")
     flag("--list", help="list the built-in scenarios with their reasons")
     option("--check", metavar="FILE", help="check a scenario file without running it")
@@ -92,7 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.observe:
         _refuse(arguments, EMBEDDED_OPTIONS, "with --observe")
         if names:
-            exit_with(EXIT_USAGE, "--observe takes a scenario only together with --fill; alone it only measures")
+            exit_with(
+                EXIT_USAGE,
+                "--observe takes a scenario only together with --fill; alone it only measures",
+            )
         from eviction.cli.drill_real import observe
 
         return observe(arguments)
@@ -106,12 +105,20 @@ def run(arguments: argparse.Namespace) -> int:
         scenario = read_scenario(arguments.check)
         answer_lines([f"{arguments.check}: the scenario {scenario.name} is valid"])
         return EXIT_OK
-    scenarios = [find_scenario(name) for name in (library() if arguments.all else names or [DEFAULT])]
+    scenarios = [
+        find_scenario(name) for name in (library() if arguments.all else names or [DEFAULT])
+    ]
     if len(scenarios) > 1 and arguments.output == "json":
-        exit_with(EXIT_USAGE, "-o json prints one document, so it takes one scenario; several write their reports")
+        exit_with(
+            EXIT_USAGE,
+            "-o json prints one document, so it takes one scenario; several write their reports",
+        )
     if arguments.fill is not None:
         if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
-            exit_with(EXIT_USAGE, "--fill takes one scenario, and --runtime names the runtime; nothing was changed")
+            exit_with(
+                EXIT_USAGE,
+                "--fill takes one scenario, and --runtime names the runtime; nothing was changed",
+            )
         from eviction.cli.drill_real import fill
 
         return fill(scenarios[0], arguments)
@@ -119,7 +126,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
-    """Runs each scenario on its own embedded node. Exits with 2 if the extra `drill` is not installed."""
+    """Runs each scenario on its own embedded node.
+
+    Exits with 2 if the extra `drill` is not installed.
+    """
     if (missing := missing_extra()) is not None:
         exit_with(EXIT_USAGE, missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
@@ -129,14 +139,19 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
     elif not arguments.verbosity:
         again = " ".join((sys.argv[0], "drill", *arguments.scenario))
-        shown_by(arguments)(f"next: {again} -v 1 shows each pass, object and expectation; --list: more scenarios")
+        shown_by(arguments)(
+            f"next: {again} -v 1 shows each pass, object and expectation; --list: more scenarios"
+        )
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
 
 
 def _refuse(arguments: argparse.Namespace, options: Iterable[str], where: str) -> None:
     """Exits with 2 for options that do not apply there."""
     values = {name: vars(arguments).get(name.replace("-", "_")) for name in options}
-    given = [f"--{name}" for name, value in values.items() if value is not None and value is not False]  # but 0s
+    # but 0s
+    given = [
+        f"--{name}" for name, value in values.items() if value is not None and value is not False
+    ]
     if given:
         exit_with(EXIT_USAGE, f"{', '.join(given)}: not allowed {where}")
 
@@ -151,10 +166,15 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     show(f"{scenario.name}: {scenario.why}")
     try:
         with EmbeddedNode(scenario, mounts) as embedded:
-            pressures, faults = map(describe_pressure, scenario.pressures), map(describe_fault, scenario.faults)
-            for line in row_lines(before_rows(_node(scenario, embedded.describe()), pressures, faults)):
+            pressures, faults = (
+                map(describe_pressure, scenario.pressures),
+                map(describe_fault, scenario.faults),
+            )
+            for line in row_lines(
+                before_rows(_node(scenario, embedded.describe()), pressures, faults)
+            ):
                 show(line)
-            drill = Drill(scenario, embedded, drill_log(arguments), pass_shower(arguments))
+            drill = Drill(scenario, embedded, drill_log(arguments), show=pass_shower(arguments))
             with progress(scenario.pressures[0].signal, drill, arguments):
                 result = drill.run()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
@@ -166,79 +186,11 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
 def _node(scenario: Scenario, filesystem: str) -> str:
     """What the node has."""
     node = scenario.node
-    sizes = [f"{role} of {format_bytes(spec.size_bytes)}" for role, spec in node.filesystems.items()]
+    sizes = [
+        f"{role} of {format_bytes(spec.size_bytes)}" for role, spec in node.filesystems.items()
+    ]
     images = counted(sum(image.count for image in node.images), "image")
     pods = counted(sum(pod.count for pod in node.pods), "pod")
-    return f"{', '.join(sizes)} ({filesystem}); {images} and {pods} on a CRI runtime in this process"
-
-
-# ---- the output of every drill
-
-
-def shown_by(arguments: argparse.Namespace) -> Callable[[str], None]:
-    """A function that prints a line on stdout, or on stderr if stdout gets one JSON document."""
-    return print_message if arguments.output == "json" else lambda line: answer_lines([line])
-
-
-def drill_log(arguments: argparse.Namespace) -> Log:
-    """The log of the daemon in a drill, shown only with `-v 2`."""
-    return log_of(arguments) if arguments.verbosity > 1 else Log(time.time, stream=io.StringIO())
-
-
-def answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
-    """Prints the document or the story of the run, writes the report, and prints the paths of its files, or why it
-    cannot be written."""
-    report = report_of(result)
-    details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
-    answer(arguments, report, lambda: [*details, *row_lines(story_rows(report))])
-    _write(files_of(report), arguments)
-
-
-def files_of(report: DrillReportJson) -> dict[str, str]:
-    """The files of a report by name: the page, the JSON document and JUnit XML."""
-    stem = f"drill-{report.scenario}" if report.response == "reclaimd" else f"drill-{report.scenario}-observed"
-    return {
-        f"{stem}.html": page(report),
-        f"{stem}.json": json.dumps(to_json(report), indent=2) + "\n",
-        f"{stem}.xml": junit_xml(report),
-    }
-
-
-def _write(texts: Mapping[str, str], arguments: argparse.Namespace) -> None:
-    """Writes files into the directory of `--report`, which is created if needed, and shows their paths, or says why
-    they cannot be written."""
-    paths = {os.path.join(arguments.report, name): text for name, text in texts.items()}
-    try:
-        os.makedirs(arguments.report, exist_ok=True)
-        for path, text in paths.items():
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
-    except OSError as error:
-        print_message(f"the report could not be written: {error}")
-    else:
-        shown_by(arguments)(f"report: {', '.join(paths)}")
-
-
-def pass_shower(arguments: argparse.Namespace) -> Callable[[Pass], None]:
-    """A function that prints a pass, with `-v`."""
-    if not arguments.verbosity:
-        return lambda _: None
-    show = shown_by(arguments)
-
-    def show_pass(record: Pass) -> None:
-        for line in ("", *pass_lines(record, columns())):
-            show(line)
-
-    return show_pass
-
-
-def progress(signal: Signal, observation: Observation, arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """Shows what is available of a signal, on the last line of a terminal, while a `with` block runs. With `-v` passes
-    are shown instead."""
-
-    def available() -> str:
-        observations = observation.measured.observations
-        found = None if observations is None else observations.signals.get(signal)
-        return "" if found is None else f"{amount(signal, found.available)} available"
-
-    return nullcontext() if arguments.verbosity else Progress(str(signal), available)
+    return (
+        f"{', '.join(sizes)} ({filesystem}); {images} and {pods} on a CRI runtime in this process"
+    )

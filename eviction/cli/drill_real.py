@@ -1,7 +1,8 @@
-"""`reclaimd drill` on a real node, relieved by another component or by the daemon's loop in this process.
+"""`reclaimd drill` on a real node, relieved by another component or by the
+daemon's loop in this process.
 
-`--observe` only measures and changes nothing. `NAME --runtime ENDPOINT --fill DIR` applies a scenario's pressure, after
-asking.
+`--observe` only measures and changes nothing. `NAME --runtime ENDPOINT --fill DIR` applies a
+scenario's pressure, after asking.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import NoReturn
 
 from eviction.cli import write_err
-from eviction.cli.drill import answer_result, drill_log, pass_shower, progress, shown_by
+from eviction.cli.drill_output import answer_result, drill_log, pass_shower, progress, shown_by
 from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
@@ -31,10 +32,17 @@ from eviction.drill.run.real import (
     run_in_directory,
 )
 from eviction.drill.scenario import Scenario, ScenarioError
-from eviction.exit_codes import EXIT_HELD, EXIT_INTERRUPTED, EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME, EXIT_USAGE
-from eviction.node.hold_off import held_off_since_boot
-from eviction.node.node import Node
-from eviction.reporting.tables import signals_table
+from eviction.engine.hold_off import held_off_since_boot
+from eviction.engine.node import Node
+from eviction.exit_codes import (
+    EXIT_HELD,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_RELIEVED,
+    EXIT_OK,
+    EXIT_RUNTIME,
+    EXIT_USAGE,
+)
+from eviction.wording.tables import signals_table
 from reclaim.types import RuntimeUnavailable
 from signals.mounts import filesystem_id
 from signals.quantity import format_duration
@@ -49,8 +57,9 @@ SURE = frozenset({"y", "yes"})
 def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
     """Runs one scenario on a real node. The fill is always removed.
 
-    Exit 0: every expectation that can be checked held; 1: not; 2: the fill is refused; 3: runtime unreachable; 4:
-    reading unavailable; 75: another instance holds the node; 130: stopped by a signal.
+    Exit 0: every expectation that can be checked held; 1: not; 2: the fill is refused;
+    3: runtime unreachable; 4: reading unavailable; 75: another instance holds the node;
+    130: stopped by a signal.
     """
     directory = os.path.realpath(arguments.fill)
     if not os.path.isdir(directory):
@@ -72,8 +81,10 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         if not arguments.observe:
             _refuse_while_held_off(configuration)
             response, problem = Response.OURS, observation.node.restore_image_records()
-        plan = _plan(scenario, observation, directory, arguments)
-        for line in _head(scenario, observation, plan, directory, observed=arguments.observe):
+        plan = _plan(scenario, observation, directory, arguments=arguments)
+        for line in _head(
+            scenario, observation, plan, directory=directory, observed=arguments.observe
+        ):
             show(line)
         if problem:
             print_message(f"reclaimd: {problem}")
@@ -84,7 +95,15 @@ def fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
         log = drill_log(arguments)
         try:
             with progress(scenario.pressures[0].signal, observation, arguments):
-                result = run_in_directory(scenario, plan, directory, observation, response, log, limits)
+                result = run_in_directory(
+                    scenario,
+                    plan,
+                    directory,
+                    observation=observation,
+                    response=response,
+                    log=log,
+                    limits=limits,
+                )
         except FillFailed as error:
             exit_with(EXIT_NOT_RELIEVED, str(error))
         if result is None:
@@ -100,17 +119,38 @@ def _refuse_while_held_off(configuration: Configuration) -> None:
         _refuse(f"held off: {reason}")
 
 
-def _plan(scenario: Scenario, observation: NodeObservation, directory: str, arguments: argparse.Namespace) -> FillPlan:
-    """The plan of the fill. Exits with 2 if it is refused, with 4 if a filesystem cannot be read."""
+def _plan(
+    scenario: Scenario,
+    observation: NodeObservation,
+    directory: str,
+    *,
+    arguments: argparse.Namespace,
+) -> FillPlan:
+    """The plan of the fill.
+
+    Exits with 2 if it is refused, with 4 if a filesystem cannot be read.
+    """
     node = observation.node
     configuration, paths = node.configuration, node.summary.paths
     observations = node.summary.observe()
     if any(each.stale for each in observations.signals.values()):
         exit_unread(observations)
     try:
-        plan = plan_fill(scenario, observations, node.thresholds(observations.layout), filesystem_id(directory))
-        stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path is not None]
-        own = [configuration.root_directory, configuration.pod_logs_dir, configuration.container_logs_dir, *stores]
+        plan = plan_fill(
+            scenario,
+            observations,
+            node.thresholds(observations.layout),
+            device_id=filesystem_id(directory),
+        )
+        stores = [
+            os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path is not None
+        ]
+        own = [
+            configuration.root_directory,
+            configuration.pod_logs_dir,
+            configuration.container_logs_dir,
+            *stores,
+        ]
         foreign = [] if arguments.allow_other_data else foreign_entries(directory, own)
     except ScenarioError as error:
         _refuse(str(error))
@@ -118,13 +158,19 @@ def _plan(scenario: Scenario, observation: NodeObservation, directory: str, argu
         _refuse(f"{error.filename}: {error.strerror}")
     if foreign:
         _refuse(
-            f"the filesystem of {directory} holds other data ({', '.join(foreign)}); --allow-other-data fills it anyway"
+            f"the filesystem of {directory} holds other data ({', '.join(foreign)});"
+            " --allow-other-data fills it anyway"
         )
     return plan
 
 
 def _head(
-    scenario: Scenario, observation: NodeObservation, plan: FillPlan, directory: str, *, observed: bool
+    scenario: Scenario,
+    observation: NodeObservation,
+    plan: FillPlan,
+    *,
+    directory: str,
+    observed: bool,
 ) -> Iterable[str]:
     """What will happen, in lines shown before the confirmation."""
     node = observation.node
@@ -133,9 +179,19 @@ def _head(
     if observed:
         yield "  relief      by another component; the drill itself removes nothing"
     else:
-        yield "  relief      by reclaimd, in this process: it really removes dead containers and unused images"
-    kubelet = () if node.configuration.kubelet is None else node.configuration.kubelet.thresholds.thresholds
-    for line in (*marks_table(observation), *plan_lines(plan, directory, node.summary.observe(), kubelet)):
+        yield (
+            "  relief      by reclaimd, in this process: it really removes dead containers and"
+            " unused images"
+        )
+    kubelet = (
+        ()
+        if node.configuration.kubelet is None
+        else node.configuration.kubelet.thresholds.thresholds
+    )
+    for line in (
+        *marks_table(observation),
+        *plan_lines(plan, directory, node.summary.observe(), kubelet=kubelet),
+    ):
         yield f"  {line}"
 
 
@@ -169,8 +225,8 @@ def _refuse(why: str) -> NoReturn:
 
 
 def observe(arguments: argparse.Namespace) -> int:
-    """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable; 4: reading
-    unavailable."""
+    """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable;
+    4: reading unavailable."""
     limits = _limits(arguments, CALM_SECONDS)
     configuration = configuration_of(arguments)
     if not arguments.with_margin:
@@ -179,28 +235,37 @@ def observe(arguments: argparse.Namespace) -> int:
     block_termination()
     with observation_of(configuration) as observation:
         on_signals(observation.stopping.set)
-        longest = "" if limits.longest_seconds is None else f"after {format_duration(limits.longest_seconds)}, "
+        longest = (
+            ""
+            if limits.longest_seconds is None
+            else f"after {format_duration(limits.longest_seconds)}, "
+        )
         show(f"observing {observation.node.endpoint.runtime}; nothing is changed")
         for line in marks_table(observation):
             show(f"  {line}")
-        show(f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or with Ctrl-C")
+        show(
+            f"ends {longest}when relieved and quiet for {format_duration(limits.quiet_seconds)}, or"
+            " with Ctrl-C"
+        )
         with progress(Signal.NODEFS_AVAILABLE, observation, arguments):
             observation.watch(limits)
         why = f"What happens under pressure on the node of {observation.node.endpoint.runtime}."
-        result = result_of(observation, OBSERVED, why, "the filesystems of a real node")
+        result = result_of(observation, OBSERVED, why, filesystem="the filesystems of a real node")
     answer_result(result, arguments)
     return EXIT_OK
 
 
 def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends. `quiet_seconds`: the default of --quiet."""
-    return Limits(quiet_seconds if arguments.quiet is None else arguments.quiet, vars(arguments)["for"])
+    return Limits(
+        quiet_seconds if arguments.quiet is None else arguments.quiet, vars(arguments)["for"]
+    )
 
 
 @contextmanager
 def observation_of(configuration: Configuration) -> Iterator[NodeObservation]:
-    """An observation of this node; its connections are closed at the end. Exits with 3 if the runtime cannot be
-    reached, with 4 if no filesystem can be read."""
+    """An observation of this node; its connections are closed at the end. Exits with 3 if the
+    runtime cannot be reached, with 4 if no filesystem can be read."""
     with closing(Node(configuration)) as node:
         if node.endpoint.remark:
             print_message(node.endpoint.remark)

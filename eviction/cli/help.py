@@ -1,4 +1,6 @@
-"""`reclaimd help`: what a command does; or the options that commands share, and every field of the configuration."""
+"""`reclaimd help`: what a command does; or the options that commands share, and every
+field of the configuration.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,15 @@ def run(arguments: argparse.Namespace) -> int:
     elif topic in COMMANDS:
         text = command_of(topic)[0].format_help()
     else:
-        exit_with(EXIT_USAGE, unknown("topic", topic, (*COMMANDS, CONFIGURATION), "reclaimd --help lists the commands"))
+        exit_with(
+            EXIT_USAGE,
+            unknown(
+                "topic",
+                topic,
+                (*COMMANDS, CONFIGURATION),
+                otherwise="reclaimd --help lists the commands",
+            ),
+        )
     write_out(text)
     return EXIT_OK
 
@@ -39,7 +49,11 @@ def run(arguments: argparse.Namespace) -> int:
 def help_of_configuration() -> str:
     """The options that commands share, and the file that explains every field."""
     shared = shared_options().items()
-    options = [line for title, actions in shared for line in (f"{title}:", *table_of(map(row_of, actions)), "")]
+    options = [
+        line
+        for title, actions in shared
+        for line in (f"{title}:", *table_of(map(row_of, actions)), "")
+    ]
     return "\n".join([*options, "The file, with every field:", "", all_fields()])
 
 

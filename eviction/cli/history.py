@@ -1,5 +1,5 @@
-"""`reclaimd history`: every pass and every removal of the last weeks, and what they cost. Reads only files; needs no
-daemon."""
+"""`reclaimd history`: every pass and every removal of the last weeks, and what they cost. Reads
+only files; needs no daemon."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any, Literal, cast
 from eviction.cli.options import add_output, answer, columns, exit_with, mention, places_of
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.history_file.recorder import RecordJson, documents_of
-from eviction.history_file.regret import RegretJson, SumsJson, regret_of, removals_of
-from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
-from eviction.node.state_file import RecordFile
-from eviction.reporting.json_shapes import Json, Versioned
-from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import shortened
-from eviction.reporting.tables import table
+from eviction.records.history import RecordJson, documents_of
+from eviction.records.json_shapes import Json, Versioned
+from eviction.records.observations_json import timestamp
+from eviction.records.pass_json import shortened
+from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
+from eviction.records.state_file import RecordFile
+from eviction.records.store import HistoryUnusable, NoHistoryYet, read_records
+from eviction.wording.tables import table
 from reclaim.images.records import Loaded
 from signals.clock import SystemClock
 from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
@@ -43,15 +43,30 @@ class HistoryJson(Versioned):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option, when = parser.add_argument, lambda text: since(text, SystemClock().wall())
-    option("--since", metavar="WHEN", type=when, help="only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z")
-    option("--object", metavar="TEXT", default="", help="only objects whose name has TEXT, or whose id begins with it")
-    option("--limit", metavar="N", type=_count, help="only the newest N passes and events, or N images")
-    option("--regret", action="store_true", help="what removals cost: which images came back, how soon")
+    option(
+        "--since",
+        metavar="WHEN",
+        type=when,
+        help="only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z",
+    )
+    option(
+        "--object",
+        metavar="TEXT",
+        default="",
+        help="only objects whose name has TEXT, or whose id begins with it",
+    )
+    option(
+        "--limit", metavar="N", type=_count, help="only the newest N passes and events, or N images"
+    )
+    option(
+        "--regret", action="store_true", help="what removals cost: which images came back, how soon"
+    )
     add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0, even if there is no file yet; 2 usage, or the configuration has none, or it cannot be read.
+    """Exit 0, even if there is no file yet; 2 usage, or the configuration has
+    none, or it cannot be read.
 
     Example: reclaimd history --since 24h --object registry.example/app
     """
@@ -63,7 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with Progress("reading the history"):
             documents = documents_of(read_records(path))
-            chosen = () if arguments.regret else (arguments.object, arguments.limit)  # what came back needs all others
+            # what came back needs all others
+            chosen = () if arguments.regret else (arguments.object, arguments.limit)
             found = selected(documents, arguments.since or "", *chosen)
         if not found:
             mention(f"no such record in the history {path}")
@@ -76,7 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
         state = RecordFile(state_file, SystemClock()).load() if state_file else Loaded()
         mention(state.problem)
         joined = removals_of(found, state.gone, state.at)
-        regret = regret_of([each for each in joined if is_about(asdict(each), arguments.object)], arguments.limit)
+        regret = regret_of(
+            [each for each in joined if is_about(asdict(each), arguments.object)], arguments.limit
+        )
         answer(arguments, regret, lambda: regret_lines(regret, columns()))
         return EXIT_OK
     record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
@@ -98,7 +116,10 @@ def _regret_row(name: str, sums: SumsJson) -> Sequence[str]:
 
 
 def since(text: str, now: float) -> str:
-    """The time that the option means, in the format of the records. `now`: Unix time. Raises ArgumentTypeError."""
+    """The time that the option means, in the format of the records. `now`: Unix time.
+
+    Raises ArgumentTypeError.
+    """
     try:
         if "T" in text or "-" in text[1:]:
             found = datetime.fromisoformat(text)
@@ -113,9 +134,11 @@ def since(text: str, now: float) -> str:
     raise argparse.ArgumentTypeError(f"must be {forms}, but it was {text!r}")
 
 
-def selected(documents: Iterable[Json], start: str = "", about: str = "", limit: int | None = None) -> list[Json]:
-    """The newest `limit` documents since the time `start`. With `about`, only those with a removal of such an object,
-    and only these removals."""
+def selected(
+    documents: Iterable[Json], start: str = "", about: str = "", *, limit: int | None = None
+) -> list[Json]:
+    """The newest `limit` documents since the time `start`. With `about`, only those with a removal
+    of such an object, and only these removals."""
     found: deque[Json] = deque(maxlen=limit)
     for document in documents:
         removals = [removal for removal in document.get("removals", ()) if is_about(removal, about)]
@@ -126,15 +149,15 @@ def selected(documents: Iterable[Json], start: str = "", about: str = "", limit:
 
 
 def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
-    """Whether the name of the object contains the text, or its id begins with it, with or without `sha256:`, if it has
-    at least `shortest_id` characters."""
+    """Whether the name of the object contains the text, or its id begins with it, with or without
+    `sha256:`, if it has at least `shortest_id` characters."""
     begins = found["id"].startswith((text, f"sha256:{text}"))
     return text in found["name"] or (len(text) >= shortest_id and begins)
 
 
 def history_lines(documents: Iterable[Json], width: int | None = None) -> list[str]:
-    """A table with a line for each removal and for each pass, the newest last. `width`: columns of the terminal; None:
-    lines of any length."""
+    """A table with a line for each removal and for each pass, the newest last. `width`: columns of
+    the terminal; None: lines of any length."""
     return table([HEADS, *(row for document in documents for row in _rows(document))], width)
 
 
@@ -143,19 +166,42 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
         result, name = removal["result"], shortened(removal["name"])
-        sizes = _bytes(removal["size"]), _bytes(removal["freed"]["bytes"] if result == "removed" else None)
+        sizes = (
+            _bytes(removal["size"]),
+            _bytes(removal["freed"]["bytes"] if result == "removed" else None),
+        )
         yield (time, result, removal["kind"], name, *sizes, removal["reason"], identity)
     if kind == "pass":
-        what = document["acted_on"]["signal"] if document["acted_on"] else ", ".join(document["row"])
+        what = (
+            document["acted_on"]["signal"] if document["acted_on"] else ", ".join(document["row"])
+        )
         sentence = ": ".join(filter(None, (what, document["reason"])))
         sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
         yield (time, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
-        yield (time, kind, "image", shortened(document["name"]), _bytes(document["size"]), "-", "-", "-")
+        yield (
+            time,
+            kind,
+            "image",
+            shortened(document["name"]),
+            _bytes(document["size"]),
+            "-",
+            "-",
+            "-",
+        )
     elif kind in ("started", "stopped"):
         yield (time, kind, "daemon", f"reclaimd {document['version']}", "-", "-", "-", "-")
     elif kind == "dropped":
-        yield (time, kind, "daemon", f"{document['records']} records that could not be written", "-", "-", "-", "-")
+        yield (
+            time,
+            kind,
+            "daemon",
+            f"{document['records']} records that could not be written",
+            "-",
+            "-",
+            "-",
+            "-",
+        )
 
 
 def _bytes(value: int | None) -> str:

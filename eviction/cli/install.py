@@ -1,8 +1,8 @@
-"""`reclaimd install --systemd`: places units, manual, completions and a configuration. It deletes nothing but a unit or
-example that an earlier version has placed and this one has not.
+"""`reclaimd install --systemd`: places units, manual, completions and a configuration. It deletes
+nothing but a unit or example that an earlier version has placed and this one has not.
 
-Does not cover: the program, which stays where it is installed; starting the service; how files are written safely
-(`below_root`).
+Does not cover: the program, which stays where it is installed; starting the service; how files are
+written safely (`below_root`).
 """
 
 from __future__ import annotations
@@ -39,20 +39,28 @@ FORMER = (  # what earlier versions have placed
     "/usr/local/share/doc/reclaimd/reclaimd.yaml",
 )
 IN_THE_UNIT = b"=/opt/reclaimd/bin/reclaimd "
-UNSEEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 # hidden by the unit, not used here
-ELSEWHERE = "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install --python /usr/bin/python3 WHEEL"
+# what the unit hides
+UNSEEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 # not used here
+ELSEWHERE = (
+    "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install --python /usr/bin/python3 WHEEL"
+)
 START = "systemctl daemon-reload && systemctl enable reclaimd && systemctl restart reclaimd"
-OF_THE_NODE = argparse.Namespace(config=None, config_dir=None)  # the options by which the service's is read
+# the options by which the service's is read
+OF_THE_NODE = argparse.Namespace(config=None, config_dir=None)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--systemd", action="store_true", required=True, help="for a service of systemd")
-    parser.add_argument("--root", metavar="DIR", default="/", help="below another root; nothing is stopped")
+    parser.add_argument(
+        "--systemd", action="store_true", required=True, help="for a service of systemd"
+    )
+    parser.add_argument(
+        "--root", metavar="DIR", default="/", help="below another root; nothing is stopped"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 a file cannot be written; 2 somebody else may write below the root, the service could not run this
-    program, or it rejects the configuration of the node.
+    """Exit 0; 1 a file cannot be written; 2 somebody else may write below the root, the service
+    could not run this program, or it rejects the configuration of the node.
 
     Example: reclaimd install --systemd --root /srv/look
     """
@@ -71,14 +79,17 @@ def root_of(arguments: argparse.Namespace) -> str:
     """The root of the arguments. Exits with 2 if only root may change it."""
     root = f"/{os.path.abspath(arguments.root).lstrip('/')}"
     if root == "/" and os.geteuid() != 0:
-        exit_with(EXIT_USAGE, "only root may change /etc and /usr/local; --root DIR is for another root")
+        exit_with(
+            EXIT_USAGE, "only root may change /etc and /usr/local; --root DIR is for another root"
+        )
     return root
 
 
 @contextmanager
 def changing(root: str, *directories: str) -> Iterator[None]:
-    """In it, files below the root are changed, if it is trusted with the directories of all files that an installer can
-    have placed, and these. Else exits with 2; with 1 if a file cannot be changed."""
+    """In it, files below the root are changed, if it is trusted with the directories of
+    all files that an installer can have placed, and these. Else exits with 2; with 1 if a
+    file cannot be changed."""
     os.umask(0o022)
     with exit_on(EXIT_NOT_RELIEVED, OSError), exit_on(EXIT_USAGE, NotTrustedError):
         check(root, *map(os.path.dirname, _placeable()), *directories)
@@ -86,12 +97,18 @@ def changing(root: str, *directories: str) -> Iterator[None]:
 
 
 def _program(root: str) -> str:
-    """The path of this program once `root` is /. Exits with 2 if the service could not see all of it there."""
+    """The path of this program once `root` is /.
+
+    Exits with 2 if the service could not see all of it there.
+    """
     program = os.path.join(sysconfig.get_path("scripts"), "reclaimd")
     needed = (program, sys.executable, __file__, os.__file__)
     for path in (_once_moved(root, each) for each in (*needed, *map(os.path.realpath, needed))):
         if path.startswith(UNSEEN) or not os.access(program, os.X_OK):
-            why = f"the service could not run {path} (ProtectHome= and PrivateTmp= hide home and temporary directories)"
+            why = (
+                f"the service could not run {path} (ProtectHome= and PrivateTmp= hide home and"
+                " temporary directories)"
+            )
             exit_with(EXIT_USAGE, f"{why}; install the program elsewhere, as in {ELSEWHERE}")
     return _once_moved(root, program)
 
@@ -101,10 +118,20 @@ def _once_moved(root: str, path: str) -> str:
 
 
 def _files(program: str) -> dict[str, bytes]:
-    """Path -> content; last the record of all, and the configuration. Drop-ins are examples: systemd reads *.conf."""
+    """Path -> content; last the record of all, and the configuration.
+
+    Drop-ins are examples: systemd reads *.conf.
+    """
     units, start = shipped("systemd"), shlex.quote(program).replace("%", "%%")
-    of_units = {f"{UNITS}/{each.relative_to(units)}": each for each in sorted(units.rglob("*.*")) if each.is_file()}
-    files = {f"{to}.example" if to.endswith(".conf") else to: each.read_bytes() for to, each in of_units.items()}
+    of_units = {
+        f"{UNITS}/{each.relative_to(units)}": each
+        for each in sorted(units.rglob("*.*"))
+        if each.is_file()
+    }
+    files = {
+        f"{to}.example" if to.endswith(".conf") else to: each.read_bytes()
+        for to, each in of_units.items()
+    }
     files |= {to: shipped(source).read_bytes() for to, source in OTHERS.items()}
     unit = f"{UNITS}/reclaimd.service"
     files[unit] = files[unit].replace(IN_THE_UNIT, f"={start} ".encode())
@@ -113,25 +140,37 @@ def _files(program: str) -> dict[str, bytes]:
 
 
 def _placeable() -> list[str]:
-    """All that an installer of this program can have placed, but the configuration, which is the operator's."""
+    """All that an installer of this program can have placed, but the
+    configuration, which is the operator's.
+    """
     return [*(path for path in _files("") if path != USUAL_FILE), *FORMER]
 
 
 def replace_placed(root: str, files: dict[str, bytes]) -> Iterator[str]:
-    """Removes what was placed earlier and is not among the files, then writes those that are new or differ; yields a
-    line for each. Raises OSError, NotTrustedError."""
+    """Removes what was placed earlier and is not among the files, then writes those that are new or
+    differ; yields a line for each. Raises OSError, NotTrustedError."""
     record, placeable = read(root, RECORD, LARGEST_RECORD_BYTES), _placeable()
     if record is not None and not 0 < len(record) <= LARGEST_RECORD_BYTES:
         if not files:
-            raise OSError(f"{RECORD} is not as an installer has written it: install once more, and then uninstall")
+            raise OSError(
+                f"{RECORD} is not as an installer has written it: install once more, and then"
+                " uninstall"
+            )
         record = None
     former = list(dict.fromkeys((record or b"").decode(errors="replace").split()))
-    yield from (f"left     {path} (not a file that an installer places)" for path in former if path not in placeable)
-    gone = [path for path in former if path in placeable and path not in files and exists(root, path)]
+    yield from (
+        f"left     {path} (not a file that an installer places)"
+        for path in former
+        if path not in placeable
+    )
+    gone = [
+        path for path in former if path in placeable and path not in files and exists(root, path)
+    ]
     units = [os.path.basename(path) for path in gone if os.path.dirname(path) == UNITS]
     stops = units and root == "/" and os.path.isdir("/run/systemd/system")
     if stops:
-        subprocess.run(["systemctl", "disable", "--now", *units], check=False)  # or they would outlive their files
+        # or they would outlive their files
+        subprocess.run(["systemctl", "disable", "--now", *units], check=False)
     for path in gone:
         yield f"gone     {path}"
         remove(root, path)
@@ -143,4 +182,4 @@ def replace_placed(root: str, files: dict[str, bytes]) -> Iterator[str]:
             yield f"kept     {path} (every field: reclaimd help configuration)"
         elif before != content:
             yield f"{'new' if before is None else 'changed':<9}{path}"
-            write(root, path, content, 0o600 if path == USUAL_FILE else 0o644)
+            write(root, path, content, mode=0o600 if path == USUAL_FILE else 0o644)

@@ -1,7 +1,7 @@
 """`reclaimd manifests`: the objects of the DaemonSet for `kubectl apply -f -`, without a checkout.
 
-They are rendered by kustomize when a version is made (`make manifests`). What they do not cover, an overlay of your own
-does, on the tree that `--kustomize` writes.
+They are rendered by kustomize when a version is made (`make manifests`). What they do not cover, an
+overlay of your own does, on the tree that `--kustomize` writes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,22 @@ from eviction.shipped import shipped
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = sorted(path.stem for path in shipped("manifests").iterdir())
     listed = ", ".join(known)
-    parser.add_argument("variant", metavar="VARIANT", nargs="?", choices=known, default="base", help=f"one of {listed}")
-    parser.add_argument("--image", metavar="IMAGE", help="the image of the pods; default: reclaimd:VERSION")
-    parser.add_argument("--kustomize", metavar="DIR", help="write the kustomize base and components there, and no more")
+    parser.add_argument(
+        "variant",
+        metavar="VARIANT",
+        nargs="?",
+        choices=known,
+        default="base",
+        help=f"one of {listed}",
+    )
+    parser.add_argument(
+        "--image", metavar="IMAGE", help="the image of the pods; default: reclaimd:VERSION"
+    )
+    parser.add_argument(
+        "--kustomize",
+        metavar="DIR",
+        help="write the kustomize base and components there, and no more",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

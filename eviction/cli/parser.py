@@ -1,8 +1,9 @@
-"""The argument parser and the help. The options of a subcommand come from its module, which is imported only to run it.
+"""The argument parser and the help. The options of a subcommand come from its module, which
+is imported only to run it.
 
-A help has at most 24 lines of 80 columns, whatever the terminal: usage, what the command does, its own options, and the
-docstring of its `run`, which has its exit codes and an example. The options that commands share are in argument groups,
-which `reclaimd help configuration` shows.
+A help has at most 24 lines of 80 columns, whatever the terminal: usage, what the command does, its
+own options, and the docstring of its `run`, which has its exit codes and an example. The options
+that commands share are in argument groups, which `reclaimd help configuration` shows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ SHARED_MODULES = {"resume": "pause", "top": "status"}
 WITHOUT_CONFIGURATION = ("help", "install", "manifests", "uninstall")
 GONE = {  # arguments that there were, and what to use
     ("install", "--remove"): "reclaimd uninstall stops the service and removes what was placed",
-    ("install", "--purge"): "reclaimd uninstall --purge deletes configuration, records and ballast too",
+    ("install", "--purge"): (
+        "reclaimd uninstall --purge deletes configuration, records and ballast too"
+    ),
+    ("plan", "--leaks"): (
+        "the function CollectContainerdGarbage collects what belongs to nobody in containerd;"
+        " crio check --repair does in CRI-O"
+    ),
+    ("plan", "--pods"): "the kubelet ranks pods; kubectl describe node shows their requests",
+    ("drill", "compare"): "each drill writes its figures to a JSON document, to compare with jq",
 }
 SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
@@ -59,7 +68,11 @@ def paragraphs(text: str) -> list[str]:
 def wrapped(name: str, text: str, indent: int = 0) -> list[str]:
     """A name, and what it means `indent` columns from the left, in lines of 80 columns."""
     return textwrap.wrap(
-        text, COLUMNS, initial_indent=name.ljust(indent), subsequent_indent=" " * indent, break_on_hyphens=False
+        text,
+        COLUMNS,
+        initial_indent=name.ljust(indent),
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
     )
 
 
@@ -86,7 +99,9 @@ class Parser(argparse.ArgumentParser):
         write_out(self.format_help())
 
     def groups(self) -> dict[str, list[argparse.Action]]:
-        """The arguments and options by the title of their group; "" for those of the command itself."""
+        """The arguments and options by the title of their group; "" for
+        those of the command itself.
+        """
         positional, optional, *shared = self._action_groups
         found = {str(group.title): group._group_actions for group in shared}  # noqa: SLF001 # nothing public lists them
         return {"": [*positional._group_actions, *optional._group_actions[1:]], **found}  # noqa: SLF001 # without --help
@@ -95,9 +110,16 @@ class Parser(argparse.ArgumentParser):
         groups = self.groups()
         own = groups.pop("")
         words = (value_of(action) for action in own if not action.option_strings)
-        lines = [" ".join((f"usage: {self.prog} [OPTION ...]", *words)), "", *wrapped("", self.description or ""), ""]
+        lines = [
+            " ".join((f"usage: {self.prog} [OPTION ...]", *words)),
+            "",
+            *wrapped("", self.description or ""),
+            "",
+        ]
         lines += table_of([*map(row_of, own), *([SHARED_OPTIONS] if groups else [])])
-        end = (line for paragraph in paragraphs(self.epilog or "") for line in wrapped("", paragraph))
+        end = (
+            line for paragraph in paragraphs(self.epilog or "") for line in wrapped("", paragraph)
+        )
         return "\n".join([*lines, "", *end, ""])
 
 
@@ -117,13 +139,17 @@ def row_of(action: argparse.Action) -> tuple[str, str]:
 def command_of(name: str) -> tuple[Parser, ModuleType]:
     """The parser of a subcommand, with its options, and the module that runs it."""
     usual = gc.get_threshold()
-    gc.set_threshold(IMPORTED_OBJECTS)  # else garbage is looked for all the time: a tenth of a start, for nothing
+    # else garbage is looked for all the time: a tenth of a start, for nothing
+    gc.set_threshold(IMPORTED_OBJECTS)
     module = import_module(f"eviction.cli.{SHARED_MODULES.get(name, name)}")
     gc.freeze()
     gc.set_threshold(*usual)
-    parser = Parser(f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False)
+    parser = Parser(
+        f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False
+    )
     if name not in WITHOUT_CONFIGURATION:
-        from eviction.cli.options import add_configuration  # not for the help that lists all subcommands
+        # not for the help that lists all subcommands
+        from eviction.cli.options import add_configuration
 
         add_configuration(parser)
     module.add_arguments(parser)
@@ -132,7 +158,15 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
 
 def help_of_all() -> str:
     """The help that lists all subcommands, without importing their modules."""
-    return "\n".join(["usage: reclaimd [--version] COMMAND [OPTION ...]", "", PURPOSE, *table_of(COMMANDS.items()), ""])
+    return "\n".join(
+        [
+            "usage: reclaimd [--version] COMMAND [OPTION ...]",
+            "",
+            PURPOSE,
+            *table_of(COMMANDS.items()),
+            "",
+        ]
+    )
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -152,22 +186,29 @@ def run_command(arguments: Sequence[str]) -> int:
         case [name] if name not in COMMANDS:
             from eviction.configuration.strict_yaml import unknown  # only for this sentence
 
-            Parser(prog="reclaimd").error(unknown("command", name, COMMANDS, ""))
+            Parser(prog="reclaimd").error(unknown("command", name, COMMANDS, otherwise=""))
     parser, module = command_of(arguments[0])
     for given in arguments[1:]:
-        if (instead := GONE.get((arguments[0], given.partition("=")[0]))) is not None:
-            parser.error(f"there is no {given.partition('=')[0]}: {instead}")
+        name = given.partition("=")[0]
+        instead = GONE.get((arguments[0], name))
+        if instead is not None:
+            parser.error(f"there is no {name} any more: {instead}")
     parsed, others = parser.parse_known_args(arguments[1:])
     from eviction.cli.options import exit_on  # not for --help
     from eviction.configuration.effective import ConfigurationError
     from eviction.configuration.strict_yaml import unknown
-    from eviction.control.answer import RequestRefused
+    from eviction.surface.answer import RequestRefused
 
     if others:
         groups = parser.groups()
-        options = [spelling for group in groups.values() for each in group for spelling in each.option_strings]
+        options = [
+            spelling
+            for group in groups.values()
+            for each in group
+            for spelling in each.option_strings
+        ]
         own = [each.option_strings[-1] for each in groups[""] if each.option_strings]
         otherwise = f"its own options are {', '.join(own)}" if own else ""
-        parser.error(unknown("argument", others[0].partition("=")[0], options, otherwise))
+        parser.error(unknown("argument", others[0].partition("=")[0], options, otherwise=otherwise))
     with exit_on(EXIT_USAGE, (ConfigurationError, RequestRefused)):
         return int(module.run(parsed))

@@ -1,16 +1,18 @@
-"""A process that removes objects: the signals that end it, and the lock that allows only one on a node.
+"""A process that removes objects: the signals that end it, and the lock that
+allows only one on a node.
 
-A Python signal handler runs between two instructions of the main thread; if it sets an Event whose lock that thread
-holds, it waits forever. So the signals are blocked in every thread, and one thread waits for them, doing nothing that
-could hang or fail. A library's thread may unblock the signals; one that arrives there is sent again, for the waiting
-thread.
+A Python signal handler runs between two instructions of the main thread; if it sets an Event whose
+lock that thread holds, it waits forever. So the signals are blocked in every thread, and one thread
+waits for them, doing nothing that could hang or fail. A library's thread may unblock the signals;
+one that arrives there is sent again, for the waiting thread.
 
-The lock is the kernel's (flock(2)), on the directory itself: no file is created, and the lock ends with the process. If
-others could open the directory, any local user could hold the lock forever; so the directory has mode 0700 and belongs
-to root or to the user that the program runs as. A missing directory is created with that mode. One that others could
-open is replaced, as somebody may already hold a lock on it. If it can be neither created nor opened (for example,
-because /run has no inode left), relief is worth more than exclusion: the daemon runs without the lock and says so. The
-checks before each removal still protect against two instances.
+The lock is the kernel's (flock(2)), on the directory itself: no file is created, and the lock ends
+with the process. If others could open the directory, any local user could hold the lock forever; so
+the directory has mode 0700 and belongs to root or to the user that the program runs as. A missing
+directory is created with that mode. One that others could open is replaced, as somebody may already
+hold a lock on it. If it can be neither created nor opened (for example, because /run has no inode
+left), relief is worth more than exclusion: the daemon runs without the lock and says so. The checks
+before each removal still protect against two instances.
 """
 
 from __future__ import annotations
@@ -27,10 +29,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 from eviction.cli.options import exit_on, exit_with
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration, ConfigurationError, choose_endpoint
+from eviction.configuration.effective import (
+    USUAL_ENDPOINTS,
+    Configuration,
+    ConfigurationError,
+    choose_endpoint,
+)
 from eviction.exit_codes import EXIT_HELD, EXIT_USAGE
-from eviction.reporting.log import Log
 from eviction.types import EvictionError
+from eviction.wording.log import Log
 from reclaim.trust import own_directory_refusal
 from reclaim.workers import in_time
 
@@ -47,13 +54,18 @@ TRIES = 10  # the directory may be replaced between opening and locking it
 
 
 def block_termination() -> None:
-    """Blocks SIGTERM and SIGINT, which stay pending. Call it before any other thread starts: threads inherit it."""
+    """Blocks SIGTERM and SIGINT, which stay pending.
+
+    Call it before any other thread starts: threads inherit it.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, END)
 
 
 @contextmanager
 def termination_let_through() -> Iterator[None]:
-    """Unblocks SIGTERM and SIGINT for the `with` block, so that they end a process that waits for an answer."""
+    """Unblocks SIGTERM and SIGINT for the `with` block, so that they end a process
+    that waits for an answer.
+    """
     blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
     try:
         yield
@@ -62,15 +74,19 @@ def termination_let_through() -> Iterator[None]:
 
 
 def on_signals(
-    end: Callable[[], None], hang_up: Callable[[], None] | None = None, leave: Callable[[], None] = lambda: None
+    end: Callable[[], None],
+    hang_up: Callable[[], None] | None = None,
+    leave: Callable[[], None] = lambda: None,
 ) -> str | None:
-    """Calls `end`, on another thread, at each SIGTERM or SIGINT, including a pending one, and `hang_up`, if given, at
-    each SIGHUP. Neither may hang. Blocks these signals, so call it, or `block_termination`, before any other thread
-    starts.
+    """Calls `end`, on another thread, at each SIGTERM or SIGINT, including a pending one, and
+    `hang_up`, if given, at each SIGHUP. Neither may hang. Blocks these signals, so call it, or
+    `block_termination`, before any other thread starts.
 
-    `leave` is called if the process is still running 34 s after the first SIGTERM or SIGINT, because something hangs.
+    `leave` is called if the process is still running 34 s after the first SIGTERM or
+    SIGINT, because something hangs.
 
-    Returns None, or a sentence if the thread cannot be started. Then SIGTERM and SIGINT end the process at once.
+    Returns None, or a sentence if the thread cannot be started. Then SIGTERM and
+    SIGINT end the process at once.
     """
     awaited = END if hang_up is None else END | {signal.SIGHUP}
     signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
@@ -93,7 +109,10 @@ def on_signals(
         threading.Thread(target=wait_for_signals, name="termination", daemon=True).start()
     except RuntimeError:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, END)
-        return "no thread can be started for signals: SIGTERM ends the daemon at once, SIGHUP does nothing"
+        return (
+            "no thread can be started for signals: SIGTERM ends the daemon at once, SIGHUP does"
+            " nothing"
+        )
     for each in awaited:
         signal.signal(each, _send_again)
     return None
@@ -119,20 +138,26 @@ class LockRefused(ConfigurationError):
 def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
     """Locks the node for the `with` block, or logs a warning that it cannot. Raises LockRefused.
 
-    Exits with 2 if the kubelet's directory cannot be opened, or if the runtime's socket is refused to a user other than
-    root, and with 75 if another instance holds the lock.
+    Exits with 2 if the kubelet's directory cannot be opened, or if the runtime's socket is refused
+    to a user other than root, and with 75 if another instance holds the lock.
     """
     root, directory = configuration.root_directory, configuration.lock_directory
     if configuration.has_runtime:
         try:
             in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))
-        except TimeoutError as error:  # readings will report it, and other filesystems are still watched
+        # readings will report it, and other filesystems are still watched
+        except TimeoutError as error:
             log.warning(f"rootDirectory: {root}: {error.strerror}")
         except OSError as error:
-            exit_with(EXIT_USAGE, f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory")
+            exit_with(
+                EXIT_USAGE,
+                f"rootDirectory: {root}: {error.strerror}; it must be the kubelet's directory",
+            )
         if os.geteuid() != 0 and (refused := _refused_socket(configuration)):
             exit_with(
-                EXIT_USAGE, f"the container runtime's socket {refused}: Permission denied; nothing could be removed"
+                EXIT_USAGE,
+                f"the container runtime's socket {refused}: Permission denied; nothing could be"
+                " removed",
             )
     with ExitStack() as held:
         try:
@@ -145,7 +170,9 @@ def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
 
 
 def _refused_socket(configuration: Configuration) -> str:
-    """The runtime's socket, or if it is looked for, a place of one, if this user may not use it; empty: he may."""
+    """The runtime's socket, or if it is looked for, a place of one, if this user may
+    not use it; empty: he may.
+    """
     endpoint = choose_endpoint(configuration)
     known = bool(configuration.runtime_endpoint) or endpoint.found
 
@@ -156,14 +183,19 @@ def _refused_socket(configuration: Configuration) -> str:
         except OSError as error:
             return error.errno == errno.EACCES
 
-    paths = [one.removeprefix("unix://") for one in ([endpoint.runtime] if known else USUAL_ENDPOINTS)]
+    paths = [
+        one.removeprefix("unix://") for one in ([endpoint.runtime] if known else USUAL_ENDPOINTS)
+    ]
     with suppress(OSError):  # a path hangs, as a call will report
         return in_time(lambda: next(filter(refused, paths), ""))
     return ""
 
 
 def lock_of(directory: str) -> int:
-    """A descriptor that holds the lock until it is closed. Raises NodeHeld, LockRefused, OSError."""
+    """A descriptor that holds the lock until it is closed.
+
+    Raises NodeHeld, LockRefused, OSError.
+    """
     for _ in range(TRIES):
         try:
             descriptor = os.open(directory, FLAGS)
@@ -180,8 +212,8 @@ def lock_of(directory: str) -> int:
 
 
 def _is_locked(directory: str, descriptor: int) -> bool:
-    """Locks the open directory. False if it is no longer at the path, where the lock would exclude nobody. Raises
-    NodeHeld, LockRefused, OSError."""
+    """Locks the open directory. False if it is no longer at the path, where the lock would exclude
+    nobody. Raises NodeHeld, LockRefused, OSError."""
     try:
         refusal = own_directory_refusal(directory, os.fstat(descriptor))
         if refusal is not None:

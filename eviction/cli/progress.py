@@ -1,10 +1,11 @@
 """The output on stderr: messages, and progress on a terminal.
 
-Progress is one line that is rewritten, and erased when the work is done. Nothing is shown in the first second, or if
-stderr is not a terminal. A hook whose output nobody reads must still relieve the node, so neither progress nor
-`mention` waits for a reader.
+Progress is one line that is rewritten, and erased when the work is done. Nothing is shown in the
+first second, or if stderr is not a terminal. A hook whose output nobody reads must still relieve
+the node, so neither progress nor `mention` waits for a reader.
 
-Imports only a small part of the standard library, as `ask_daemon` needs it before it knows whether a daemon answers.
+Imports only a small part of the standard library, as `ask_daemon` needs it before it knows
+whether a daemon answers.
 """
 
 from __future__ import annotations
@@ -30,14 +31,18 @@ ERASE = "\r\x1b[K"
 
 
 def is_writable(descriptor: int) -> bool:
-    """Whether a message (at most 4 KiB, PIPE_BUF) can be written now without waiting for a reader."""
+    """Whether a message (at most 4 KiB, PIPE_BUF) can be written now without
+    waiting for a reader.
+    """
     waiting = select.poll()
     waiting.register(descriptor, select.POLLOUT)
     return bool(waiting.poll(0))
 
 
 def mention(sentence: str) -> None:
-    """Prints a sentence on stderr, unless it is empty or nobody reads there: what comes next must not wait."""
+    """Prints a sentence on stderr, unless it is empty or nobody reads there: what
+    comes next must not wait.
+    """
     if sentence and is_writable(STDERR):
         print_message(f"reclaimd: {sentence}")
 
@@ -48,12 +53,18 @@ def print_message(sentence: str) -> None:
 
 
 def _escaped(text: str) -> str:
-    """The same as `eviction.reporting.log.escaped`, which is not imported here."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    """The same as `eviction.wording.log.escaped`, which is not imported here."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
 
 
 class StatusLine:
-    """The line of progress. It is cut at the width of the terminal, as a wrapped line could not be erased."""
+    """The line of progress.
+
+    It is cut at the width of the terminal, as a wrapped line could not be erased.
+    """
 
     def __init__(self, stream: TextIO | None = None):
         self._stream = stream or sys.stderr
@@ -76,7 +87,8 @@ class StatusLine:
 
 
 class Progress:
-    """Shows what is being done while a `with` block runs. Nothing else may write to stderr meanwhile.
+    """Shows what is being done while a `with` block runs. Nothing else may
+    write to stderr meanwhile.
 
     `detail`: returns details; called for each update.
     """
@@ -84,7 +96,9 @@ class Progress:
     def __init__(self, doing: str, detail: Callable[[], str] = str, line: StatusLine | None = None):
         self._line = line or StatusLine()
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(doing, detail), name="progress", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(doing, detail), name="progress", daemon=True
+        )
 
     def __enter__(self) -> None:
         if self._line.live:

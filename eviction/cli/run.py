@@ -12,40 +12,48 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
-from eviction.cli.options import add_logging, configuration_of, exit_on, fingerprint_of_command, log_of
+from eviction.cli.options import (
+    add_logging,
+    configuration_of,
+    exit_on,
+    fingerprint_of_command,
+    log_of,
+)
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
 from eviction.configuration.fingerprint import Fingerprint
-from eviction.control.check import check_for_client
-from eviction.control.pause import PauseFile, pause_for_client
-from eviction.control.socket import ControlServer, ControlUnavailable, Conversation
-from eviction.daemon.daemon import Daemon
-from eviction.daemon.kept_files import BallastKeeper, ImageRecordsSaver
 from eviction.decision.headroom import near_their_marks
 from eviction.engine.effects import KubeletHealthy
+from eviction.engine.hold_off import KubeletWatch
+from eviction.engine.node import CannotPrepare, Node
 from eviction.exit_codes import EXIT_NO_RESOURCES, EXIT_OK
-from eviction.history_file.recorder import HistoryRecorder
-from eviction.listener import Listener
-from eviction.node.hold_off import KubeletWatch
-from eviction.node.node import CannotPrepare, Node
-from eviction.reporting.configuration_warnings import configuration_warnings
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.log import Log
-from eviction.reporting.status import Status
-from eviction.reporting.tables import NOTHING_IS_REMOVED
-from eviction.telemetry.announcements import log_event
-from eviction.telemetry.endpoints import DaemonEndpoints, within_watchdog
-from eviction.telemetry.systemd import Notifier, listening_socket
+from eviction.records.history import HistoryRecorder
+from eviction.records.json_shapes import to_json
+from eviction.records.listener import Listener
+from eviction.surface.announcements import log_event
+from eviction.surface.check import check_for_client
+from eviction.surface.control_socket import ControlServer, ControlUnavailable, Conversation
+from eviction.surface.daemon import Daemon
+from eviction.surface.endpoints import DaemonEndpoints, within_watchdog
+from eviction.surface.kept_files import BallastKeeper, ImageRecordsSaver
+from eviction.surface.pause import PauseFile, pause_for_client
+from eviction.surface.systemd import Notifier, listening_socket
 from eviction.types import Decision
+from eviction.wording.configuration_warnings import configuration_warnings
+from eviction.wording.log import Log
+from eviction.wording.status import Status
+from eviction.wording.tables import NOTHING_IS_REMOVED
 from reclaim.types import GCEvent
 from reclaim.workers import NoThread, Workers
 from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
-NO_RESOURCES = (CannotPrepare, NoThread, OSError)  # a thread or a descriptor that a pass needs cannot be created
+# a thread or a descriptor that a pass needs cannot be created
+NO_RESOURCES = (CannotPrepare, NoThread, OSError)
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
-EARLY_SIGNS = (  # directories in which new entries precede growth of a filesystem; missing ones are ignored
+# directories in which new entries precede growth of a filesystem; missing ones are ignored
+EARLY_SIGNS = (
     "",
     "pods",  # the kubelet's, an entry for each pod
     "snapshots",  # containerd's, an entry for each layer or container
@@ -57,13 +65,17 @@ EARLY_SIGNS = (  # directories in which new entries precede growth of a filesyst
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_logging(parser)
     flag = partial(parser.add_argument, action="store_true")
-    flag("--dry-run", dest="shadow", help="do everything except remove, and report it; the same as dryRun: true")
+    flag(
+        "--dry-run",
+        dest="shadow",
+        help="do everything except remove, and report it; the same as dryRun: true",
+    )
     flag("--no-watch", help="observe at intervals only, without inotify")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0 on SIGTERM; 2 usage or configuration, or the runtime refuses this user; 71 no threads or descriptors; 75
-    another instance holds the node.
+    """Exit 0 on SIGTERM; 2 usage or configuration, or the runtime refuses this user; 71 no threads
+    or descriptors; 75 another instance holds the node.
 
     Example: reclaimd run --dry-run
     """
@@ -79,7 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
         held.close()  # even if the kernel keeps the process
         os._exit(EXIT_OK)
 
-    problem = on_signals(at_end.close, asked_to_reload.set, leave)  # first, as reading a file may hang
+    # first, as reading a file may hang
+    problem = on_signals(at_end.close, asked_to_reload.set, leave)
     loaded = LoadedConfiguration(arguments, log, notifier)
     configuration = loaded.first()
     held.enter_context(hold_node(configuration, log))
@@ -88,15 +101,22 @@ def run(arguments: argparse.Namespace) -> int:
         node = Node(configuration, stopping=stopping)
         if node.endpoint.remark:
             log.info(node.endpoint.remark)
-        saver, records_problem = ImageRecordsSaver(node.records, node.record_file, log), node.restore_image_records()
+        saver, records_problem = (
+            ImageRecordsSaver(node.records, node.record_file, log),
+            node.restore_image_records(),
+        )
         pause_file = PauseFile(configuration.state_file, node.clock)
         pause_file.restore(node, log.info)
         events, finish_events = start_events(configuration, log, node)
-        history = HistoryRecorder(configuration.history_file, configuration.history_size_bytes, node.clock, log.warning)
+        history = HistoryRecorder(
+            configuration.history_file, configuration.history_size_bytes, node.clock, log.warning
+        )
         counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
         daemon = Daemon(node, log, events=events, hold_off_seconds=configuration.hold_off_seconds)
-        endpoints = DaemonEndpoints(node, log, notifier, daemon.status, daemon.why_not_alive, counts)
+        endpoints = DaemonEndpoints(
+            node, log, notifier, daemon.status, daemon.why_not_alive, counts
+        )
         healthy = lambda: node.owner.post(KubeletHealthy())  # noqa: E731 # one expression
         watch = KubeletWatch(configuration.kubelet_healthz, configuration.hold_off_seconds, healthy)
         node.prepare()
@@ -117,13 +137,19 @@ def run(arguments: argparse.Namespace) -> int:
     node.on_look = endpoints.keep_alive
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
-    gc.freeze()  # imported objects are never freed, so a garbage collection during a pass need not visit them
+    # imported objects are never freed, so a garbage collection during a pass need not visit them
+    gc.freeze()
     thresholds = ", ".join(f"{one.signal} {one.text()}" for one in configuration.thresholds)
-    log.info(f"started on {started_on(configuration)}; thresholds: {thresholds}", endpoint=node.endpoint.runtime)
+    log.info(
+        f"started on {started_on(configuration)}; thresholds: {thresholds}",
+        endpoint=node.endpoint.runtime,
+    )
     for sentence in filter(None, (*warnings_at_start(node), records_problem, problem)):
         log.warning(sentence)
     history.daemon("started")
-    control = start_control(configuration.control_socket, node, daemon, pause_file, loaded, log)
+    control = start_control(
+        configuration.control_socket, node, daemon, pause_file=pause_file, loaded=loaded, log=log
+    )
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, listening)
     at_end.callback(notifier.stopping)
@@ -150,27 +176,32 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class LoadedConfiguration:
-    """The configuration that the daemon has loaded. If it cannot be read again on SIGHUP, the daemon continues with the
-    old one.
+    """The configuration that the daemon has loaded. If it cannot be read again on SIGHUP, the
+    daemon continues with the old one.
 
-    `fingerprint`: the daemon works for clients with the same one. While what the files contain is not in force, it is
-    empty, as no client's is.
+    `fingerprint`: the daemon works for clients with the same one. While what the files contain is
+    not in force, it is empty, as no client's is.
     """
 
     def __init__(self, arguments: argparse.Namespace, log: Log, notifier: Notifier):
         self.arguments = arguments
         self._log = log
         self._notifier = notifier
-        self._one_at_a_time = threading.Lock()  # SIGHUP and clients: what is read last must be in force last
+        # SIGHUP and clients: what is read last must be in force last
+        self._one_at_a_time = threading.Lock()
         self.fingerprint: Fingerprint = {}
 
     def read(self) -> tuple[Configuration, Fingerprint]:
         """The configuration of the files and flags as they are now. Raises ConfigurationError."""
         self.fingerprint = {}
         fingerprint: Fingerprint = {}
-        with suppress(OSError):  # before they are read, so that a file that changes meanwhile counts as changed
+        # before they are read, so that a file that changes meanwhile counts as changed
+        with suppress(OSError):
             fingerprint = fingerprint_of_command(self.arguments)
-        return within_watchdog(configuration_of(self.arguments, asks_version=True), self._notifier), fingerprint
+        return (
+            within_watchdog(configuration_of(self.arguments, asks_version=True), self._notifier),
+            fingerprint,
+        )
 
     def first(self) -> Configuration:
         """The configuration that the daemon starts with. Raises ConfigurationError."""
@@ -178,8 +209,9 @@ class LoadedConfiguration:
         return configuration
 
     def reload(self, daemon: Daemon) -> str:
-        """Reads the configuration again and waits until it is in force. An invalid one, or a defect, is logged and
-        changes nothing; returns that sentence, else an empty one. Any thread but the loop's may call."""
+        """Reads the configuration again and waits until it is in force. An invalid one, or a
+        defect, is logged and changes nothing; returns that sentence, else an empty one. Any thread
+        but the loop's may call."""
         with self._one_at_a_time:
             self._reload(daemon)
             return daemon.reloads.problem or ""
@@ -194,13 +226,18 @@ class LoadedConfiguration:
             daemon.reloads.accepted()
             if need_restart:
                 self._log.warning(
-                    f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old values"
+                    f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old"
+                    " values"
                 )
             else:
                 self.fingerprint = fingerprint
                 self._log.info("the configuration was reloaded")
         except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
-            problem = str(error) if isinstance(error, ConfigurationError) else f"{type(error).__name__}: {error}"
+            problem = (
+                str(error)
+                if isinstance(error, ConfigurationError)
+                else f"{type(error).__name__}: {error}"
+            )
             self._log.error(daemon.reloads.rejected(problem))
         finally:
             self._notifier.ready()
@@ -228,7 +265,9 @@ def warnings_at_start(node: Node) -> Iterator[str]:
 
 
 def started_on(configuration: Configuration) -> str:
-    """The directories that are watched, as text: the kubelet's, and those of the configured filesystems."""
+    """The directories that are watched, as text: the kubelet's, and those of
+    the configured filesystems.
+    """
     own = [f"{role} ({path})" for role, path in configuration.filesystems.items()]
     return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
 
@@ -236,11 +275,11 @@ def started_on(configuration: Configuration) -> str:
 def start_events(
     configuration: Configuration, log: Log, node: Node
 ) -> tuple[Callable[[GCEvent], None], Callable[[], None]]:
-    """What to call with events: it logs them, and sends them to the API server if that is switched on; and a function
-    that ends sending."""
+    """What to call with events: it logs them, and sends them to the API server if that is switched
+    on; and a function that ends sending."""
     if not configuration.kubernetes_events:
         return partial(log_event, log), lambda: None
-    from eviction.telemetry.kubernetes_events import EventRecorder, write_event
+    from eviction.surface.kubernetes_events import EventRecorder, write_event
 
     node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
     write = partial(write_event, kubeconfig=configuration.kubeconfig)
@@ -256,7 +295,13 @@ def start_events(
 
 
 def start_control(
-    path: str, node: Node, daemon: Daemon, pause_file: PauseFile, loaded: LoadedConfiguration, log: Log
+    path: str,
+    node: Node,
+    daemon: Daemon,
+    *,
+    pause_file: PauseFile,
+    loaded: LoadedConfiguration,
+    log: Log,
 ) -> ControlServer:
     """The control socket, started if it is switched on. Logs a warning if it cannot be created."""
 
@@ -269,7 +314,7 @@ def start_control(
         "reclaim": lambda request: daemon.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
         "reload": lambda _: iter([{"problem": loaded.reload(daemon)}]),
-        "pause": lambda request: pause_for_client(request, node, pause_file, log),
+        "pause": lambda request: pause_for_client(request, node, pause_file, log=log),
     }
     server = ControlServer(path, commands)
     try:
@@ -281,8 +326,8 @@ def start_control(
 
 
 class _Watches(Listener):
-    """Watches directories of filesystems that are near their marks with inotify. For others an earlier reading would
-    not matter."""
+    """Watches directories of filesystems that are near their marks with inotify. For others an
+    earlier reading would not matter."""
 
     def __init__(self, watcher: FsWatcher, node: Node):
         self._watcher = watcher
@@ -293,10 +338,14 @@ class _Watches(Listener):
     def observed(self, observations: SignalObservations, _: Decision) -> None:
         world, policy = self._node.world, poll_policy(self._node.configuration)
         marks = world.manager.config.marks_to_watch(observations.layout)
-        self._near = near_their_marks(marks, observations, world.fill_rates, policy, self._near)
+        self._near = near_their_marks(
+            marks, observations, world.fill_rates, policy=policy, before=self._near
+        )
         identities = [identity for identity, _ in observations.filesystems.values()]
         paths = {identity.path for identity in identities if identity.device_id in self._near}
-        wanted = frozenset(os.path.normpath(os.path.join(path, sign)) for path in paths for sign in EARLY_SIGNS)
+        wanted = frozenset(
+            os.path.normpath(os.path.join(path, sign)) for path in paths for sign in EARLY_SIGNS
+        )
         if wanted != self._watched:
             self._watched = wanted
             self._watcher.watch(wanted)

@@ -1,5 +1,5 @@
-"""`reclaimd why NAME`: whether one object would be removed now, by which rule, and when; or, from the history, how it
-was removed. Read-only.
+"""`reclaimd why NAME`: whether one object would be removed now, by which rule, and when; or, from
+the history, how it was removed. Read-only.
 """
 
 from __future__ import annotations
@@ -16,14 +16,23 @@ from eviction.cli.options import ASKED, add_output, answer, configuration_of, me
 from eviction.cli.plan import planned
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import ConfigurationError
-from eviction.control.reclaim import ReclaimOptions
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
-from eviction.history_file.recorder import documents_of
-from eviction.history_file.regret import ImageRegretJson, images_of, removals_of
-from eviction.history_file.store import HistoryUnusable, NoHistoryYet, read_records
-from eviction.reporting.explain import in_words, reason_in_words
-from eviction.reporting.json_shapes import LEFT_OUT, Count, Document, Json, LeftOut, Time, Versioned, to_json
-from eviction.reporting.pass_record import OutcomeJson, outcome_json
+from eviction.records.history import documents_of
+from eviction.records.json_shapes import (
+    LEFT_OUT,
+    Count,
+    Document,
+    Json,
+    LeftOut,
+    Time,
+    Versioned,
+    to_json,
+)
+from eviction.records.pass_json import OutcomeJson, outcome_json
+from eviction.records.regret import ImageRegretJson, images_of, removals_of
+from eviction.records.store import HistoryUnusable, NoHistoryYet, read_records
+from eviction.surface.requests import ReclaimOptions
+from eviction.wording.explain import in_words, reason_in_words
 from reclaim.types import Outcome, Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import Signal
@@ -79,8 +88,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit 0; 1 there is no such object, or no longer; 2 usage, or a configuration that cannot be used while no daemon
-    answers; 3 no runtime; 4 no reading.
+    """Exit 0; 1 there is no such object, or no longer; 2 usage, or a configuration that cannot be
+    used while no daemon answers; 3 no runtime; 4 no reading.
 
     Example: reclaimd why registry.example/app:1.2
     """
@@ -93,13 +102,21 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
             listed = [*enumerate(record.removals, 1), *((None, kept) for kept in record.kept)]
-            objects = [why_json(*each) for each in named(listed, name, lambda each: each[1].verdict._asdict())]
+            objects = [
+                why_json(*each)
+                for each in named(listed, name, lambda each: each[1].verdict._asdict())
+            ]
         history_file = configuration.history_file
     history = history_of(history_file)
     regret = images_of(named(removals_of(history), name, asdict))
-    went = [] if objects else named(last_removals(history), name, lambda each: to_json(each.removal))
+    went = (
+        [] if objects else named(last_removals(history), name, lambda each: to_json(each.removal))
+    )
     if not objects:
-        mention(f"no object has {name!r} in its name, or begins its id with it{' any more' * bool(went)}")
+        mention(
+            f"no object has {name!r} in its name, or begins its id with"
+            f" it{' any more' * bool(went)}"
+        )
     if objects or went:
         found = WhyJson(objects=objects, went=went or LEFT_OUT, regret=regret)
         blocks = [*map(why_lines, objects), *map(went_lines, went), map(regret_line, regret)]
@@ -108,28 +125,37 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def by_daemon(arguments: argparse.Namespace, error: ConfigurationError) -> tuple[Any, str]:
-    """The objects with the name, as a dry run of the daemon sees them, and the history file: for a configuration that
-    cannot be used. Raises this error if no daemon does the dry run."""
+    """The objects with the name, as a dry run of the daemon sees them, and the history file: for a
+    configuration that cannot be used. Raises this error if no daemon does the dry run."""
     places = places_of(arguments, ASKED)
     options = {"dry_run": True, "all": True, "signal": Signal.IMAGEFS_AVAILABLE, "output": "json"}
     try:
-        document = converse(places.control_socket, {"command": "reclaim", "options": options, "told": {}})["document"]
+        document = converse(
+            places.control_socket, {"command": "reclaim", "options": options, "told": {}}
+        )["document"]
         listed = [*enumerate(document["removals"], 1), *((None, kept) for kept in document["kept"])]
     except (NotAskedError, LookupError, TypeError):
         raise error from None
     found: list[tuple[int | None, Json]] = named(listed, arguments.name, lambda each: each[1])
     objects = [
-        {**one, "place": place, "in_words": reason_in_words(one["reason"]), "eligible_in_seconds": None}
+        {
+            **one,
+            "place": place,
+            "in_words": reason_in_words(one["reason"]),
+            "eligible_in_seconds": None,
+        }
         for place, one in found
     ]
     return objects, places.history_file
 
 
-def named(found: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]) -> list[Found]:
+def named(
+    found: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]
+) -> list[Found]:
     """Those with this name. `shown`: gives name and id.
 
-    `name`: part of the name, or at least the first eight characters of the id. If it is the whole name or id of one,
-    only that counts.
+    `name`: part of the name, or at least the first eight characters of the id. If it is the whole
+    name or id of one, only that counts.
     """
     each_with = [(each, shown(each)) for each in found]
     whole = [each for each, of_it in each_with if name in (of_it["name"], of_it["id"])]
@@ -139,10 +165,13 @@ def named(found: Iterable[Found], name: str, shown: Callable[[Found], Mapping[st
 def last_removals(history: Iterable[Json]) -> list[RemovalJson]:
     """The last removal of each object in these records, the last first."""
     last: dict[tuple[str, str], RemovalJson] = {}
-    passes: dict[tuple[str, str], Json] = {}  # the record of a parked removal's end does not contain its pass
+    # the record of a parked removal's end does not contain its pass
+    passes: dict[tuple[str, str], Json] = {}
     for document, removal in ((each, one) for each in history for one in each.get("removals", ())):
         key = removal["kind"], removal["id"]
-        of_pass = passes[key] = passes.get(key, document) if document["kind"] == "parked_ended" else document
+        of_pass = passes[key] = (
+            passes.get(key, document) if document["kind"] == "parked_ended" else document
+        )
         if removal["result"] in GONE:
             last.pop(key, None)  # so that it moves to the end
             last[key] = RemovalJson(
@@ -167,7 +196,11 @@ def history_of(history_file: str) -> list[Json]:
 
 def why_json(place: int | None, outcome: Outcome) -> Json:
     eligible_in_seconds = outcome.verdict.eligible_in_seconds
-    added = {"place": place, "in_words": in_words(outcome), "eligible_in_seconds": eligible_in_seconds}
+    added = {
+        "place": place,
+        "in_words": in_words(outcome),
+        "eligible_in_seconds": eligible_in_seconds,
+    }
     return {**to_json(outcome_json(outcome)), **added}
 
 
@@ -181,7 +214,11 @@ def why_lines(found: Json) -> list[str]:
         size=None if size is None else format_bytes(size),
         age=None if age is None else format_duration(round(age)),
         **{"goes" if goes else "stays": _why(found)},
-        when=f"under pressure, as number {found['place']}; fewer removals may be enough" if goes else when,
+        when=(
+            f"under pressure, as number {found['place']}; fewer removals may be enough"
+            if goes
+            else when
+        ),
     )
 
 
@@ -208,10 +245,19 @@ def regret_line(regret: ImageRegretJson) -> str:
     """How often an image was removed and came back."""
     soonest, back = regret.soonest_seconds, counted(regret.returned, "time")
     after = "" if soonest is None else f", soonest after {format_duration(soonest)}"
-    return f"image {regret.name}: removed {counted(regret.removed, 'time')}, came back {back}{after}"
+    return (
+        f"image {regret.name}: removed {counted(regret.removed, 'time')}, came back {back}{after}"
+    )
 
 
 def _why(removal: Json) -> str:
     """The reason, and whose rule it is."""
-    whose = "as the kubelet would decide" if removal["rule"] == Rule.KUBELET else "by a guard of reclaimd's"
-    return f"{removal.get('in_words') or reason_in_words(removal['reason'])} ({removal['reason']}), {whose}"
+    whose = (
+        "as the kubelet would decide"
+        if removal["rule"] == Rule.KUBELET
+        else "by a guard of reclaimd's"
+    )
+    return (
+        f"{removal.get('in_words') or reason_in_words(removal['reason'])} ({removal['reason']}),"
+        f" {whose}"
+    )

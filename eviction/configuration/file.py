@@ -1,8 +1,9 @@
-"""The configuration file: its fields, their types, their defaults, and which of them need a restart.
+"""The configuration file: its fields, their types, their defaults, and
+which of them need a restart.
 
-Other modules use the attributes of the models; the aliases are the names in the file. Does not cover: checks of one
-field against another (`effective`), whether a program or a filesystem exists (`doctor`), and what the
-functions do (`reclaim`).
+Other modules use the attributes of the models; the aliases are the names in the file. Does not
+cover: checks of one field against another (`effective`), whether a program or a filesystem exists
+(`doctor`), and what the functions do (`reclaim`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 from eviction.configuration import text_forms as texts
-from eviction.configuration.models import ConfigDict, Discriminator, Field, Tag, model_validator, read_as, setting
+from eviction.configuration.models import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+    read_as,
+    setting,
+)
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET
 from eviction.types import API_VERSION
@@ -41,13 +50,15 @@ FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
 
 _ASK_THE_KUBELET = (
-    "use kubeletEndpoint: auto with the kubelet's pods socket (from Kubernetes 1.37), or an address with "
-    "kubeletTokenFile"
+    "use kubeletEndpoint: auto with the kubelet's pods socket (from Kubernetes 1.37), or an address"
+    " with kubeletTokenFile"
 )
 GONE_FIELDS: Mapping[str, str] = {
     "terminatedPods": _ASK_THE_KUBELET,
     "terminatedPodAge": _ASK_THE_KUBELET,
-    "imageStoreLimit": "use a filesystem of its own for images with imagefs.available marks, or imageMaximumGCAge",
+    "imageStoreLimit": (
+        "use a filesystem of its own for images with imagefs.available marks, or imageMaximumGCAge"
+    ),
 }
 """A field that an earlier version had, at any depth -> what to use instead, as a clause."""
 
@@ -60,7 +71,10 @@ class FilesystemEntry(StrictModel):
     name: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = Field(
         json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"}
     )
-    """Its signals are NAME.available and NAME.inodesFree. The kubelet's own names are not allowed."""
+    """Its signals are NAME.available and NAME.inodesFree.
+
+    The kubelet's own names are not allowed.
+    """
     path: texts.Directory
     """A directory on it."""
 
@@ -78,7 +92,9 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
 
 
 class FunctionKind(StrEnum):
-    """The kind of a configured function: named by the function itself, or by the field that tells the kind."""
+    """The kind of a configured function: named by the function itself, or by the
+    field that tells the kind.
+    """
 
     BALLAST = "ReleaseBallast"
     ROTATED_LOGS = "DeleteRotatedLogs"
@@ -87,7 +103,9 @@ class FunctionKind(StrEnum):
 
 
 class _Kind(NamedTuple):
-    """The fields of a kind besides `name`, `frees` and `cooldown`; its defaults of `frees` and `timeout`."""
+    """The fields of a kind besides `name`, `frees` and `cooldown`; its defaults
+    of `frees` and `timeout`.
+    """
 
     needed: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
@@ -140,19 +158,27 @@ def ballast_path(text: str) -> str:
 
 
 class FunctionEntry(StrictModel):
-    """A function of `reclaimFunctions`. Its kind decides which fields it needs and which are allowed."""
+    """A function of `reclaimFunctions`.
+
+    Its kind decides which fields it needs and which are allowed.
+    """
 
     name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
-    """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name of your own together
-    with exec."""
+    """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name
+    of your own together with exec."""
     argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting("exec", ())
     """A program: its absolute path and its arguments, run without a shell. Needs frees."""
     user: Annotated[User | None, read_as(str, _read_user)] = setting("user")
     """The user that the program runs as. Default: reclaimd's own."""
     asks_plan: bool = setting("plan", True)
     """False: a dry run does not start the program; for one that ignores the argument `plan`."""
-    timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = setting("timeout", 0.0)
-    """How long a call may take, 1s to 10m. Then the program gets TERM, and its whole process group KILL."""
+    timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = setting(
+        "timeout", 0.0
+    )
+    """How long a call may take, 1s to 10m.
+
+    Then the program gets TERM, and its whole process group KILL.
+    """
     path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("file", "")
     """The path of the ballast file."""
     size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting("size", 0)
@@ -160,8 +186,12 @@ class FunctionEntry(StrictModel):
     keep: int = setting("keep", 1, ge=0)
     """How many rotated logs to keep of each container."""
     frees: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = setting("frees", "")
-    """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of `filesystems`."""
-    cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting("cooldown", 0.0)
+    """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of
+    `filesystems`.
+    """
+    cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting(
+        "cooldown", 0.0
+    )
     """How long it is not called again after a call."""
 
     @property
@@ -171,13 +201,14 @@ class FunctionEntry(StrictModel):
     @model_validator(mode="wrap")
     @classmethod
     def _of_its_kind(cls, entry: Any, validated: Callable[[Any], FunctionEntry]) -> FunctionEntry:
-        """The entry with the defaults of its kind. Raises ValueError for a field that its kind lacks or does not
-        allow."""
+        """The entry with the defaults of its kind. Raises ValueError for a field that its kind
+        lacks or does not allow."""
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
         if "plugin" in entry:
             raise ValueError(
-                "plugin: plugins are gone; use a program (exec) that answers `plan` with names and sizes instead"
+                "plugin: plugins are gone; use a program (exec) that answers `plan` with names and"
+                " sizes instead"
             )
         kind = KINDS[_kind_of(entry["name"])]
         frees = {"frees": kind.frees} if kind.frees else {}
@@ -195,13 +226,19 @@ def _check_fields(function: FunctionEntry, given: Mapping[str, Any]) -> None:
     if function.name in BUILT_IN:
         raise ValueError("is built in; it needs no entry")
     if function.kind is FunctionKind.PROGRAM and "exec" not in given:
-        without = f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and {FunctionKind.CONTAINERD_GARBAGE}"
+        without = (
+            f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and"
+            f" {FunctionKind.CONTAINERD_GARBAGE}"
+        )
         raise ValueError(f"must have exec; only {without} have none")
     kind = KINDS[function.kind]
     allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
     for field in given:
         if field not in ("name", *allowed):
-            raise ValueError(f"{field}: is not a field of this kind of function; allowed are {', '.join(allowed)}")
+            raise ValueError(
+                f"{field}: is not a field of this kind of function; allowed are"
+                f" {', '.join(allowed)}"
+            )
     for field in kind.needed:
         if field not in given:
             raise ValueError(f"{field} is missing")
@@ -217,7 +254,13 @@ class RowEntryText(StrictModel):
 
 
 def _form(entry: Any) -> str | None:
-    return "<name>" if isinstance(entry, str) else "<entry>" if isinstance(entry, dict | RowEntryText) else None
+    return (
+        "<name>"
+        if isinstance(entry, str)
+        else "<entry>"
+        if isinstance(entry, dict | RowEntryText)
+        else None
+    )
 
 
 RowEntryForms = Annotated[
@@ -228,18 +271,26 @@ RowEntryForms = Annotated[
         custom_error_message="must be a function's name, or function and below",
     ),
 ]
-"""An entry of a row. `strict_yaml.sentence_about` leaves tags in angle brackets out of the names of fields."""
+"""An entry of a row.
+
+`strict_yaml.sentence_about` leaves tags in angle brackets out of the names of fields.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class UsedAtStart:
-    """Marks a value that the daemon uses only at startup. `field`: the field to name in messages, if not this one."""
+    """Marks a value that the daemon uses only at startup.
+
+    `field`: the field to name in messages, if not this one.
+    """
 
     field: str = ""
 
 
 NeedsRestart = Annotated[Value, UsedAtStart()]
-_RuntimeEndpoint = Annotated[str, read_as(str, lambda text: text if text == NO_RUNTIME else texts.read_endpoint(text))]
+_RuntimeEndpoint = Annotated[
+    str, read_as(str, lambda text: text if text == NO_RUNTIME else texts.read_endpoint(text))
+]
 _Entries = Annotated[list[FilesystemEntry], Field(max_length=MOST_FILESYSTEMS)]
 _Functions = Annotated[list[FunctionEntry], Field(max_length=MOST_FUNCTIONS)]
 
@@ -254,24 +305,26 @@ class ConfigurationFile(StrictModel):
     kind: str = setting("kind", KIND)
     """What the file is."""
     kubelet_config: str | None = setting("kubeletConfig", None)
-    """The kubelet's configuration file, only read. Null: the file that the kubelet's command line names, else the usual
-    one if it exists. Empty: none."""
+    """The kubelet's configuration file, only read. Null: the file that the kubelet's command line
+    names, else the usual one if it exists. Empty: none."""
     kubelet_config_dir: str = setting("kubeletConfigDir", "")
     """The kubelet's drop-in directory."""
     root_directory: NeedsRestart[texts.Directory] = setting("rootDirectory", "/var/lib/kubelet")
     """The kubelet's root directory; nodefs is the filesystem it is on."""
     pod_logs_dir: NeedsRestart[texts.LogDirectory] = setting("podLogsDir", "/var/log/pods")
     """Where the kubelet keeps the logs of pods. Not followed if it is a symlink."""
-    container_logs_dir: NeedsRestart[texts.LogDirectory] = setting("containerLogsDir", "/var/log/containers")
+    container_logs_dir: NeedsRestart[texts.LogDirectory] = setting(
+        "containerLogsDir", "/var/log/containers"
+    )
     """Where the symlinks to container logs are."""
     runtime_endpoint: NeedsRestart[_RuntimeEndpoint] = setting("containerRuntimeEndpoint", "")
-    """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none: this machine has no
-    runtime."""
+    """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none:
+    this machine has no runtime."""
     image_endpoint: NeedsRestart[texts.Endpoint] = setting("imageServiceEndpoint", "")
     """The image service's socket. Empty: the runtime's."""
     kubelet_url: str = setting("kubeletEndpoint", AUTO)
-    """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way automatically. Empty:
-    do not ask."""
+    """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way
+    automatically. Empty: do not ask."""
     kubelet_token_file: texts.PathOrEmpty = setting("kubeletTokenFile", "")
     """The file with the bearer token for the kubelet."""
     kubelet_certificate_file: texts.PathOrEmpty = setting("kubeletCertificateFile", "")
@@ -285,27 +338,38 @@ class ConfigurationFile(StrictModel):
     kubelet_insecure_skip_verify: bool = setting("kubeletInsecureSkipVerify", False)
     """True: trust whatever listens at that address, and send it the token."""
     margin: texts.Margin = setting("margin", "5%")
-    """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a unit (5Gi), which
-    raise only the marks of the available signals."""
+    """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a
+    unit (5Gi), which raise only the marks of the available signals."""
     eviction_hard: texts.Marks = setting("evictionHard", dict)
-    """Signal -> mark, in place of the inherited one and without the margin. 0% switches a signal off."""
+    """Signal -> mark, in place of the inherited one and without the margin.
+
+    0% switches a signal off.
+    """
     eviction_soft: texts.Marks = setting("evictionSoft", dict)
-    """Signal -> mark that takes effect after a grace period; needs an entry in evictionSoftGracePeriod."""
+    """Signal -> mark that takes effect after a grace period; needs an entry
+    in evictionSoftGracePeriod.
+    """
     eviction_soft_grace_period: texts.GracePeriods = setting("evictionSoftGracePeriod", dict)
     """Signal -> how long the signal must stay below its soft mark before that takes effect."""
     eviction_minimum_reclaim: texts.Marks = setting("evictionMinimumReclaim", dict)
-    """Signal -> how far above its mark it must rise to count as relieved. Default for the available signals: 2%."""
+    """Signal -> how far above its mark it must rise to count as relieved.
+
+    Default for the available signals: 2%.
+    """
     transition_period_seconds: texts.Seconds = setting("evictionPressureTransitionPeriod", "5m")
     """How long a condition is reported after pressure was last observed. 0s counts as not set."""
     extent: texts.HowFar = setting("extent", "enough")
-    """enough: a pass stops when the thresholds are clear. all: it continues to the end of the row, as the kubelet
-    does."""
+    """enough: a pass stops when the thresholds are clear. all: it continues to the end of the
+    row, as the kubelet does."""
     dry_run: bool = setting("dryRun", False)
     """True: do everything except remove."""
     image_minimum_gc_age_seconds: texts.Seconds = setting("imageMinimumGCAge", "2m")
     """How long an image must have been known before it may be removed."""
     image_maximum_gc_age_seconds: texts.Seconds = setting("imageMaximumGCAge", "0s")
-    """How long an image may be unused before periodic garbage collection removes it. 0s: no limit."""
+    """How long an image may be unused before periodic garbage collection removes it.
+
+    0s: no limit.
+    """
     image_gc_high_threshold_percent: int = setting("imageGCHighThresholdPercent", 85, ge=0, le=100)
     """The disk usage in percent at which periodic image garbage collection begins. 100: never."""
     image_gc_low_threshold_percent: int = setting("imageGCLowThresholdPercent", 80, ge=0, le=100)
@@ -317,23 +381,35 @@ class ConfigurationFile(StrictModel):
     maximum_dead_containers: int = setting("maximumDeadContainers", -1)
     """How many dead containers to keep on the node. Negative: no limit."""
     periodic_gc: NeedsRestart[bool] = setting("periodicGC", False)
-    """True: run the kubelet's periodic garbage collection too; for a machine on which no kubelet does."""
-    keep_images: Annotated[KeepList, read_as(list[str], parse_keep_list)] = setting("keepImages", list)
+    """True: run the kubelet's periodic garbage collection too; for a machine
+    on which no kubelet does.
+    """
+    keep_images: Annotated[KeepList, read_as(list[str], parse_keep_list)] = setting(
+        "keepImages", list
+    )
     """Images that are never removed: references, repositories, digests, globs."""
     keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""
     keep_images_not_pulled: texts.WhetherOrAuto = setting(
         "keepImagesNotPulled", "auto", json_schema_extra=texts.WHETHER
     )
-    """Images that pods have used and that the kubelet did not pull, by its records (since Kubernetes 1.35). true: they
-    are never removed. auto: they go last, and only where nothing else is enough. false: they are images like others."""
+    """Images that pods have used and that the kubelet did not pull, by its records (since
+    Kubernetes 1.35). true: they are never removed. auto: they go last, and only where nothing else
+    is enough. false: they are images like others."""
     image_order: texts.Order = setting("imageOrder", "lru")
-    """Which image goes first. lru: the least recently used, as in the kubelet. cost: the one that costs the least to
-    bring again, for each byte that it frees."""
+    """Which image goes first. lru: the least recently used, as in the kubelet. cost: the one that
+    costs the least to bring again, for each byte that it frees."""
     hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
-    """How long nothing is removed after a start, unless the kubelet reports that it is healthy sooner."""
-    kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting("kubeletHealthzEndpoint", "127.0.0.1:10248")
-    """Where the kubelet serves /healthz: address and port, or unix:///path. Empty: it is not asked."""
+    """How long nothing is removed after a start, unless the kubelet reports
+    that it is healthy sooner.
+    """
+    kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting(
+        "kubeletHealthzEndpoint", "127.0.0.1:10248"
+    )
+    """Where the kubelet serves /healthz: address and port, or unix:///path.
+
+    Empty: it is not asked.
+    """
     pod_start_seconds: texts.PodStart = setting("holdOffForNewPods", "1s")
     """How long no image is removed after a pod began to start: 0s to 10s."""
     parallel_removals: int = setting("parallelRemovals", 2, ge=1, le=64)
@@ -341,35 +417,49 @@ class ConfigurationFile(StrictModel):
     removal_patience_seconds: texts.Patience = setting("removalPatience", "30s")
     """How long a pass waits for a removal before it continues without it; at least 500ms."""
     lead: texts.Lead = setting("lead", "auto")
-    """auto: a pass begins before its mark is reached when recent removals took longer than the time left until the
-    kubelet's mark. 0s: never before its mark."""
+    """auto: a pass begins before its mark is reached when recent removals took longer than the time
+    left until the kubelet's mark. 0s: never before its mark."""
     poll_floor_seconds: texts.Seconds = setting("pollFloor", "10ms")
     """The shortest time between two observations: at least 1ms, and not above pollCeiling."""
     poll_ceiling_seconds: texts.Seconds = setting("pollCeiling", "10s")
     """The longest time between two observations."""
     assumed_fill_rate: texts.Rate = setting("assumedFillRate", "500Mi")
     """The fill rate, in bytes per second, that is always assumed to be possible."""
-    state_file: NeedsRestart[texts.PathOrEmpty] = setting("stateFile", "/var/lib/reclaimd/images.json")
-    """The file that records when each image was first seen and last used, and which are gone. Empty: none."""
-    history_file: NeedsRestart[texts.PathOrEmpty] = setting("historyFile", "/var/lib/reclaimd/history")
+    state_file: NeedsRestart[texts.PathOrEmpty] = setting(
+        "stateFile", "/var/lib/reclaimd/images.json"
+    )
+    """The file that records when each image was first seen and last used, and which are gone.
+
+    Empty: none.
+    """
+    history_file: NeedsRestart[texts.PathOrEmpty] = setting(
+        "historyFile", "/var/lib/reclaimd/history"
+    )
     """The file that records every pass and every removal of the last weeks. Empty: none."""
     history_size_bytes: NeedsRestart[texts.HistorySize] = setting("historySize", "16Mi")
     """The size of that file, allocated at startup: 1Mi to 1Gi."""
     lock_directory: NeedsRestart[texts.Directory] = setting("lockDirectory", "/run/reclaimd/lock")
     """A directory of mode 0700 that is locked by the node's only instance."""
-    control_socket: NeedsRestart[texts.PathOrEmpty] = setting("controlSocket", "/run/reclaimd/control.sock")
+    control_socket: NeedsRestart[texts.PathOrEmpty] = setting(
+        "controlSocket", "/run/reclaimd/control.sock"
+    )
     """The socket on which commands reach the daemon. Empty: none."""
     metrics_address: NeedsRestart[texts.Address] = setting("metricsAddress", "127.0.0.1:9746")
-    """Where metrics and health are served: an address of this machine and a port. Empty: nowhere."""
-    filesystems: NeedsRestart[Annotated[Mapping[FilesystemRole, str], read_as(_Entries, read_filesystems)]] = setting(
-        "filesystems", list
-    )
+    """Where metrics and health are served: an address of this machine and a port.
+
+    Empty: nowhere.
+    """
+    filesystems: NeedsRestart[
+        Annotated[Mapping[FilesystemRole, str], read_as(_Entries, read_filesystems)]
+    ] = setting("filesystems", list)
     """Filesystems of your own, besides the kubelet's."""
-    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(_Functions, tuple)]] = setting(
-        "reclaimFunctions", list
+    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(_Functions, tuple)]] = (
+        setting("reclaimFunctions", list)
     )
     """Functions of your own. Each is called only where a row of reclaimTable names it."""
-    reclaim_table: Annotated[dict[str, list[RowEntryForms]], texts.map_by_signal()] = setting("reclaimTable", dict)
+    reclaim_table: Annotated[dict[str, list[RowEntryForms]], texts.map_by_signal()] = setting(
+        "reclaimTable", dict
+    )
     """Signal -> functions, in order. Other signals keep their built-in rows."""
     kubernetes_events: NeedsRestart[bool] = setting("kubernetesEvents", False)
     """True: send events to the API server too, not only to the log."""

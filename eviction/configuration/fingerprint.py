@@ -1,11 +1,12 @@
-"""Which configuration files a process reads, and the fingerprint of its configuration. Standard library only.
+"""Which configuration files a process reads, and the fingerprint of its
+configuration. Standard library only.
 
-Unless its command line says otherwise, every command reads what the daemon reads: a hook that is run by hand in an
-emergency must not forget the keep-list.
+Unless its command line says otherwise, every command reads what the daemon reads: a hook that is
+run by hand in an emergency must not forget the keep-list.
 
-The daemon does a command's work only if both have the same fingerprint: the same files, unchanged since the daemon read
-them, the same flags, and the same endpoints in the environment. A command that names no configuration accepts the
-daemon's.
+The daemon does a command's work only if both have the same fingerprint: the same files, unchanged
+since the daemon read them, the same flags, and the same endpoints in the environment. A command
+that names no configuration accepts the daemon's.
 
 Does not cover: reading the files (`effective`).
 """
@@ -20,7 +21,9 @@ USUAL_DIRECTORY = "/etc/reclaimd/reclaimd.conf.d"
 VARIABLE = "RECLAIMD_CONFIG"
 VARIABLES = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT")
 
-OTHER_CONFIGURATION = "it runs with another configuration, or with an older version of the same files"
+OTHER_CONFIGURATION = (
+    "it runs with another configuration, or with an older version of the same files"
+)
 
 Fingerprint = dict[str, list[list[object]]]
 """JSON: `files` (real path, time of change in ns, size), `flags` and `environment`, each sorted.
@@ -30,29 +33,45 @@ Empty: unknown. No command has it.
 
 
 def configuration_files(
-    config: str | None, config_dir: str | None, environment: Mapping[str, str], root: str = "/"
+    config: str | None, config_dir: str | None, environment: Mapping[str, str], *, root: str = "/"
 ) -> tuple[str | None, str | None]:
     """The configuration file and the drop-in directory; None: none.
 
-    `config` and `config_dir` are those of the command line: None if not given, empty for none. The default file is
-    $RECLAIMD_CONFIG, else the usual one if it exists. The usual directory belongs to the usual file only. `root`: where
-    to look for the usual ones.
+    `config` and `config_dir` are those of the command line: None if not given, empty for none. The
+    default file is $RECLAIMD_CONFIG, else the usual one if it exists. The usual directory belongs
+    to the usual file only. `root`: where to look for the usual ones.
     """
     named = config if config is not None else environment.get(VARIABLE)
-    usual_file, usual_directory = (os.path.join(root, path.lstrip("/")) for path in (USUAL_FILE, USUAL_DIRECTORY))
-    file = (named or None) if named is not None else usual_file if os.path.lexists(usual_file) else None
+    usual_file, usual_directory = (
+        os.path.join(root, path.lstrip("/")) for path in (USUAL_FILE, USUAL_DIRECTORY)
+    )
+    file = (
+        (named or None)
+        if named is not None
+        else usual_file
+        if os.path.lexists(usual_file)
+        else None
+    )
     if config_dir is not None:
         return file, config_dir or None
     return file, usual_directory if named is None and os.path.isdir(usual_directory) else None
 
 
 def fingerprint_of(
-    config: str | None, config_dir: str | None, flags: Mapping[str, object], environment: Mapping[str, str]
+    config: str | None,
+    config_dir: str | None,
+    flags: Mapping[str, object],
+    *,
+    environment: Mapping[str, str],
 ) -> Fingerprint:
     """The fingerprint of a file, a drop-in directory, flags and the environment. Raises OSError."""
     paths = [] if config is None else [config]
     if config_dir is not None:
-        paths += sorted(os.path.join(config_dir, name) for name in os.listdir(config_dir) if name.endswith(".conf"))
+        paths += sorted(
+            os.path.join(config_dir, name)
+            for name in os.listdir(config_dir)
+            if name.endswith(".conf")
+        )
     files: list[list[object]] = []
     for path in paths:
         status = os.stat(path)
@@ -69,5 +88,9 @@ def names_no_configuration(fingerprint: Fingerprint) -> bool:
 
 
 def same_configuration(requested: object, fingerprint: Fingerprint) -> bool:
-    """Whether a daemon with this `fingerprint` may do the work of a command that sent `requested` (untrusted JSON)."""
-    return isinstance(requested, dict) and (names_no_configuration(requested) or requested == fingerprint)
+    """Whether a daemon with this `fingerprint` may do the work of a command that sent
+    `requested` (untrusted JSON).
+    """
+    return isinstance(requested, dict) and (
+        names_no_configuration(requested) or requested == fingerprint
+    )

@@ -2,38 +2,43 @@
 
 In the kubelet's own order (`cmd/kubelet/app/server.go`):
 
-1. The file. Only this step adds the default thresholds: all of them if the file does not set `evictionHard`, those of
-   the other signals if it also sets `mergeDefaultEvictionSettings`.
-2. The `*.conf` files of the drop-in directory and its subdirectories, in lexical order, each as a JSON merge patch. So
-   a drop-in can remove a default, and `mergeDefaultEvictionSettings` in a drop-in changes nothing. Go's encoding/json,
-   which reads the result, takes a key in other capitals for the field, too (`as_fields`).
-   `eviction.configuration.kubelet_versions` says what older kubelets do in these two steps.
+1. The file. Only this step adds the default thresholds: all of them if the file does not set
+   `evictionHard`, those of the other signals if it also sets `mergeDefaultEvictionSettings`.
+2. The `*.conf` files of the drop-in directory and its subdirectories, in lexical order, each as
+   a JSON merge patch. So a drop-in can remove a default, and `mergeDefaultEvictionSettings` in
+   a drop-in changes nothing. Go's encoding/json, which reads the result, takes a key in other
+   capitals for the field, too (`as_fields`). `reclaim.kubelet.versions` says what older
+   kubelets do in these two steps.
 3. All other defaults (`pkg/kubelet/apis/config/v1beta1/defaults.go`).
 4. The flags of its command line, where they are known.
 
-Since Kubernetes 1.25 a kubelet without a file has no default thresholds; here it has them, as before.
+Since Kubernetes 1.25 a kubelet without a file has no default thresholds;
+here it has them, as before.
 
 `eviction.configuration.strict_yaml` says how the YAML of both is read.
 
-Only the fields that reclaimd needs are read, and only what it uses is checked: the thresholds here, and what our own
-configuration inherits with that (`effective`). Whatever else is wrong is between the file and its kubelet.
+Only the fields that reclaimd needs are read, and only what it uses is checked: the thresholds here,
+and what our own configuration inherits with that (`effective`). Whatever else is wrong is between
+the file and its kubelet.
 
-Which file: the one that our own configuration names; else the files and flags that the kubelet process was started
-with; else the usual file. Anybody may call a program `kubelet`, and the settings read here move the marks of a root
-daemon. So a process counts only if
+Which file: the one that our own configuration names; else the files and flags that the kubelet
+process was started with; else the usual file. Anybody may call a program `kubelet`, and the
+settings read here move the marks of a root daemon. So a process counts only if
 
-* its name and the last part of its `argv[0]` are `kubelet` (one inside another program, as in k3s, does not count),
-* all its user ids are root's or our own: a setuid program has the real user id of whoever started it,
-* its executable is called `kubelet`, or, if that may not be read (a unit without capabilities), it runs in
-  `kubelet.service`, which a user cannot choose,
-* it is in no PID namespace below ours, has our root directory, and sees the same file at the path of its `--config` (if
-  that may be checked): the kubelet of a nested node is not this node's.
+* its name and the last part of its `argv[0]` are `kubelet` (one inside another program,
+  as in k3s, does not count),
+* all its user ids are root's or our own: a setuid program has the real user
+  id of whoever started it,
+* its executable is called `kubelet`, or, if that may not be read (a unit without capabilities), it
+  runs in `kubelet.service`, which a user cannot choose,
+* it is in no PID namespace below ours, has our root directory, and sees the same file at the path
+  of its `--config` (if that may be checked): the kubelet of a nested node is not this node's.
 
-If there are several, none is used. Reading the command line of a process whose memory is locked may hang, so the search
-runs on a thread, with a deadline, and a hanging thread is abandoned.
+If there are several, none is used. Reading the command line of a process whose memory is locked may
+hang, so the search runs on a thread, with a deadline, and a hanging thread is abandoned.
 
-Flags override files, as in the kubelet (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence). Their syntax is
-pflag's; `cmd/kubelet/app/options/options.go` has their fields.
+Flags override files, as in the kubelet (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence).
+Their syntax is pflag's; `cmd/kubelet/app/options/options.go` has their fields.
 """
 
 from __future__ import annotations
@@ -45,13 +50,6 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from eviction.configuration.file import NO_RUNTIME
-from eviction.configuration.kubelet_versions import (
-    DROP_INS_REMOVE,
-    MERGES_DEFAULTS,
-    NEWEST,
-    OLDEST,
-    KubeletVersion,
-)
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, setting
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
@@ -69,6 +67,13 @@ from eviction.configuration.threshold_config import (
     parse_threshold_config,
 )
 from eviction.types import EvictionError
+from reclaim.kubelet.versions import (
+    DROP_INS_REMOVE,
+    MERGES_DEFAULTS,
+    NEWEST,
+    OLDEST,
+    KubeletVersion,
+)
 from reclaim.trust import trusts
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.quantity import QuantityError, parse_duration
@@ -82,13 +87,19 @@ SERVICE = "kubelet.service"
 LARGEST_COMMAND_LINE_BYTES = 1 << 20
 SEARCH_SECONDS = 2.0
 DEFAULT_PORT = 10250
-ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 # where the kubelet listens
-EVICTION_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
+# where a kubelet that listens on all interfaces is asked
+ALL_INTERFACES = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+EVICTION_MAPS = (
+    "eviction_hard",
+    "eviction_soft",
+    "eviction_soft_grace_period",
+    "eviction_minimum_reclaim",
+)
 
 
 def host_at(address: str) -> str:
-    """The host to connect to, as written in a URL, for a server that listens at this address: the loopback if it
-    listens on all interfaces."""
+    """The host to connect to, as written in a URL, for a server that listens at this address: the
+    loopback if it listens on all interfaces."""
     address = ALL_INTERFACES.get(address, address)
     return f"[{address}]" if ":" in address else address
 
@@ -101,9 +112,10 @@ def _overridden(name: str, default: Any, flag: str, **constraints: Any) -> Any:
 class KubeletConfiguration(Model):
     """The settings of this node's kubelet that reclaimd needs.
 
-    `name`: of the file. `settings`: the fields that are set, as written, and its default thresholds; an empty text and
-    a duration of 0 count as not set. `root_directory`: its `--root-dir`, empty if not known. `depends_on_version`:
-    whether kubelets of other versions read other settings.
+    `name`: of the file. `settings`: the fields that are set, as written, and its default
+    thresholds; an empty text and a duration of 0 count as not set. `root_directory`: its
+    `--root-dir`, empty if not known. `depends_on_version`: whether kubelets of other
+    versions read other settings.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -113,9 +125,13 @@ class KubeletConfiguration(Model):
     eviction_soft_grace_period: dict[str, str] = _overridden(
         "evictionSoftGracePeriod", dict, "eviction-soft-grace-period"
     )
-    eviction_minimum_reclaim: dict[str, str] = _overridden("evictionMinimumReclaim", dict, "eviction-minimum-reclaim")
+    eviction_minimum_reclaim: dict[str, str] = _overridden(
+        "evictionMinimumReclaim", dict, "eviction-minimum-reclaim"
+    )
     merge_default_eviction_settings: bool = setting("mergeDefaultEvictionSettings", False)
-    transition_period: str = _overridden("evictionPressureTransitionPeriod", "", "eviction-pressure-transition-period")
+    transition_period: str = _overridden(
+        "evictionPressureTransitionPeriod", "", "eviction-pressure-transition-period"
+    )
     image_gc_high_threshold_percent: int = _overridden(
         "imageGCHighThresholdPercent", 85, "image-gc-high-threshold", ge=0, le=100
     )
@@ -124,9 +140,13 @@ class KubeletConfiguration(Model):
     )
     image_minimum_gc_age: str = _overridden("imageMinimumGCAge", "", "minimum-image-ttl-duration")
     image_maximum_gc_age: str = setting("imageMaximumGCAge", "")
-    enforce_node_allocatable: list[str] = _overridden("enforceNodeAllocatable", ["pods"], "enforce-node-allocatable")
+    enforce_node_allocatable: list[str] = _overridden(
+        "enforceNodeAllocatable", ["pods"], "enforce-node-allocatable"
+    )
     feature_gates: dict[str, bool] = _overridden("featureGates", dict, "feature-gates")
-    runtime_endpoint: str = _overridden("containerRuntimeEndpoint", "", "container-runtime-endpoint")
+    runtime_endpoint: str = _overridden(
+        "containerRuntimeEndpoint", "", "container-runtime-endpoint"
+    )
     image_endpoint: str = _overridden("imageServiceEndpoint", "", "image-service-endpoint")
     pod_logs_dir: str = setting("podLogsDir", "")
     healthz_bind_address: str = _overridden("healthzBindAddress", "", "healthz-bind-address")
@@ -146,12 +166,14 @@ class KubeletConfiguration(Model):
         return self.feature_gates.get("KubeletSeparateDiskGC", True)
 
 
-KUBELETS_FIELDS = {field.alias: field for field in KubeletConfiguration.model_fields.values() if field.alias}
+KUBELETS_FIELDS = {
+    field.alias: field for field in KubeletConfiguration.model_fields.values() if field.alias
+}
 
 
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The documents merged in order, each as a JSON merge patch (RFC 7386): maps by key, everything else replaced; null
-    removes a key."""
+    """The documents merged in order, each as a JSON merge patch (RFC 7386): maps by key, everything
+    else replaced; null removes a key."""
     result: dict[str, Any] = {}
     for document in documents:
         for key, value in document.items():
@@ -169,11 +191,12 @@ LEFT_OUT = frozenset({"imageServiceEndpoint", "tlsCertFile"})
 
 
 def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are read in what a kubelet has merged, as Go's encoding/json finds them: in the order of their
-    keys, capitals first; a key in other capitals is the field as well; maps add up.
+    """The fields that are read in what a kubelet has merged, as Go's encoding/json finds
+    them: in the order of their keys, capitals first; a key in other capitals is the
+    field as well; maps add up.
 
-    Before that, the kubelet has written every field that is not a map, even one that nothing sets, except for
-    `LEFT_OUT`: so a key that comes before such a field's own loses.
+    Before that, the kubelet has written every field that is not a map, even one that nothing sets,
+    except for `LEFT_OUT`: so a key that comes before such a field's own loses.
     """
     names = {name.casefold(): name for name in KUBELETS_FIELDS}
     result: dict[str, Any] = {}
@@ -182,19 +205,25 @@ def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
         if name is None or (key < name and name not in LEFT_OUT and not isinstance(value, dict)):
             continue
         held = result.get(name)
-        result[name] = {**held, **value} if isinstance(held, dict) and isinstance(value, dict) else value
+        result[name] = (
+            {**held, **value} if isinstance(held, dict) and isinstance(value, dict) else value
+        )
     return result
 
 
 def drop_ins(directory: str) -> list[str]:
     """The `*.conf` files of a drop-in directory by name. Raises OSError."""
-    return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(DROP_IN_SUFFIX)]
+    return [
+        os.path.join(directory, name)
+        for name in sorted(os.listdir(directory))
+        if name.endswith(DROP_IN_SUFFIX)
+    ]
 
 
 def kubelets_drop_ins(directory: str) -> Iterator[str]:
-    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`: a symlink counts as a file, even one to a
-    directory. A `directory` that is itself a file, or a symlink without a slash at its end, is the only one, if it has
-    the suffix. Raises OSError."""
+    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`: a symlink counts as a
+    file, even one to a directory. A `directory` that is itself a file, or a symlink without a slash
+    at its end, is the only one, if it has the suffix. Raises OSError."""
     if not stat.S_ISDIR(os.lstat(directory).st_mode):
         if directory.endswith(DROP_IN_SUFFIX):
             yield directory
@@ -212,38 +241,56 @@ def read_kubelet_configuration(
     path: str,
     directory: str = "",
     flags: Mapping[str, Any] | None = None,
+    *,
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
-    """The effective settings of a kubelet of this version from its file, its drop-in directory (empty: none) and its
-    flags (field -> value). Raises ConfigurationError."""
+    """The effective settings of a kubelet of this version from its file, its drop-in directory
+    (empty: none) and its flags (field -> value). Raises ConfigurationError."""
     try:
-        document = read_document_of(API_VERSION, KIND, path, parse_kubelets_file) if path else {}
+        document = (
+            read_document_of(API_VERSION, KIND, path, parse=parse_kubelets_file) if path else {}
+        )
         found = kubelets_drop_ins(directory) if directory else ()
-        patches = [read_document_of(API_VERSION, KIND, each, parse_kubelets_drop_in) for each in found]
+        patches = [
+            read_document_of(API_VERSION, KIND, each, parse=parse_kubelets_drop_in)
+            for each in found
+        ]
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    name = " and ".join([*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])])
-    return kubelet_configuration(document, name, patches, flags, version)
+    name = " and ".join(
+        [*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])]
+    )
+    return kubelet_configuration(document, name, patches, flags=flags, version=version)
 
 
 def settings_in(
-    file: dict[str, Any], drop_ins: Sequence[dict[str, Any]], flags: Mapping[str, Any], version: KubeletVersion
+    file: dict[str, Any],
+    drop_ins: Sequence[dict[str, Any]],
+    flags: Mapping[str, Any],
+    *,
+    version: KubeletVersion,
 ) -> dict[str, Any]:
-    """The fields that are read, as a kubelet of this version has them. Wrong types are rejected later.
+    """The fields that are read, as a kubelet of this version has them. Wrong
+    types are rejected later.
 
     Without `evictionHard` the file has the defaults, else the map as written, even if empty;
-    `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value wins, even one that switches
-    its signal off. A flag replaces the whole field, even a map, except for feature gates.
+    `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value
+    wins, even one that switches its signal off. A flag replaces the whole field, even a map,
+    except for feature gates.
     """
     file = {field: value for field, value in file.items() if field in KUBELETS_FIELDS}
     written = file.get("evictionHard")
     if written is None:
         file = {**file, "evictionHard": dict(KUBELET_EVICTION_HARD)}
     elif (
-        isinstance(written, dict) and file.get("mergeDefaultEvictionSettings") is True and version.has(MERGES_DEFAULTS)
+        isinstance(written, dict)
+        and file.get("mergeDefaultEvictionSettings") is True
+        and version.has(MERGES_DEFAULTS)
     ):
         file = {**file, "evictionHard": {**KUBELET_EVICTION_HARD, **written}}
-    document = as_fields(merged([file, *(drop_ins if version.has(DROP_INS_REMOVE) else [merged([{}, *drop_ins])])]))
+    document = as_fields(
+        merged([file, *(drop_ins if version.has(DROP_INS_REMOVE) else [merged([{}, *drop_ins])])])
+    )
     gates = document.get("featureGates")
     document |= flags
     if isinstance(gates, dict) and "featureGates" in flags:
@@ -255,32 +302,48 @@ def kubelet_configuration(
     file: dict[str, Any],
     name: str,
     drop_ins: Sequence[dict[str, Any]] = (),
+    *,
     flags: Mapping[str, Any] | None = None,
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
-    """The effective settings from the documents of a file and its drop-ins, and from flags. `name`: the file's, for
-    messages.
+    """The effective settings from the documents of a file and its drop-ins, and from flags. `name`:
+    the file's, for messages.
 
     Raises ConfigurationError.
     """
     flags = flags or {}
-    document, newest, oldest = (settings_in(file, drop_ins, flags, each) for each in (version, NEWEST, OLDEST))
+    document, newest, oldest = (
+        settings_in(file, drop_ins, flags, version=each) for each in (version, NEWEST, OLDEST)
+    )
     for field, problem in unfit_texts(document):
         raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
         found = KubeletConfiguration.model_validate(document)
-        thresholds = parse_threshold_config(*(getattr(found, each) for each in EVICTION_MAPS), origin=name)
+        thresholds = parse_threshold_config(
+            *(getattr(found, each) for each in EVICTION_MAPS), origin=name
+        )
     except ValidationError as error:
         raise ConfigurationError(first_problem(error, name)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
         left = thresholds.left_to_kubelet
-        hard = [text for signal, text in left if signal == "memory.available" and not text.endswith(" (soft)")]
+        hard = [
+            text
+            for signal, text in left
+            if signal == "memory.available" and not text.endswith(" (soft)")
+        ]
         again = [("allocatableMemory.available", text) for text in hard]
         thresholds = replace(thresholds, left_to_kubelet=(*left, *again))
-    settings = {field: value for field, value in document.items() if value != "" and not is_zero(value)}
-    derived = {"name": name, "settings": settings, "thresholds": thresholds, "depends_on_version": newest != oldest}
+    settings = {
+        field: value for field, value in document.items() if value != "" and not is_zero(value)
+    }
+    derived = {
+        "name": name,
+        "settings": settings,
+        "thresholds": thresholds,
+        "depends_on_version": newest != oldest,
+    }
     return found.model_copy(update=derived)
 
 
@@ -298,8 +361,8 @@ KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
 
 @dataclass(frozen=True, slots=True)
 class KubeletProcess:
-    """A kubelet's command line. Paths are absolute, or empty if no flag names them. `flags`: the fields of its
-    configuration that flags override."""
+    """A kubelet's command line. Paths are absolute, or empty if no flag names them. `flags`: the
+    fields of its configuration that flags override."""
 
     config: str
     config_dir: str
@@ -308,7 +371,9 @@ class KubeletProcess:
 
 
 class _LeftAloneError(EvictionError):
-    """Why a process called kubelet does not count as the node's, as the end of a sentence about it."""
+    """Why a process called kubelet does not count as the node's, as the end of
+    a sentence about it.
+    """
 
 
 FLAGS = {
@@ -340,25 +405,31 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
 def kubelet_of_node(
     own: Mapping[str, Any], root: str | None, version: KubeletVersion
 ) -> tuple[KubeletConfiguration | None, str]:
-    """The configuration of the node's kubelet, None if there is none; and a sentence about the search, or empty.
+    """The configuration of the node's kubelet, None if there is none; and a sentence
+    about the search, or empty.
 
-    `own`: the fields of our own sources. `root`: where to look for /proc and the usual file, unless `own` names the
-    file or says that there is none; None: nowhere. Raises ConfigurationError.
+    `own`: the fields of our own sources. `root`: where to look for /proc and the usual file, unless
+    `own` names the file or says that there is none; None: nowhere. Raises ConfigurationError.
     """
     path, directory, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), ""
     if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
         process, remark = find_kubelet(os.path.join(root, "proc"))
         if process is not None:
-            found = read_kubelet_configuration(process.config, directory or process.config_dir, process.flags, version)
+            found = read_kubelet_configuration(
+                process.config, directory or process.config_dir, process.flags, version=version
+            )
             return found.model_copy(update={"root_directory": process.root_dir}), ""
         usual = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
         path = usual if os.path.exists(usual) else ""
-        remark = remark or ("" if path else f"no kubelet is seen among the processes, and there is no {usual}")
+        remark = remark or (
+            "" if path else f"no kubelet is seen among the processes, and there is no {usual}"
+        )
     return read_kubelet_configuration(path, directory, version=version) if path else None, remark
 
 
 def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletProcess | None, str]:
-    """The node's kubelet, and why none was found, as a sentence; empty if none runs. Takes at most `seconds`.
+    """The node's kubelet, and why none was found, as a sentence; empty if none
+    runs. Takes at most `seconds`.
 
     `proc`: /proc, or a directory like it.
     """
@@ -382,36 +453,49 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
             if _read(entry, "comm") != b"kubelet\n":  # reading this never waits for the process
                 continue
             arguments = [part.decode() for part in _read(entry, "cmdline").split(b"\0")[:-1]]
-            if not arguments or os.path.basename(arguments[0]) != NAME or _only_prints(arguments[1:]):
+            if (
+                not arguments
+                or os.path.basename(arguments[0]) != NAME
+                or _only_prints(arguments[1:])
+            ):
                 continue
             parents[pid] = _check(entry)
             found[pid] = _process(entry, arguments[1:])
         except _LeftAloneError as error:
             left_alone = f"process {pid} is called {NAME} but ignored: {error}"
         except (ValueError, ConfigurationError) as error:
-            left_alone = f"process {pid} is called {NAME} but ignored: its command line cannot be read ({error})"
+            left_alone = (
+                f"process {pid} is called {NAME} but ignored: its command line cannot be read"
+                f" ({error})"
+            )
         except OSError:  # it has ended
             continue
-    own = [pid for pid in found if parents[pid] not in found]  # without a child that it has just forked
+    # without a child that it has just forked
+    own = [pid for pid in found if parents[pid] not in found]
     if len(own) > 1:
         return None, f"several kubelets run here: processes {', '.join(map(str, own))}"
     return (found[own[0]], "") if own else (None, left_alone)
 
 
 def _only_prints(arguments: Sequence[str]) -> bool:
-    """Whether a kubelet with these arguments is no node's: it prints something and ends, as with a word that is no
-    flag."""
+    """Whether a kubelet with these arguments is no node's: it prints something and ends, as with
+    a word that is no flag."""
     return not PRINTS.isdisjoint(arguments) or any(not one.startswith("-") for one in arguments[:1])
 
 
 def _check(entry: str) -> int:
-    """The parent's id of a process that may be the node's kubelet. Raises _LeftAloneError, OSError, ValueError."""
+    """The parent's id of a process that may be the node's kubelet.
+
+    Raises _LeftAloneError, OSError, ValueError.
+    """
     lines = [line.partition(":") for line in _read(entry, "status").decode().splitlines()]
     status = {name: values.split() for name, _, values in lines}
     users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
     others = [uid for uid in users if not trusts(uid)]
     if others or not users:
-        raise _LeftAloneError(f"it belongs to uid {others[0]}" if others else "its owner is not known")
+        raise _LeftAloneError(
+            f"it belongs to uid {others[0]}" if others else "its owner is not known"
+        )
     if len(status.get("NSpid", "1")) > 1:
         raise _LeftAloneError("it runs in a PID namespace of its own")
     try:
@@ -419,7 +503,9 @@ def _check(entry: str) -> int:
     except PermissionError:
         groups = _read(entry, "cgroup").decode(errors="replace").splitlines()
         if not any(SERVICE in group.split("/") for group in groups):
-            raise _LeftAloneError(f"its executable may not be read, and it does not run in {SERVICE}") from None
+            raise _LeftAloneError(
+                f"its executable may not be read, and it does not run in {SERVICE}"
+            ) from None
     else:
         if os.path.basename(executable) != NAME:
             raise _LeftAloneError(f"its executable is {executable}")
@@ -431,8 +517,12 @@ def _check(entry: str) -> int:
 def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
     """Raises _LeftAloneError, ConfigurationError, ValueError."""
     given = given_flags(arguments)
-    config, config_dir, root_dir = (_absolute(entry, given[name][-1] if name in given else "") for name in PATHS)
-    if config and not (_same(f"{os.path.join(entry, 'root')}{config}", config) and os.path.exists(config)):
+    config, config_dir, root_dir = (
+        _absolute(entry, given[name][-1] if name in given else "") for name in PATHS
+    )
+    if config and not (
+        _same(f"{os.path.join(entry, 'root')}{config}", config) and os.path.exists(config)
+    ):
         raise _LeftAloneError(f"its {config} is not visible here")
     if config_dir and not os.path.lexists(config_dir):
         raise _LeftAloneError(f"its {config_dir} is not visible here")
@@ -441,8 +531,8 @@ def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
 
 
 def _meant(field: str, values: Sequence[str]) -> Any:
-    """The value of a field whose flag was given with these texts. Lists and maps add them up. Raises
-    ConfigurationError, ValueError."""
+    """The value of a field whose flag was given with these texts. Lists and maps add them up.
+    Raises ConfigurationError, ValueError."""
     match KUBELETS_FIELDS[field].get_default(call_default_factory=True):
         case int():
             return int(values[-1])
@@ -450,21 +540,44 @@ def _meant(field: str, values: Sequence[str]) -> Any:
             return [word for value in values for word in value.split(",") if word]
         case dict():
             operator = "<" if field in ("evictionHard", "evictionSoft") else "="
-            pairs = {name: text for value in values for name, text in parse_pairs(NAME, value, operator).items()}
-            return {name: _truth(text) for name, text in pairs.items()} if field == "featureGates" else pairs
+            pairs = {
+                name: text
+                for value in values
+                for name, text in parse_pairs(NAME, value, operator).items()
+            }
+            return (
+                {name: _truth(text) for name, text in pairs.items()}
+                if field == "featureGates"
+                else pairs
+            )
     return values[-1]
 
 
 def _truth(text: str) -> bool:
-    if text not in {"1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"}:
+    if text not in {
+        "1",
+        "t",
+        "T",
+        "TRUE",
+        "true",
+        "True",
+        "0",
+        "f",
+        "F",
+        "FALSE",
+        "false",
+        "False",
+    }:
         raise ValueError(f"{text!r} is neither true nor false")
     return text[0] in "1tT"
 
 
 def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
-    """The flags that are known here, each with its values in order; `--name value` or `--name=value`, `_` is `-`.
+    """The flags that are known here, each with its values in order; `--name value` or
+    `--name=value`, `_` is `-`.
 
-    Everything else belongs to other flags: a kubelet does not start with an argument that belongs to none.
+    Everything else belongs to other flags: a kubelet does not start with an
+    argument that belongs to none.
     """
     given: dict[str, list[str]] = {}
     rest = list(reversed(arguments))
@@ -480,13 +593,18 @@ def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _absolute(entry: str, path: str) -> str:
-    """The absolute form of a path that is relative to the kubelet's working directory. Raises _LeftAloneError."""
+    """The absolute form of a path that is relative to the kubelet's working directory.
+
+    Raises _LeftAloneError.
+    """
     if not path or path.startswith("/"):
         return path
     try:
         return os.path.join(os.readlink(os.path.join(entry, "cwd")), path)
     except OSError:
-        raise _LeftAloneError(f"{path} is relative to its working directory, which may not be read") from None
+        raise _LeftAloneError(
+            f"{path} is relative to its working directory, which may not be read"
+        ) from None
 
 
 def _same(theirs: str, ours: str) -> bool:
@@ -500,7 +618,10 @@ def _same(theirs: str, ours: str) -> bool:
 
 
 def _read(entry: str, name: str) -> bytes:
-    """A file of a process. Raises OSError; ValueError if it is longer than any command line should be."""
+    """A file of a process.
+
+    Raises OSError; ValueError if it is longer than any command line should be.
+    """
     path = os.path.join(entry, name)
     with open(path, "rb") as file:
         data = file.read(LARGEST_COMMAND_LINE_BYTES + 1)

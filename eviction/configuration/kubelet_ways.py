@@ -1,28 +1,30 @@
 """The ways in which this node can ask its own kubelet, for `kubeletEndpoint: auto`.
 
-For its pods, the kubelet's own socket comes first, if there is one: root needs no identity (`reclaim.cri.pods_api`).
+For its pods, the kubelet's own socket comes first, if there is one: root needs no identity
+(`reclaim.kubelet.pods_api`).
 
-Otherwise over HTTPS. Where: the kubelet's `address` and `port`, on the loopback if it listens on all interfaces. Which
-server is trusted: only one that presents the very certificate that the kubelet keeps on this node (`tlsCertFile`, else
-the usual ones). With which identity: these in order, if their files exist and only root (or our own user) may write
-them:
+Otherwise over HTTPS. Where: the kubelet's `address` and `port`, on the loopback if it listens on
+all interfaces. Which server is trusted: only one that presents the very certificate that the
+kubelet keeps on this node (`tlsCertFile`, else the usual ones). With which identity: these in
+order, if their files exist and only root (or our own user) may write them:
 
-* The service account's token of a pod. The kubelet reviews it where `authentication.webhook.enabled` is true (the
-  default of its configuration file); the account needs a role to get `nodes/pods`, or `nodes/proxy` before
-  Kubernetes 1.33 (component `kubelet`).
-* The node's own client certificate. The kubelet knows it
-  (`authentication.x509.clientCAFile`), but its group `system:nodes` may read only Nodes and other objects, not
-  `nodes/proxy` or `nodes/pods`: with `authorization.mode: Webhook` the answer is 403 unless a role is bound to it. With
+* The service account's token of a pod. The kubelet reviews it where
+  `authentication.webhook.enabled` is true (the default of its configuration file); the account
+  needs a role to get `nodes/pods`, or `nodes/proxy` before Kubernetes 1.33 (component `kubelet`).
+* The node's own client certificate. The kubelet knows it (`authentication.x509.clientCAFile`), but
+  its group `system:nodes` may read only Nodes and other objects, not `nodes/proxy` or `nodes/pods`:
+  with `authorization.mode: Webhook` the answer is 403 unless a role is bound to it. With
   `AlwaysAllow` it is enough.
 * No identity: enough where anonymous requests are authorized.
 
-What else may ask, such as the API server's client certificate on a control-plane node, or the read-only port, is for
-whoever names it in the configuration.
+What else may ask, such as the API server's client certificate on a control-plane node, or the
+read-only port, is for whoever names it in the configuration.
 
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
-https://kubernetes.io/docs/reference/access-authn-authz/node/, https://kubernetes.io/docs/setup/best-practices/certificates/.
+https://kubernetes.io/docs/reference/access-authn-authz/node/,
+https://kubernetes.io/docs/setup/best-practices/certificates/.
 
-Does not cover: the request itself (`eviction.configuration.kubelet_client`).
+Does not cover: the request itself (`reclaim.kubelet.client`).
 """
 
 from __future__ import annotations
@@ -35,19 +37,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from eviction.configuration.kubelet import DEFAULT_PORT, KubeletConfiguration, host_at, kubelet_configuration
-from eviction.configuration.kubelet_client import ANSWER_SECONDS, CONFIGZ, METRICS, PODS, KubeletEndpoint, ask_kubelet
-from eviction.configuration.kubelet_versions import LISTS_ALL_SOURCES, NEWEST, KubeletVersion, version_in
+from eviction.configuration.kubelet import (
+    DEFAULT_PORT,
+    KubeletConfiguration,
+    host_at,
+    kubelet_configuration,
+)
 from eviction.configuration.strict_yaml import ConfigurationError
-from eviction.configuration.threshold_config import FieldError
 from reclaim.evidence.pod_list import KubeletUnavailable
+from reclaim.kubelet.client import (
+    ANSWER_SECONDS,
+    CONFIGZ,
+    METRICS,
+    PODS,
+    InvalidEndpoint,
+    KubeletEndpoint,
+    ask_kubelet,
+)
+from reclaim.kubelet.versions import LISTS_ALL_SOURCES, NEWEST, KubeletVersion, version_in
 from reclaim.trust import file_refusal
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
 from signals.clock import LATE_SECONDS, Clock
 
 K3S = ("/var/lib/rancher/k3s", "/var/lib/rancher/rke2")
-SEARCH_AGAIN_SECONDS = 600.0  # each search is handshakes, and questions of the kubelet to the API server
-REFUSED_LATER_SECONDS = 60.0  # where a way was accepted before: a certificate was rotated, or the kubelet restarted
+# each search is handshakes, and questions of the kubelet to the API server
+SEARCH_AGAIN_SECONDS = 600.0
+# where a way was accepted before: a certificate was rotated, or the kubelet restarted
+REFUSED_LATER_SECONDS = 60.0
 MOST_ASKING = 8  # at a time
 TOLD_BY_THE_KUBELET = "the kubelet's /configz"
 PODS_SOCKET = "pods-api/pods-api.sock"  # below the kubelet's root directory
@@ -63,7 +79,10 @@ class KubeletWay(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IdentityFiles:
-    """Files that may hold an identity. `certificates`: each with the file of its key, empty if that is the same."""
+    """Files that may hold an identity.
+
+    `certificates`: each with the file of its key, empty if that is the same.
+    """
 
     tokens: tuple[str, ...] = ("/var/run/secrets/kubernetes.io/serviceaccount/token",)
     certificates: tuple[tuple[str, str], ...] = tuple(
@@ -90,7 +109,9 @@ KubeletAccess = KubeletEndpoint | KubeletPlace
 """How the kubelet is asked: at a configured endpoint, or by a way that is found at a place."""
 
 
-def asking_for_pods(access: KubeletAccess | None, clock: Clock, version: KubeletVersion) -> Callable[[], bytes] | None:
+def asking_for_pods(
+    access: KubeletAccess | None, clock: Clock, version: KubeletVersion
+) -> Callable[[], bytes] | None:
     """A function that asks the kubelet for its pods; None if it is not asked."""
     if access is None:
         return None
@@ -98,7 +119,8 @@ def asking_for_pods(access: KubeletAccess | None, clock: Clock, version: Kubelet
 
 
 def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
-    """The same question with a deadline, for when a file of the identity hangs; while it does, others fail at once.
+    """The same question with a deadline, for when a file of the identity hangs; while it
+    does, others fail at once.
 
     The answer itself may take 2 s. Raises KubeletUnavailable within 2 s more. Any thread may call.
     """
@@ -108,7 +130,9 @@ def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
         try:
             return asked(ask)
         except ReadingHangs as error:
-            raise KubeletUnavailable(f"the kubelet is not asked: {error}; is a file hanging?", late=True) from None
+            raise KubeletUnavailable(
+                f"the kubelet is not asked: {error}; is a file hanging?", late=True
+            ) from None
         except NoThread:  # none can be started
             return ask()
 
@@ -116,18 +140,24 @@ def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
 
 
 class PodsOfKubelet:
-    """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds an identity that the kubelet
-    accepts.
+    """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds an identity
+    that the kubelet accepts.
 
-    A way that was accepted is used again. After a search that found none, or was late, no request is sent for ten
-    minutes (one, if a way was accepted before), unless the kubelet's socket has appeared: a node under pressure has no
-    time for a search in every pass. A kubelet that says *not yet* has not refused the way: it is the one that is asked
-    next, and no other.
-    `endpoint`: the configured one, or the one that last answered; None before that, and after its identity was refused.
+    A way that was accepted is used again. After a search that found none, or was late, no
+    request is sent for ten minutes (one, if a way was accepted before), unless the kubelet's
+    socket has appeared: a node under pressure has no time for a search in every pass. A kubelet
+    that says *not yet* has not refused the way: it is the one that is asked next, and no other.
+    `endpoint`: the configured one, or the one that last answered; None before that, and after
+    its identity was refused.
     """
 
     def __init__(
-        self, access: KubeletAccess, clock: Clock, seconds: float = ANSWER_SECONDS, version: KubeletVersion = NEWEST
+        self,
+        access: KubeletAccess,
+        clock: Clock,
+        seconds: float = ANSWER_SECONDS,
+        *,
+        version: KubeletVersion = NEWEST,
     ):
         self.endpoint = access if isinstance(access, KubeletEndpoint) else None
         self._access = access
@@ -140,38 +170,48 @@ class PodsOfKubelet:
         self._search_again_seconds = SEARCH_AGAIN_SECONDS
 
     def get(self) -> bytes:
-        """The body of the kubelet's answer, after at most `seconds` in all. Raises KubeletUnavailable."""
+        """The body of the kubelet's answer, after at most `seconds` in all.
+
+        Raises KubeletUnavailable.
+        """
         until = time.monotonic() + self._seconds
         known = self.endpoint  # another thread may replace it meanwhile
         if known is not None:
             try:
-                return ask_kubelet(known, self._seconds, PODS, self._all_sources)
+                return ask_kubelet(known, self._seconds, PODS, all_sources=self._all_sources)
             except KubeletUnavailable as error:
                 if not error.refused or known is self._access:
                     raise
-            self.endpoint, self._search_from = None, float("-inf")  # a certificate was rotated, or a role removed
+            # a certificate was rotated, or a role removed
+            self.endpoint, self._search_from = None, float("-inf")
         socket = pods_socket(self._access)
         if self._clock.monotonic() < self._search_from and socket in ("", self._socket):
             raise KubeletUnavailable(self._in_vain)
         self._socket = socket
         try:
-            self.endpoint, body = asked_by_the_first(ways_to_pods(self._access), until, PODS, self._all_sources)
+            self.endpoint, body = asked_by_the_first(
+                ways_to_pods(self._access), until, PODS, all_sources=self._all_sources
+            )
         except KubeletUnavailable as error:
             if error.refused or error.late:
-                self._in_vain, self._search_from = str(error), self._clock.monotonic() + self._search_again_seconds
+                self._in_vain, self._search_from = (
+                    str(error),
+                    self._clock.monotonic() + self._search_again_seconds,
+                )
             raise
         self._search_again_seconds = REFUSED_LATER_SECONDS
         return body
 
 
 def asked_by_the_first(
-    ways: Iterable[KubeletWay], until: float, path: str, all_sources: bool = False
+    ways: Iterable[KubeletWay], until: float, path: str, *, all_sources: bool = False
 ) -> tuple[KubeletEndpoint, bytes]:
     """The endpoint of the first way that the kubelet accepts, and its answer to a GET of this path.
 
-    The next way is tried only if the kubelet refuses one (401, 403, TLS) or it cannot be used: another identity does
-    not help with a kubelet that does not listen or is late. `until`: monotonic seconds. Raises KubeletUnavailable; if
-    every way was refused, it is `refused` and lists them.
+    The next way is tried only if the kubelet refuses one (401, 403, TLS) or it cannot be
+    used: another identity does not help with a kubelet that does not listen or is late.
+    `until`: monotonic seconds. Raises KubeletUnavailable; if every way was refused, it is
+    `refused` and lists them.
     """
     tried: list[str] = []
     for way in ways:
@@ -179,18 +219,21 @@ def asked_by_the_first(
         if way.endpoint is not None:
             try:
                 left = max(until - time.monotonic(), 0.0)
-                return way.endpoint, ask_kubelet(way.endpoint, left, path, all_sources)
+                return way.endpoint, ask_kubelet(way.endpoint, left, path, all_sources=all_sources)
             except KubeletUnavailable as error:
                 if not error.refused:
                     raise
                 problem = str(error)
         tried.append(f"as {way.identity}: {problem}")
-    raise KubeletUnavailable(f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}", refused=True)
+    raise KubeletUnavailable(
+        f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}", refused=True
+    )
 
 
 def asked_once(access: KubeletAccess, path: str) -> bytes:
-    """The answer to a GET of this path by any way but the kubelet's socket, which answers nothing but its pods. Takes
-    at most 2 s, or 2 s more if a file of the identity hangs. Raises KubeletUnavailable."""
+    """The answer to a GET of this path by any way but the kubelet's socket, which answers
+    nothing but its pods. Takes at most 2 s, or 2 s more if a file of the identity hangs.
+    Raises KubeletUnavailable."""
     until = time.monotonic() + ANSWER_SECONDS
     return answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, path)[1])()
 
@@ -203,8 +246,12 @@ def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
 
 
 def pods_socket(place: KubeletAccess) -> str:
-    """The path of the kubelet's socket; empty if there is none now, or another way is configured."""
-    path = os.path.join(place.root_directory, PODS_SOCKET) if isinstance(place, KubeletPlace) else ""
+    """The path of the kubelet's socket; empty if there is none now, or another
+    way is configured.
+    """
+    path = (
+        os.path.join(place.root_directory, PODS_SOCKET) if isinstance(place, KubeletPlace) else ""
+    )
     return path if path and os.path.exists(path) else ""
 
 
@@ -216,7 +263,11 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
     files, pki = place.files, os.path.join(place.root_directory, "pki")
     host = host_at(place.address)
     url = f"https://{host}:{place.port}"
-    usual = (os.path.join(pki, "kubelet-server-current.pem"), os.path.join(pki, "kubelet.crt"), *files.serving)
+    usual = (
+        os.path.join(pki, "kubelet-server-current.pem"),
+        os.path.join(pki, "kubelet.crt"),
+        *files.serving,
+    )
     serving = (place.tls_cert_file,) if place.tls_cert_file else usual
     pinned = tuple(path for path in serving if _refusal(path) is None)
     if pinned:
@@ -234,7 +285,11 @@ def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Ite
     own = (os.path.join(place.root_directory, "pki", "kubelet-client-current.pem"), "")
     for certificate, key in (own, *files.certificates):
         if os.path.exists(certificate):
-            yield way(f"the node's client certificate {certificate}", certificate_file=certificate, key_file=key)
+            yield way(
+                f"the node's client certificate {certificate}",
+                certificate_file=certificate,
+                key_file=key,
+            )
     yield way("nobody")
 
 
@@ -254,16 +309,18 @@ def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
             return KubeletWay(identity, None, f"{path} {refusal}")
     try:
         return KubeletWay(identity, KubeletEndpoint(url, **fields))
-    except FieldError as error:
+    except InvalidEndpoint as error:
         return KubeletWay(identity, None, str(error))
 
 
 def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:
-    """The configuration that the kubelet itself reports. Takes at most 4 s. Raises ConfigurationError.
+    """The configuration that the kubelet itself reports. Takes at most 4 s.
+    Raises ConfigurationError.
 
     `GET /configz` answers with the whole configuration in force, with defaults, drop-ins and flags
-    (`pkg/kubelet/server/server.go`, `staging/src/k8s.io/component-base/configz`). An identity that may get the pods
-    need not be allowed to get this: a role must name `nodes/configz`, or `nodes/proxy` before Kubernetes 1.33.
+    (`pkg/kubelet/server/server.go`, `staging/src/k8s.io/component-base/configz`). An identity that
+    may get the pods need not be allowed to get this: a role must name `nodes/configz`, or
+    `nodes/proxy` before Kubernetes 1.33.
     """
     try:
         match json.loads(asked_once(access, CONFIGZ)):
@@ -278,7 +335,10 @@ def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:
 
 
 def version_of_kubelet(access: KubeletAccess | None) -> KubeletVersion:
-    """The version that the kubelet tells, if it is asked for its pods; else the newest, and why. Takes at most 4 s."""
+    """The version that the kubelet tells, if it is asked for its pods; else the newest, and why.
+
+    Takes at most 4 s.
+    """
     if access is None:
         return KubeletVersion()
     try:

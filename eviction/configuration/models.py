@@ -1,7 +1,7 @@
 """Models of input from outside. The only module that uses pydantic.
 
-The program loads no pydantic plugins: `eviction.__main__` switches them off before anything is imported. In other
-processes, such as a test suite that uses our pytest plugin, they stay on.
+The program loads no pydantic plugins: `eviction.__main__` switches them off before anything is
+imported. In other processes, such as a test suite that uses our pytest plugin, they stay on.
 """
 
 from __future__ import annotations
@@ -25,20 +25,24 @@ from pydantic_core import PydanticCustomError as PydanticCustomError
 
 
 class Model(BaseModel):
-    """The base of all models: immutable, and no value is converted unless its field says how to read it."""
+    """The base of all models: immutable, and no value is converted unless its
+    field says how to read it.
+    """
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 def read_as(written: Any, read: Callable[[Any], Any]) -> Any:
-    """Marks a field that has the type `written` in a file and whose value is what `read` makes of it. `read` raises
-    ValueError with the end of a sentence about the field."""
-    return GetPydanticSchema(lambda _, handler: handler.generate_schema(Annotated[written, after(read)]))
+    """Marks a field that has the type `written` in a file and whose value is what `read` makes of
+    it. `read` raises ValueError with the end of a sentence about the field."""
+    return GetPydanticSchema(
+        lambda _, handler: handler.generate_schema(Annotated[written, after(read)])
+    )
 
 
 def after(read: Callable[[Any], Any]) -> AfterValidator:
-    """Passes a validated value through `read`. pydantic inspects the parameters of the function that it is given, and
-    those of a class or an enumeration differ between versions of Python."""
+    """Passes a validated value through `read`. pydantic inspects the parameters of the function
+    that it is given, and those of a class or an enumeration differ between versions of Python."""
     return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # so that it has exactly one parameter
 
 
@@ -47,6 +51,9 @@ not_read: Any = GetPydanticSchema(lambda _, __: {"type": "any"})
 
 
 def setting(name: str, default: Any = None, **constraints: Any) -> Any:
-    """A field called `name` in files. `default`: as written in a file; a type stands for its empty value."""
+    """A field called `name` in files.
+
+    `default`: as written in a file; a type stands for its empty value.
+    """
     given = {"default_factory": default} if isinstance(default, type) else {"default": default}
     return Field(alias=name, **given, **constraints)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.kubelet_versions import SAYS_USAGE
 from eviction.types import Extent
-from reclaim.containers import ContainerGCPolicy
+from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.function import Policies
 from reclaim.images.plan import ImageGCPolicy
+from reclaim.kubelet.versions import SAYS_USAGE
 
 
 def policies_of(configuration: Configuration) -> Policies:

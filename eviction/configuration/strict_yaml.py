@@ -1,23 +1,29 @@
-"""Reads YAML documents: ours strictly, the kubelet's as the kubelet does. The only module that uses PyYAML.
+"""Reads YAML documents: ours strictly, the kubelet's as the kubelet does. The
+only module that uses PyYAML.
 
-PyYAML alone reads `012` as 10 and `yes` as true, silently takes the last of two equal keys, and expands a few lines of
-aliases to gigabytes. In our own files `null`, `true`, `false` and decimal integers have a type, as in YAML 1.2's core
-schema, and every other scalar is text; duplicate keys, aliases and tags are rejected.
+PyYAML alone reads `012` as 10 and `yes` as true, silently takes the last of two equal keys, and
+expands a few lines of aliases to gigabytes. In our own files `null`, `true`, `false` and decimal
+integers have a type, as in YAML 1.2's core schema, and every other scalar is text; duplicate keys,
+aliases and tags are rejected.
 
-What the kubelet accepts must not keep reclaimd from starting. Kubernetes 1.30 to 1.37 read its file and its drop-ins
-with sigs.k8s.io/yaml, YAMLToJSON, which is go-yaml's v2 with types by YAML 1.1 (`resolve.go`): `yes` and `on` are true,
-`0x5B`, `0133` and `91.0` are 91; anchors, merge keys (`<<`) and tags count; only the first document is read. A number
-is no text, and no text a number: the target's type is not asked (`k8s.io/apimachinery/pkg/runtime/serializer/json`).
+What the kubelet accepts must not keep reclaimd from starting. Kubernetes 1.30 to 1.37 read its file
+and its drop-ins with sigs.k8s.io/yaml, YAMLToJSON, which is go-yaml's v2 with types by YAML 1.1
+(`resolve.go`): `yes` and `on` are true, `0x5B`, `0133` and `91.0` are 91; anchors, merge keys
+(`<<`) and tags count; only the first document is read. A number is no text, and no text a number:
+the target's type is not asked (`k8s.io/apimachinery/pkg/runtime/serializer/json`).
 
-* The file (`pkg/kubelet/kubeletconfig/util/codec/codec.go`, DecodeKubeletConfiguration): after an unknown field or a
-  key twice, which is a strict error, the lenient decoder reads it again. So unknown fields are ignored, and of equal
-  keys the last one counts. Keys in other capitals are unknown.
-* A drop-in (DecodeKubeletConfigurationIntoJSON): unknown fields are ignored, but a key twice, or one that a merge key
-  has set already, is an error.
+* The file (`pkg/kubelet/kubeletconfig/util/codec/codec.go`, DecodeKubeletConfiguration):
+  after an unknown field or a key twice, which is a strict error, the lenient decoder reads
+  it again. So unknown fields are ignored, and of equal keys the last one counts. Keys in
+  other capitals are unknown.
+* A drop-in (DecodeKubeletConfigurationIntoJSON): unknown fields are ignored, but a key twice, or
+  one that a merge key has set already, is an error.
 
-More lenient than the kubelet, which does not start then: a document in JSON need not be strictly JSON.
+More lenient than the kubelet, which does not start then: a document in JSON
+need not be strictly JSON.
 
-In both, files over 1 MiB are rejected, and what is nested deeper than 50; aliases are limited as go-yaml limits them.
+In both, files over 1 MiB are rejected, and what is nested deeper than 50; aliases are
+limited as go-yaml limits them.
 """
 
 from __future__ import annotations
@@ -35,7 +41,13 @@ from typing import Any
 
 import yaml
 
-from eviction.configuration.models import ConfigDict, Model, PydanticCustomError, ValidationError, model_validator
+from eviction.configuration.models import (
+    ConfigDict,
+    Model,
+    PydanticCustomError,
+    ValidationError,
+    model_validator,
+)
 from eviction.types import EvictionError
 from reclaim.trust import file_refusal
 from reclaim.workers import in_time
@@ -61,16 +73,23 @@ class StrictModel(Model):
     @model_validator(mode="before")
     @classmethod
     def _without_unknown_fields(cls, document: Any) -> Any:
-        """The same document. Raises PydanticCustomError, which pydantic's own check would do without the names."""
+        """The same document.
+
+        Raises PydanticCustomError, which pydantic's own check would do without the names.
+        """
         fields = [info.alias or name for name, info in cls.model_fields.items()]
         for name in document if isinstance(document, Mapping) else ():
             if name not in fields:
-                raise PydanticCustomError("unknown_field", "unknown field", {"field": name, "fields": fields})
+                raise PydanticCustomError(
+                    "unknown_field", "unknown field", {"field": name, "fields": fields}
+                )
         return document
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader without guessed types. (The C loader composes in C, where aliases cannot be rejected.)"""
+    """The safe loader without guessed types. (The C loader composes in C, where
+    aliases cannot be rejected.)
+    """
 
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 # PyYAML keeps resolvers on the class
 
@@ -79,7 +98,9 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise yaml.composer.ComposerError(None, None, f"nested deeper than {DEEPEST}", self._mark())
+            raise yaml.composer.ComposerError(
+                None, None, f"nested deeper than {DEEPEST}", self._mark()
+            )
         try:
             return super().compose_node(parent, index)
         finally:
@@ -104,17 +125,26 @@ class _StrictLoader(_Loader):
         for key_node, _ in node.value:
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is None:
-                raise yaml.constructor.ConstructorError(None, None, "keys must be plain texts", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, "keys must be plain texts", key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} occurs twice", key_node.start_mark
                 )
             seen.add(key)
-        return {key_node.value: self.construct_object(value, deep=deep) for key_node, value in node.value}
+        return {
+            key_node.value: self.construct_object(value, deep=deep)
+            for key_node, value in node.value
+        }
 
 
-_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:null|~|)$"), ["n", "~", ""])
-_StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), ["t", "f"])
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:null", re.compile(r"^(?:null|~|)$"), ["n", "~", ""]
+)
+_StrictLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), ["t", "f"]
+)
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,18})$"), list("-+0123456789")
 )
@@ -123,20 +153,34 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_m
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = _TAG + "plain"  # of ours: a scalar without quotes and without a tag
-_TYPES = {"bool": (bool,), "int": (int,), "float": (int, float), "null": (type(None),), "timestamp": (str,)}
+_TYPES = {
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+    "null": (type(None),),
+    "timestamp": (str,),
+}
 """Tag -> what a scalar with it must be by its text. With any other tag it is text."""
 _WORDS: dict[str, bool | None] = {
-    **dict.fromkeys(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True),
-    **dict.fromkeys(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False),
+    **dict.fromkeys(
+        ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True
+    ),
+    **dict.fromkeys(
+        ["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False
+    ),
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
 }
 _NOT_IN_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|0[oO]?([0-7]{1,22})|0|[1-9][0-9]{0,19})")
+_INTEGER = re.compile(
+    r"[-+]?(?:0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|0[oO]?([0-7]{1,22})|0|[1-9][0-9]{0,19})"
+)
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 
 
 class _KubeletsLoader(_Loader):
-    """Composes nodes as go-yaml does: plain scalars are marked, tabs may stand where libyaml lets them."""
+    """Composes nodes as go-yaml does: plain scalars are marked, tabs may
+    stand where libyaml lets them.
+    """
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         if kind is yaml.ScalarNode and implicit[0]:
@@ -155,7 +199,8 @@ class _KubeletsValues:
 
     def __init__(self, strict: bool) -> None:
         self._strict = strict
-        self._known: dict[int, tuple[Any, int, int]] = {}  # node -> value, which aliases share; nodes, levels in it
+        # node -> value, which aliases share; nodes, levels in it
+        self._known: dict[int, tuple[Any, int, int]] = {}
         self._read = self._aliased = self._deepest = 0
 
     def of(self, node: yaml.Node, depth: int = 1) -> Any:
@@ -187,7 +232,9 @@ class _KubeletsValues:
     def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            if key_node.tag == _TAG + "merge" or (key_node.tag == _PLAIN and key_node.value == "<<"):
+            if key_node.tag == _TAG + "merge" or (
+                key_node.tag == _PLAIN and key_node.value == "<<"
+            ):
                 several = isinstance(value_node, yaml.SequenceNode)
                 sources = value_node.value[::-1] if several else [value_node]  # the first one wins
                 if not all(isinstance(each, yaml.MappingNode) for each in sources):
@@ -212,7 +259,11 @@ def _key_of(node: yaml.Node) -> str:
 def _scalar(node: yaml.Node) -> Any:
     kind = node.tag.removeprefix(_TAG)
     if node.tag != _PLAIN and kind not in _TYPES:
-        return base64.b64decode(node.value).decode(errors="replace") if kind == "binary" else node.value
+        return (
+            base64.b64decode(node.value).decode(errors="replace")
+            if kind == "binary"
+            else node.value
+        )
     value = _guessed(node)
     if node.tag != _PLAIN and type(value) not in _TYPES[kind]:
         raise _problem(node, f"{quoted(node.value)} is not of the type of its tag, {kind}")
@@ -220,7 +271,10 @@ def _scalar(node: yaml.Node) -> Any:
 
 
 def _guessed(node: yaml.Node) -> Any:
-    """The value of a scalar by its text. A whole number is an int, as in the JSON that Go writes of it."""
+    """The value of a scalar by its text.
+
+    A whole number is an int, as in the JSON that Go writes of it.
+    """
     text: str = node.value
     if text in _WORDS:
         return _WORDS[text]
@@ -275,7 +329,9 @@ def _mapping_of(read: Callable[[], list[Any]], name: str) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ConfigurationError(f"{name}: must be a mapping of fields to values, but it was {quoted(document)}")
+        raise ConfigurationError(
+            f"{name}: must be a mapping of fields to values, but it was {quoted(document)}"
+        )
     return document
 
 
@@ -291,7 +347,8 @@ def read_document(
     """
 
     def read() -> bytes:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a FIFO must not block
+        # opening a FIFO must not block
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ConfigurationError(f"{path}: is not a regular file")
@@ -312,14 +369,18 @@ def read_document(
     return parse(text, path)
 
 
-def read_document_of(api_version: str, kind: str, path: str, parse: Parse = parse_document) -> dict[str, Any]:
+def read_document_of(
+    api_version: str, kind: str, path: str, *, parse: Parse = parse_document
+) -> dict[str, Any]:
     """The mapping in a YAML file with this `apiVersion` and `kind`. Raises ConfigurationError."""
     document = read_document(path, parse)
     for field, allowed in (("apiVersion", api_version), ("kind", kind)):
         if document.get(field) is None:
             raise ConfigurationError(f"{path}: {field} is missing; it must be {allowed!r}")
         if document[field] != allowed:
-            raise ConfigurationError(f"{path}: {field} must be {allowed!r}, but it was {quoted(document[field])}")
+            raise ConfigurationError(
+                f"{path}: {field} must be {allowed!r}, but it was {quoted(document[field])}"
+            )
     return document
 
 
@@ -347,21 +408,27 @@ _PROBLEMS: Mapping[str, str] = {
 """pydantic's type of a problem -> what is allowed, with names from the problem's context."""
 
 
-def first_problem(error: ValidationError, name: str, gone: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The first problem that pydantic found, as one sentence with the field and what is allowed. `gone`: fields that
-    there were -> what to use instead."""
+def first_problem(
+    error: ValidationError, name: str, gone: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """The first problem that pydantic found, as one sentence with the field and what is allowed.
+    `gone`: fields that there were -> what to use instead."""
     return sentence_about(error.errors(include_url=False)[0], name, gone)
 
 
 def sentence_about(problem: Any, name: str, gone: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A problem that pydantic found, as such a sentence. `gone`: fields that there were -> what to use instead."""
-    parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]  # without tags of alternatives
+    """A problem that pydantic found, as such a sentence.
+
+    `gone`: fields that there were -> what to use instead.
+    """
+    # without tags of alternatives
+    parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]
     if problem["type"] == "unknown_field":
         field, fields = ".".join([*parts, problem["ctx"]["field"]]), problem["ctx"]["fields"]
         if (instead := gone.get(problem["ctx"]["field"])) is not None:
             return f"{name}: the field {quoted(field)} is gone; {instead}"
         every = EVERY_FIELD if len(fields) > MANY else f"allowed are {', '.join(fields)}"
-        return f"{name}: {unknown('field', field, fields, every)}"
+        return f"{name}: {unknown('field', field, fields, otherwise=every)}"
     return f"{name}: {'.'.join(parts) or 'the document'}: {end_of_sentence(problem)}"
 
 
@@ -377,15 +444,19 @@ def end_of_sentence(problem: Any) -> str:
             return f"{allowed}, but it was {quoted(problem['input'])}"
 
 
-def unknown(what: str, name: str, allowed: Collection[str], otherwise: str) -> str:
-    """A sentence about a name that is not allowed: the three nearest that are; `otherwise` if none is near."""
+def unknown(what: str, name: str, allowed: Collection[str], *, otherwise: str) -> str:
+    """A sentence about a name that is not allowed: the three nearest that are;
+    `otherwise` if none is near.
+    """
     near = " or ".join(get_close_matches(name.rpartition(".")[2], allowed, 3))
     end = f"did you mean {near}?" if near else otherwise
     return f"unknown {what} {quoted(name)}" + (f"; {end}" if end else "")
 
 
 def quoted(value: object) -> str:
-    """A value as it would be written in YAML, texts in quotes, cut to 60 characters; for messages."""
+    """A value as it would be written in YAML, texts in quotes, cut to 60
+    characters; for messages.
+    """
     text = _flow(value)
     return text if len(text) <= 60 else text[:60] + "…"
 
@@ -405,11 +476,12 @@ def _flow(value: object) -> str:
 
 
 def unfit_texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """The texts of a document that cannot be passed to the kernel, each with its field (`evictionHard.pid.available`)
-    and the end of a sentence about it.
+    """The texts of a document that cannot be passed to the kernel, each with its field
+    (`evictionHard.pid.available`) and the end of a sentence about it.
 
-    A NUL would end a text early, and Python raises ValueError for it. A lone surrogate has no UTF-8 bytes (it comes
-    from a YAML escape such as "\\ud800", or from a byte of a flag or a variable that is not UTF-8).
+    A NUL would end a text early, and Python raises ValueError for it. A lone surrogate has no
+    UTF-8 bytes (it comes from a YAML escape such as "\\ud800", or from a byte of a flag or a
+    variable that is not UTF-8).
     """
     if isinstance(value, Mapping):
         for key, each in value.items():
@@ -418,5 +490,13 @@ def unfit_texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
     elif isinstance(value, list | tuple):
         for each in value:
             yield from unfit_texts(each, field)
-    elif isinstance(value, str) and any(each == "\0" or "\ud800" <= each <= "\udfff" for each in value):
-        yield field, f"must hold no NUL and no lone surrogate (what is not UTF-8), but it was {quoted(value)}"
+    elif isinstance(value, str) and any(
+        each == "\0" or "\ud800" <= each <= "\udfff" for each in value
+    ):
+        yield (
+            field,
+            (
+                "must hold no NUL and no lone surrogate (what is not UTF-8), but it was"
+                f" {quoted(value)}"
+            ),
+        )

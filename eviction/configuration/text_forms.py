@@ -1,12 +1,13 @@
 """The forms of texts in files, for JSON Schema, and the functions that read them.
 
-A form, such as `Duration`, is the type of a text for a schema, and checks nothing. A type such as `Seconds` checks the
-text and reads its value. Functions that read raise ValueError with the end of a sentence about the field. Whether a
-path or an address exists is not checked.
+A form, such as `Duration`, is the type of a text for a schema, and checks nothing. A type such as
+`Seconds` checks the text and reads its value. Functions that read raise ValueError with the end of
+a sentence about the field. Whether a path or an address exists is not checked.
 
-A number without a unit is rejected for an amount of disk space: `margin: 5` was meant as 5 percent or as 5Gi, and would
-be five bytes. Inodes are counted, so `nodefs.inodesFree: "1000"` is what it says; and zero is zero in any unit. In the
-kubelet's own file such a number is legal, and a small one worth a warning (`reporting.configuration_warnings`).
+A number without a unit is rejected for an amount of disk space: `margin: 5` was meant as 5 percent
+or as 5Gi, and would be five bytes. Inodes are counted, so `nodefs.inodesFree: "1000"` is what it
+says; and zero is zero in any unit. In the kubelet's own file such a number is legal, and a small
+one worth a warning (`wording.configuration_warnings`).
 """
 
 from __future__ import annotations
@@ -36,8 +37,12 @@ from signals.quantity import (
 )
 from signals.types import AVAILABLE
 
-ADDRESS_FORMS = "an address of this machine and a port, like 127.0.0.1:9746 or [::1]:9746 (empty: nowhere)"
-HEALTHZ_FORMS = "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: it is not asked)"
+ADDRESS_FORMS = (
+    "an address of this machine and a port, like 127.0.0.1:9746 or [::1]:9746 (empty: nowhere)"
+)
+HEALTHZ_FORMS = (
+    "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: it is not asked)"
+)
 LARGEST_PORT = 65535
 WHETHER: Any = {"enum": [True, False, "auto"]}
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
@@ -45,7 +50,8 @@ NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain
 BY_SIGNAL = "bySignal"
 
 _PORT = re.compile("[0-9]{1,5}")
-_BARE = re.compile(r"\+?(?=[0.]*[1-9])[0-9]*(?:\.[0-9]*)?[num]?", re.ASCII)  # not zero; `5m` is five thousandths
+# not zero; `5m` is five thousandths
+_BARE = re.compile(r"\+?(?=[0.]*[1-9])[0-9]*(?:\.[0-9]*)?[num]?", re.ASCII)
 
 Number = TypeVar("Number", int, float)
 
@@ -53,12 +59,15 @@ Number = TypeVar("Number", int, float)
 def text_form(*patterns: str, examples: tuple[str, ...] = ()) -> Any:
     """The form of a number's text: all of it matches one of these regular expressions."""
     pattern = f"^({'|'.join(patterns)})$"
-    return Field(json_schema_extra={"pattern": pattern, "maxLength": LONGEST_TEXT, "examples": [*examples]})
+    return Field(
+        json_schema_extra={"pattern": pattern, "maxLength": LONGEST_TEXT, "examples": [*examples]}
+    )
 
 
 def map_by_signal(*others: str, amounts: bool = False) -> Any:
-    """The form of a map whose keys are signals, which `.ci/json_schema.py` spells out. `others`: signals that only the
-    kubelet acts on. `amounts`: the values are amounts, of which small ones need a unit unless they are inodes."""
+    """The form of a map whose keys are signals, which `.ci/json_schema.py` spells out. `others`:
+    signals that only the kubelet acts on. `amounts`: the values are amounts, of which small ones
+    need a unit unless they are inodes."""
     return Field(json_schema_extra={BY_SIGNAL: {"others": [*others], "amounts": amounts}})
 
 
@@ -68,17 +77,24 @@ Duration = Annotated[str, text_form(DURATION_PATTERN, examples=("30s", "1m30s", 
 Quantity = Annotated[str, text_form(QUANTITY_PATTERN, examples=("500Mi", "1.5Gi", "1e9"))]
 """A Kubernetes quantity, not negative."""
 
-QuantityOrPercentage = Annotated[str, text_form(QUANTITY_PATTERN, PERCENTAGE_PATTERN, examples=("10Gi", "7.5%"))]
+QuantityOrPercentage = Annotated[
+    str, text_form(QUANTITY_PATTERN, PERCENTAGE_PATTERN, examples=("10Gi", "7.5%"))
+]
 """A Kubernetes quantity, or a percentage of the capacity."""
 
 Amount = Annotated[str, text_form(AMOUNT_PATTERN, PERCENTAGE_PATTERN, examples=("10Gi", "7.5%"))]
-"""An amount of disk space: a quantity, with a unit if it is less than 1 MiB, or a percentage of the capacity."""
+"""An amount of disk space: a quantity, with a unit if it is less than 1 MiB, or a
+percentage of the capacity.
+"""
 
 AbsolutePath = Annotated[str, Field(json_schema_extra={"pattern": "^/"})]
 AbsolutePathOrEmpty = Annotated[str, Field(json_schema_extra={"pattern": "^(/|$)"})]
 
 Marks = Annotated[dict[str, QuantityOrPercentage], map_by_signal(*LEFT_TO_KUBELET, amounts=True)]
-"""Signal -> value, with a unit if it is a small amount of disk space. `0%` switches a signal off."""
+"""Signal -> value, with a unit if it is a small amount of disk space.
+
+`0%` switches a signal off.
+"""
 
 GracePeriods = Annotated[dict[str, Duration], map_by_signal(*LEFT_TO_KUBELET)]
 """Signal -> how long its soft threshold must have been met."""
@@ -89,10 +105,20 @@ def read_size(text: str) -> int:
     return whole(parse_quantity(text))
 
 
-def within(read: Callable[[str], Number], least: str = "", most: str = "") -> Callable[[str], Number]:
-    """A function that reads a number within these bounds, which are written like the number itself."""
+def within(
+    read: Callable[[str], Number], least: str = "", most: str = ""
+) -> Callable[[str], Number]:
+    """A function that reads a number within these bounds, which are written
+    like the number itself.
+    """
     lowest, highest = read(least or "0"), read(most) if most else math.inf
-    allowed = f"between {least} and {most}" if least and most else f"at least {least}" if least else f"at most {most}"
+    allowed = (
+        f"between {least} and {most}"
+        if least and most
+        else f"at least {least}"
+        if least
+        else f"at most {most}"
+    )
 
     def read_within(text: str) -> Number:
         number = read(text)
@@ -104,7 +130,10 @@ def within(read: Callable[[str], Number], least: str = "", most: str = "") -> Ca
 
 
 def matching(pattern: str, allowed: str) -> Callable[[str], str]:
-    """A function that returns a text if all of it matches this pattern. `allowed`: the pattern in words."""
+    """A function that returns a text if all of it matches this pattern.
+
+    `allowed`: the pattern in words.
+    """
     form = re.compile(pattern, re.ASCII | re.DOTALL)
 
     def read_matching(text: str) -> str:
@@ -120,7 +149,12 @@ read_path = matching("/.*", "an absolute path")
 
 def read_log_directory(path: str) -> str:
     """The path of a directory that the kubelet's validation accepts for logs. Raises ValueError."""
-    if posixpath.normpath(path) != path or not path.startswith("/") or path.startswith("//") or not path.isascii():
+    if (
+        posixpath.normpath(path) != path
+        or not path.startswith("/")
+        or path.startswith("//")
+        or not path.isascii()
+    ):
         allowed = "an absolute path in ASCII without '..', '.', double or trailing slashes"
         raise ValueError(f"must be {allowed}, but it was {quoted(path)}")
     return path
@@ -134,7 +168,8 @@ def read_endpoint(text: str) -> str:
 
 
 def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
-    """Where the kubelet serves `/healthz`: host and port, or the path of a unix socket; None for the empty text.
+    """Where the kubelet serves `/healthz`: host and port, or the path of a unix
+    socket; None for the empty text.
 
     Raises ValueError.
     """
@@ -144,8 +179,9 @@ def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
 def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | None:
     """Host and port; None for the empty text. Raises ValueError.
 
-    Names are not looked up, as a resolver may hang on a node in trouble: `localhost` is 127.0.0.1. Port 0 is any free
-    port. A port alone, which would listen on every interface, is rejected; 0.0.0.0 says that explicitly.
+    Names are not looked up, as a resolver may hang on a node in trouble: `localhost` is 127.0.0.1.
+    Port 0 is any free port. A port alone, which would listen on every interface, is rejected;
+    0.0.0.0 says that explicitly.
     """
     if not text:
         return None
@@ -170,7 +206,8 @@ def read_whether(value: Any) -> bool | Literal["auto"]:
 
 Seconds = Annotated[float, read_as(Duration, read_duration)]
 PodStart = Annotated[float, read_as(Duration, within(read_duration, most="10s"))]
-# Large images take longer than this even on a healthy node; only tests of a stuck runtime use so little.
+# Large images take longer than this even on a healthy node; only tests of a
+# stuck runtime use so little.
 Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
 HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
 Rate = Annotated[int, read_as(Quantity, within(read_size, "1"))]
@@ -180,7 +217,9 @@ HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]
 Order = Annotated[ImageOrder, read_as(Literal["lru", "cost"], ImageOrder)]
 Directory = Annotated[str, read_as(AbsolutePath, read_path)]
 LogDirectory = Annotated[str, read_as(AbsolutePath, read_log_directory)]
-PathOrEmpty = Annotated[str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))]
+PathOrEmpty = Annotated[
+    str, read_as(AbsolutePathOrEmpty, matching("(/.*)?", "an absolute path or empty"))
+]
 NodeName = Annotated[str, read_as(str, matching(NODE_NAME, "the name of a Node or empty"))]
 Address = Annotated[tuple[str, int] | None, read_as(str, parse_address)]
 Endpoint = Annotated[str, read_as(str, read_endpoint)]
@@ -189,9 +228,15 @@ WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
 
 
 def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The amounts of disk space without a unit: each with its field, and the end of a sentence about it."""
+    """The amounts of disk space without a unit: each with its field, and the
+    end of a sentence about it.
+    """
     for field, place, signal, value in _amounts(document):
-        if signal.endswith(AVAILABLE) and signal not in LEFT_TO_KUBELET and _BARE.fullmatch(str(value)):
+        if (
+            signal.endswith(AVAILABLE)
+            and signal not in LEFT_TO_KUBELET
+            and _BARE.fullmatch(str(value))
+        ):
             yield field, f"{place}needs a unit, as in 10Gi or 10%, but it was {quoted(value)}"
 
 

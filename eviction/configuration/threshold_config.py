@@ -2,20 +2,24 @@
 
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`, ParseThresholdConfig):
 
-* A value is a quantity or a percentage. The texts `0%` and `100%` switch the signal off. A quantity must be above 0, a
-  percentage between 0 and 100.
-* A soft threshold needs a grace period, unless it is switched off. A grace period of 0 makes it a hard one.
-* A minimum reclaim belongs to the signal: it applies to its hard and its soft threshold. It may be 0 as a quantity, but
-  not as a percentage, and has no upper bound.
+* A value is a quantity or a percentage. The texts `0%` and `100%` switch the signal off. A quantity
+  must be above 0, a percentage between 0 and 100.
+* A soft threshold needs a grace period, unless it is switched off. A grace period
+  of 0 makes it a hard one.
+* A minimum reclaim belongs to the signal: it applies to its hard and its soft threshold. It may be
+  0 as a quantity, but not as a percentage, and has no upper bound.
 * A grace period or minimum reclaim of a signal without a threshold is ignored.
-* The order of the checks: hard, soft, grace periods, minimum reclaims, soft without grace period. The first problem is
-  raised.
+* The order of the checks: hard, soft, grace periods, minimum reclaims, soft without grace period.
+  The first problem is raised.
 
-Hard thresholds come before soft ones, each in the order of the signals; the kubelet does not define an order.
+Hard thresholds come before soft ones, each in the order of the signals; the kubelet
+does not define an order.
 
-Memory and PID signals are checked like disk signals, but returned separately: they are left to the kubelet.
+Memory and PID signals are checked like disk signals, but returned separately:
+they are left to the kubelet.
 
-Thresholds of containerfs never take effect as configured; see `decision.thresholds.update_container_fs_thresholds`.
+Thresholds of containerfs never take effect as configured; see
+`decision.thresholds.update_container_fs_thresholds`.
 """
 
 from __future__ import annotations
@@ -55,8 +59,8 @@ Value = TypeVar("Value")
 
 
 class FieldError(EvictionError, ValueError):
-    """A value is not allowed, in itself or with other fields. `problem`: the end of a sentence about the field, with
-    what is allowed. `key`: the entry, if the field is a map."""
+    """A value is not allowed, in itself or with other fields. `problem`: the end of a sentence
+    about the field, with what is allowed. `key`: the entry, if the field is a map."""
 
     def __init__(self, field: str, problem: str, key: str | None = None):
         super().__init__(f"{field}: {problem}")
@@ -66,14 +70,14 @@ class FieldError(EvictionError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedThresholds:
-    """`thresholds` of the disk signals; `left_to_kubelet`: those of other signals, (signal, value) as written, with
-    ` (soft)` after the value of a soft one whose grace period is not 0."""
+    """`thresholds` of the disk signals; `left_to_kubelet`: those of other signals, (signal, value)
+    as written, with ` (soft)` after the value of a soft one whose grace period is not 0."""
 
     thresholds: tuple[Threshold, ...]
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
 
 
-def parse_threshold_config(
+def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's order
     hard: Mapping[str, str],
     soft: Mapping[str, str],
     grace_periods: Mapping[str, str],
@@ -87,21 +91,28 @@ def parse_threshold_config(
     `origin`: of each threshold; empty: the name of its map. `signals`: those of the node.
     """
     names = (*signals, *LEFT_TO_KUBELET)
-    hard_values = _read_map("evictionHard", hard, names, read_value, _OFF)
-    soft_values = _read_map("evictionSoft", soft, names, read_value, _OFF)
-    graces = _read_map("evictionSoftGracePeriod", grace_periods, names, read_duration)
-    reclaims = _read_map("evictionMinimumReclaim", minimum_reclaims, names, read_minimum_reclaim)
+    hard_values = _read_map("evictionHard", hard, names, read=read_value, left_out=_OFF)
+    soft_values = _read_map("evictionSoft", soft, names, read=read_value, left_out=_OFF)
+    graces = _read_map("evictionSoftGracePeriod", grace_periods, names, read=read_duration)
+    reclaims = _read_map(
+        "evictionMinimumReclaim", minimum_reclaims, names, read=read_minimum_reclaim
+    )
     for name in soft_values:
         if name not in graces:
             problem = f"needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}"
             raise FieldError("evictionSoft", f"{name}: {problem}", name)
     thresholds: list[Threshold] = []
     left: list[tuple[str, str]] = []
-    for field, written, values in (("evictionHard", hard, hard_values), ("evictionSoft", soft, soft_values)):
+    for field, written, values in (
+        ("evictionHard", hard, hard_values),
+        ("evictionSoft", soft, soft_values),
+    ):
         for name, value in values.items():
             grace = graces[name] if values is soft_values else 0.0
             if isinstance(name, Signal):
-                thresholds.append(Threshold(name, value, grace, reclaims.get(name), origin=origin or field))
+                thresholds.append(
+                    Threshold(name, value, grace, reclaims.get(name), origin=origin or field)
+                )
             else:
                 left.append((name, f"{written[name]}{' (soft)' if grace > 0 else ''}"))
     return ParsedThresholds(tuple(thresholds), tuple(left))
@@ -111,12 +122,15 @@ def _read_map(
     field: str,
     written: Mapping[str, str],
     names: Sequence[str],
+    *,
     read: Callable[[str], Value],
     left_out: Sequence[str] = (),
 ) -> dict[str, Value]:
     for name in written:
         if name not in names:
-            raise FieldError(field, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}", name)
+            raise FieldError(
+                field, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}", name
+            )
     found: dict[str, Value] = {}
     for name in names:
         if name in written and written[name] not in left_out:
@@ -128,7 +142,10 @@ def _read_map(
 
 
 def read_duration(text: str) -> float:
-    """Seconds, not negative. Raises ValueError, as all of these do, with the end of a sentence about the field."""
+    """Seconds, not negative.
+
+    Raises ValueError, as all of these do, with the end of a sentence about the field.
+    """
     seconds = parse_duration(text)
     if seconds < 0:
         raise ValueError(f"must not be negative, but it was {text!r}")
@@ -156,8 +173,8 @@ def read_minimum_reclaim(text: str) -> ThresholdValue:
 
 
 def read_margin(text: str) -> ThresholdValue:
-    """A share of the capacity, 0% to 50%, or bytes, less than 1Ei, which raise only the marks of the `available`
-    signals. Raises ValueError."""
+    """A share of the capacity, 0% to 50%, or bytes, less than 1Ei, which raise only the marks of
+    the `available` signals. Raises ValueError."""
     margin = _read(text)
     if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
         raise ValueError(f"must be between 0% and 50%, but it was {text!r}")
@@ -174,7 +191,9 @@ def _read(text: str) -> ThresholdValue:
             return ThresholdValue(percentage=parse_percentage(text))
         return ThresholdValue(quantity=parse_quantity(text))
     except QuantityError:
-        raise ValueError(f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}") from None
+        raise ValueError(
+            f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
+        ) from None
 
 
 def _quoted(text: str) -> str:

@@ -1,15 +1,17 @@
-"""How far each amount is above its thresholds and how fast it falls: when to observe, how urgent it is, and when a pass
-begins before its mark is reached.
+"""How far each amount is above its thresholds and how fast it falls: when to observe, how urgent it
+is, and when a pass begins before its mark is reached.
 
-Urgency is one number: the seconds until a filesystem reaches the level that it must not reach (the kubelet's mark if it
-is known, else full), from the space left and the steady fill rate. It covers bytes only: how many inodes an object
-frees is unknown until it is removed, and a single `tar` uses up a minute's worth of them.
+Urgency is one number: the seconds until a filesystem reaches the level that it must not reach (the
+kubelet's mark if it is known, else full), from the space left and the steady fill rate. It covers
+bytes only: how many inodes an object frees is unknown until it is removed, and a single `tar` uses
+up a minute's worth of them.
 
-Removals take time: on a disk that is written at full speed, containerd's fsync alone takes seconds. So a pass begins
-when the urgency is less than removals have taken lately (the *lead*), and at the latest at our own mark.
+Removals take time: on a disk that is written at full speed, containerd's fsync alone takes
+seconds. So a pass begins when the urgency is less than removals have taken lately (the *lead*),
+and at the latest at our own mark.
 
-The arithmetic of the interval is in `signals.interval`, the polls are in `signals.samplers`, and what a pass does is in
-`eviction.engine.relief`.
+The arithmetic of the interval is in `signals.interval`, the polls are in `signals.samplers`, and
+what a pass does is in `eviction.engine.relief`.
 """
 
 from __future__ import annotations
@@ -55,11 +57,13 @@ def update_fill_rates(
     fill_rates: FillRates,
     observations: SignalObservations,
     shortest_seconds: float = 0.0,
+    *,
     incomplete: Container[int] = (),
 ) -> dict[tuple[int, bool], FillRate]:
-    """The fill rates after an observation, including its polls since the previous one. Rates of filesystems that are
-    gone are dropped. `shortest_seconds`: a reading sooner after the last one says nothing about a rate. `incomplete`:
-    devices of which more is to come, such as the polls of another path: their rates stay."""
+    """The fill rates after an observation, including its polls since the previous one. Rates of
+    filesystems that are gone are dropped. `shortest_seconds`: a reading sooner after the last one
+    says nothing about a rate. `incomplete`: devices of which more is to come, such as the polls of
+    another path: their rates stay."""
     after: dict[tuple[int, bool], FillRate] = {}
     for role, (identity, stats) in observations.filesystems.items():
         of_bytes, of_inodes = (identity.device_id, False), (identity.device_id, True)
@@ -73,31 +77,52 @@ def update_fill_rates(
             polls = polls[bisect(polls, known.time, key=attrgetter("time")) :]
         polled_bytes = ((poll.time, poll.available_bytes) for poll in polls)
         polled_inodes = ((poll.time, poll.inodes_free) for poll in polls)
-        after[of_bytes] = update_fill_rate(known, stats.available_bytes, stats.time, polled_bytes, shortest_seconds)
+        after[of_bytes] = update_fill_rate(
+            known,
+            stats.available_bytes,
+            stats.time,
+            polled=polled_bytes,
+            shortest_seconds=shortest_seconds,
+        )
         after[of_inodes] = update_fill_rate(
-            fill_rates.get(of_inodes), stats.inodes_free, stats.time, polled_inodes, shortest_seconds
+            fill_rates.get(of_inodes),
+            stats.inodes_free,
+            stats.time,
+            polled=polled_inodes,
+            shortest_seconds=shortest_seconds,
         )
     return after
 
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
-    """Whether no filesystem has been filled lately at a rate that counts (`signals.interval.is_negligible`)."""
+    """Whether no filesystem has been filled lately at a rate that counts
+    (`signals.interval.is_negligible`).
+    """
     return all(
-        is_negligible(rate.steady_rate, policy.assumed_rate(inodes=inodes)) for (_, inodes), rate in fill_rates.items()
+        is_negligible(rate.steady_rate, policy.assumed_rate(inodes=inodes))
+        for (_, inodes), rate in fill_rates.items()
     )
 
 
 def observation_interval(
-    thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates, policy: PollPolicy
+    thresholds: Iterable[Threshold],
+    observations: SignalObservations,
+    fill_rates: FillRates,
+    *,
+    policy: PollPolicy,
 ) -> float:
-    """Seconds until the next observation, within [floor, ceiling]: half the time in which an amount could reach the
-    first threshold that it is not below yet.
+    """Seconds until the next observation, within [floor, ceiling]: half the time in which an amount
+    could reach the first threshold that it is not below yet.
 
-    A threshold that is already met does not shorten the interval: it is acted on now, or has to wait. `thresholds`
-    include the kubelet's own if they are known, so that its marks do not pass unseen either.
+    A threshold that is already met does not shorten the interval: it is acted on now, or
+    has to wait. `thresholds` include the kubelet's own if they are known, so that its marks
+    do not pass unseen either.
     """
     headrooms = [
-        (headroom, _fastest(where.device_id, threshold.signal.counts_inodes, fill_rates, policy))
+        (
+            headroom,
+            _fastest(where.device_id, threshold.signal.counts_inodes, fill_rates, policy=policy),
+        )
         for threshold, where, _, headroom in _known(thresholds, observations)
         if headroom >= 0
     ]
@@ -108,26 +133,36 @@ def near_their_marks(
     thresholds: Iterable[Threshold],
     observations: SignalObservations,
     fill_rates: FillRates,
+    *,
     policy: PollPolicy,
     before: Container[int] = (),
 ) -> frozenset[int]:
-    """The devices of the filesystems that are worth a watch: those that could reach a mark within the ceiling.
+    """The devices of the filesystems that are worth a watch: those that could reach
+    a mark within the ceiling.
 
-    Farther away, the next reading is early enough for every fill that is assumed to be possible. Those in `before` stay
-    until it takes twice the ceiling, beyond which the interval is the ceiling.
+    Farther away, the next reading is early enough for every fill that is assumed to
+    be possible. Those in `before` stay until it takes twice the ceiling, beyond which
+    the interval is the ceiling.
     """
     near = set()
     for threshold, where, _, headroom in _known(thresholds, observations):
-        seconds = headroom / _fastest(where.device_id, threshold.signal.counts_inodes, fill_rates, policy)
+        seconds = headroom / _fastest(
+            where.device_id, threshold.signal.counts_inodes, fill_rates, policy=policy
+        )
         if 0 <= seconds < policy.ceiling_seconds * (2 if where.device_id in before else 1):
             near.add(where.device_id)
     return frozenset(near)
 
 
 def levels_to_watch(
-    thresholds: Iterable[Threshold], observations: SignalObservations, fill_rates: FillRates, policy: PollPolicy
+    thresholds: Iterable[Threshold],
+    observations: SignalObservations,
+    fill_rates: FillRates,
+    *,
+    policy: PollPolicy,
 ) -> dict[str, WatchedLevels]:
-    """For each filesystem, by the path that it is read at, the next thresholds that it could fall below.
+    """For each filesystem, by the path that it is read at, the next thresholds
+    that it could fall below.
 
     A filesystem that is above none of its thresholds is left out.
     """
@@ -135,13 +170,17 @@ def levels_to_watch(
     paths: dict[int, str] = {}
     for threshold, where, available, headroom in _known(thresholds, observations):
         if headroom >= 0:
-            paths.setdefault(where.device_id, where.path)  # a device with several roles is read at several paths
+            # a device with several roles is read at several paths
+            paths.setdefault(where.device_id, where.path)
             levels, inodes = highest.setdefault(where.device_id, {}), threshold.signal.counts_inodes
             levels[inodes] = max(levels.get(inodes, 0), available - headroom)
     return {
         path: WatchedLevels(
             (highest[device].get(False), highest[device].get(True)),
-            (_fastest(device, False, fill_rates, policy), _fastest(device, True, fill_rates, policy)),
+            (
+                _fastest(device, False, fill_rates, policy=policy),
+                _fastest(device, True, fill_rates, policy=policy),
+            ),
             policy.floor_seconds,
             policy.ceiling_seconds,
         )
@@ -153,10 +192,11 @@ def urgency(
     thresholds: Iterable[Threshold],
     observations: SignalObservations,
     fill_rates: FillRates,
+    *,
     kubelets: Iterable[Threshold] = (),
 ) -> float:
-    """Seconds until the first of these thresholds' filesystems reaches the level that it must not reach. `kubelets`:
-    the kubelet's own thresholds.
+    """Seconds until the first of these thresholds' filesystems reaches the level that it must not
+    reach. `kubelets`: the kubelet's own thresholds.
 
     Below the kubelet's mark it is the time until nothing is left.
     """
@@ -171,7 +211,9 @@ def urgency(
     return seconds
 
 
-def _kubelets_marks(kubelets: Iterable[Threshold], observations: SignalObservations) -> dict[int, int]:
+def _kubelets_marks(
+    kubelets: Iterable[Threshold], observations: SignalObservations
+) -> dict[int, int]:
     """The kubelet's mark in bytes by device: the highest one that is not reached yet."""
     marks: dict[int, int] = {}
     for _, where, available, headroom in _known(_of_bytes(kubelets), observations):
@@ -184,13 +226,14 @@ def begins_by_lead(
     thresholds: Iterable[Threshold],
     observations: SignalObservations,
     fill_rates: FillRates,
+    *,
     kubelets: Iterable[Threshold],
     lead_seconds: float,
 ) -> tuple[Threshold, ...]:
-    """The hard thresholds that are not met but whose pass begins now, because the time until the kubelet's mark is less
-    than the lead. None if that mark is unknown."""
+    """The hard thresholds that are not met but whose pass begins now, because the time until the
+    kubelet's mark is less than the lead. None if that mark is unknown."""
     thresholds, kubelets = tuple(thresholds), tuple(kubelets)
-    if urgency(thresholds, observations, fill_rates, kubelets) >= lead_seconds:
+    if urgency(thresholds, observations, fill_rates, kubelets=kubelets) >= lead_seconds:
         return ()
     marks = _kubelets_marks(kubelets, observations)
     return tuple(
@@ -199,12 +242,14 @@ def begins_by_lead(
         if threshold.hard
         and headroom >= 0
         and where.device_id in marks
-        and urgency([threshold], observations, fill_rates, kubelets) < lead_seconds
+        and urgency([threshold], observations, fill_rates, kubelets=kubelets) < lead_seconds
     )
 
 
 def faster(some: FillRates, others: FillRates) -> FillRates:
-    """For each amount, the steadily faster fill rate; that of `others` if they are equal or one is missing."""
+    """For each amount, the steadily faster fill rate; that of `others` if they
+    are equal or one is missing.
+    """
     return {
         key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
         for key, rate in others.items()
@@ -218,14 +263,19 @@ def _of_bytes(thresholds: Iterable[Threshold]) -> Iterable[Threshold]:
 def _known(
     thresholds: Iterable[Threshold], observations: SignalObservations
 ) -> Iterable[tuple[Threshold, FilesystemIdentity, int, int]]:
-    """The thresholds whose signal was read on a filesystem, with that filesystem, what is available, and its distance
-    above the threshold (negative: it is met)."""
+    """The thresholds whose signal was read on a filesystem, with that filesystem, what is
+    available, and its distance above the threshold (negative: it is met)."""
     for threshold in thresholds:
         seen = observations.signals.get(threshold.signal)
         if seen is not None and seen.filesystem is not None:
-            yield threshold, seen.filesystem, seen.available, seen.available - threshold.mark(seen.capacity)
+            yield (
+                threshold,
+                seen.filesystem,
+                seen.available,
+                seen.available - threshold.mark(seen.capacity),
+            )
 
 
-def _fastest(device: int, inodes: bool, fill_rates: FillRates, policy: PollPolicy) -> float:
+def _fastest(device: int, inodes: bool, fill_rates: FillRates, *, policy: PollPolicy) -> float:
     rate = fill_rates.get((device, inodes))
     return max(policy.assumed_rate(inodes=inodes), rate.fastest if rate is not None else 0.0)

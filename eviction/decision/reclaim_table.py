@@ -3,18 +3,20 @@
 When a signal is under pressure, the functions of its row are called in order (kubelet,
 `pkg/kubelet/eviction/helpers.go`, buildSignalToNodeReclaimFuncs):
 
-* Containers before images, because a dead container keeps its image in use. (When it is urgent, dead containers are
-  removed side by side with images that are already unused: `eviction.engine.relief`.)
+* Containers before images, because a dead container keeps its image in use. (When it is urgent,
+  dead containers are removed side by side with images that are already unused:
+  `eviction.engine.relief`.)
 * One filesystem for everything: any removal relieves any disk signal.
-* A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds neither, so its row
-  is empty.
-* Split: images and writable layers are on different filesystems, and each is relieved by removing what is on it. The
-  kubelet assumes that its own data is with the writable layers. So does this table, even if the data is with the images
-  or on a filesystem of its own.
+* A dedicated image filesystem holds images and writable layers. The kubelet's own filesystem holds
+  neither, so its row is empty.
+* Split: images and writable layers are on different filesystems, and each is relieved by removing
+  what is on it. The kubelet assumes that its own data is with the writable layers. So does this
+  table, even if the data is with the images or on a filesystem of its own.
 
 A configuration can replace rows, and adds rows for filesystems of its own (`Rows`).
 
-`imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is called because of its signal.
+`imageGCHighThresholdPercent` and the periodic garbage collection play no part: a row is
+called because of its signal.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]] 
     (FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
     (FilesystemRole.CONTAINERFS, FsLayout.SPLIT): (_C,),
 }
-"""The names of functions by filesystem and layout. `reclaim.functions` has the functions."""
+"""The names of functions by filesystem and layout. `reclaim.functions.table` has the functions."""
 
 
 class RowEntry(NamedTuple):
-    """One function in a row of the configuration. `below`: call it only while the signal is below this mark, and stop
-    once it is not; None: as long as the thresholds require."""
+    """One function in a row of the configuration. `below`: call it only while the signal is below
+    this mark, and stop once it is not; None: as long as the thresholds require."""
 
     function: str
     below: ThresholdValue | None = None
@@ -59,9 +61,9 @@ NO_ROWS: Final[Rows] = MappingProxyType({})
 
 
 def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> tuple[str, ...]:
-    """The functions for a signal in a layout. A filesystem's bytes and inodes have the same built-in row. While the
-    layout is unknown (None), the kubelet's signals have no row; signals of filesystems that the configuration adds have
-    no built-in row at all.
+    """The functions for a signal in a layout. A filesystem's bytes and inodes have the same
+    built-in row. While the layout is unknown (None), the kubelet's signals have no row; signals of
+    filesystems that the configuration adds have no built-in row at all.
 
     `rows`: those of the configuration.
     """
@@ -74,9 +76,13 @@ def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> tuple[
 
 
 def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:
-    """The configured row of a signal, None if there is none. Unless containerfs has a row of its own, it uses the row
-    of the filesystem that its thresholds are derived from."""
-    if signal.filesystem is FilesystemRole.CONTAINERFS and signal not in rows and layout is not None:
+    """The configured row of a signal, None if there is none. Unless containerfs has a row of its
+    own, it uses the row of the filesystem that its thresholds are derived from."""
+    if (
+        signal.filesystem is FilesystemRole.CONTAINERFS
+        and signal not in rows
+        and layout is not None
+    ):
         in_bytes, in_inodes = signals_about(filesystem_of_writable_layers(layout))
         signal = in_inodes if signal.counts_inodes else in_bytes
     return rows.get(signal)
@@ -90,11 +96,15 @@ def functions_of(rows: Rows = NO_ROWS) -> frozenset[str]:
 
 
 def relieved_by(
-    thresholds: tuple[Threshold, ...], function: str, layout: FsLayout | None, rows: Rows = NO_ROWS
+    thresholds: tuple[Threshold, ...],
+    function: str,
+    layout: FsLayout | None,
+    *,
+    rows: Rows = NO_ROWS,
 ) -> tuple[Threshold, ...]:
     """The thresholds that a function can relieve: those with the function in their row.
 
-    A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own filesystem would
-    otherwise cost every image.
+    A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own
+    filesystem would otherwise cost every image.
     """
     return tuple(one for one in thresholds if function in row(one.signal, layout, rows))

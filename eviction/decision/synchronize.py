@@ -1,7 +1,8 @@
 """The state of the eviction manager between observations, and its decision.
 
-`synchronize` is one pass of the kubelet's eviction manager (`pkg/kubelet/eviction/eviction_manager.go`) up to the point
-where it acts, without clock, I/O or logging. The same state and observations always give the same decision.
+`synchronize` is one pass of the kubelet's eviction manager
+(`pkg/kubelet/eviction/eviction_manager.go`) up to the point where it acts, without clock, I/O or
+logging. The same state and observations always give the same decision.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ def _in_layouts(thresholds: tuple[Threshold, ...]) -> InLayouts:
     return {layout: rules.update_container_fs_thresholds(thresholds, layout) for layout in LAYOUTS}
 
 
-@dataclass(frozen=True)  # without slots: what follows from the layout is derived once, when it is first asked for
+# without slots: what follows from the layout is derived once, when it is first asked for
+@dataclass(frozen=True)
 class EvictionConfig:
-    """The thresholds as configured, and how long ReclaimPressure is reported after it was last observed (seconds).
+    """The thresholds as configured, and how long ReclaimPressure is reported after it
+    was last observed (seconds).
 
-    `kubelets`: the kubelet's own thresholds, without a margin; None if they are unknown. `longest_gap_seconds`: grace
-    periods start over if two observations are further apart than this. `rows`: those of the configuration, which
-    replace the built-in ones.
+    `kubelets`: the kubelet's own thresholds, without a margin; None if they are unknown.
+    `longest_gap_seconds`: grace periods start over if two observations are further apart than this.
+    `rows`: those of the configuration, which replace the built-in ones.
     """
 
     thresholds: tuple[Threshold, ...] = ()
@@ -43,7 +46,8 @@ class EvictionConfig:
     def in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The thresholds in force; those of containerfs are derived from the layout.
 
-        The kubelet derives them once and uses them one pass late; here they follow every change of the layout at once.
+        The kubelet derives them once and uses them one pass late; here they follow every
+        change of the layout at once.
         """
         return self._in_layouts[layout]
 
@@ -52,30 +56,41 @@ class EvictionConfig:
         return self._kubelets_in_layouts[layout]
 
     def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The thresholds that no filesystem may pass unseen: those in force and the kubelet's own."""
+        """The thresholds that no filesystem may pass unseen: those in force and
+        the kubelet's own.
+        """
         return (*self.in_layout(layout), *self.kubelets_in_layout(layout))
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
-        """The names of the reclaim functions for a signal; none for the kubelet's while the layout is unknown."""
+        """The names of the reclaim functions for a signal; none for the kubelet's
+        while the layout is unknown.
+        """
         return row(signal, observations.layout, self.rows)
 
-    def goal(self, function: str, observations: SignalObservations) -> tuple[tuple[Threshold, ...], bool]:
-        """What a reclaim function has to clear: the thresholds in force that it can relieve; and whether it waits: if
-        its row calls it only below a mark of its own that is lower than the threshold's, that mark counts."""
+    def goal(
+        self, function: str, observations: SignalObservations
+    ) -> tuple[tuple[Threshold, ...], bool]:
+        """What a reclaim function has to clear: the thresholds in force that it can relieve; and
+        whether it waits: if its row calls it only below a mark of its own that is lower than the
+        threshold's, that mark counts."""
         relieves = self._relieved_by.get((function, observations.layout), ())
         if not self.rows:
             return relieves, False
         goal = tuple(self._own_mark(function, one, observations) or one for one in relieves)
         return goal, goal != relieves
 
-    def _own_mark(self, function: str, threshold: Threshold, observations: SignalObservations) -> Threshold | None:
+    def _own_mark(
+        self, function: str, threshold: Threshold, observations: SignalObservations
+    ) -> Threshold | None:
         entries = entries_of(threshold.signal, observations.layout, self.rows) or ()
         below = next((entry.below for entry in entries if entry.function == function), None)
         observation = observations.signals.get(threshold.signal)
         if below is None or observation is None:
             return None
         own = Threshold(threshold.signal, below, origin=f"reclaimTable: {function}")
-        return own if own.mark(observation.capacity) < threshold.mark(observation.capacity) else None
+        return (
+            own if own.mark(observation.capacity) < threshold.mark(observation.capacity) else None
+        )
 
     @cached_property
     def functions(self) -> frozenset[str]:
@@ -92,7 +107,9 @@ class EvictionConfig:
     @cached_property
     def _relieved_by(self) -> Mapping[tuple[str, FsLayout | None], tuple[Threshold, ...]]:
         return {
-            (function, layout): relieved_by(self.in_layout(layout), function, layout, self.rows)
+            (function, layout): relieved_by(
+                self.in_layout(layout), function, layout, rows=self.rows
+            )
             for function in self.functions
             for layout in LAYOUTS
         }
@@ -102,11 +119,11 @@ class EvictionConfig:
 class ManagerState:
     """What one pass leaves for the next. Times are in monotonic seconds.
 
-    `first_observed_at`: when each threshold that is met was first met. `pressure_last_observed_at`: when a threshold
-    that raises ReclaimPressure was last met. `met`: the thresholds that were met for their grace period; they stay met
-    until the minimum reclaim is reached.
-    `conditions`: those last reported. `last_observed_at`: when the last pass was, whatever could be read; None before
-    the first.
+    `first_observed_at`: when each threshold that is met was first met.
+    `pressure_last_observed_at`: when a threshold that raises ReclaimPressure was last met. `met`:
+    the thresholds that were met for their grace period; they stay met until the minimum reclaim is
+    reached. `conditions`: those last reported. `last_observed_at`: when the last pass was,
+    whatever could be read; None before the first.
     """
 
     config: EvictionConfig
@@ -118,15 +135,18 @@ class ManagerState:
     last_observed_at: float | None = None
 
 
-def synchronize(state: ManagerState, observations: SignalObservations, now: float) -> tuple[ManagerState, Decision]:
+def synchronize(
+    state: ManagerState, observations: SignalObservations, now: float
+) -> tuple[ManagerState, Decision]:
     """One pass: the next state and the decision. `now`: monotonic seconds.
 
-    A failed reading freezes the thresholds of its filesystem: they are neither resolved nor acted on, their grace
-    period continues but cannot end, and conditions neither appear nor expire because of them. Other filesystems are
-    served. (In the kubelet one failed reading freezes the whole pass.) While the layout is unknown there is no row to
-    call, so nothing is acted on.
+    A failed reading freezes the thresholds of its filesystem: they are neither resolved nor acted
+    on, their grace period continues but cannot end, and conditions neither appear nor expire
+    because of them. Other filesystems are served. (In the kubelet one failed reading freezes the
+    whole pass.) While the layout is unknown there is no row to call, so nothing is acted on.
 
-    After a gap without observations (the process was stopped, the machine suspended) grace periods start over.
+    After a gap without observations (the process was stopped, the machine suspended)
+    grace periods start over.
     """
     state = _after_a_gap(state, now)
     usable = rules.usable(observations.signals)
@@ -134,10 +154,13 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
         return state, Decision(state.conditions, (), None, (), observations.layout)
     in_force = state.config.in_layout(observations.layout)
     met = rules.thresholds_met(in_force, usable, enforce_min_reclaim=False)
-    still_in_force = [threshold for threshold in state.met if threshold in in_force]  # a reload may have removed some
+    # a reload may have removed some
+    still_in_force = [threshold for threshold in state.met if threshold in in_force]
     unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=True)
     unread = observations.signals.keys() - usable.keys()
-    frozen = [known for known in state.first_observed_at if known.signal in unread and known in in_force]
+    frozen = [
+        known for known in state.first_observed_at if known.signal in unread and known in in_force
+    ]
     met = tuple(dict.fromkeys((*met, *unresolved, *frozen)))
     first_observed = {threshold: state.first_observed_at.get(threshold, now) for threshold in met}
     pressure_at = now if rules.raise_pressure(met) else state.pressure_last_observed_at
@@ -150,7 +173,9 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
         conditions=rules.node_conditions(
             reclaim_pressure=now - pressure_at < state.config.transition_period_seconds,
             disk_pressure=rules.below_kubelets_marks(
-                kubelets, observations.signals, before=NodeCondition.DISK_PRESSURE in state.conditions
+                kubelets,
+                observations.signals,
+                before=NodeCondition.DISK_PRESSURE in state.conditions,
             ),
         ),
         thresholds_met=met,
@@ -171,7 +196,9 @@ def synchronize(state: ManagerState, observations: SignalObservations, now: floa
 
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
-    """The state for a pass at `now`; after a gap, without the times at which thresholds were first observed."""
+    """The state for a pass at `now`; after a gap, without the times at which
+    thresholds were first observed.
+    """
     last, gap = state.last_observed_at, state.config.longest_gap_seconds
     known = {} if last is not None and now - last > gap else state.first_observed_at
     return replace(state, first_observed_at=known, last_observed_at=now)
@@ -180,9 +207,17 @@ def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
 def _ranked(
     thresholds: tuple[Threshold, ...], config: EvictionConfig, observations: SignalObservations
 ) -> tuple[Threshold, ...]:
-    """In order of choice: those with a non-empty row first. None of the kubelet's while the layout is unknown.
+    """In order of choice: those with a non-empty row first. None of the kubelet's
+    while the layout is unknown.
 
-    Pressure that no function relieves (on a filesystem of the kubelet's own) must not delay pressure that one does.
+    Pressure that no function relieves (on a filesystem of the kubelet's own) must not
+    delay pressure that one does.
     """
-    known = [one for one in thresholds if observations.layout is not None or not one.signal.filesystem.kubelets]
-    return tuple(sorted(known, key=lambda threshold: not config.row(threshold.signal, observations)))
+    known = [
+        one
+        for one in thresholds
+        if observations.layout is not None or not one.signal.filesystem.kubelets
+    ]
+    return tuple(
+        sorted(known, key=lambda threshold: not config.row(threshold.signal, observations))
+    )

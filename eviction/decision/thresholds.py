@@ -3,20 +3,21 @@
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`):
 
 * A threshold is met when its mark is *above* the available amount. If both are equal, it is clear.
-* The minimum reclaim does not trigger anything. It is added to the mark in two places only: for a threshold that has
-  been acted on, and to tell whether reclaim was successful.
-* A grace period starts when the threshold is first met; one pass without it starts it over. It is over once
-  `now - first observed >= grace`.
-* A condition is reported from the first pass at which a threshold is met, whatever its grace period, until the
-  transition period after the last one is over. Here that applies to ReclaimPressure, as the thresholds are ours.
-  DiskPressure is what the kubelet would report for the observation by its own thresholds; its transition period is up
-  to the kubelet.
+* The minimum reclaim does not trigger anything. It is added to the mark in two places only: for a
+  threshold that has been acted on, and to tell whether reclaim was successful.
+* A grace period starts when the threshold is first met; one pass without it starts it over. It is
+  over once `now - first observed >= grace`.
+* A condition is reported from the first pass at which a threshold is met, whatever its grace
+  period, until the transition period after the last one is over. Here that applies to
+  ReclaimPressure, as the thresholds are ours. DiskPressure is what the kubelet would report for the
+  observation by its own thresholds; its transition period is up to the kubelet.
 * A threshold is acted on only with a reading that is newer than that of the previous pass.
 
-The kubelet leaves the order of several thresholds open. Ours: the largest deficit relative to the mark first, then the
-order of the signals.
+The kubelet leaves the order of several thresholds open. Ours: the largest deficit relative to the
+mark first, then the order of the signals.
 
-A signal without an observation, or with a stale one, is skipped: it raises no condition and blocks nothing.
+A signal without an observation, or with a stale one, is skipped: it raises no
+condition and blocks nothing.
 
 Thresholds that are configured for containerfs never take effect: they are derived.
 """
@@ -28,14 +29,25 @@ from dataclasses import replace
 from fractions import Fraction
 
 from eviction.types import NodeCondition, Threshold
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations, order_of
+from signals.types import (
+    FilesystemRole,
+    FsLayout,
+    Signal,
+    SignalObservation,
+    SignalObservations,
+    order_of,
+)
 
 Observations = Mapping[Signal, SignalObservation]
 
 
 def usable(observations: Observations) -> dict[Signal, SignalObservation]:
-    """The observations that are not stale: a stale one counts neither as pressure nor as its end."""
-    return {signal: observation for signal, observation in observations.items() if not observation.stale}
+    """The observations that are not stale: a stale one counts neither as
+    pressure nor as its end.
+    """
+    return {
+        signal: observation for signal, observation in observations.items() if not observation.stale
+    }
 
 
 def thresholds_met(
@@ -53,32 +65,46 @@ def thresholds_met(
 
 
 def raise_pressure(thresholds: Iterable[Threshold]) -> bool:
-    """Whether these raise ReclaimPressure: those of the kubelet's disk signals do, those of filesystems that the
-    configuration adds do not."""
+    """Whether these raise ReclaimPressure: those of the kubelet's disk signals do, those of
+    filesystems that the configuration adds do not."""
     return any(one.signal.filesystem.kubelets for one in thresholds)
 
 
 def node_conditions(*, reclaim_pressure: bool, disk_pressure: bool) -> frozenset[NodeCondition]:
     """The conditions to report."""
-    holds = {NodeCondition.RECLAIM_PRESSURE: reclaim_pressure, NodeCondition.DISK_PRESSURE: disk_pressure}
+    holds = {
+        NodeCondition.RECLAIM_PRESSURE: reclaim_pressure,
+        NodeCondition.DISK_PRESSURE: disk_pressure,
+    }
     return frozenset(condition for condition in holds if holds[condition])
 
 
-def below_kubelets_marks(kubelets: Iterable[Threshold], observations: Observations, *, before: bool) -> bool:
-    """Whether a signal is below one of the kubelet's own marks, so that the kubelet would report DiskPressure.
+def below_kubelets_marks(
+    kubelets: Iterable[Threshold], observations: Observations, *, before: bool
+) -> bool:
+    """Whether a signal is below one of the kubelet's own marks, so that the kubelet
+    would report DiskPressure.
 
-    `before`: whether one was at the last observation. If so, it counts as below until all of these signals are read
-    again: an unread signal neither raises a condition nor ends it.
+    `before`: whether one was at the last observation. If so, it counts as below until all of these
+    signals are read again: an unread signal neither raises a condition nor ends it.
     """
     own = tuple(kubelets)
     if thresholds_met(own, observations, enforce_min_reclaim=False):
         return True
-    return before and any((seen := observations.get(one.signal)) is not None and seen.stale for one in own)
+    return before and any(
+        (seen := observations.get(one.signal)) is not None and seen.stale for one in own
+    )
 
 
-def thresholds_met_grace_period(first_observed: Mapping[Threshold, float], now: float) -> tuple[Threshold, ...]:
+def thresholds_met_grace_period(
+    first_observed: Mapping[Threshold, float], now: float
+) -> tuple[Threshold, ...]:
     """The thresholds that have been met for their grace period; hard ones at once."""
-    return tuple(threshold for threshold, seen in first_observed.items() if now - seen >= threshold.grace_seconds)
+    return tuple(
+        threshold
+        for threshold, seen in first_observed.items()
+        if now - seen >= threshold.grace_seconds
+    )
 
 
 def thresholds_updated_stats(
@@ -94,7 +120,9 @@ def thresholds_updated_stats(
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:
-    """How far below its mark the signal is, as a share of the mark; negative if it is clear, 0 without a reading."""
+    """How far below its mark the signal is, as a share of the mark; negative if it is
+    clear, 0 without a reading.
+    """
     observation = observations.get(threshold.signal)
     if observation is None:
         return Fraction(0)
@@ -102,21 +130,34 @@ def deficit(threshold: Threshold, observations: Observations) -> Fraction:
     return Fraction(mark - observation.available, mark) if mark else Fraction(0)
 
 
-def by_priority(thresholds: Iterable[Threshold], observations: Observations) -> tuple[Threshold, ...]:
-    """The largest deficit relative to the mark first, then the order of the signals, then hard before soft."""
-    return tuple(sorted(thresholds, key=lambda t: (-deficit(t, observations), order_of(t.signal), t.grace_seconds)))
+def by_priority(
+    thresholds: Iterable[Threshold], observations: Observations
+) -> tuple[Threshold, ...]:
+    """The largest deficit relative to the mark first, then the order of the
+    signals, then hard before soft.
+    """
+    return tuple(
+        sorted(
+            thresholds,
+            key=lambda t: (-deficit(t, observations), order_of(t.signal), t.grace_seconds),
+        )
+    )
 
 
-def unreadable(observations: SignalObservations, thresholds: tuple[Threshold, ...]) -> tuple[Threshold, ...]:
-    """The thresholds whose filesystem could not be read. A filesystem that does not count inodes has no inode signal,
-    which is not a failure."""
+def unreadable(
+    observations: SignalObservations, thresholds: tuple[Threshold, ...]
+) -> tuple[Threshold, ...]:
+    """The thresholds whose filesystem could not be read. A filesystem that does not count inodes
+    has no inode signal, which is not a failure."""
     roles = {unavailable.role for unavailable in observations.unavailable}
     return tuple(threshold for threshold in thresholds if threshold.signal.filesystem in roles)
 
 
-def highest_mark(thresholds: Iterable[Threshold], observations: SignalObservations, role: FilesystemRole) -> int:
-    """How many bytes have to stay available on the filesystem of a role, minimum reclaim included: the highest such
-    mark of all its signals, 0 without a threshold or a reading."""
+def highest_mark(
+    thresholds: Iterable[Threshold], observations: SignalObservations, role: FilesystemRole
+) -> int:
+    """How many bytes have to stay available on the filesystem of a role, minimum reclaim included:
+    the highest such mark of all its signals, 0 without a threshold or a reading."""
     found = observations.filesystems.get(role)
     if found is None:
         return 0
@@ -131,24 +172,34 @@ def highest_mark(thresholds: Iterable[Threshold], observations: SignalObservatio
 
 
 def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -> bool:
-    """Whether a threshold that was met stays met only because its minimum reclaim is not reached."""
+    """Whether a threshold that was met stays met only because its minimum
+    reclaim is not reached.
+    """
     capacity = observation.capacity
-    return threshold.mark(capacity) <= observation.available < threshold.mark_with_min_reclaim(capacity)
+    return (
+        threshold.mark(capacity)
+        <= observation.available
+        < threshold.mark_with_min_reclaim(capacity)
+    )
 
 
 def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
-    """The filesystem that holds the writable layers from the kubelet's point of view; the thresholds of containerfs are
-    derived from its thresholds. (In the split layout they may be elsewhere, but still have the thresholds of nodefs.)
+    """The filesystem that holds the writable layers from the kubelet's point of view; the
+    thresholds of containerfs are derived from its thresholds. (In the split layout they may be
+    elsewhere, but still have the thresholds of nodefs.)
     """
     return FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
 
 
-def update_container_fs_thresholds(thresholds: tuple[Threshold, ...], layout: FsLayout | None) -> tuple[Threshold, ...]:
+def update_container_fs_thresholds(
+    thresholds: tuple[Threshold, ...], layout: FsLayout | None
+) -> tuple[Threshold, ...]:
     """The thresholds with those of containerfs derived (kubelet, UpdateContainerFsThresholds).
 
-    A containerfs threshold is a copy of that of the filesystem with the writable layers: imagefs if it is dedicated,
-    else nodefs. Unit and hard or soft must match; of several, the last wins. Configured containerfs thresholds are
-    dropped, even if there is nothing to copy and while the layout is unknown (None).
+    A containerfs threshold is a copy of that of the filesystem with the writable layers: imagefs if
+    it is dedicated, else nodefs. Unit and hard or soft must match; of several, the last wins.
+    Configured containerfs thresholds are dropped, even if there is nothing to copy and while the
+    layout is unknown (None).
     """
     source = None if layout is None else filesystem_of_writable_layers(layout)
     derived: dict[tuple[bool, bool], Threshold] = {}

@@ -1,4 +1,5 @@
-"""What is wrong or risky on a node: the tuple `CHECKS`, each of which yields its findings about the facts. Pure.
+"""What is wrong or risky on a node: the tuple `CHECKS`, each of which yields its
+findings about the facts. Pure.
 
 A check yields nothing about what is unknown, unless that itself is the problem.
 """
@@ -12,7 +13,11 @@ from typing import Literal
 from eviction.configuration.effective import eviction_config
 from eviction.decision.thresholds import thresholds_met
 from eviction.doctor.facts import Facts
-from eviction.reporting.configuration_warnings import (
+from eviction.records.json_shapes import Versioned
+from eviction.records.observations_json import timestamp
+from eviction.records.pass_json import shortened
+from eviction.survey.filesystem_facts import FilesystemFacts, roles_by_device
+from eviction.wording.configuration_warnings import (
     Finding,
     Severity,
     has_no_threshold,
@@ -22,30 +27,33 @@ from eviction.reporting.configuration_warnings import (
     risk,
     row_findings,
 )
-from eviction.reporting.explain import later_than_kubelet, unreachable_sentences
-from eviction.reporting.filesystem_facts import FilesystemFacts, roles_by_device
-from eviction.reporting.json_shapes import Versioned
-from eviction.reporting.observations_json import timestamp
-from eviction.reporting.pass_record import shortened
-from eviction.reporting.tables import against_its_mark
+from eviction.wording.explain import later_than_kubelet, unreachable_sentences
+from eviction.wording.tables import against_its_mark
 from reclaim.evidence.references import ImageIndex, images_in_use
 from reclaim.evidence.states import NO_TROUBLE
 from reclaim.images.keep_list import parse_keep_list
-from reclaim.images.pull_records import record_names
+from reclaim.kubelet.pull_records import record_names
 from reclaim.types import Listing
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, FsLayout
 
 SHARE_RESERVED = 0.01
-# Snapshotters that keep their data outside their directory, so that statvfs does not show their free space.
+# Snapshotters that keep their data outside their directory, so that statvfs does
+# not show their free space.
 DATA_ELSEWHERE = frozenset({"devmapper", "zfs", "blockfile"})
 LARGEST_SKEW_SECONDS = 60.0
 EARLIEST_WALL = 1_735_689_600.0  # 2025-01-01: before this program was written
 FEW_INOTIFY_INSTANCES = 128  # the kernel's default; a node with many pods uses them up
 SHARE_IN_USE = 0.9
 MOST_SHOWN = 5
-PIN = "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13 and 2 pin it"
-LIST_PODS = "grant an identity get on nodes/pods (nodes/proxy before Kubernetes 1.33), as the component kubelet does"
+PIN = (
+    "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13"
+    " and 2 pin it"
+)
+LIST_PODS = (
+    "grant an identity get on nodes/pods (nodes/proxy before Kubernetes 1.33), as the component"
+    " kubelet does"
+)
 
 Findings = Iterator[Finding]
 
@@ -70,12 +78,15 @@ def pressure(facts: Facts) -> Findings:
     for threshold in thresholds_met(facts.thresholds, signals, enforce_min_reclaim=False):
         seen = against_its_mark(threshold, facts.observations)
         if config.kubelets is not None:
-            seen += f"; {'below' if threshold.signal in crossed else 'not below'} the kubelet's own mark"
+            seen += (
+                f"; {'below' if threshold.signal in crossed else 'not below'} the kubelet's own"
+                " mark"
+            )
         yield problem(
             "pressure",
             f"{threshold.signal} is below its mark",
             seen,
-            "reclaimd plan shows what may be removed and what uses the space",
+            remedy="reclaimd plan shows what may be removed and what uses the space",
         )
 
 
@@ -87,7 +98,7 @@ def readings(facts: Facts) -> Findings:
                 "readings",
                 f"{one.role} cannot be read, so pressure on it goes unnoticed",
                 one.reason,
-                "check the disk and its mount",
+                remedy="check the disk and its mount",
             )
 
 
@@ -97,7 +108,7 @@ def runtime(facts: Facts) -> Findings:
             "runtime",
             "the container runtime does not answer, so nothing can be reclaimed",
             facts.runtime_problem,
-            "start it, or set containerRuntimeEndpoint to its socket",
+            remedy="start it, or set containerRuntimeEndpoint to its socket",
         )
 
 
@@ -107,28 +118,42 @@ def socket(facts: Facts) -> Findings:
     if found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
         yield risk(
             "socket",
-            "users other than root can connect to the runtime's socket, and whoever can is as powerful as root",
-            f"{facts.endpoint} belongs to user {found.st_uid} and has mode {found.st_mode & 0o777:04o}",
-            "let root own it, with mode 0660 (containerd: [grpc] uid and gid)",
+            "users other than root can connect to the runtime's socket, and whoever can is as"
+            " powerful as root",
+            f"{facts.endpoint} belongs to user {found.st_uid} and has mode"
+            f" {found.st_mode & 0o777:04o}",
+            remedy="let root own it, with mode 0660 (containerd: [grpc] uid and gid)",
         )
 
 
 def permissions(facts: Facts) -> Findings:
     for path, why in facts.unwritable.items():
-        yield risk("permissions", f"{path} cannot be written", why, "run as root; the unit needs it in ReadWritePaths")
+        yield risk(
+            "permissions",
+            f"{path} cannot be written",
+            why,
+            remedy="run as root; the unit needs it in ReadWritePaths",
+        )
 
 
 def pod_directories(facts: Facts) -> Findings:
-    """Pod directories that do not explain what the runtime holds are not the kubelet's. Only the daemon knows whether
-    they were different before."""
+    """Pod directories that do not explain what the runtime holds are not the kubelet's. Only the
+    daemon knows whether they were different before."""
     told = facts.daemon.get("pod_directories", {})
-    for why, sentence in ((told.get("why"), told.get("sentence")), facts.runtime.doubt or (None, "")):
+    for why, sentence in (
+        (told.get("why"), told.get("sentence")),
+        facts.runtime.doubt or (None, ""),
+    ):
         if why not in (None, *NO_TROUBLE):
             yield problem(
                 "pod-directories",
-                "the kubelet's pod directories are not believed, so no pod counts as gone and its remains are kept",
+                "the kubelet's pod directories are not believed, so no pod counts as gone and its"
+                " remains are kept",
                 sentence,
-                "mount the kubelet's disk; set rootDirectory to its --root-dir; on a drained node set kubeletEndpoint",
+                remedy=(
+                    "mount the kubelet's disk; set rootDirectory to its --root-dir; on a drained"
+                    " node set kubeletEndpoint"
+                ),
             )
             return
 
@@ -140,26 +165,29 @@ def log_directories(facts: Facts) -> Findings:
             "log-symlink",
             "a log directory is a symlink, which is not followed, so nothing in it is removed",
             f"{field}: {path}",
-            "name the directory that it points to",
+            remedy="name the directory that it points to",
         )
 
 
 def terminated_pods(facts: Facts) -> Findings:
-    """Only the kubelet knows which pods have terminated; until it says so, they keep their images in use."""
+    """Only the kubelet knows which pods have terminated; until it says so, they
+    keep their images in use.
+    """
     list_problem, held = facts.runtime.pod_list_problem, facts.runtime.held
     if list_problem:
         yield (risk if facts.configuration.expects_kubelet else note)(
             "kubelet-list",
             "the kubelet gives no list of its pods, so what terminated pods hold is kept",
             list_problem,
-            LIST_PODS,
+            remedy=LIST_PODS,
         )
     if held:
         yield risk(
             "terminated-pods",
-            "only pods that seem to have terminated use these images, and the kubelet has not said that they have",
+            "only pods that seem to have terminated use these images, and the kubelet has not said"
+            " that they have",
             held,
-            LIST_PODS if list_problem else "set kubeletEndpoint to auto",
+            remedy=LIST_PODS if list_problem else "set kubeletEndpoint to auto",
         )
 
 
@@ -167,12 +195,16 @@ def thresholds(facts: Facts) -> Findings:
     """Thresholds that act later than the kubelet's, can never be cleared, or are missing."""
     kubelet, observations = facts.configuration.kubelet, facts.observations
     signals, in_force = observations.signals, facts.thresholds
-    for sentence in later_than_kubelet(in_force, eviction_config(facts.configuration).kubelets or (), signals):
+    for sentence in later_than_kubelet(
+        in_force, eviction_config(facts.configuration).kubelets or (), signals
+    ):
         yield risk(
             "thresholds-late",
             "the kubelet acts first, and may evict pods before reclaimd does anything",
             sentence,
-            f"raise evictionHard {sentence.partition(':')[0]}, or leave it out and use margin",
+            remedy=(
+                f"raise evictionHard {sentence.partition(':')[0]}, or leave it out and use margin"
+            ),
         )
     for sentence in unreachable_sentences(in_force, observations):
         signal = sentence.partition(":")[0]
@@ -180,11 +212,17 @@ def thresholds(facts: Facts) -> Findings:
             "thresholds-unreachable",
             f"{signal} has a threshold that its filesystem is too small for",
             sentence,
-            f"lower evictionHard or evictionMinimumReclaim of {signal}, or margin",
+            remedy=f"lower evictionHard or evictionMinimumReclaim of {signal}, or margin",
         )
-    marked = [one.signal for one in in_force if one.signal in signals and one.mark(signals[one.signal].capacity)]
+    marked = [
+        one.signal
+        for one in in_force
+        if one.signal in signals and one.mark(signals[one.signal].capacity)
+    ]
     left = {signal.filesystem for signal in signals} - {signal.filesystem for signal in marked}
-    idle = [role for role in observations.filesystems if role in left - {FilesystemRole.CONTAINERFS}]
+    idle = [
+        role for role in observations.filesystems if role in left - {FilesystemRole.CONTAINERFS}
+    ]
     what = f"{', '.join(idle)} has no threshold, so nothing relieves it"
     if has_no_threshold(in_force):
         what = "no disk signal has a threshold, so nothing is ever reclaimed"
@@ -194,7 +232,10 @@ def thresholds(facts: Facts) -> Findings:
         "thresholds-none",
         what,
         f"evictionHard of {kubelet.name if kubelet else 'no kubelet'}, and of our own files",
-        "set evictionHard; a kubelet's file that sets it ends its defaults, and 0% switches a signal off",
+        remedy=(
+            "set evictionHard; a kubelet's file that sets it ends its defaults, and 0% switches a"
+            " signal off"
+        ),
     )
 
 
@@ -204,7 +245,12 @@ def kubelet_settings(facts: Facts) -> Findings:
 
 def functions(facts: Facts) -> Findings:
     for name, why in facts.function_problems:
-        yield problem("function", f"{name} cannot do anything", why, "correct it, or remove it from reclaimFunctions")
+        yield problem(
+            "function",
+            f"{name} cannot do anything",
+            why,
+            remedy="correct it, or remove it from reclaimFunctions",
+        )
 
 
 def rows(facts: Facts) -> Findings:
@@ -212,7 +258,9 @@ def rows(facts: Facts) -> Findings:
 
 
 def sandbox_image(facts: Facts) -> Findings:
-    """Without the sandbox image no pod can start; while it is unknown, no image is removed at all."""
+    """Without the sandbox image no pod can start; while it is unknown, no image
+    is removed at all.
+    """
     images, name = facts.runtime.listing.images, facts.runtime.sandbox_image
     if facts.runtime.version is None:
         return
@@ -221,14 +269,17 @@ def sandbox_image(facts: Facts) -> Findings:
             "sandbox-image",
             "the image that pods need to start is unknown, so no image is removed",
             "no configured sandbox image, no ready sandbox that names one, no pinned image",
-            PIN,
+            remedy=PIN,
         )
-    elif name is not None and not any(image.pinned for image in images if image.id in ImageIndex(images).find(name)):
+    elif name is not None and not any(
+        image.pinned for image in images if image.id in ImageIndex(images).find(name)
+    ):
         yield risk(
             "sandbox-image",
-            "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets may remove it",
+            "the sandbox image is not pinned: reclaimd keeps it, but other tools and older kubelets"
+            " may remove it",
             f"{name} is configured and not pinned",
-            PIN,
+            remedy=PIN,
         )
 
 
@@ -238,8 +289,9 @@ def unresolved_images(facts: Facts) -> Findings:
         yield problem(
             "image-unresolved",
             "the image of a container is unknown, so no image is removed",
-            f"no image is known for {len(unresolved)}, such as {', '.join(map(shortened, unresolved[:MOST_SHOWN]))}",
-            "crictl ps -a shows the container; if it is dead, crictl rm it",
+            f"no image is known for {len(unresolved)}, such as"
+            f" {', '.join(map(shortened, unresolved[:MOST_SHOWN]))}",
+            remedy="crictl ps -a shows the container; if it is dead, crictl rm it",
         )
 
 
@@ -251,9 +303,10 @@ def containerd_frees_late(facts: Facts) -> Findings:
     if re.fullmatch(r"2\.0\.[0-4](?:[-+].*)?", version.version.lstrip("v")):
         yield risk(
             "containerd-frees-late",
-            "this containerd answers a removal before the space is free, so more images are removed than needed",
+            "this containerd answers a removal before the space is free, so more images are removed"
+            " than needed",
             f"containerd {version.version.lstrip('v')}",
-            "update to containerd 2.0.5 or later",
+            remedy="update to containerd 2.0.5 or later",
         )
 
 
@@ -266,7 +319,7 @@ def store(facts: Facts) -> Findings:
             "store-elsewhere",
             "the snapshotter keeps its data on block devices, which statvfs does not show",
             f"images are in {imagefs}",
-            "thresholds on imagefs have no effect here; monitor the snapshotter's own pool",
+            remedy="thresholds on imagefs have no effect here; monitor the snapshotter's own pool",
         )
     for name, snapshots in facts.snapshotters.items():
         if name != current and snapshots > 0:
@@ -274,15 +327,19 @@ def store(facts: Facts) -> Findings:
                 "store-second-snapshotter",
                 "another snapshotter holds content that CRI neither shows nor frees",
                 f"{snapshots} snapshots of {name} besides {imagefs}",
-                "remove its snapshots if no pod or namespace uses them (ctr snapshots --snapshotter)",
+                remedy=(
+                    "remove its snapshots if no pod or namespace uses them (ctr snapshots"
+                    " --snapshotter)"
+                ),
             )
     images = facts.observations.filesystems.get(FilesystemRole.IMAGEFS)
     if content is not None and images is not None and content != images[0].device_id:
         yield risk(
             "store-split",
-            "images are on two filesystems; that of compressed content (containerd) or layers (CRI-O) is not watched",
+            "images are on two filesystems; that of compressed content (containerd) or layers"
+            " (CRI-O) is not watched",
             f"{imagefs} is on device {images[0].device_id}, the content store on {content}",
-            "put the runtime's whole root on one filesystem",
+            remedy="put the runtime's whole root on one filesystem",
         )
 
 
@@ -290,18 +347,24 @@ def keeps(facts: Facts) -> Findings:
     """Entries of keepImages that match nothing protect nothing."""
     if facts.runtime.version is None:
         return
-    for entry in parse_keep_list(facts.configuration.keep_images.entries).unmatched(facts.runtime.listing.images):
+    for entry in parse_keep_list(facts.configuration.keep_images.entries).unmatched(
+        facts.runtime.listing.images
+    ):
         yield risk(
             "keep-unmatched",
             "an entry of keepImages matches no image on this node",
             f"keepImages: {entry!r}",
-            "correct it, or pull the image that it should protect",
+            remedy="correct it, or pull the image that it should protect",
         )
 
 
 def pulls(facts: Facts) -> Findings:
     """Images that may not come back, and records of pulls that nobody prunes."""
-    keep, recorded, known = facts.configuration.keep_images_not_pulled, facts.runtime.pulls, facts.runtime.records
+    keep, recorded, known = (
+        facts.configuration.keep_images_not_pulled,
+        facts.runtime.pulls,
+        facts.runtime.records,
+    )
     images = {image.id: image for image in facts.runtime.listing.images}
     found = [image for image in images.values() if image.id in known and known[image.id].not_pulled]
     if found:
@@ -310,23 +373,30 @@ def pulls(facts: Facts) -> Findings:
             shown[MOST_SHOWN:] = ["…"]
         yield (note if keep else risk)(
             "images-not-pulled",
-            "pods have used images that the kubelet did not pull: imported or built here, they may not come back",
-            f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}: {', '.join(shown)}",
-            "keepImagesNotPulled: true keeps them, auto removes them last; or name them in keepImages",
+            "pods have used images that the kubelet did not pull: imported or built here, they may"
+            " not come back",
+            f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}:"
+            f" {', '.join(shown)}",
+            remedy=(
+                "keepImagesNotPulled: true keeps them, auto removes them last; or name them in"
+                " keepImages"
+            ),
         )
     if keep is True and recorded.problem and images:
         yield risk(
             "images-not-pulled",
-            "it is not known which images the kubelet did not pull, so keepImagesNotPulled protects no new one",
+            "it is not known which images the kubelet did not pull, so keepImagesNotPulled protects"
+            " no new one",
             recorded.problem,
-            "name the images in keepImages",
+            remedy="name the images in keepImages",
         )
     if images and (gone := recorded.names.difference(*map(record_names, images.values()))):
         yield note(
             "pull-records",
-            "the kubelet keeps records of pulls of images that are gone, until it collects images for space itself",
+            "the kubelet keeps records of pulls of images that are gone, until it collects images"
+            " for space itself",
             f"{len(gone)} of {len(recorded.names)} records, a small file each",
-            "nothing: they do no harm, and their number says how many images went",
+            remedy="nothing: they do no harm, and their number says how many images went",
         )
 
 
@@ -342,22 +412,30 @@ def clock(facts: Facts) -> Findings:
             "clock",
             "the clock is wrong, or was set back, so objects count as too young for longer",
             seen,
-            "set it and keep it in step (chrony, systemd-timesyncd)",
+            remedy="set it and keep it in step (chrony, systemd-timesyncd)",
         )
 
 
 def separate_disk_gc(facts: Facts) -> Findings:
-    """Without the gate KubeletSeparateDiskGC a kubelet gives up on split filesystems, which it detects only on
-    CRI-O."""
+    """Without the gate KubeletSeparateDiskGC a kubelet gives up on split filesystems, which it
+    detects only on CRI-O."""
     kubelet = facts.configuration.kubelet
-    if facts.observations.layout is not FsLayout.SPLIT or kubelet is None or kubelet.separate_disk_gc:
+    if (
+        facts.observations.layout is not FsLayout.SPLIT
+        or kubelet is None
+        or kubelet.separate_disk_gc
+    ):
         return
     if facts.runtime.version is not None and facts.runtime.version.name == "cri-o":
         yield risk(
             "separate-disk-gc-off",
-            "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its gate is off",
+            "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its"
+            " gate is off",
             f"KubeletSeparateDiskGC is false in {kubelet.name}, and the layout is {FsLayout.SPLIT}",
-            "remove the gate from its featureGates (on by default since 1.31); reclaimd works with and without it",
+            remedy=(
+                "remove the gate from its featureGates (on by default since 1.31); reclaimd works"
+                " with and without it"
+            ),
         )
 
 
@@ -369,7 +447,7 @@ def image_gc_off(facts: Facts) -> Findings:
             "image-gc-off",
             "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
             f"imageGCHighThresholdPercent is 100 in {kubelet.name}",
-            "this is fine while reclaimd runs; monitor that it does",
+            remedy="this is fine while reclaimd runs; monitor that it does",
         )
 
 
@@ -381,15 +459,20 @@ def inodes(facts: Facts) -> Findings:
                 "no-inode-signal",
                 f"{role} counts no inodes, so thresholds for {role}.inodesFree have no effect",
                 f"{identity.type or 'the filesystem'} on {identity.path} reports 0 inodes in all",
-                "nothing, if the filesystem creates inodes as needed (btrfs)",
+                remedy="nothing, if the filesystem creates inodes as needed (btrfs)",
             )
 
 
 def reserve(facts: Facts) -> Findings:
-    """Space that ext4 reserves for root: freed space refills the reserve before any of it becomes available."""
+    """Space that ext4 reserves for root: freed space refills the reserve before
+    any of it becomes available.
+    """
     for role, *_ in roles_by_device(facts.observations).values():
         identity, stats = facts.observations.filesystems[role]
-        reserved, into_it = stats.free_bytes - stats.available_bytes, stats.available_bytes == 0 < stats.free_bytes
+        reserved, into_it = (
+            stats.free_bytes - stats.available_bytes,
+            stats.available_bytes == 0 < stats.free_bytes,
+        )
         if not into_it and reserved <= stats.capacity_bytes * SHARE_RESERVED:
             continue
         what = f"{role} reserves space for root, which counts as capacity, but never as available"
@@ -400,7 +483,7 @@ def reserve(facts: Facts) -> Findings:
             what,
             f"{format_bytes(reserved)} of {format_bytes(stats.capacity_bytes)} on "
             f"{identity.path} ({identity.type or '?'})",
-            "tune2fs -m 1 on a data disk gives most of it back",
+            remedy="tune2fs -m 1 on a data disk gives most of it back",
         )
 
 
@@ -412,10 +495,10 @@ def xfs(facts: Facts) -> Findings:
         if not any(option.startswith("allocsize=") for option in filesystem.options):
             yield risk(
                 "xfs-preallocation",
-                f"XFS on {filesystem.path} counts up to 8GiB beyond the end of each growing file as used, so images "
-                "are removed and pods evicted for space that nobody uses",
+                f"XFS on {filesystem.path} counts up to 8GiB beyond the end of each growing file as"
+                " used, so images are removed and pods evicted for space that nobody uses",
                 "it is mounted without allocsize",
-                "mount it with allocsize=64k",
+                remedy="mount it with allocsize=64k",
             )
 
 
@@ -427,14 +510,17 @@ def filesystem_numbers(facts: Facts) -> Findings:
         options = ",".join(filesystem.options or ()) or "no option that affects them"
         yield note(
             "filesystem-numbers",
-            f"of the numbers of {', '.join(filesystem.filesystems)} this can jump: {filesystem.phrase}",
+            f"of the numbers of {', '.join(filesystem.filesystems)} this can jump:"
+            f" {filesystem.phrase}",
             f"{filesystem.type} on {filesystem.path}, mounted with {options}",
-            "nothing; bear it in mind when you read its numbers",
+            remedy="nothing; bear it in mind when you read its numbers",
         )
 
 
 def inotify(facts: Facts) -> Findings:
-    """Without an inotify instance, reclaimd only polls at intervals, which is enough for all its promises."""
+    """Without an inotify instance, reclaimd only polls at intervals, which is
+    enough for all its promises.
+    """
     limit, used = facts.inotify_limit, facts.inotify_used
     if limit is None:
         return
@@ -442,9 +528,10 @@ def inotify(facts: Facts) -> Findings:
     if short or limit <= FEW_INOTIFY_INSTANCES:
         yield (risk if short else note)(
             "inotify",
-            "this user may have few more inotify instances, or few at all; the kubelet and pods need them too",
+            "this user may have few more inotify instances, or few at all; the kubelet and pods"
+            " need them too",
             f"{used} of {limit}",
-            "raise fs.inotify.max_user_instances in /etc/sysctl.d, to 1024 for example",
+            remedy="raise fs.inotify.max_user_instances in /etc/sysctl.d, to 1024 for example",
         )
 
 
@@ -455,39 +542,51 @@ def history(facts: Facts) -> Findings:
             "history",
             "no history is kept",
             facts.history_problem,
-            "move that file away, or set another historyFile",
+            remedy="move that file away, or set another historyFile",
         )
 
 
 def daemon(facts: Facts) -> Findings:
-    """Whether a daemon watches this node, may remove anything, and has accepted its configuration."""
+    """Whether a daemon watches this node, may remove anything, and has accepted
+    its configuration.
+    """
     if facts.daemon_problem:
         yield note(
             "daemon",
-            "no daemon answers: nothing watches this node, unless one runs without a control socket",
+            "no daemon answers: nothing watches this node, unless one runs without a control"
+            " socket",
             facts.daemon_problem,
-            f"{'' if facts.installed else 'reclaimd install --systemd, then '}systemctl enable --now reclaimd",
+            remedy=(
+                f"{'' if facts.installed else 'reclaimd install --systemd, then '}systemctl enable"
+                " --now reclaimd"
+            ),
         )
     if held_off := facts.daemon.get("held_off"):
         yield risk(
             "held-off",
             "the daemon removes nothing now",
             held_off,
-            "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait",
+            remedy="wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait",
         )
     if reload_problem := facts.daemon.get("reload_problem"):
         yield risk(
             "reload",
             "the daemon works by an older configuration than its files hold",
             reload_problem,
-            "correct what it names, then systemctl reload reclaimd; until then a restart may fail",
+            remedy=(
+                "correct what it names, then systemctl reload reclaimd; until then a restart may"
+                " fail"
+            ),
         )
     if facts.daemon.get("dry_run"):
         yield risk(
             "dry-run",
             "the daemon removes nothing, and only reports",
             "dryRun is true",
-            "set dryRun: false and run systemctl reload reclaimd, once it reports what it should remove",
+            remedy=(
+                "set dryRun: false and run systemctl reload reclaimd, once it reports what it"
+                " should remove"
+            ),
         )
 
 

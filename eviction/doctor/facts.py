@@ -1,4 +1,7 @@
-"""What `reclaimd doctor` knows of a node: gathered here, once, read-only. `eviction.doctor.checks` judges it."""
+"""What `reclaimd doctor` knows of a node: gathered here, once, read-only.
+
+`eviction.doctor.checks` judges it.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,17 @@ from glob import iglob
 from typing import Any, TypeVar
 
 from eviction.configuration.effective import Configuration, eviction_config
-from eviction.control.socket import ControlUnavailable, ask
-from eviction.history_file.store import why_unusable
-from eviction.node.node import Node
-from eviction.reporting.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
-from eviction.reporting.space import CONTENT, SNAPSHOTTER, names_in, number_of
+from eviction.engine.node import Node
+from eviction.records.store import why_unusable
+from eviction.surface.control_socket import ControlUnavailable, ask
+from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
+from eviction.survey.space import CONTENT, SNAPSHOTTER, names_in, number_of
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
+from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.references import images_in_use
 from reclaim.evidence.states import DirectoriesDoubted, is_pod_uid
-from reclaim.images.pull_records import NOT_READ, PullRecords
-from reclaim.images.storage import IMAGES
+from reclaim.kubelet.pull_records import NOT_READ, PullRecords
 from reclaim.services import RuntimeVersion
 from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.workers import in_time
@@ -42,7 +45,9 @@ Unknown = TypeVar("Unknown")
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """What the runtime answers, and what can be known only with it; all of it is missing if it does not answer."""
+    """What the runtime answers, and what can be known only with it; all of it is
+    missing if it does not answer.
+    """
 
     version: RuntimeVersion | None = None
     listing: Listing = field(default_factory=Listing)
@@ -56,7 +61,9 @@ class Runtime:
     pod_list_problem: str = ""
     """Why the kubelet gives no list of its pods; empty if it does."""
     held: str = ""
-    """What pods hold that seem to have terminated; empty if nothing, or if the kubelet says which have."""
+    """What pods hold that seem to have terminated; empty if nothing, or if
+    the kubelet says which have.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +92,9 @@ class Facts:
     function_problems: tuple[tuple[str, str], ...]
     """The configured functions that cannot be called, each with the reason."""
     unwritable: Mapping[str, str]
-    """Directories of our files, and of the pods' logs, that cannot be written, each with the reason."""
+    """Directories of our files, and of the pods' logs, that cannot be
+    written, each with the reason.
+    """
     symlinks: Mapping[str, str]
     """The log directories that are symlinks, by the field that names them."""
     inotify_limit: int | None
@@ -118,7 +127,10 @@ def facts_of(node: Node) -> Facts:
     imagefs = node.summary.paths.imagefs
     snapshotters, content_device = _snapshotters(imagefs)
     endpoint = socket_path(node.endpoint.runtime) if configuration.has_runtime else ""
-    log_directories = {"podLogsDir": configuration.pod_logs_dir, "containerLogsDir": configuration.container_logs_dir}
+    log_directories = {
+        "podLogsDir": configuration.pod_logs_dir,
+        "containerLogsDir": configuration.container_logs_dir,
+    }
     return Facts(
         configuration=configuration,
         observations=observations,
@@ -134,7 +146,9 @@ def facts_of(node: Node) -> Facts:
         function_problems=node.function_problems(),
         unwritable=_unwritable(configuration),
         symlinks={
-            name: path for name, path in log_directories.items() if answer_of(partial(os.path.islink, path), False)
+            name: path
+            for name, path in log_directories.items()
+            if answer_of(partial(os.path.islink, path), False)
         },
         inotify_limit=number_of(MAX_USER_INSTANCES),
         inotify_used=inotify_instances(),
@@ -147,7 +161,10 @@ def facts_of(node: Node) -> Facts:
 
 def _ask_runtime(node: Node) -> Runtime:
     """Raises RuntimeUnavailable."""
-    version, listing = node.client.version(), node.inventory.snapshot(node.clock.monotonic()).listing
+    version, listing = (
+        node.client.version(),
+        node.inventory.snapshot(node.clock.monotonic()).listing,
+    )
     ready = [sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY]
     used = filter(None, map(node.client.image_of_sandbox, ready[:MANY_SANDBOXES]))
     sandbox_image = node.client.sandbox_image() or next(used, None)
@@ -158,12 +175,14 @@ def _ask_runtime(node: Node) -> Runtime:
     if node.pod_state_source != "kubelet":
         held = held_by_stopped_pods(listing, f"{node.configuration.root_directory}/pods")
     problem = node.pods.list_problem or ""
-    return Runtime(version, listing, sandbox_image, doubt, node.records.records, pulls, problem, held)
+    return Runtime(
+        version, listing, sandbox_image, doubt, node.records.records, pulls, problem, held
+    )
 
 
 def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
-    """Why no daemon answers, or else its answer: only the daemon knows whether the pod directories were different
-    before."""
+    """Why no daemon answers, or else its answer: only the daemon knows whether the pod directories
+    were different before."""
     if not control_socket:
         return "", {}
     try:
@@ -177,40 +196,53 @@ def inotify_instances(proc: str = "/proc") -> int:
     found = 0
     for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
         with suppress(OSError):  # it ended, or may not be read
-            found += os.lstat(descriptor).st_uid == os.geteuid() and os.readlink(descriptor) in INOTIFY
+            found += (
+                os.lstat(descriptor).st_uid == os.geteuid() and os.readlink(descriptor) in INOTIFY
+            )
     return found
 
 
 def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
-    """containerd's snapshotters, each with the number of its snapshots, and the device of its content store, which for
-    CRI-O is that of the layers."""
+    """containerd's snapshotters, each with the number of its snapshots, and the device of its
+    content store, which for CRI-O is that of the layers."""
     layers = (imagefs or "").removesuffix(IMAGES)
     if not os.path.basename(layers).startswith(SNAPSHOTTER):
-        return {}, None if layers == (imagefs or "") else answer_of(lambda: filesystem_id(layers), None)
+        return {}, (
+            None if layers == (imagefs or "") else answer_of(lambda: filesystem_id(layers), None)
+        )
     root = os.path.dirname(layers)
     found = [name for name in _listed(root) if name.startswith(SNAPSHOTTER)]
-    snapshots = {name.removeprefix(SNAPSHOTTER): len(_listed(f"{root}/{name}/snapshots")) for name in found}
+    snapshots = {
+        name.removeprefix(SNAPSHOTTER): len(_listed(f"{root}/{name}/snapshots")) for name in found
+    }
     return snapshots, answer_of(lambda: filesystem_id(os.path.join(root, CONTENT)), None)
 
 
 def held_by_stopped_pods(listing: Listing, pods: str) -> str:
-    """The images that only containers of stopped pods keep in use, in words; empty if they take nothing.
+    """The images that only containers of stopped pods keep in use, in words;
+    empty if they take nothing.
 
-    In a stopped pod all containers have EXITED and all sandboxes are NOTREADY. Pods with volumes do not count, because
-    they will run again; nor does any pod while no sandbox is ready, as after a reboot. `pods`: the kubelet's pod
-    directory.
+    In a stopped pod all containers have EXITED and all sandboxes are NOTREADY. Pods with volumes do
+    not count, because they will run again; nor does any pod while no sandbox is ready, as after a
+    reboot. `pods`: the kubelet's pod directory.
     """
     if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
         return ""
     sandboxes = {sandbox.pod_uid for sandbox in listing.sandboxes}
     live = {each.pod_uid for each in listing.containers if each.state is not ContainerState.EXITED}
-    live |= {s.pod_uid for s in listing.sandboxes if s.state is not PodSandboxState.NOTREADY or not s.labelled}
+    live |= {
+        s.pod_uid
+        for s in listing.sandboxes
+        if s.state is not PodSandboxState.NOTREADY or not s.labelled
+    }
     stopped = {
         uid
         for uid in {container.pod_uid for container in listing.containers} & sandboxes - live
         if is_pod_uid(uid) and not _has_volumes(f"{pods}/{uid}/volumes")
     }
-    others = tuple(container for container in listing.containers if container.pod_uid not in stopped)
+    others = tuple(
+        container for container in listing.containers if container.pod_uid not in stopped
+    )
     without = images_in_use(replace(listing, containers=others))
     held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
     sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
@@ -223,7 +255,9 @@ def _has_volumes(directory: str) -> bool:
 
 
 def _unwritable(configuration: Configuration) -> dict[str, str]:
-    """The directories of our files and of the pods' logs that cannot be written, each with the reason."""
+    """The directories of our files and of the pods' logs that cannot be
+    written, each with the reason.
+    """
     files = configuration.state_file, configuration.history_file
     directories = filter(None, (*map(os.path.dirname, files), configuration.pod_logs_dir))
     found = {path: answer_of(partial(_why_unwritable, path), NO_ANSWER) for path in directories}
@@ -231,7 +265,9 @@ def _unwritable(configuration: Configuration) -> dict[str, str]:
 
 
 def _why_unwritable(path: str) -> str:
-    """In place of a missing directory, the nearest one above it counts; empty if it can be written."""
+    """In place of a missing directory, the nearest one above it counts; empty
+    if it can be written.
+    """
     while not os.path.exists(path):
         path = os.path.dirname(path)
     writable = os.access(path, os.W_OK | os.X_OK)

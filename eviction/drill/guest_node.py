@@ -16,7 +16,7 @@ from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of, start
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
 from eviction.drill.runtime.server import Failpoints
 from eviction.drill.scenario import Grows, Pressure, Scenario, part_of
-from eviction.node.node import Node
+from eviction.engine.node import Node
 from signals.types import FilesystemRole
 
 LONGEST_SECONDS = 60.0
@@ -25,8 +25,8 @@ LONGEST_SECONDS = 60.0
 class GuestNode:
     """The node of a scenario, with real filesystems and a CRI runtime behind a unix socket.
 
-    `endpoint`: the runtime's socket (`unix:///…`). `root_directory`, `pod_logs_directory`: the kubelet's directories.
-    `path`: the root of nodefs; `disk` has the root of any role's filesystem.
+    `endpoint`: the runtime's socket (`unix:///…`). `root_directory`, `pod_logs_directory`: the
+    kubelet's directories. `path`: the root of nodefs; `disk` has the root of any role's filesystem.
     """
 
     def __init__(self, scenario: Scenario, embedded: EmbeddedNode, node: Node):
@@ -42,13 +42,16 @@ class GuestNode:
         self._starts_before = starts(embedded)
 
     def disk(self, role: str) -> str:
-        """The root of the filesystem of `nodefs`, `imagefs` or `containerfs`. Raises ValueError for anything else."""
+        """The root of the filesystem of `nodefs`, `imagefs` or `containerfs`.
+
+        Raises ValueError for anything else.
+        """
         return self._embedded.disk(FilesystemRole(role))
 
     @property
     def failpoints(self) -> Failpoints:
-        """The faults of the runtime by method: `failpoints["RemoveImage"] = Hang()`. The classes are in
-        `eviction.drill.runtime.faults`."""
+        """The faults of the runtime by method: `failpoints["RemoveImage"] = Hang()`. The classes
+        are in `eviction.drill.runtime.faults`."""
         return self._embedded.server.failpoints
 
     def close(self) -> None:
@@ -62,23 +65,28 @@ class GuestNode:
         """The references of all images."""
         names = self._embedded.image_names
         return frozenset(
-            names.get(image.id, image.title) for image in until_answered(self._embedded.client.list_images)
+            names.get(image.id, image.title)
+            for image in until_answered(self._embedded.client.list_images)
         )
 
     @property
     def containers(self) -> frozenset[str]:
         """All containers in every state, as `namespace/pod/container#attempt`."""
-        return frozenset(each.title for each in until_answered(self._embedded.client.list_containers))
+        return frozenset(
+            each.title for each in until_answered(self._embedded.client.list_containers)
+        )
 
     @property
     def sandboxes(self) -> frozenset[str]:
         """All pod sandboxes, as `namespace/pod#attempt`."""
-        return frozenset(each.title for each in until_answered(self._embedded.client.list_pod_sandboxes))
+        return frozenset(
+            each.title for each in until_answered(self._embedded.client.list_pod_sandboxes)
+        )
 
     @property
     def would_restart(self) -> frozenset[str]:
-        """The containers (`pod/container`) that a kubelet would start now and would not have started at first, because
-        their last record was removed."""
+        """The containers (`pod/container`) that a kubelet would start now and would not have
+        started at first, because their last record was removed."""
         return starts(self._embedded) - self._starts_before
 
     # ---- its marks
@@ -88,23 +96,34 @@ class GuestNode:
         return self._met(with_min_reclaim=False)
 
     def wait_relieved(self, seconds: float) -> bool:
-        """Waits up to `seconds` until every signal is above its mark plus the minimum reclaim. False if that fails."""
+        """Waits up to `seconds` until every signal is above its mark plus the minimum reclaim.
+
+        False if that fails.
+        """
         return came_true(lambda: not self._met(with_min_reclaim=True), seconds)
 
     def available(self, signal: str) -> int:
-        """The bytes or inodes available of a signal (`nodefs.available`). Raises KeyError for an unknown signal."""
+        """The bytes or inodes available of a signal (`nodefs.available`).
+
+        Raises KeyError for an unknown signal.
+        """
         signals = self._node.summary.observe().signals
         return {str(name): observation.available for name, observation in signals.items()}[signal]
 
     # ---- pressure
 
-    def fill(self, amount: str, rate: str = "1Gi", grows: str = "bytes", where: str = "nodefs") -> int:
-        """Writes `amount` bytes (`24Mi`), or files with `grows="inodes"`, at `rate` per second, and keeps them.
+    def fill(
+        self, amount: str, rate: str = "1Gi", grows: str = "bytes", *, where: str = "nodefs"
+    ) -> int:
+        """Writes `amount` bytes (`24Mi`), or files with `grows="inodes"`, at `rate`
+        per second, and keeps them.
 
-        Waits until all is written, up to 60 s. Returns how much was written. Raises ValueError or ScenarioError for
-        arguments that are not allowed.
+        Waits until all is written, up to 60 s. Returns how much was written. Raises ValueError or
+        ScenarioError for arguments that are not allowed.
         """
-        pressure = part_of(Pressure, {"grows": grows, "rate": rate, "amount": amount, "where": where}, "fill")
+        pressure = part_of(
+            Pressure, {"grows": grows, "rate": rate, "amount": amount, "where": where}, "fill"
+        )
         if pressure.grows not in (Grows.BYTES, Grows.INODES):
             raise ValueError(f"grows must be bytes or inodes, but it was {grows!r}")
         self._filled += 1
@@ -122,13 +141,18 @@ class GuestNode:
     def _met(self, *, with_min_reclaim: bool) -> tuple[str, ...]:
         observations = self._node.summary.observe()
         thresholds = self._node.thresholds(observations.layout)
-        met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=with_min_reclaim)
+        met = thresholds_met(
+            thresholds, usable(observations.signals), enforce_min_reclaim=with_min_reclaim
+        )
         return tuple(dict.fromkeys(str(threshold.signal) for threshold in met))
 
 
 @contextmanager
 def guest_node(scenario: Scenario, mounts: PrivateMounts) -> Iterator[GuestNode]:
-    """The node of a scenario while the block lasts. Raises EmbeddedNodeError if it cannot be built."""
+    """The node of a scenario while the block lasts.
+
+    Raises EmbeddedNodeError if it cannot be built.
+    """
     with (
         EmbeddedNode(scenario, mounts) as embedded,
         closing(Node(configuration_of(scenario, embedded), reader=embedded.reader)) as node,

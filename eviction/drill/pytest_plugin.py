@@ -1,15 +1,16 @@
-"""A pytest plugin for other projects: fixtures with a node under disk pressure. Imported by pytest only.
+"""A pytest plugin for other projects: fixtures with a node under disk pressure.
 
-    embedded_runtime    the node of a scenario: small real filesystems, and on them a CRI runtime with images and pods
+    embedded_runtime    the node of a scenario: small real filesystems, and on them a CRI runtime
     pressured_node      the same node after the pressure of the scenario: it is below its marks
     fill                fills the node of the test: fill("24Mi")
 
 `@pytest.mark.reclaimd_scenario(…)` chooses another scenario: a name, a file, or a mapping.
 
-Each test gets its own node. The filesystems are mounted in a private mount namespace, which the pytest process enters
-before the first test if any test uses a fixture of these. If that is not allowed, those tests are skipped with the
-reason. Without the extra `drill` (grpcio) they fail and say how to install it. Everything else is imported when a
-fixture is used, so other test suites load only this module.
+Each test gets its own node. The filesystems are mounted in a private mount namespace, which the
+pytest process enters before the first test if any test uses a fixture of these. If that is not
+allowed, those tests are skipped with the reason. Without the extra `drill` (grpcio) they fail
+and say how to install it. Everything else is imported when a fixture is used, so other test
+suites load only this module.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _MOUNTS: pytest.StashKey[PrivateMounts] = pytest.StashKey()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the marker."""
-    config.addinivalue_line("markers", f"{MARKER}(scenario): the scenario of reclaimd's drill that makes the node")
+    config.addinivalue_line(
+        "markers", f"{MARKER}(scenario): the scenario of reclaimd's drill that makes the node"
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -84,6 +87,10 @@ def _scenario_of(request: pytest.FixtureRequest) -> Scenario:
     marker = request.node.get_closest_marker(MARKER)
     chosen = DEFAULT if marker is None else marker.args[0]
     try:
-        return scenario_of(chosen, f"@pytest.mark.{MARKER}") if isinstance(chosen, dict) else find_scenario(str(chosen))
+        return (
+            scenario_of(chosen, f"@pytest.mark.{MARKER}")
+            if isinstance(chosen, dict)
+            else find_scenario(str(chosen))
+        )
     except ScenarioError as error:
         raise pytest.UsageError(str(error)) from None

@@ -1,9 +1,11 @@
-"""A scenario: a node, pressures, faults, and what must hold. The model of its file, and the code that checks it.
+"""A scenario: a node, pressures, faults, and what must hold. The model of its file,
+and the code that checks it.
 
-Fields are named as in the file, in snake case and with their unit: `age` in the file is `age_seconds` here. The file
-writes amounts, percentages and durations as text, as in a Kubernetes configuration (`24Mi`, `10%`, `1m30s`); here they
-are bytes, inodes or seconds. Reading stops at the first problem, with one sentence that names the file and the field.
-`eviction/drill/README.md` is a guide with an example.
+Fields are named as in the file, in snake case and with their unit: `age` in the file is
+`age_seconds` here. The file writes amounts, percentages and durations as text, as in a Kubernetes
+configuration (`24Mi`, `10%`, `1m30s`); here they are bytes, inodes or seconds. Reading stops at
+the first problem, with one sentence that names the file and the field. `eviction/drill/README.md`
+is a guide with an example.
 """
 
 from __future__ import annotations
@@ -50,18 +52,36 @@ from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.shipped import shipped
 from reclaim.cri.status import Code as CallCode
 from signals.quantity import DURATION_PATTERN, QUANTITY_PATTERN, Percentage, parse_percentage
-from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, ROLE_NAME, FilesystemRole, FsLayout, Signal, signals_about
+from signals.types import (
+    KUBELET_ROLES,
+    KUBELET_SIGNALS,
+    ROLE_NAME,
+    FilesystemRole,
+    FsLayout,
+    Signal,
+    signals_about,
+)
 
-ScenarioError = ConfigurationError  # a scenario is rejected as a configuration is, with one sentence
+# a scenario is rejected as a configuration is, with one sentence
+ScenarioError = ConfigurationError
 
 CONTAINER = "app"
 INIT_CONTAINER = "init"
 FULL = "full"
 NEVER = "never"
-LAYOUTS = {"single": FsLayout.SINGLE, "dedicated": FsLayout.DEDICATED_IMAGEFS, "split": FsLayout.SPLIT}
+LAYOUTS = {
+    "single": FsLayout.SINGLE,
+    "dedicated": FsLayout.DEDICATED_IMAGEFS,
+    "split": FsLayout.SPLIT,
+}
 BALLAST = "ReleaseBallast"
 LARGEST = "1Ti"
-THRESHOLD_MAPS = ("eviction_hard", "eviction_soft", "eviction_soft_grace_period", "eviction_minimum_reclaim")
+THRESHOLD_MAPS = (
+    "eviction_hard",
+    "eviction_soft",
+    "eviction_soft_grace_period",
+    "eviction_minimum_reclaim",
+)
 
 Method = Literal[
     "Version",
@@ -101,12 +121,16 @@ Amount = Annotated[int, read_as(Quantity, _read_amount), PlainSerializer(str)]
 Rate = Annotated[int, read_as(Quantity, _read_some)]
 FilesystemSize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", LARGEST))]
 Share = Annotated[int | Percentage, read_as(QuantityOrPercentage, _read_share)]
-Code = Annotated[str, read_as(Literal[tuple(code.name for code in CallCode if code is not CallCode.OK)], str)]
+Code = Annotated[
+    str, read_as(Literal[tuple(code.name for code in CallCode if code is not CallCode.OK)], str)
+]
 
 
 def _or_word(word: str, pattern: str, read: Callable[[str], Any]) -> Any:
     """Marks a field that is this word, or a text of this form, which `read` reads."""
-    return read_as(Annotated[str, text_form(pattern, word)], lambda text: text if text == word else read(text))
+    return read_as(
+        Annotated[str, text_form(pattern, word)], lambda text: text if text == word else read(text)
+    )
 
 
 def _name_in_file(name: str) -> str:
@@ -149,10 +173,15 @@ _OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pat
 
 
 class OwnFilesystemSpec(FilesystemSpec):
-    """A filesystem that the configuration adds, with `files` entries of `fileSize` bytes, the oldest first."""
+    """A filesystem that the configuration adds, with `files` entries of
+    `fileSize` bytes, the oldest first.
+    """
 
     name: Annotated[FilesystemRole, read_as(_OWN_NAME, FilesystemRole)]
-    """Its signals are NAME.available and NAME.inodesFree. The kubelet's own names are not allowed."""
+    """Its signals are NAME.available and NAME.inodesFree.
+
+    The kubelet's own names are not allowed.
+    """
     files: int = Field(0, ge=0, le=10_000)
     """How many entries it holds, each a minute newer than the one before."""
     file_bytes: Amount = Field(as_written("0"), alias="fileSize")
@@ -160,15 +189,15 @@ class OwnFilesystemSpec(FilesystemSpec):
 
 
 class FunctionSpec(Part):
-    """An entry of `reclaimFunctions`. `does` has the drill write a program; the other fields are those of the
-    configuration."""
+    """An entry of `reclaimFunctions`. `does` has the drill write a program; the other fields are
+    those of the configuration."""
 
     name: str
     """As in the configuration."""
     does: Literal["frees", "hangs", "lies", "fails", "floods", "leaves"] | None = None
-    """What the program does: it frees the oldest entries of its filesystem until enough is free; ignores TERM and never
-    exits; claims to have freed what it has not; exits with 3; writes output without end; or exits and leaves a process
-    running."""
+    """What the program does: it frees the oldest entries of its filesystem until enough is free;
+    ignores TERM and never exits; claims to have freed what it has not; exits with 3; writes output
+    without end; or exits and leaves a process running."""
     frees: str | None = None
     """The filesystem on which it frees space."""
     timeout: Duration | None = None
@@ -181,7 +210,10 @@ class FunctionSpec(Part):
     """How many rotated logs of each container are kept."""
 
     def entry(self, path_of: Callable[[str], str]) -> dict[str, Any]:
-        """Its entry in the configuration. `path_of` gives the path of its program, or of the ballast."""
+        """Its entry in the configuration.
+
+        `path_of` gives the path of its program, or of the ballast.
+        """
         fields = self.model_dump(exclude={"does"}, exclude_none=True)
         if self.does is not None:
             return {**fields, "exec": [path_of(self.name)]}
@@ -189,7 +221,10 @@ class FunctionSpec(Part):
 
 
 class ImageSpec(Part):
-    """One or `count` images. Each has a layer of `size` bytes in `files` files; all share one of `shared` bytes."""
+    """One or `count` images.
+
+    Each has a layer of `size` bytes in `files` files; all share one of `shared` bytes.
+    """
 
     name: str = Field(min_length=1, max_length=200)
     """A reference; the tag is 1 unless the name has one. Several are numbered: NAME-01:1."""
@@ -208,7 +243,10 @@ class ImageSpec(Part):
 
     @property
     def names(self) -> list[str]:
-        """The references, with the name's tag or the tag `1`. Several are numbered, with at least two digits."""
+        """The references, with the name's tag or the tag `1`.
+
+        Several are numbered, with at least two digits.
+        """
         path, slash, last = self.name.rpartition("/")
         name, _, tag = last.partition(":")
         return [f"{path}{slash}{each}:{tag or 1}" for each in _numbered(name, self.count)]
@@ -221,11 +259,11 @@ def _numbered(name: str, count: int) -> list[str]:
 class PodState(Word):
     """The state of a pod and of its container.
 
-    `running`. `initialized`: its init container has succeeded, its other container runs. `crashed`: the container has
-    dead copies, and the kubelet still knows the pod. `completed`: the container succeeded, and the kubelet still knows
-    the pod. `created`: the container was created and not started. `unknown`: the runtime reports the state UNKNOWN.
-    `gone`: the container is dead, and the kubelet has forgotten the pod. `vanished`: only the logs of a forgotten pod
-    are left.
+    `running`. `initialized`: its init container has succeeded, its other container runs. `crashed`:
+    the container has dead copies, and the kubelet still knows the pod. `completed`: the container
+    succeeded, and the kubelet still knows the pod. `created`: the container was created and not
+    started. `unknown`: the runtime reports the state UNKNOWN. `gone`: the container is dead, and
+    the kubelet has forgotten the pod. `vanished`: only the logs of a forgotten pod are left.
     """
 
     RUNNING = "running"
@@ -263,7 +301,10 @@ class PodSpec(Part):
     count: int = Field(1, ge=1, le=1000)
     """How many there are."""
     written_copies: int | None = Field(None, ge=0, le=100, alias="deadCopies")
-    """How many dead copies of the container there are before the last one. The default is 1 if it crashed, else 0."""
+    """How many dead copies of the container there are before the last one.
+
+    The default is 1 if it crashed, else 0.
+    """
     write_bytes: Amount = Field(as_written("2Mi"), alias="writes")
     """Bytes that each copy has written to its writable layer."""
     log_bytes: Amount = Field(as_written("0"), alias="logs")
@@ -277,11 +318,17 @@ class PodSpec(Part):
 
     @property
     def dead_copies(self) -> int:
-        return int(self.state is PodState.CRASHED) if self.written_copies is None else self.written_copies
+        return (
+            int(self.state is PodState.CRASHED)
+            if self.written_copies is None
+            else self.written_copies
+        )
 
     @property
     def restart_policy(self) -> RestartPolicy:
-        usual = RestartPolicy.ON_FAILURE if self.state is PodState.COMPLETED else RestartPolicy.ALWAYS
+        usual = (
+            RestartPolicy.ON_FAILURE if self.state is PodState.COMPLETED else RestartPolicy.ALWAYS
+        )
         return self.written_policy or usual
 
     @property
@@ -305,12 +352,13 @@ class RuntimeSpec(Part):
 
 
 class NodeSpec(FilesystemSpec):
-    """The node. `size`, `inodes` and `type` describe nodefs. The first image is the sandbox image. The thresholds and
-    `configuration` are fields of the configuration file; thresholds that are not named are off."""
+    """The node. `size`, `inodes` and `type` describe nodefs. The first image is the sandbox
+    image. The thresholds and `configuration` are fields of the configuration file; thresholds
+    that are not named are off."""
 
     layout: Layout = as_written("single")
-    """single: everything on one filesystem. dedicated: images and writable layers on imagefs. split: only images on
-    imagefs."""
+    """single: everything on one filesystem. dedicated: images and writable layers on imagefs.
+    split: only images on imagefs."""
     imagefs: FilesystemSpec | None = None
     """The filesystem of images, in the layouts dedicated and split."""
     own_filesystems: Several[OwnFilesystemSpec] = Field(alias="filesystems", default_factory=tuple)
@@ -340,19 +388,22 @@ class NodeSpec(FilesystemSpec):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The fields of the configuration file that do not depend on paths. Unless the scenario sets them, there is no
-        periodic garbage collection and no hold-off; the kubelet's default thresholds that are not named are switched
-        off in the kubelet's way, with 0%."""
+        """The fields of the configuration file that do not depend on paths. Unless the scenario
+        sets them, there is no periodic garbage collection and no hold-off; the kubelet's default
+        thresholds that are not named are switched off in the kubelet's way, with 0%."""
         maps: dict[str, dict[str, str]] = self.model_dump(by_alias=True, include={*THRESHOLD_MAPS})
         hard = {**{str(signal): "0%" for signal in KUBELET_EVICTION_HARD}, **self.eviction_hard}
         calm = {"imageGCHighThresholdPercent": 100, "holdOffAfterStart": "0s"}
         return {**calm, **self.other_fields, **maps, "evictionHard": hard}
 
     def tables(self, path_of: Callable[[str], str]) -> dict[str, Any]:
-        """`filesystems` and `reclaimFunctions` of the configuration. `path_of` gives the path of a filesystem, of a
-        function's program, or of the ballast, by name."""
+        """`filesystems` and `reclaimFunctions` of the configuration. `path_of` gives the path of a
+        filesystem, of a function's program, or of the ballast, by name."""
         return {
-            "filesystems": [{"name": str(spec.name), "path": path_of(spec.name)} for spec in self.own_filesystems],
+            "filesystems": [
+                {"name": str(spec.name), "path": path_of(spec.name)}
+                for spec in self.own_filesystems
+            ],
             "reclaimFunctions": [function.entry(path_of) for function in self.functions],
         }
 
@@ -363,7 +414,10 @@ class NodeSpec(FilesystemSpec):
 
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
-        """The filesystems by name: `nodefs`, `imagefs` if the layout has one, and those that the configuration adds."""
+        """The filesystems by name:
+
+        `nodefs`, `imagefs` if the layout has one, and those that the configuration adds.
+        """
         found = {FilesystemRole.NODEFS: self, FilesystemRole.IMAGEFS: self.imagefs, **self.own}
         return {role: spec for role, spec in found.items() if spec is not None}
 
@@ -372,17 +426,22 @@ class NodeSpec(FilesystemSpec):
         return (*KUBELET_SIGNALS, *(signal for role in self.own for signal in signals_about(role)))
 
     def role(self, role: FilesystemRole) -> FilesystemRole:
-        """The name of the filesystem that a role is on: `nodefs`, `imagefs`, or one that the configuration adds."""
+        """The name of the filesystem that a role is on:
+
+        `nodefs`, `imagefs`, or one that the configuration adds.
+        """
         if role in self.own:
             return role
-        with_images = role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.DEDICATED_IMAGEFS
+        with_images = (
+            role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.DEDICATED_IMAGEFS
+        )
         on_imagefs = self.imagefs is not None and (role is FilesystemRole.IMAGEFS or with_images)
         return FilesystemRole.IMAGEFS if on_imagefs else FilesystemRole.NODEFS
 
 
 class Grows(Word):
-    """What grows. `bytes`: one file. `inodes`: the number of files, empty or small. `log`: a pod's log. `writable`: a
-    pod's writable layer. `pull`: images are pulled one after another."""
+    """What grows. `bytes`: one file. `inodes`: the number of files, empty or small. `log`: a pod's
+    log. `writable`: a pod's writable layer. `pull`: images are pulled one after another."""
 
     BYTES = "bytes"
     INODES = "inodes"
@@ -392,14 +451,18 @@ class Grows(Word):
 
 
 class Pressure(Part):
-    """One pressure. `amount` is a quantity or `full`; `for` limits its duration; with `beside` it starts together with
-    the one before it."""
+    """One pressure. `amount` is a quantity or `full`; `for` limits its duration; with `beside` it
+    starts together with the one before it."""
 
     grows: Grows
-    """One file, many files, a pod's log, a pod's writable layer, or images that are pulled one after another."""
+    """One file, many files, a pod's log, a pod's writable layer, or images that are
+    pulled one after another.
+    """
     rate: Rate
     """Bytes per second; files per second if inodes grow."""
-    limit: Annotated[int | str, _or_word(FULL, QUANTITY_PATTERN, _read_some)] | None = Field(None, alias="amount")
+    limit: Annotated[int | str, _or_word(FULL, QUANTITY_PATTERN, _read_some)] | None = Field(
+        None, alias="amount"
+    )
     """Bytes or files in all, or full: until the disk is full."""
     for_seconds: Seconds | None = None
     """How long it lasts at most."""
@@ -418,8 +481,8 @@ class Pressure(Part):
     image: ImageSpec | None = None
     """The images that are pulled."""
     file: Literal["closed", "open", "deleted"] = "closed"
-    """What becomes of the file or log once it has grown; deleted: it is kept open, and was unlinked before the first
-    byte."""
+    """What becomes of the file or log once it has grown; deleted: it is kept open, and was unlinked
+    before the first byte."""
     beside: bool = False
     """True: it starts together with the one before it."""
 
@@ -446,9 +509,10 @@ class Pressure(Part):
 class FaultAction(Word):
     """What goes wrong.
 
-    With one method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then fails; `pretend` does
-    nothing and reports success; `delay` answers late; `hang` does not answer; `cut` breaks a list off with an error.
-    With the whole runtime: `restart` restarts it; `away` stops it for a while.
+    With one method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then
+    fails; `pretend` does nothing and reports success; `delay` answers late; `hang` does not
+    answer; `cut` breaks a list off with an error. With the whole runtime: `restart` restarts it;
+    `away` stops it for a while.
     """
 
     FAIL = "fail"
@@ -493,14 +557,15 @@ class Fault(Part):
     """The message of that status."""
 
 
-# Matches names of objects as a shell matches file names. The kinds: a `log` is a pod's log directory, a `file` is
-# `ballast` or `buildcache/0001`, an entry of a filesystem that the configuration adds; without one any kind matches.
+# Matches names of objects as a shell matches file names. The kinds: a `log` is a pod's log
+# directory, a `file` is `ballast` or `buildcache/0001`, an entry of a filesystem that the
+# configuration adds; without one any kind matches.
 Pattern = Annotated[str, Field(pattern=r"^((image|container|sandbox|log|file) )?[^ ]+$")]
 
 
 class ConditionExpectation(Part):
-    """When ReclaimPressure must be reported, and when it must end. The scenario's thresholds stand for the kubelet's,
-    so this is the DiskPressure of a kubelet that has them."""
+    """When ReclaimPressure must be reported, and when it must end. The scenario's thresholds stand
+    for the kubelet's, so this is the DiskPressure of a kubelet that has them."""
 
     never: bool = False
     """It must not be reported."""
@@ -540,7 +605,9 @@ class Expectation(Part):
     says: str = Field("", max_length=200)
     """A text that the reason of the last pass must contain."""
     no_restarts: bool = True
-    """By its restart rule the kubelet would start no container that it would not have started before."""
+    """By its restart rule the kubelet would start no container that it
+    would not have started before.
+    """
     new_pod_starts: bool = True
     """A new pod starts afterwards."""
     quiet_seconds: Seconds | None = Field(None, alias="quietFor")
@@ -557,7 +624,8 @@ class Expectation(Part):
 
 
 _Pressures = Annotated[
-    Several[Pressure], BeforeValidator(lambda given: [given] if isinstance(given, Mapping) else given)
+    Several[Pressure],
+    BeforeValidator(lambda given: [given] if isinstance(given, Mapping) else given),
 ]
 
 
@@ -587,10 +655,18 @@ class Scenario(Part):
     """What must hold."""
 
 
-# Fields that `configuration` of a scenario may not have: the drill sets them, since it makes the node, or they have a
-# field of their own under `node`.
+# Fields that `configuration` of a scenario may not have: the drill sets them, since it makes the
+# node, or they have a field of their own under `node`.
 NOT_IN_A_SCENARIO = frozenset(
-    {"apiVersion", "kind", "kubeletConfig", "kubeletConfigDir", "rootDirectory", "podLogsDir", "containerLogsDir"}
+    {
+        "apiVersion",
+        "kind",
+        "kubeletConfig",
+        "kubeletConfigDir",
+        "rootDirectory",
+        "podLogsDir",
+        "containerLogsDir",
+    }
     | {
         "containerRuntimeEndpoint",
         "imageServiceEndpoint",
@@ -601,8 +677,20 @@ NOT_IN_A_SCENARIO = frozenset(
         "controlSocket",
         "metricsAddress",
     }
-    | {"kubeletEndpoint", "kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"}
-    | {"kubeletServerName", "kubeletInsecureSkipVerify", "kubernetesEvents", "kubeconfig", "nodeName"}
+    | {
+        "kubeletEndpoint",
+        "kubeletTokenFile",
+        "kubeletCertificateFile",
+        "kubeletKeyFile",
+        "kubeletCAFile",
+    }
+    | {
+        "kubeletServerName",
+        "kubeletInsecureSkipVerify",
+        "kubernetesEvents",
+        "kubeconfig",
+        "nodeName",
+    }
     | {"filesystems", "reclaimFunctions", *map(to_camel, THRESHOLD_MAPS)}
 )
 
@@ -613,17 +701,24 @@ def library() -> dict[str, str]:
 
 
 def find_scenario(name: str) -> Scenario:
-    """The built-in scenario of this name, or the one in the file at this path. Raises ScenarioError."""
+    """The built-in scenario of this name, or the one in the file at this path.
+
+    Raises ScenarioError.
+    """
     known = library()
     if name not in known and os.sep not in name and not name.endswith((".yaml", ".yml")):
         otherwise = "`reclaimd drill --list` shows all; paths of files are allowed"
-        raise ScenarioError(unknown("scenario", name, known, otherwise))
+        raise ScenarioError(unknown("scenario", name, known, otherwise=otherwise))
     return read_scenario(known.get(name, name))
 
 
 def read_scenario(path: str) -> Scenario:
-    """The scenario in a file. Raises ScenarioError with one sentence that names the file and the field."""
-    return scenario_of(read_document(path, trusted_only=False), path)  # it runs on a node of its own
+    """The scenario in a file.
+
+    Raises ScenarioError with one sentence that names the file and the field.
+    """
+    # it runs on a node of its own
+    return scenario_of(read_document(path, trusted_only=False), path)
 
 
 def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
@@ -653,7 +748,9 @@ def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
 # ---- fields that must agree
 
 Problem = tuple[str, bool, str]
-"""A field, whether it is wrong, and the problem, as the rest of a sentence that begins with the field."""
+"""A field, whether it is wrong, and the problem, as the rest of a sentence
+that begins with the field.
+"""
 
 
 def _refuse(problems: Iterable[Problem], name: str) -> None:
@@ -674,12 +771,20 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
         yield from _of_fault(f"faults.{number}", fault)
     allowed = ", ".join(node.signals)
     for name in scenario.expect.lowest:
-        yield "expect.lowest", name not in node.signals, f"unknown signal {name!r}; allowed are {allowed}"
+        yield (
+            "expect.lowest",
+            name not in node.signals,
+            f"unknown signal {name!r}; allowed are {allowed}",
+        )
 
 
 def _of_node(node: NodeSpec) -> Iterator[Problem]:
     wrong = (node.layout is FsLayout.SINGLE) is (node.imagefs is not None)
-    yield "node.imagefs", wrong, "the layouts dedicated and split need one, the layout single has none of its own"
+    yield (
+        "node.imagefs",
+        wrong,
+        "the layouts dedicated and split need one, the layout single has none of its own",
+    )
     images = [name for image in node.images for name in image.names]
     yield _twice("node.images", images)
     yield _twice("node.pods", [name for pod in node.pods for name in pod.names])
@@ -695,7 +800,11 @@ def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
     none = not node.eviction_hard and not node.eviction_soft
     yield "node.evictionHard", none, "at least one threshold is needed, here or in evictionSoft"
     try:
-        load(None, {}, {**node.configuration, **node.tables(lambda name: f"/{name}"), "kubeletConfig": ""})
+        load(
+            None,
+            {},
+            {**node.configuration, **node.tables(lambda name: f"/{name}"), "kubeletConfig": ""},
+        )
     except ConfigurationError as error:
         text = str(error).removeprefix("flags: ")
         where = "node." if text.partition(":")[0] in NOT_IN_A_SCENARIO else "node.configuration: "
@@ -718,33 +827,58 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
         ("file", pressure.file != "closed", (Grows.BYTES, Grows.LOG), False),
     ):
         yield f"{field}.{name}", given and grows not in kinds, f"is not allowed if grows is {grows}"
-        yield f"{field}.{name}", needed and not given and grows in kinds, f"is missing if grows is {grows}"
+        yield (
+            f"{field}.{name}",
+            needed and not given and grows in kinds,
+            f"is missing if grows is {grows}",
+        )
     roles = (*KUBELET_ROLES, *node.own)
     one_of = f"must be one of {', '.join(roles)}, but it was {quoted(where)}"
     yield f"{field}.where", where not in roles, one_of
     kept = grows in (Grows.WRITABLE, Grows.PULL)
-    must_be = f"must be true if grows is {grows}: the files of containers and images that were pulled are kept"
+    must_be = (
+        f"must be true if grows is {grows}: the files of containers and images that were pulled are"
+        " kept"
+    )
     yield f"{field}.remains", kept and not pressure.remains, must_be
     state = {name: each.state for each in node.pods for name in each.names}.get(pod)
     runs = state in (PodState.RUNNING, PodState.INITIALIZED)
     started = state not in (PodState.CREATED, PodState.VANISHED)
-    yield f"{field}.pod", bool(pod) and state is None, f"the pod {quoted(pod)} is not among node.pods"
+    yield (
+        f"{field}.pod",
+        bool(pod) and state is None,
+        f"the pod {quoted(pod)} is not among node.pods",
+    )
     still = (grows is Grows.WRITABLE and not runs) or (grows is Grows.LOG and not started)
     yield f"{field}.pod", still, f"{pod} is {state}, so its {grows} does not grow"
     endless = pressure.limit is None and pressure.for_seconds is None and grows is not Grows.PULL
-    yield f"{field}.amount", endless, f"is missing; allowed are a quantity, full, or a time in {field}.for"
+    yield (
+        f"{field}.amount",
+        endless,
+        f"is missing; allowed are a quantity, full, or a time in {field}.for",
+    )
     if image is not None:
-        yield _twice(f"{field}.image", [name for spec in (*node.images, image) for name in spec.names])
+        yield _twice(
+            f"{field}.image", [name for spec in (*node.images, image) for name in spec.names]
+        )
 
 
 def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
     action, given = fault.action, (fault.at_seconds is not None) + (fault.on_call is not None)
-    yield f"{field}.at", given != 1, "exactly one of at and onCall must say when the fault is triggered"
+    yield (
+        f"{field}.at",
+        given != 1,
+        "exactly one of at and onCall must say when the fault is triggered",
+    )
     for name, value, needed in (
         ("method", fault.method, action not in (FaultAction.RESTART, FaultAction.AWAY)),
         ("by", fault.by_seconds is not None, action is FaultAction.DELAY),
     ):
-        yield f"{field}.{name}", bool(value) and not needed, f"is not allowed with the action {action}"
+        yield (
+            f"{field}.{name}",
+            bool(value) and not needed,
+            f"is not allowed with the action {action}",
+        )
         yield f"{field}.{name}", needed and not value, f"is missing; the action {action} needs it"
     endless = fault.lasts_seconds is None and action is FaultAction.AWAY
     yield f"{field}.lasts", endless, "is missing; the action away needs it"

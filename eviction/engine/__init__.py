@@ -1,1 +1,3 @@
-"""One thread owns the state of a node: what happens is folded into a value, and what follows is handed out."""
+"""One thread owns the state of a node: what happens is folded into a value, and
+what follows is handed out.
+"""

@@ -1,7 +1,8 @@
 """What the owner of the state has others do, and what happens to it. Values only.
 
-An effect is carried out by a worker, or by the sampler of a filesystem, and answered by one event; a worker that hangs
-is an event that does not come. Everything else that happens to the node is an event, too.
+An effect is carried out by a worker, or by the sampler of a filesystem, and answered by one
+event; a worker that hangs is an event that does not come. Everything else that happens to
+the node is an event, too.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ from signals.samplers import Sample
 if TYPE_CHECKING:
     from eviction.configuration.effective import Configuration
     from eviction.decision.synchronize import ManagerState
-    from eviction.engine.world import Request
-    from eviction.record import Pass, Trigger
-    from eviction.types import Decision
+    from eviction.records.passes import Pass, Trigger
+    from eviction.types import Decision, Extent, Threshold
     from signals.types import Signal, SignalObservations
 
 
@@ -62,7 +62,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """The one call, and the question whether the object is gone. `Ended` answers. Only the gate makes one."""
+    """The one call, and the question whether the object is gone. `Ended` answers.
+
+    Only the gate makes one.
+    """
 
     claim: Claim
     ready: Ready
@@ -202,10 +205,27 @@ class LookWanted:
     """At once; otherwise not before the shortest interval has passed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a command asks for in place of the configured behaviour; None: as configured."""
+
+    row: tuple[str, ...] | None = None
+    """Call these functions whatever the pressure."""
+    until: tuple[Threshold, ...] | None = None
+    """Thresholds to reach in place of the configured ones."""
+    extent: Extent | None = None
+    every_function: bool = False
+    """Include those that wait for a lower mark, to show what they would remove."""
+    now: bool = False
+    """A pause that was begun before does not count."""
+    dry_run: bool = False
+    """It removes nothing, whatever is configured."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PassWanted:
-    """A command asks for a pass. Answered with its record, or None: while it waited for its turn another pass has ended
-    there, and what it was decided by is not so any more."""
+    """A command asks for a pass. Answered with its record, or None: while it waited for its turn
+    another pass has ended there, and what it was decided by is not so any more."""
 
     observations: SignalObservations
     decision: Decision
@@ -227,7 +247,10 @@ class Withdrawn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reconfigured:
-    """Another configuration is to be in force. Answered, once it is, with the fields that need a restart."""
+    """Another configuration is to be in force.
+
+    Answered, once it is, with the fields that need a restart.
+    """
 
     configuration: Configuration
     done: Future[tuple[str, ...]] = field(default_factory=Future)
@@ -235,8 +258,8 @@ class Reconfigured:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PauseSet:
-    """An operator pauses removals, or ends a pause. Answered, once that is in force, with the removals that were sent
-    and have not ended."""
+    """An operator pauses removals, or ends a pause. Answered, once that is in force, with the
+    removals that were sent and have not ended."""
 
     seconds: float
     """0: there is none any more."""

@@ -1,4 +1,7 @@
-"""What has happened is taken into the world. Pure, and decides nothing: what follows is decided by `step`."""
+"""What has happened is taken into the world.
+
+Pure, and decides nothing: what follows is decided by `step`.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,9 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
-            return with_stage(world, pass_id, stage, lambda run: replace(run, progress_at=world.now))
+            return with_stage(
+                world, pass_id, stage, change=lambda run: replace(run, progress_at=world.now)
+            )
         case CheckEnded(claim_id, _, checked):
             claim = world.removals.get(claim_id)
             if claim is None:
@@ -95,7 +100,11 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return resolved(world.telling("reconfigured"), event.done, changed)
         case PauseSet(seconds, unknown, if_unknown):
             if not if_unknown or world.pause.unknown(world.now):
-                pause = world.pause.begun(world.now, seconds, unknown) if seconds else world.pause.ended()
+                pause = (
+                    world.pause.begun(world.now, seconds, unknown)
+                    if seconds
+                    else world.pause.ended()
+                )
                 world = world._replace(pause=pause, look_due=world.now)
             return resolved(world, event.done, len(sent_claims(world.removals)))
         case KubeletHealthy():
@@ -109,8 +118,8 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
 
 
 def after_defect(world: World, event: Event) -> World:
-    """The world after an event that could not be taken in: a filesystem is read again, and its fill rate begins anew.
-    Whoever waits for anything else goes on at its deadline."""
+    """The world after an event that could not be taken in: a filesystem is read again, and its fill
+    rate begins anew. Whoever waits for anything else goes on at its deadline."""
     match event:
         case Sampled(Sample(path=path)):
             others = {each: one for each, one in world.readings.items() if each != path}
@@ -129,31 +138,51 @@ def resolved(world: World, waiting: Future[Any], answer: object) -> World:
 
 def observed(world: World) -> World:
     """The same with the observations that follow from its readings now."""
-    observations = observations_of(world.paths, world.readings, world.now, world.wall, world.imagefs_problem)
+    observations = observations_of(
+        world.paths,
+        world.readings,
+        world.now,
+        wall=world.wall,
+        imagefs_problem=world.imagefs_problem,
+    )
     return world._replace(observations=observations)
 
 
 def sampled(world: World, sample: Sample) -> World:
-    """A filesystem was read, or could not be. What it has gained is booked, once, to the pass that removes there."""
+    """A filesystem was read, or could not be.
+
+    What it has gained is booked, once, to the pass that removes there.
+    """
     if sample.path not in world.paths.distinct():
         return world
     before = world.observations
     world = observed(world._replace(readings=answered(world.readings, sample)))
     shortest = world.configuration.poll_floor_seconds
-    rates = update_fill_rates(world.fill_rates, world.observations, shortest, devices_awaited(world))
+    rates = update_fill_rates(
+        world.fill_rates, world.observations, shortest, incomplete=devices_awaited(world)
+    )
     world = world._replace(fill_rates=rates)
     if world.look is not None:
         world = world._replace(look=replace(world.look, awaited=world.look.awaited - {sample.path}))
     elif world.on_its_own and sample.begun_at < world.looked_at:
-        world = world._replace(look_due=world.now)  # it came after its look was over, and may change what was decided
+        # it came after its look was over, and may change what was decided
+        world = world._replace(look_due=world.now)
     return booked(world, before)
 
 
 def devices_awaited(world: World) -> set[int]:
-    """Those of which a path has not answered yet, and is not late: paths of one filesystem are read a moment apart, and
-    one of them has the polls since the last look."""
-    awaited = (one for one in world.readings.values() if one.asked_at is not None and not one.late(world.now))
-    return {one.last.reading.device_id for one in awaited if one.last is not None and one.last.reading is not None}
+    """Those of which a path has not answered yet, and is not late: paths of one filesystem are read
+    a moment apart, and one of them has the polls since the last look."""
+    awaited = (
+        one
+        for one in world.readings.values()
+        if one.asked_at is not None and not one.late(world.now)
+    )
+    return {
+        one.last.reading.device_id
+        for one in awaited
+        if one.last is not None and one.last.reading is not None
+    }
 
 
 def booked(world: World, before: SignalObservations) -> World:
@@ -180,7 +209,9 @@ def booked(world: World, before: SignalObservations) -> World:
 # ---- plans and removals
 
 
-def with_stage(world: World, pass_id: str, stage: StageId, change: Callable[[StageRun], StageRun]) -> World:
+def with_stage(
+    world: World, pass_id: str, stage: StageId, *, change: Callable[[StageRun], StageRun]
+) -> World:
     """The same after a change of a stage that runs; unchanged if there is none such any more."""
     the = world.passes.get(pass_id)
     run = None if the is None else the.stage(stage)
@@ -212,7 +243,7 @@ def planned(world: World, event: Planned) -> World:
         )
 
     world = world._replace(hanging=world.hanging - {event.stage})
-    return progressed(with_stage(world, event.pass_id, event.stage, change), event.pass_id)
+    return progressed(with_stage(world, event.pass_id, event.stage, change=change), event.pass_id)
 
 
 def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
@@ -222,16 +253,22 @@ def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
     if not claim.dry_run and claim.sent_at is not None:
         world = world._replace(removal_ended_at=world.now)
         if outcome.result is Result.REMOVED and outcome.verdict.size_bytes:
-            world = world._replace(durations=(*world.durations, outcome.duration_seconds)[-REMEMBERED:])
+            world = world._replace(
+                durations=(*world.durations, outcome.duration_seconds)[-REMEMBERED:]
+            )
     the = world.passes.get(claim.pass_id)
     if not claim.awaited:
         return world.telling("parked_ended", outcome)
     if the is None:
         return world
-    return world.with_pass(with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world))
+    return world.with_pass(
+        with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world=world)
+    )
 
 
-def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: World) -> RunningPass:
+def with_outcome(
+    the: RunningPass, stage: StageId, outcome: Outcome, *, world: World
+) -> RunningPass:
     """The pass after an object of one of its stages has ended this way."""
     run = the.stage(stage)
     if run is None:
@@ -257,15 +294,17 @@ def with_outcome(the: RunningPass, stage: StageId, outcome: Outcome, world: Worl
 
 
 def located(world: World, problem: str, pods_problem: str | None) -> World:
-    """The runtime has said where its images are, or not. While a threshold is met, every second, as nothing can
-    be relieved in the wrong place; after waiting for an answer in vain, a minute later; while nothing is known yet,
-    every second."""
+    """The runtime has said where its images are, or not. While a threshold is met, every second, as
+    nothing can be relieved in the wrong place; after waiting for an answer in vain, a minute later;
+    while nothing is known yet, every second."""
     asking, known = world.asking, world.paths.imagefs is not None
     waited = world.now - (world.now if asking.locating_since is None else asking.locating_since)
     in_vain = known and waited >= LATE_SECONDS
     soon = not in_vain and (problem or world.pressed)
     due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
-    asking = replace(asking, locating_since=None, overdue_told=False, problem=problem, locate_due=due)
+    asking = replace(
+        asking, locating_since=None, overdue_told=False, problem=problem, locate_due=due
+    )
     world = world._replace(asking=asking, imagefs_problem=problem or world.imagefs_problem)
     return world.telling("runtime_asked", problem or None, pods_problem)
 

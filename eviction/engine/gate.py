@@ -1,7 +1,8 @@
 """The one gate before every send. Pure.
 
-Nothing is sent past it, by whomever: pass, command, periodic loop, last resort. It reads the world as it is when the
-check has been answered, not as it was when the pass began or the object was claimed.
+Nothing is sent past it, by whomever: pass, command, periodic loop, last resort. It
+reads the world as it is when the check has been answered, not as it was when the pass
+began or the object was claimed.
 """
 
 from __future__ import annotations
@@ -27,5 +28,7 @@ def may_send(the: RunningPass | None, world: World) -> Reason | None:
 
 
 def too_old(checked: Checked, world: World) -> bool:
-    """Whether what a check has found says nothing about now any more, so that the object is checked again."""
+    """Whether what a check has found says nothing about now any more, so that
+    the object is checked again.
+    """
     return checked.answer is None or world.now - checked.looked_at > STATUS_FRESH_SECONDS

@@ -1,8 +1,10 @@
-"""The owner of the state: takes what has happened from one queue, folds it into the world, hands out what follows.
+"""The owner of the state: takes what has happened from one queue, folds it into the
+world, hands out what follows.
 
-It waits for nothing else: what may block runs on workers, each filesystem is read by its sampler, listeners have a
-thread of their own. Everybody may read the last world; only the owner replaces it. In the daemon `run` is its thread; a
-command lets it run on its own thread until its pass has ended (`until`).
+It waits for nothing else: what may block runs on workers, each filesystem is read by its
+sampler, listeners have a thread of their own. Everybody may read the last world; only the owner
+replaces it. In the daemon `run` is its thread; a command lets it run on its own thread until its
+pass has ended (`until`).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from eviction.engine.effects import (
 from eviction.engine.fold import after_defect, fold
 from eviction.engine.step import SLOW_SECONDS, next_deadline, step
 from eviction.engine.world import FOREVER_AGO, RETRY_SECONDS, World
-from eviction.listener import Listeners
+from eviction.records.listener import Listeners
 from eviction.types import EvictionError
 from reclaim.function import Refused
 from reclaim.removals import Checked, sent_claims
@@ -81,7 +83,8 @@ class Performer(Protocol):
 
 
 class Owner:
-    """Any thread may call, but for `turn`, `run`, and `until` in a process where nothing else runs it.
+    """Any thread may call, but for `turn`, `run`, and `until` in a process
+    where nothing else runs it.
 
     `stopping`: set when nothing new may begin.
     """
@@ -91,6 +94,7 @@ class Owner:
         world: World,
         performer: Performer,
         samplers: Samplers,
+        *,
         listeners: Listeners,
         workers: Workers,
         clock: Clock,
@@ -105,16 +109,20 @@ class Owner:
         self._clock = clock
         self._stopping = stopping
         self._events: queue.Queue[Event | Answer] = queue.Queue(MOST_EVENTS)
-        self._waiting: deque[Job] = deque()  # for a worker: one a claim, one a stage that plans, Locate and Refresh
+        # for a worker: one a claim, one a stage that plans, Locate and Refresh
+        self._waiting: deque[Job] = deque()
         self._at_work = 0
         self._waiting_since: float | None = None  # since when something has found no worker
         self._failed: list[Event] = []  # of what could not be begun
-        self._until: list[tuple[Callable[[], bool], Future[None]]] = []  # what other threads wait for, one each
+        # what other threads wait for, one each
+        self._until: list[tuple[Callable[[], bool], Future[None]]] = []
         self._thread: threading.Thread | None = None
         self._over = False  # whether nobody turns any more
-        self._crossed = lambda: self.post(Crossed())  # one object, by which a sampler knows equal levels
+        # one object, by which a sampler knows equal levels
+        self._crossed = lambda: self.post(Crossed())
         self.began_at = self.due_at = clock.monotonic()
-        """When its next turn is due at the latest; while it turns, since when (monotonic seconds)."""
+        """When its next turn is due at the latest; while it turns, since when (monotonic seconds).
+        """
 
     def post(self, event: Event) -> None:
         """Something has happened."""
@@ -132,12 +140,13 @@ class Owner:
         return answer.result()
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Waits until something holds, which from then on does: turns meanwhile, unless another thread is the owner.
-        Raises EvictionError if nobody turns any more."""
+        """Waits until something holds, which from then on does: turns meanwhile, unless another
+        thread is the owner. Raises EvictionError if nobody turns any more."""
         turns = self._thread is None or self._thread is threading.current_thread()
         reached: Future[None] = Future()
         if not turns:
-            self._until.append((holds, reached))  # before it is asked: the next turn tells whoever is here
+            # before it is asked: the next turn tells whoever is here
+            self._until.append((holds, reached))
         while not holds():
             if self._over:
                 raise EvictionError("it is stopping")
@@ -147,20 +156,24 @@ class Owner:
                 reached.result()
 
     def occupied(self) -> str:
-        """What follows from workers that hang, in a sentence; empty unless something has waited long for one."""
+        """What follows from workers that hang, in a sentence; empty unless
+        something has waited long for one.
+        """
         since, seconds = self._waiting_since, 0.0
         if since is not None:
             seconds = self._clock.monotonic() - since
         if seconds < SLOW_SECONDS:
             return ""
         return (
-            f"all {self._at_work} threads for calls of the runtime are at work, and what is next has waited for "
-            f"{seconds:.0f} s; one that hangs is left behind, and nothing begins until one of them ends"
+            f"all {self._at_work} threads for calls of the runtime are at work, and what is next"
+            f" has waited for {seconds:.0f} s; one that hangs is left behind, and nothing begins"
+            " until one of them ends"
         )
 
     def drained(self, seconds: float) -> bool:
-        """Waits up to `seconds` until every removal that was sent has ended; returns whether that is so. If it is, and
-        nothing new may begin, it waits a moment until the passes have ended, too, so that they are told."""
+        """Waits up to `seconds` until every removal that was sent has ended; returns whether that
+        is so. If it is, and nothing new may begin, it waits a moment until the passes have ended,
+        too, so that they are told."""
         ends = self._clock.monotonic() + seconds
         while sent_claims(self.world.removals) and self._clock.monotonic() < ends:
             self.turn(ends)
@@ -172,12 +185,14 @@ class Owner:
         return True
 
     def own(self) -> None:
-        """From now on this thread is the owner, and whoever else asks waits for it, even before it runs."""
+        """From now on this thread is the owner, and whoever else asks waits
+        for it, even before it runs.
+        """
         self._thread = threading.current_thread()
 
     def run(self) -> None:
-        """Is the owner until `stop`. A defect does not end it: it is told, and it goes on, after one in fold or step a
-        second later."""
+        """Is the owner until `stop`. A defect does not end it: it is told, and it goes on, after
+        one in fold or step a second later."""
         self.own()
         while not self._stopping.is_set():
             self.turn()
@@ -193,7 +208,9 @@ class Owner:
             reached.set_exception(EvictionError("it is stopping"))
 
     def turn(self, until: float = NEVER) -> None:
-        """Waits for what happens next, at most until this time, takes it in, and hands out what follows."""
+        """Waits for what happens next, at most until this time, takes it in,
+        and hands out what follows.
+        """
         events = self._next_events(until)
         self.due_at = now = self._clock.monotonic()
         world = self.world._replace(
@@ -233,7 +250,9 @@ class Owner:
                 reached.set_result(None)
 
     def _next_events(self, until: float) -> Iterable[Event]:
-        """What has happened, as soon as anything has; a tick if the world has named a time that has come."""
+        """What has happened, as soon as anything has; a tick if the world has
+        named a time that has come.
+        """
         if self._failed:
             failed, self._failed = self._failed, []
             return failed
@@ -244,7 +263,9 @@ class Owner:
             seconds = min(seconds, STOP_SECONDS)
         self.due_at = now + max(seconds, 0.0)
         try:
-            taken = [self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()]
+            taken = [
+                self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()
+            ]
         except queue.Empty:
             return (Tick(),)
         with suppress(queue.Empty):
@@ -280,8 +301,8 @@ class Owner:
                 self._waiting.append(effect)
 
     def _begin_waiting(self) -> None:
-        """Begins what waits for a worker. What finds none waits until one is free; if none is at work either, it has
-        failed."""
+        """Begins what waits for a worker. What finds none waits until one is free; if none is at
+        work either, it has failed."""
         while self._waiting:
             job = self._waiting[0]
             try:
@@ -315,7 +336,9 @@ def not_begun(job: Job, problem: str) -> Event:
         case Plan(pass_id, stage):
             return Planned(pass_id, stage, error=problem)
         case Check(claim):
-            return CheckEnded(claim.id, claim.pass_id, Checked(Refused(result=Result.FAILED, error=problem)))
+            return CheckEnded(
+                claim.id, claim.pass_id, Checked(Refused(result=Result.FAILED, error=problem))
+            )
         case Send(claim):
             return Ended(claim.id, claim.pass_id, Outcome(claim.verdict, Result.FAILED, problem))
         case Locate():

@@ -1,4 +1,6 @@
-"""The stages of the passes that run, and the calls to them, which may block: on workers, which only answer."""
+"""The stages of the passes that run, and the calls to them, which may block: on
+workers, which only answer.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,15 @@ from signals.clock import Clock
 class Stages:
     """Makes the stages of a pass when its function first plans, and forgets them when it has ended.
 
-    `world`: as it is now. `context`: what the stages of one pass may use, given what they may know of it.
+    `world`: as it is now. `context`: what the stages of one pass may use, given
+    what they may know of it.
     """
 
     def __init__(
-        self, world: Callable[[], World], context: Callable[[Callable[[], PassFacts]], ReclaimContext], clock: Clock
+        self,
+        world: Callable[[], World],
+        context: Callable[[Callable[[], PassFacts]], ReclaimContext],
+        clock: Clock,
     ):
         self._world = world
         self._context = context
@@ -65,16 +71,22 @@ class Stages:
         """The one call, and the question whether the object is gone."""
         claim = job.claim
         stage, sent_at = self._of(claim.pass_id, claim.stage), claim.sent_at or claim.claimed_at
-        return Ended(claim.id, claim.pass_id, send(claim.verdict, stage, self._clock, sent_at, job.btrfs))
+        return Ended(
+            claim.id,
+            claim.pass_id,
+            send(claim.verdict, stage, self._clock, sent_at=sent_at, btrfs=job.btrfs),
+        )
 
     def forget(self, pass_id: str) -> None:
-        """A pass has ended: its stages are not needed any more, but by calls that go on, which have them."""
+        """A pass has ended: its stages are not needed any more, but by calls
+        that go on, which have them.
+        """
         for key in [key for key in self._stages if key[0] == pass_id]:
             del self._stages[key]
 
     def progress(self) -> Progressed | None:
-        """A call of the runtime was answered on this thread: the plan that made it goes on. None if there is none, or
-        if that was told within the last second."""
+        """A call of the runtime was answered on this thread: the plan that made it goes on. None if
+        there is none, or if that was told within the last second."""
         thread, now = threading.get_ident(), self._clock.monotonic()
         job = self._planning.get(thread)
         if job is None or now - self._told_at.get(thread, FOREVER_AGO) < RETRY_SECONDS:

@@ -1,14 +1,18 @@
 """What follows from the world as it is now: the decisions of the daemon between its passes. Pure.
 
-* A pass begins when its threshold is met, or earlier if removals have lately taken longer than the time that is left
-  (`decision.headroom.begins_by_lead`). One pass at a time relieves a filesystem; what is slow on one delays no other.
-* Nothing that may have to wait delays a pass: a command's pass gives way to it, dry runs have a lane of their own, and
-  the question who uses what is given up when a pass begins.
-* The next look is due when a filesystem could have reached its mark (`signals.interval`); a poll, inotify or a command
-  may ask for an earlier one. A filesystem that does not answer delays no look at the others.
-* After a pass that freed nothing, the next one of the same row waits longer, up to a minute, or until the next object
-  is old enough; other rows are served meanwhile. A runtime that does not answer is asked every second.
-* Another configuration is in force with the next step, whatever runs: passes that were made before send nothing more.
+* A pass begins when its threshold is met, or earlier if removals have lately taken longer than the
+  time that is left (`decision.headroom.begins_by_lead`). One pass at a time relieves a filesystem;
+  what is slow on one delays no other.
+* Nothing that may have to wait delays a pass: a command's pass gives way to it, dry runs have a
+  lane of their own, and the question who uses what is given up when a pass begins.
+* The next look is due when a filesystem could have reached its mark (`signals.interval`); a
+  poll, inotify or a command may ask for an earlier one. A filesystem that does not answer
+  delays no look at the others.
+* After a pass that freed nothing, the next one of the same row waits longer, up to a minute, or
+  until the next object is old enough; other rows are served meanwhile. A runtime that does not
+  answer is asked every second.
+* Another configuration is in force with the next step, whatever runs: passes that were made
+  before send nothing more.
 """
 
 from __future__ import annotations
@@ -19,7 +23,12 @@ from itertools import takewhile
 from operator import itemgetter
 
 from eviction.configuration.effective import poll_policy
-from eviction.decision.headroom import begins_by_lead, levels_to_watch, nothing_fills, observation_interval
+from eviction.decision.headroom import (
+    begins_by_lead,
+    levels_to_watch,
+    nothing_fills,
+    observation_interval,
+)
 from eviction.decision.synchronize import synchronize
 from eviction.engine.effects import (
     Check,
@@ -30,14 +39,15 @@ from eviction.engine.effects import (
     Read,
     Refresh,
     Remember,
+    Request,
     Resolve,
     Send,
     Watch,
 )
+from eviction.engine.ended import record_of
 from eviction.engine.fold import observed, removal_ended, with_outcome
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.periodic import begin_periodic, periodic_ended
-from eviction.engine.records import record_of
 from eviction.engine.relief import advance, patience_of, unread_since
 from eviction.engine.world import (
     RETRY_SECONDS,
@@ -46,12 +56,11 @@ from eviction.engine.world import (
     BackOff,
     Look,
     LookWhy,
-    Request,
     RunningPass,
     StageRun,
     World,
 )
-from eviction.record import Pass, PassResult, Trigger
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, Threshold
 from reclaim import types
 from reclaim.function import Ready, Refused, Wait
@@ -101,8 +110,11 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
     due = [world.look_due if world.look is None else look_ends_at(world.look, world)]
-    late_at = [one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None]
-    due += [at for at in late_at if at > world.now]  # what is late already is noticed when it answers
+    late_at = [
+        one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None
+    ]
+    # what is late already is noticed when it answers
+    due += [at for at in late_at if at > world.now]
     for claim in world.removals.values():
         if claim.state is State.WAITING:
             due.append(claim.again_at)
@@ -147,7 +159,9 @@ def patience_for(claim: Claim, world: World) -> float:
 
 
 def removals_in_time(world: World, out: list[Effect]) -> World:
-    """A removal that is overdue is waited for by nobody any more; one whose wait is over is checked again."""
+    """A removal that is overdue is waited for by nobody any more; one whose wait
+    is over is checked again.
+    """
     for claim in list(world.removals.values()):
         the = world.passes.get(claim.pass_id)
         if the is None or not claim.awaited:
@@ -155,7 +169,9 @@ def removals_in_time(world: World, out: list[Effect]) -> World:
         if world.now >= claim.overdue_at(patience_for(claim, world)):
             lonely, outcome = left(claim, world.now)
             world = world.with_claim(lonely)
-            world = world.with_pass(with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world))
+            world = world.with_pass(
+                with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world=world)
+            )
             world = world.telling("parked", outcome)
         elif claim.state is State.WAITING:
             if (reason := may_send(the, world)) is not None:
@@ -189,7 +205,9 @@ def judged(world: World, out: list[Effect]) -> World:
         try:
             world = judged_claim(world, claim, out)
         except Exception as defect:  # noqa: BLE001 # a defect in one pass sends nothing, and does not end all relief
-            world = removal_ended(world, claim, Outcome(claim.verdict, Result.FAILED, in_words(defect)))
+            world = removal_ended(
+                world, claim, Outcome(claim.verdict, Result.FAILED, in_words(defect))
+            )
     return world
 
 
@@ -211,8 +229,11 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
         claim = replace(claim, ready_since=checked.looked_at)
         world = world.with_claim(claim)
     assert the is not None
-    unread = unread_since(the, claim.stage.function, world, max(claim.ready_since, the.measure_after))
-    if answer is not None and unread:  # what may have been mounted over it meanwhile, or be enough by now
+    unread = unread_since(
+        the, claim.stage.function, world, since=max(claim.ready_since, the.measure_after)
+    )
+    # what may have been mounted over it meanwhile, or be enough by now
+    if answer is not None and unread:
         return reads(world, unread, out)
     if answer is not None and another_goes_first(claim, the, world):
         return world
@@ -222,15 +243,17 @@ def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
     if claim.dry_run:
         planned = Outcome(claim.verdict, Result.PLANNED, "", world.now - claim.claimed_at)
         return removal_ended(world, claim, planned)
-    return send(world, claim, answer, out)
+    return send(world, claim, answer, out=out)
 
 
 def another_goes_first(claim: Claim, the: RunningPass, world: World) -> bool:
-    """Whether an object that comes before it in the row is not sent yet: as long as it is not urgent they go in
-    order. A check that takes long holds nobody up."""
+    """Whether an object that comes before it in the row is not sent yet: as long as it is not
+    urgent they go in order. A check that takes long holds nobody up."""
     earlier = takewhile(lambda other: other.id != claim.id, world.removals.values())
     return not the.urgent and any(
-        other.pass_id == claim.pass_id and other.state is State.CHECKING and world.now < other.claimed_at + TICK_SECONDS
+        other.pass_id == claim.pass_id
+        and other.state is State.CHECKING
+        and world.now < other.claimed_at + TICK_SECONDS
         for other in earlier
     )
 
@@ -247,7 +270,7 @@ def check_again(world: World, claim: Claim, out: list[Effect]) -> World:
     return world.with_claim(again)
 
 
-def send(world: World, claim: Claim, ready: Ready, out: list[Effect]) -> World:
+def send(world: World, claim: Claim, ready: Ready, *, out: list[Effect]) -> World:
     """The call goes out. What its filesystem gains from now on is booked to its pass."""
     claim = sent(claim, world.now)
     seen, role = world.observations.filesystems, world.functions[claim.stage.function].frees
@@ -271,7 +294,9 @@ def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
         the, effects = advance(the, world)
     except Exception as defect:  # noqa: BLE001 # a defect in one pass ends that pass, and not all relief
         stage = StageId(the.row[min(the.at, len(the.row) - 1)] if the.row else "", 1)
-        failed = StageRun(stage, world.now, world.now, types.Plan(), error=in_words(defect), ended_at=world.now)
+        failed = StageRun(
+            stage, world.now, world.now, types.Plan(), error=in_words(defect), ended_at=world.now
+        )
         the = the._replace(current=(), done=(*the.done, *the.current, failed), ended=True)
     if the is not world.passes[the.id]:
         world = world.with_pass(the)
@@ -292,7 +317,11 @@ def in_words(defect: Exception) -> str:
 
 def reads(world: World, paths: tuple[str, ...], out: list[Effect]) -> World:
     """These paths are read, unless an answer is awaited already."""
-    unasked = tuple(path for path in paths if path not in world.readings or world.readings[path].asked_at is None)
+    unasked = tuple(
+        path
+        for path in paths
+        if path not in world.readings or world.readings[path].asked_at is None
+    )
     if not unasked:
         return world
     out.append(Read(unasked))
@@ -308,7 +337,9 @@ def begun(world: World, the: RunningPass, out: list[Effect]) -> World:
     return advanced(world.with_pass(the), the, out)
 
 
-def new_pass(world: World, trigger: Trigger, request: Request, decision: Decision) -> tuple[World, RunningPass]:
+def new_pass(
+    world: World, trigger: Trigger, request: Request, *, decision: Decision
+) -> tuple[World, RunningPass]:
     """A pass that begins now, and the world that has counted it."""
     number = world.passes_begun + 1
     row = decision.row if request.row is None else request.row
@@ -343,7 +374,11 @@ def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
     passes = {each: other for each, other in world.passes.items() if each != the.id}
     booked_to = {}
     for device, holder in world.booked_to.items():
-        heir = running_in(device, world._replace(passes=passes)) if holder == the.id else passes.get(holder)
+        heir = (
+            running_in(device, world._replace(passes=passes))
+            if holder == the.id
+            else passes.get(holder)
+        )
         if heir is not None:
             booked_to[device] = heir.id
     world = world._replace(passes=passes, booked_to=booked_to)
@@ -365,9 +400,9 @@ def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
 
 
 def backed_off(world: World, the: RunningPass, record: Pass) -> World:
-    """The pause of its row after a pass of the daemon's own: none after success, 1 s after a failure or any gain, else
-    twice the last one, up to 60 s; never longer than until the next object is old enough. A pass that the lead began
-    has nothing to reach before its mark is met."""
+    """The pause of its row after a pass of the daemon's own: none after success, 1 s after a
+    failure or any gain, else twice the last one, up to 60 s; never longer than until the next
+    object is old enough. A pass that the lead began has nothing to reach before its mark is met."""
     lane = world.lane(the.lane)
     seconds = lane.back_off(the.row).seconds
     if the.trigger is Trigger.LEAD:
@@ -379,7 +414,11 @@ def backed_off(world: World, the: RunningPass, record: Pass) -> World:
             seconds = RETRY_SECONDS
         else:
             seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)
-        waits = [max(f.eligible_in_seconds, 0.0) for f in record.functions if f.eligible_in_seconds is not None]
+        waits = [
+            max(f.eligible_in_seconds, 0.0)
+            for f in record.functions
+            if f.eligible_in_seconds is not None
+        ]
         after = BackOff(world.now + min([seconds, *waits]), seconds)
     return world.with_lane(the.lane, lane.with_back_off(the.row, after))
 
@@ -393,7 +432,11 @@ def looked(world: World, out: list[Effect]) -> World:
         if world.now < world.look_due:
             return world
         paths = tuple(sorted(world.paths.distinct()))
-        late = {path for path in paths if path in world.readings and world.readings[path].asked_at is not None}
+        late = {
+            path
+            for path in paths
+            if path in world.readings and world.readings[path].asked_at is not None
+        }
         world = reads(world, paths, out)
         world = world._replace(look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
     assert world.look is not None
@@ -403,8 +446,8 @@ def looked(world: World, out: list[Effect]) -> World:
 
 
 def look_ends_at(look: Look, world: World) -> float:
-    """When it is decided although a filesystem has not answered: soon if its last reading is known, as the next look of
-    the daemon is not far."""
+    """When it is decided although a filesystem has not answered: soon if its last reading is known,
+    as the next look of the daemon is not far."""
     unknown = any(world.readings[path].last is None for path in look.awaited)
     patience = LOOK_PATIENCE_SECONDS if world.on_its_own and not unknown else LATE_SECONDS
     return look.began_at + patience
@@ -429,7 +472,8 @@ def decided(world: World, out: list[Effect]) -> World:
         looks=world.looks + 1,
     )
     world = world.telling("observed", observations, decision)
-    if world.pressed and not pressed:  # from now on it is asked every second, and not after a minute first
+    # from now on it is asked every second, and not after a minute first
+    if world.pressed and not pressed:
         due = min(world.asking.locate_due, world.now + RETRY_SECONDS)
         world = world._replace(asking=replace(world.asking, locate_due=due))
     if world.stopping:
@@ -444,9 +488,9 @@ def decided(world: World, out: list[Effect]) -> World:
     world = row_is_empty(world, decision)
     others = (acting_on(threshold, world) for threshold in decision.others)
     for each in (decision, *others):
-        world = begin_where_due(world, each, trigger, out)
+        world = begin_where_due(world, each, trigger, out=out)
     for each in by_lead(world):
-        world = begin_where_due(world, each, Trigger.LEAD, out)
+        world = begin_where_due(world, each, Trigger.LEAD, out=out)
     halfway = seconds_halfway(world)
     out += polls(world, halfway)
     seconds, why = next_look(world, halfway)
@@ -458,7 +502,9 @@ def decided(world: World, out: list[Effect]) -> World:
 
 
 def lane_of(signal: Signal | None, world: World) -> int | None:
-    """The lane of the filesystem that this signal is about now; what cannot be read has one of its own."""
+    """The lane of the filesystem that this signal is about now; what cannot
+    be read has one of its own.
+    """
     observation = None if signal is None else world.observations.signals.get(signal)
     filesystem = None if observation is None else observation.filesystem
     return None if filesystem is None else filesystem.device_id
@@ -470,8 +516,8 @@ def running_in(lane: int | str | None, world: World) -> RunningPass | None:
 
 
 def lanes_after(world: World, decision: Decision) -> World:
-    """A lane with a threshold that is met may use the lead again next time. Once none of a lane has been met for a
-    while, its pauses are forgotten, because whatever comes next is new pressure."""
+    """A lane with a threshold that is met may use the lead again next time. Once none of a lane has
+    been met for a while, its pauses are forgotten, because whatever comes next is new pressure."""
     pressed = {lane_of(threshold.signal, world) for threshold in decision.thresholds_met}
     here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
     lanes = {}
@@ -479,16 +525,18 @@ def lanes_after(world: World, decision: Decision) -> World:
         lane = world.lane(name)
         if name in pressed:
             lane = replace(lane, lead_used=False, met_at=world.now)
-        elif world.now - lane.met_at >= KUBELET_INTERVAL_SECONDS and lane.back_offs:  # what flaps is no new pressure
+        # what flaps is no new pressure
+        elif world.now - lane.met_at >= KUBELET_INTERVAL_SECONDS and lane.back_offs:
             lane = replace(lane, back_offs={})
-        if name in here or not isinstance(name, int):  # those of filesystems that are gone are forgotten
+        # those of filesystems that are gone are forgotten
+        if name in here or not isinstance(name, int):
             lanes[name] = lane
     return world._replace(lanes=lanes)
 
 
 def row_is_empty(world: World, decision: Decision) -> World:
-    """Instead of a pass, if the row has no function to call: the kubelet's event all the same, as in each of its own
-    passes, which are 10 s apart."""
+    """Instead of a pass, if the row has no function to call: the kubelet's event all the same, as
+    in each of its own passes, which are 10 s apart."""
     if decision.acted_on is None or decision.row or world.now < world.empty_row_due:
         return world
     world = world._replace(empty_row_due=world.now + KUBELET_INTERVAL_SECONDS)
@@ -508,8 +556,8 @@ def by_lead(world: World) -> Iterator[Decision]:
         config.in_layout(observations.layout),
         observations,
         world.fill_rates,
-        config.kubelets_in_layout(observations.layout),
-        world.lead_seconds,
+        kubelets=config.kubelets_in_layout(observations.layout),
+        lead_seconds=world.lead_seconds,
     )
     for threshold in soon:
         lane = lane_of(threshold.signal, world)
@@ -517,8 +565,12 @@ def by_lead(world: World) -> Iterator[Decision]:
             yield acting_on(threshold, world)
 
 
-def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: list[Effect]) -> World:
-    """Begins the pass, unless there is nothing to act on, its row is empty or paused, or its filesystem has one."""
+def begin_where_due(
+    world: World, decision: Decision, trigger: Trigger, *, out: list[Effect]
+) -> World:
+    """Begins the pass, unless there is nothing to act on, its row is empty or paused,
+    or its filesystem has one.
+    """
     acted_on, row = decision.acted_on, decision.row
     if acted_on is None or not row:
         return world
@@ -532,15 +584,22 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger, out: lis
         return world.with_lane(name, replace(lane, another_waits=True)) if waits else world
     if held_off := world.held_off():
         tried_again = replace(back_off, until=world.now + RETRY_SECONDS)
-        return world.with_lane(name, lane.with_back_off(row, tried_again)).telling("not_begun", held_off)
-    world = world.with_lane(name, replace(lane, lead_used=lane.lead_used or trigger is Trigger.LEAD))
+        return world.with_lane(name, lane.with_back_off(row, tried_again)).telling(
+            "not_begun", held_off
+        )
+    world = world.with_lane(
+        name, replace(lane, lead_used=lane.lead_used or trigger is Trigger.LEAD)
+    )
     world = world.telling("reclaiming", acted_on)
-    world, the = new_pass(world, trigger, Request(), decision)
+    world, the = new_pass(world, trigger, Request(), decision=decision)
     return begun(world, the._replace(lane=name), out)
 
 
 def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
-    """In how many seconds to look again, and why. Close to a mark the samplers poll in between (`polls`)."""
+    """In how many seconds to look again, and why.
+
+    Close to a mark the samplers poll in between (`polls`).
+    """
     policy, decision = poll_policy(world.configuration), world.decision
     if relieving(world):
         return TICK_SECONDS, LookWhy.RELIEVING
@@ -548,7 +607,8 @@ def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
         return policy.floor_seconds, LookWhy.TO_RELIEVE
     if decision.acted_on is None:
         due = [(policy.ceiling_seconds, LookWhy.NO_MARK_NEAR)]
-        if decision.thresholds_met:  # in a grace period, or the layout is not known, or there is no newer reading
+        # in a grace period, or the layout is not known, or there is no newer reading
+        if decision.thresholds_met:
             due.append((TICK_SECONDS, LookWhy.NOT_YET))
     elif decision.row:  # the other thresholds are still watched
         why = LookWhy.HELD_OFF if world.held_off() else LookWhy.BACKS_OFF
@@ -561,12 +621,14 @@ def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
 
 
 def polls(world: World, halfway: float) -> list[Watch]:
-    """The polls between this look and the next one, of filesystems that could reach a mark meanwhile."""
+    """The polls between this look and the next one, of filesystems that
+    could reach a mark meanwhile.
+    """
     longest, _ = longest_near_a_mark(world)
     if pass_is_due(world) or halfway >= longest:
         return []
     thresholds, policy = marks_to_watch(world), poll_policy(world.configuration)
-    levels = levels_to_watch(thresholds, world.observations, world.fill_rates, policy)
+    levels = levels_to_watch(thresholds, world.observations, world.fill_rates, policy=policy)
     return [Watch(path, level) for path, level in levels.items()]
 
 
@@ -578,7 +640,9 @@ def marks_to_watch(world: World) -> tuple[Threshold, ...]:
 def seconds_halfway(world: World) -> float:
     """Half the time in which a mark could be reached."""
     policy = poll_policy(world.configuration)
-    return observation_interval(marks_to_watch(world), world.observations, world.fill_rates, policy)
+    return observation_interval(
+        marks_to_watch(world), world.observations, world.fill_rates, policy=policy
+    )
 
 
 def longest_near_a_mark(world: World) -> tuple[float, LookWhy]:
@@ -610,8 +674,8 @@ def pass_is_due(world: World) -> bool:
 
 
 def wanted_begun(world: World, out: list[Effect]) -> World:
-    """The pass of a command begins once its filesystem has none, unless it is to be asked for anew. A dry run waits for
-    other dry runs only."""
+    """The pass of a command begins once its filesystem has none, unless it is to be asked for anew.
+    A dry run waits for other dry runs only."""
     for wanted in world.wanted:
         name = lane_for(wanted, world)
         if running_in(name, world) is None:
@@ -620,7 +684,12 @@ def wanted_begun(world: World, out: list[Effect]) -> World:
                 world = world._replace(wanted=rest)
                 out.append(Resolve(wanted.record, None))
                 continue
-            world, the = new_pass(world._replace(wanted=rest), wanted.trigger, wanted.request, wanted.decision)
+            world, the = new_pass(
+                world._replace(wanted=rest),
+                wanted.trigger,
+                wanted.request,
+                decision=wanted.decision,
+            )
             the = the._replace(lane=name, wanted=wanted, observations=wanted.observations)
             world = begun(world, the, out)
     return world
@@ -640,13 +709,15 @@ def periodic_begun(world: World, out: list[Effect]) -> World:
         if world.now >= loop.due:
             world, request, decision = begin_periodic(world, loop)
             if request is not None:
-                world, the = new_pass(world, Trigger.PERIODIC, request, decision)
+                world, the = new_pass(world, Trigger.PERIODIC, request, decision=decision)
                 world = begun(world, the._replace(lane=loop.what, parallel=1), out)
     return world
 
 
 def runtime_asked(world: World, out: list[Effect]) -> World:
-    """The runtime is asked where its images are, whatever runs; and who uses them, while nothing does."""
+    """The runtime is asked where its images are, whatever runs; and who uses
+    them, while nothing does.
+    """
     if not world.configuration.has_runtime:
         return world
     asking = world.asking
@@ -680,10 +751,14 @@ def what_of(the: RunningPass) -> str:
 
 
 def stalled_seconds(the: RunningPass, world: World, now: float) -> float:
-    """How long a pass has made no progress: no call was answered, no removal ended or was left, and no program is
-    within its time."""
+    """How long a pass has made no progress: no call was answered, no removal ended or was left, and
+    no program is within its time."""
     claims = world.claims_of(the)
-    runs = [run for claim in claims if claim.sent_at is not None and (run := the.stage(claim.stage)) is not None]
+    runs = [
+        run
+        for claim in claims
+        if claim.sent_at is not None and (run := the.stage(claim.stage)) is not None
+    ]
     if any(run.patience_seconds is not None for run in runs):
         return 0.0
     progress = max([the.progress_at, *(run.progress_at for run in the.current if run.plan is None)])

@@ -1,8 +1,8 @@
 """Everything that is known and under way on one node, as one frozen value.
 
-Only the owner replaces it (`owner`); everybody else reads the last one. What happens is taken in by `fold`; what
-follows is decided by `step` and, for a pass, by `relief`. Times are monotonic seconds of the node's clock, unless a
-name says `wall`.
+Only the owner replaces it (`owner`); everybody else reads the last one. What happens is taken in by
+`fold`; what follows is decided by `step` and, for a pass, by `relief`. Times are monotonic seconds
+of the node's clock, unless a name says `wall`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from eviction.configuration.effective import Configuration, eviction_config
 from eviction.decision.headroom import FillRates
 from eviction.decision.synchronize import ManagerState
 from eviction.decision.thresholds import raise_pressure
-from eviction.engine.effects import PassWanted, Resolve, Tell
-from eviction.record import PeriodicLoop, Trigger
-from eviction.types import Decision, Extent, NodeCondition, Threshold
+from eviction.engine.effects import PassWanted, Request, Resolve, Tell
+from eviction.records.passes import PeriodicLoop, Trigger
+from eviction.types import Decision, Extent, NodeCondition
 from reclaim.function import NO_PRESSURE, Pressure
-from reclaim.functions import FUNCTIONS, FunctionTable
+from reclaim.functions.table import FUNCTIONS, FunctionTable
 from reclaim.removals import Claim, Claims, StageId
 from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
@@ -34,7 +34,8 @@ TICK_SECONDS = MIN_NOTIFY_SECONDS  # what runs, or may become urgent, is looked 
 RETRY_SECONDS = 1.0  # what has failed, or is held off, is tried again
 SELDOM_SECONDS = 60.0  # what is of no use at present is tried again
 URGENT_PATIENCE_SECONDS = 5.0  # how long a removal is waited for if it is urgent
-FIRST_SECONDS = 1.0  # assumed duration of a removal on a disk under full write load, until one is known
+# assumed duration of a removal on a disk under full write load, until one is known
+FIRST_SECONDS = 1.0
 REMEMBERED = 8  # removals whose durations count
 LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
 
@@ -48,7 +49,9 @@ EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing is removed until a time that an operator has set, or while it is not known whether one was set."""
+    """Nothing is removed until a time that an operator has set, or while it is not
+    known whether one was set.
+    """
 
     until: float = FOREVER_AGO
     because_unknown: str = ""
@@ -75,7 +78,11 @@ class Pause:
     def until_in_words(self, now: float, wall: float) -> str:
         """When it ends, as a time of day; empty without one."""
         left = self.left_seconds(now)
-        return datetime.fromtimestamp(wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if left > 0 else ""
+        return (
+            datetime.fromtimestamp(wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            if left > 0
+            else ""
+        )
 
     def why(self, now: float, wall: float) -> str:
         """Why nothing may be removed, in a sentence; empty if it may."""
@@ -83,27 +90,13 @@ class Pause:
         if not until:
             return ""
         because = f", as whether a pause is in force is not known: {self.because_unknown}"
-        return f"paused until {until}{because if self.because_unknown else ''} (reclaimd resume ends it)"
+        return (
+            f"paused until {until}{because if self.because_unknown else ''} (reclaimd resume"
+            " ends it)"
+        )
 
 
 # ---- a pass that runs
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a command asks for in place of the configured behaviour; None: as configured."""
-
-    row: tuple[str, ...] | None = None
-    """Call these functions whatever the pressure."""
-    until: tuple[Threshold, ...] | None = None
-    """Thresholds to reach in place of the configured ones."""
-    extent: Extent | None = None
-    every_function: bool = False
-    """Include those that wait for a lower mark, to show what they would remove."""
-    now: bool = False
-    """A pause that was begun before does not count."""
-    dry_run: bool = False
-    """It removes nothing, whatever is configured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +164,10 @@ class RunningPass(NamedTuple):
     decision: Decision
     row: tuple[str, ...]
     lane: int | str | None
-    """What it relieves: a device; or which dry run or periodic loop it is. One pass at a time has it."""
+    """What it relieves: a device; or which dry run or periodic loop it is.
+
+    One pass at a time has it.
+    """
     configuration: Configuration
     """By which it removes: once another is in force, it ends."""
     began_at: float
@@ -194,7 +190,9 @@ class RunningPass(NamedTuple):
     last_resort: bool = False
     """Whether the row is called for what goes only as a last resort."""
     crossed: bool = True
-    """Whether its mark was reached: until then, a pass of the lead removes one object of each stage."""
+    """Whether its mark was reached: until then, a pass of the lead removes
+    one object of each stage.
+    """
     urgent: bool = False
     """Whether its filesystem is full within a minute, as measured last."""
     assumed: Mapping[FilesystemRole, int] = EMPTY
@@ -231,7 +229,9 @@ class RunningPass(NamedTuple):
 
     def with_stage(self, run: StageRun) -> RunningPass:
         """The same with this stage in place of the one with its id."""
-        return self._replace(current=tuple(run if each.id == run.id else each for each in self.current))
+        return self._replace(
+            current=tuple(run if each.id == run.id else each for each in self.current)
+        )
 
 
 # ---- what is remembered between passes
@@ -324,7 +324,9 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     imagefs_problem: str = ""
     """Why it is not known where images are."""
     on_its_own: bool = False
-    """Whether it looks and relieves by itself, as the daemon does; else only what is asked for is done."""
+    """Whether it looks and relieves by itself, as the daemon does; else only
+    what is asked for is done.
+    """
     dry_run: bool = False
     """Whether the command line says that nothing is removed."""
     stopping: bool = False
@@ -375,13 +377,15 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
 
     @property
     def removal_seconds(self) -> float:
-        """How long removals have lately taken: the slowest of the last few, capped at how long one is waited for."""
+        """How long removals have lately taken: the slowest of the last few, capped at
+        how long one is waited for.
+        """
         return min(max(self.durations, default=FIRST_SECONDS), URGENT_PATIENCE_SECONDS)
 
     @property
     def lead_seconds(self) -> float:
-        """How long before the kubelet's mark a pass begins at the latest. 0 if the lead is switched off, or if it gains
-        nothing because the pass goes to the end of its row."""
+        """How long before the kubelet's mark a pass begins at the latest. 0 if the lead is switched
+        off, or if it gains nothing because the pass goes to the end of its row."""
         of_use = self.configuration.lead and self.configuration.extent is Extent.ENOUGH
         return self.removal_seconds if of_use else 0.0
 
@@ -392,7 +396,9 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
 
     @property
     def pressed(self) -> bool:
-        """Whether a threshold is met because of which it is; it is reported for some minutes after."""
+        """Whether a threshold is met because of which it is; it is reported for
+        some minutes after.
+        """
         return raise_pressure(self.decision.thresholds_met)
 
     def held_off(self) -> str:
@@ -426,24 +432,35 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
 
     def claims_of(self, the: RunningPass) -> tuple[Claim, ...]:
         """The removals that a pass waits for: being checked, or sent and not answered."""
-        return tuple(claim for claim in self.removals.values() if claim.pass_id == the.id and claim.awaited)
+        return tuple(
+            claim for claim in self.removals.values() if claim.pass_id == the.id and claim.awaited
+        )
 
     def removing(self) -> Iterator[RunningPass]:
         """The passes that may remove something."""
         return (the for the in self.passes.values() if not the.dry_run)
 
     def asks_the_runtime(self) -> bool:
-        """Whether a pass runs that asks the runtime for its lists, and that nothing else may hold up."""
+        """Whether a pass runs that asks the runtime for its lists, and that
+        nothing else may hold up.
+        """
         return any(FUNCTIONS.keys() & set(the.row) for the in self.removing())
 
     def functions_here(self) -> tuple[str, ...]:
         """All functions that rows name and that free space on a filesystem of this node."""
         roles, named = self.observations.filesystems, self.manager.config.functions
-        return tuple(name for name, one in self.functions.items() if name in named and one.frees in roles)
+        return tuple(
+            name for name, one in self.functions.items() if name in named and one.frees in roles
+        )
 
 
 def first_world(
-    configuration: Configuration, functions: FunctionTable, paths: FilesystemPaths, *, now: float, wall: float
+    configuration: Configuration,
+    functions: FunctionTable,
+    paths: FilesystemPaths,
+    *,
+    now: float,
+    wall: float,
 ) -> World:
     """A node that nothing is known of yet: nothing is due, and nothing begins by itself."""
     return World(
@@ -462,5 +479,6 @@ def first_world(
 def held_off_sentence(left_seconds: float) -> str:
     """Why nothing is removed yet after a start."""
     return (
-        f"the kubelet does not answer on /healthz; nothing is removed for another {left_seconds:.0f} s after the start"
+        "the kubelet does not answer on /healthz; nothing is removed for another"
+        f" {left_seconds:.0f} s after the start"
     )

@@ -1,27 +1,31 @@
-"""gRPC calls over one unix socket, on HTTP/2. Every call in flight has a connection of its own, which the next call
-reuses.
+"""gRPC calls over one unix socket, on HTTP/2. Every call in flight has a connection of its own,
+which the next call reuses.
 
-gRPC's own libraries share one connection among all calls. With its own connection, a call is written and read by the
-thread that makes it: no other thread has to wake up, no call waits behind another's long list, and a failure ends only
-one call.
+gRPC's own libraries share one connection among all calls. With its own connection, a call is
+written and read by the thread that makes it: no other thread has to wake up, no call waits behind
+another's long list, and a failure ends only one call.
 
-* A new connection waits for the server's SETTINGS frame before the request is sent. A removal must not be sent to a
-  process that does not answer, because giving up on it would cancel it.
-* A connection that was used before is read first. If the runtime has closed it or sent GOAWAY, a new one is made.
-* `prepare` makes sockets ahead of time, and one that is closed is replaced at once: a process that has run out of
-  descriptors can still connect.
-* No call is repeated here. Whether a call may be repeated depends on what it does: see `inventory.retried`.
+* A new connection waits for the server's SETTINGS frame before the request is sent. A removal must
+  not be sent to a process that does not answer, because giving up on it would cancel it.
+* A connection that was used before is read first. If the runtime has closed it or sent
+  GOAWAY, a new one is made.
+* `prepare` makes sockets ahead of time, and one that is closed is replaced at once: a process that
+  has run out of descriptors can still connect.
+* No call is repeated here. Whether a call may be repeated depends on what it
+  does: see `inventory.retried`.
 
-`Http2Client` does no I/O: it turns bytes received into messages, and calls into bytes to send. The library h2 speaks
-HTTP/2; the request's header fields, the prefix of each message and the status in the trailers are gRPC's. Limits that
-h2 lacks are added here:
+`Http2Client` does no I/O: it turns bytes received into messages, and calls into bytes to send. The
+library h2 speaks HTTP/2; the request's header fields, the prefix of each message and the status in
+the trailers are gRPC's. Limits that h2 lacks are added here:
 
 * A GOAWAY does not end a call that it allows to finish. h2 closes the connection at once
-  (https://github.com/python-hyper/h2/issues/1181), so the bytes are cut into frames here, and h2 never sees that frame.
+  (https://github.com/python-hyper/h2/issues/1181), so the bytes are cut into frames here, and
+  h2 never sees that frame.
 * A frame that is too long is rejected by its header, not after up to 16 MiB have been buffered.
-* The bytes that a server may send besides its answer are limited, so no flood of PING, HEADERS or empty DATA frames can
-  keep a call without a deadline alive.
-* Bytes to send are limited, so replies to a flood do not pile up while the server does not read them.
+* The bytes that a server may send besides its answer are limited, so no flood of PING, HEADERS or
+  empty DATA frames can keep a call without a deadline alive.
+* Bytes to send are limited, so replies to a flood do not pile up while the
+  server does not read them.
 
 Sources: RFC 9113, https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 """
@@ -67,42 +71,57 @@ _TOO_LATE = "the deadline has passed"
 class Channel:
     """A runtime's socket. The first call connects. Thread-safe.
 
-    `patience_seconds`: how long a runtime may take to accept a connection and send SETTINGS, though a call's own
-    deadline may be shorter; and how long a connection is kept that no call needs: the next call closes it.
+    `patience_seconds`: how long a runtime may take to accept a connection and send SETTINGS,
+    though a call's own deadline may be shorter; and how long a connection is kept that no call
+    needs: the next call closes it.
     """
 
     def __init__(self, path: str, patience_seconds: float):
         self.path = path
         self._patience_seconds = patience_seconds
-        # Stays: any worker takes a connection, gives it back, and closes old ones; no call is made under it.
+        # Stays: any worker takes a connection, gives it back, and closes old ones;
+        # no call is made under it.
         self._lock = threading.Lock()
-        self._free: list[_Connection] = []  # unconnected ones first, the most recently used one last
+        # unconnected ones first, the most recently used one last
+        self._free: list[_Connection] = []
         self._busy: set[_Connection] = set()
         self._prepared = 0
         self._closed = False
         self.connections_made = 0
-        """How many connections have been made so far: it grows when the runtime is replaced, and never shrinks."""
+        """How many connections have been made so far: it grows when the runtime is
+        replaced, and never shrinks.
+        """
 
     def prepare(self, count: int) -> None:
-        """Makes sockets for `count` concurrent calls. Raises OSError; sockets that were made remain."""
+        """Makes sockets for `count` concurrent calls.
+
+        Raises OSError; sockets that were made remain.
+        """
         with self._lock:
             self._prepared = max(self._prepared, count)
             self._fill_up()
 
     def unary(self, method: str, request: bytes, seconds: float | None) -> bytearray:
-        """The single message that answers a call. `seconds`: its deadline; None: none. Raises CallError."""
+        """The single message that answers a call. `seconds`: its deadline; None: none.
+
+        Raises CallError.
+        """
         with closing(self.stream(method, request, seconds)) as messages:
             answers = list(islice(messages, 2))
         if len(answers) != 1:
             raise CallError(
-                Code.INTERNAL, f"one message was expected, and {'a second one' if answers else 'none'} came"
+                Code.INTERNAL,
+                f"one message was expected, and {'a second one' if answers else 'none'} came",
             )
         return answers[0]
 
     def stream(
-        self, method: str, request: bytes, seconds: float | None, metadata: Metadata = ()
+        self, method: str, request: bytes, seconds: float | None, *, metadata: Metadata = ()
     ) -> Generator[bytearray]:
-        """The messages that answer a call, as they arrive. Raises CallError, also during the iteration."""
+        """The messages that answer a call, as they arrive.
+
+        Raises CallError, also during the iteration.
+        """
         ends = None if seconds is None else time.monotonic() + seconds
         try:
             connection = self._taken()
@@ -111,7 +130,7 @@ class Channel:
         try:
             if not connection.reusable:
                 self._connect(connection, ends)
-            yield from connection.call(method, request, ends, metadata)
+            yield from connection.call(method, request, ends, metadata=metadata)
         except CallError as error:
             if self._closed and not connection.reusable:
                 raise CallError(Code.CANCELLED, _CLOSED) from error
@@ -120,7 +139,10 @@ class Channel:
             self._release(connection)
 
     def close(self) -> None:
-        """Closes every connection. A call in flight ends with CANCELLED, here and in the runtime."""
+        """Closes every connection.
+
+        A call in flight ends with CANCELLED, here and in the runtime.
+        """
         with self._lock:
             self._closed = True
             for free in self._free:
@@ -130,8 +152,8 @@ class Channel:
                 busy.hang_up()
 
     def _taken(self) -> _Connection:
-        """A connection for one call: one that still works, or one that is not connected yet. Raises CallError and
-        OSError."""
+        """A connection for one call: one that still works, or one that is not connected yet. Raises
+        CallError and OSError."""
         while True:
             with self._lock:
                 if self._closed:
@@ -170,7 +192,10 @@ class Channel:
 
 
 class _Connection:
-    """One socket with HTTP/2 on it. `connect`, then one `call` after another, by one thread at a time."""
+    """One socket with HTTP/2 on it.
+
+    `connect`, then one `call` after another, by one thread at a time.
+    """
 
     def __init__(self) -> None:
         self.used = math.inf  # when its last call ended (monotonic); inf: it is not connected
@@ -181,7 +206,9 @@ class _Connection:
 
     @property
     def reusable(self) -> bool:
-        """True if it is connected and can make a call: the last one was answered, with a result or an error."""
+        """True if it is connected and can make a call: the last one was answered,
+        with a result or an error.
+        """
         return self._ready and not self._http2.leaving
 
     def connect(self, path: str, ends: float | None, connect_seconds: float) -> None:
@@ -189,8 +216,9 @@ class _Connection:
         patience = time.monotonic() + connect_seconds
         until = patience if ends is None else min(ends, patience)
         try:
-            # Python's own timeout makes the socket non-blocking, and connect(2) on such a socket fails at once if the
-            # backlog is full. The kernel's send timeout (unix(7)) waits for a runtime that is slow to accept.
+            # Python's own timeout makes the socket non-blocking, and connect(2) on such a socket
+            # fails at once if the backlog is full. The kernel's send timeout (unix(7)) waits for a
+            # runtime that is slow to accept.
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_left(until)))
             self._socket.connect(path)
             self._socket.setblocking(False)
@@ -199,14 +227,20 @@ class _Connection:
         except (TimeoutError, BlockingIOError) as error:
             if until == ends:
                 raise CallError(Code.DEADLINE_EXCEEDED, _TOO_LATE) from error
-            details = f"the server did not accept the connection and send SETTINGS within {connect_seconds:g} s"
+            details = (
+                "the server did not accept the connection and send SETTINGS within"
+                f" {connect_seconds:g} s"
+            )
             raise CallError(Code.UNAVAILABLE, details) from error
         except (OSError, H2Error) as error:
             raise CallError(Code.UNAVAILABLE, _words(error)) from error
         self._ready = True
 
     def is_alive(self) -> bool:
-        """Reads without waiting. False if the server has closed the connection or announced that it will."""
+        """Reads without waiting.
+
+        False if the server has closed the connection or announced that it will.
+        """
         try:
             for _ in range(_IDLE_READS):
                 self._receive()
@@ -217,22 +251,29 @@ class _Connection:
         self._ready = False
         return False
 
-    def call(self, method: str, request: bytes, ends: float | None, metadata: Metadata) -> Iterator[bytearray]:
-        """The messages of one call. Raises CallError. If the caller stops early, the connection becomes unusable."""
+    def call(
+        self, method: str, request: bytes, ends: float | None, *, metadata: Metadata
+    ) -> Iterator[bytearray]:
+        """The messages of one call. Raises CallError.
+
+        If the caller stops early, the connection becomes unusable.
+        """
         http2, self._ready = self._http2, False
         try:
-            http2.ask(method, request, None if ends is None else _left(ends), metadata)
+            http2.ask(method, request, None if ends is None else _left(ends), metadata=metadata)
             while http2.ended is None:
                 self._exchange(ends)
                 messages, http2.messages = http2.messages, []
                 yield from messages
             if http2.ended.code is Code.CANCELLED and ends is not None:
-                _left(ends)  # a server in Go resets the call at its deadline, which it may see before we do
+                # a server in Go resets the call at its deadline, which it may see before we do
+                _left(ends)
         except TimeoutError as error:
             raise CallError(Code.DEADLINE_EXCEEDED, _TOO_LATE) from error
         except (OSError, H2Error) as error:
             raise CallError(Code.UNAVAILABLE, _words(error)) from error
-        with suppress(OSError):  # the answer is complete; the next call will find a broken connection
+        # the answer is complete; the next call will find a broken connection
+        with suppress(OSError):
             self._send_without_waiting()
         self._ready = True
         if http2.ended.code is not Code.OK:
@@ -249,12 +290,16 @@ class _Connection:
         self._socket.close()
 
     def _exchange(self, ends: float | None) -> None:
-        """Sends what can be sent and reads what has arrived, or waits for either. Raises OSError and H2Error.
+        """Sends what can be sent and reads what has arrived, or waits for either.
+        Raises OSError and H2Error.
 
-        It never waits for the server to read without reading itself, so a server that only sends runs into the limits.
+        It never waits for the server to read without reading itself, so a server that only
+        sends runs into the limits.
         """
         self._send_without_waiting()
-        self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if self._http2.out else 0))
+        self._poll.register(
+            self._socket, select.POLLIN | (select.POLLOUT if self._http2.out else 0)
+        )
         left = None if ends is None else math.ceil(_left(ends) * 1000)
         for _, happened in self._poll.poll(left):
             if happened & ~select.POLLOUT:
@@ -267,7 +312,9 @@ class _Connection:
         self._http2.receive(data)
 
     def _send_without_waiting(self) -> None:
-        """Sends as much as possible without waiting; the rest is sent later, or with the next call."""
+        """Sends as much as possible without waiting; the rest is sent later, or
+        with the next call.
+        """
         out = self._http2.out
         if out:
             with suppress(BlockingIOError):
@@ -289,7 +336,8 @@ def _timeval(seconds: float) -> bytes:
 
 
 def _words(error: Exception) -> str:
-    if isinstance(error, (ConnectionResetError, BrokenPipeError)):  # closed before the whole request was read
+    # closed before the whole request was read
+    if isinstance(error, (ConnectionResetError, BrokenPipeError)):
         return _HUNG_UP
     if isinstance(error, H2Error) and not isinstance(error, ProtocolBroken):
         return f"the server violated HTTP/2: {type(error).__name__}: {error}".rstrip(". ")
@@ -299,11 +347,14 @@ def _words(error: Exception) -> str:
 # ---- HTTP/2, without I/O
 
 LARGEST_MESSAGE_BYTES = 96 * 1024 * 1024
-"""More than runtimes send in one message (containerd 16 MiB, CRI-O 80 MiB by default), and small enough to fit, with
-the values made from it, into the 256 MiB to which the unit and the DaemonSet limit the process."""
+"""More than runtimes send in one message (containerd 16 MiB, CRI-O 80 MiB by default), and
+small enough to fit, with the values made from it, into the 256 MiB to which the unit and the
+DaemonSet limit the process."""
 
 SPARE_BYTES = 1024 * 1024
-"""Bytes that a server may send during one call besides its answer: enough for one PING a second for two hours."""
+"""Bytes that a server may send during one call besides its answer: enough for one
+PING a second for two hours.
+"""
 
 UNSENT_BYTES = 256 * 1024
 """Bytes that may wait to be sent in addition to the request."""
@@ -315,7 +366,8 @@ _CALLS = 1000  # per connection: h2 keeps a record of each closed stream
 _FRAME = struct.Struct(">BHBBL")  # length (8 and 16 bits), kind, flags, stream
 _FRAME_BYTES = 9
 _LARGEST_FRAME_BYTES = 16384  # the protocol's minimum for both sides, and all that we announce
-_BYTES_A_FRAME = 128  # added for each frame: handling one costs about as much as reading this many bytes
+# added for each frame: handling one costs about as much as reading this many bytes
+_BYTES_A_FRAME = 128
 _SPARE_SHARE = 16  # additional bytes allowed for each byte of the answer
 _FIRST_WINDOW_BYTES = 65535
 _WINDOW_BYTES = 16 * 1024 * 1024  # reopened as bytes are read, so only the reader limits the server
@@ -332,8 +384,8 @@ _CODE_OF_RESET = {7: Code.UNAVAILABLE, 8: Code.CANCELLED}  # REFUSED_STREAM, CAN
 
 
 class ProtocolBroken(H2Error):
-    """The server violated a limit of ours. As after any H2Error, the connection must be closed. The message says what
-    the server did."""
+    """The server violated a limit of ours. As after any H2Error, the connection must be closed. The
+    message says what the server did."""
 
 
 class Http2Client:
@@ -347,7 +399,8 @@ class Http2Client:
             H2Configuration(
                 client_side=True,
                 header_encoding=None,
-                # our own fields need neither, which would take a tenth of a call; incoming fields are validated
+                # our own fields need neither, which would take a tenth of a call;
+                # incoming fields are validated
                 normalize_outbound_headers=False,
                 validate_outbound_headers=False,
             )
@@ -378,11 +431,17 @@ class Http2Client:
         self._request_bytes = 0
         self._reader = _MessageReader()
         self._fields: dict[bytes, bytes] = {}
-        self._received = 0  # since the call began: bytes of all frames, plus `_BYTES_A_FRAME` for each
+        # since the call began: bytes of all frames, plus `_BYTES_A_FRAME` for each
+        self._received = 0
         self._answer_bytes = 0
 
-    def ask(self, method: str, message: bytes, timeout_seconds: float | None, metadata: Metadata = ()) -> None:
-        """Starts a call, after the last one has ended. Raises H2Error if the server allows no further stream."""
+    def ask(
+        self, method: str, message: bytes, timeout_seconds: float | None, *, metadata: Metadata = ()
+    ) -> None:
+        """Starts a call, after the last one has ended.
+
+        Raises H2Error if the server allows no further stream.
+        """
         self.messages, self.ended = [], None
         self._reader, self._fields = _MessageReader(), {}
         self._received = self._answer_bytes = 0
@@ -397,7 +456,8 @@ class Http2Client:
     def receive(self, data: bytes) -> None:
         """Takes bytes from the server, split anywhere.
 
-        Raises H2Error while a call is in progress. Afterwards the answer stands, and `leaving` is set instead.
+        Raises H2Error while a call is in progress. Afterwards the answer stands, and
+        `leaving` is set instead.
         """
         try:
             self._receive(data)
@@ -429,9 +489,13 @@ class Http2Client:
                 high, low, kind, flags, _ = _FRAME.unpack_from(have, place)
                 size = high << 16 | low
                 if not self.greeted and (kind != _SETTINGS or flags & _ACK):
-                    raise ProtocolBroken(f"the server does not speak HTTP/2: {bytes(have[place : place + 24])!r}")
+                    raise ProtocolBroken(
+                        f"the server does not speak HTTP/2: {bytes(have[place : place + 24])!r}"
+                    )
                 if size > _LARGEST_FRAME_BYTES:
-                    raise ProtocolBroken(f"a frame of {size} bytes, {_LARGEST_FRAME_BYTES} are allowed")
+                    raise ProtocolBroken(
+                        f"a frame of {size} bytes, {_LARGEST_FRAME_BYTES} are allowed"
+                    )
                 end = place + _FRAME_BYTES + size
                 if end > len(have):
                     break
@@ -444,16 +508,19 @@ class Http2Client:
         if kind == _SETTINGS:
             self._settings_bytes += len(frame) - _FRAME_BYTES
             if self._settings_bytes > SETTINGS_BYTES:
-                raise ProtocolBroken(f"settings of {self._settings_bytes} bytes, {SETTINGS_BYTES} are allowed")
+                raise ProtocolBroken(
+                    f"settings of {self._settings_bytes} bytes, {SETTINGS_BYTES} are allowed"
+                )
         self._received += len(frame) + _BYTES_A_FRAME
         if self._received > SPARE_BYTES + _SPARE_SHARE * self._answer_bytes:
             raise ProtocolBroken(
-                f"the server sends without end: {self._received} bytes, {self._answer_bytes} of them an answer"
+                f"the server sends without end: {self._received} bytes, {self._answer_bytes} of"
+                " them an answer"
             )
 
     def _take(self, event: Event) -> None:
-        """Handles the events that h2 does not answer by itself; ignores interim responses and late frames of an earlier
-        call."""
+        """Handles the events that h2 does not answer by itself; ignores interim responses and late
+        frames of an earlier call."""
         match event:
             case DataReceived():
                 self._take_data(event)
@@ -463,9 +530,13 @@ class Http2Client:
                 self._end(_status_of(self._fields))
             case StreamReset() if self._is_current(event.stream_id):
                 if not event.remote_reset:  # h2 reset it because of what the server sent
-                    raise ProtocolBroken(f"the server violated HTTP/2: error {int(event.error_code)}")
+                    raise ProtocolBroken(
+                        f"the server violated HTTP/2: error {int(event.error_code)}"
+                    )
                 code = _CODE_OF_RESET.get(int(event.error_code), Code.INTERNAL)
-                self._end(CallError(code, f"the call was reset with HTTP/2 error {int(event.error_code)}"))
+                self._end(
+                    CallError(code, f"the call was reset with HTTP/2 error {int(event.error_code)}")
+                )
             case RemoteSettingsChanged():
                 self.greeted = True
                 self._send_request()
@@ -499,17 +570,21 @@ class Http2Client:
     # ---- sending
 
     def _send_request(self) -> None:
-        """Sends as much of the request as the server's windows allow; the last piece ends our side of the stream."""
+        """Sends as much of the request as the server's windows allow; the last piece
+        ends our side of the stream.
+        """
         while self._request:
-            allowed = min(self._h2.local_flow_control_window(self._stream), self._h2.max_outbound_frame_size)
+            allowed = min(
+                self._h2.local_flow_control_window(self._stream), self._h2.max_outbound_frame_size
+            )
             if allowed <= 0:
                 return
             piece, self._request = self._request[:allowed], self._request[allowed:]
             self._h2.send_data(self._stream, piece, end_stream=not self._request)
 
     def _end(self, how: CallError) -> None:
-        """Ends the call. If the request was not sent completely, the stream stays open, so the connection is not
-        reused."""
+        """Ends the call. If the request was not sent completely, the stream stays open, so the
+        connection is not reused."""
         if how.code is Code.OK and self._reader.in_the_middle:
             how = CallError(Code.INTERNAL, "the answer ended within a message")
         self.ended = how
@@ -517,9 +592,11 @@ class Http2Client:
         self._request = b""
 
 
-def _request_headers(method: str, timeout_seconds: float | None, metadata: Metadata = ()) -> list[tuple[bytes, bytes]]:
-    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline; None: none. `metadata`: names
-    in lower case, and values in printable ASCII."""
+def _request_headers(
+    method: str, timeout_seconds: float | None, metadata: Metadata = ()
+) -> list[tuple[bytes, bytes]]:
+    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline; None:
+    none. `metadata`: names in lower case, and values in printable ASCII."""
     fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -530,13 +607,19 @@ def _request_headers(method: str, timeout_seconds: float | None, metadata: Metad
         (b"user-agent", b"reclaimd"),
     ]
     if timeout_seconds is not None:
-        fields.append((b"grpc-timeout", b"%dm" % max(1, min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT))))
+        fields.append(
+            (
+                b"grpc-timeout",
+                b"%dm" % max(1, min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT)),
+            )
+        )
     fields.extend((name.encode(), value.encode()) for name, value in metadata)
     return fields
 
 
 class _MessageReader:
-    """Splits the bytes of one stream into messages. Holds at most one message of LARGEST_MESSAGE_BYTES and one frame.
+    """Splits the bytes of one stream into messages. Holds at most one message of
+    LARGEST_MESSAGE_BYTES and one frame.
 
     No large message ever exists twice: the buffer it arrived in is handed out as it is.
     """
@@ -553,16 +636,21 @@ class _MessageReader:
     def feed(self, data: bytes) -> Iterator[bytearray]:
         """The messages that are now complete.
 
-        Raises CallError: INTERNAL for a compressed message, RESOURCE_EXHAUSTED for one that is too large.
+        Raises CallError: INTERNAL for a compressed message, RESOURCE_EXHAUSTED
+        for one that is too large.
         """
         self._bytes += data
         while len(self._bytes) >= (_PREFIX.size if self._size is None else self._size):
             if self._size is None:
                 compressed, self._size = _PREFIX.unpack_from(self._bytes)
                 if compressed:
-                    raise CallError(Code.INTERNAL, "the answer is compressed, which is not supported")
+                    raise CallError(
+                        Code.INTERNAL, "the answer is compressed, which is not supported"
+                    )
                 if self._size > LARGEST_MESSAGE_BYTES:
-                    details = f"a message of {self._size} bytes, {LARGEST_MESSAGE_BYTES} are allowed"
+                    details = (
+                        f"a message of {self._size} bytes, {LARGEST_MESSAGE_BYTES} are allowed"
+                    )
                     raise CallError(Code.RESOURCE_EXHAUSTED, details)
                 del self._bytes[: _PREFIX.size]
             else:
@@ -573,11 +661,16 @@ class _MessageReader:
 
 
 def _status_of(fields: Mapping[bytes, bytes]) -> CallError:
-    """The status of a call, from its trailers. If HTTP has no such path, there is no such method."""
+    """The status of a call, from its trailers.
+
+    If HTTP has no such path, there is no such method.
+    """
     number = fields.get(b"grpc-status")
     if number is None:
         status = fields.get(b":status", b"")
         code = Code.UNIMPLEMENTED if status == b"404" else Code.UNKNOWN
-        return CallError(code, f"an answer without grpc-status, HTTP status {status.decode(errors='replace')}")
+        return CallError(
+            code, f"an answer without grpc-status, HTTP status {status.decode(errors='replace')}"
+        )
     details = unquote(fields.get(b"grpc-message", b""), errors="replace")
     return CallError(_CODES.get(number, Code.UNKNOWN), details)

@@ -1,20 +1,23 @@
-"""Client for CRI v1 over unix sockets: its calls, returning values of `reclaim.types` and `reclaim.services`.
+"""Client for CRI v1 over unix sockets: its calls, returning values of
+`reclaim.types` and `reclaim.services`.
 
-* Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection, the next call reconnects.
-* Responses may be large: 4 MiB, the default limit of gRPC's libraries, is reached at about 4 000 containers. If the
-  runtime cannot send a list in one message (containerd's limit is 16 MiB, about 15 000 containers), the streaming
-  variant of the call is used (KEP-5825; containerd 2.4, CRI-O 1.36). It is not the first choice: older runtimes do not
-  have it.
-* The owner and mode of the socket are checked before each call: a socket that anyone but root or our own user could
-  have put there is not used. Two `stat`s per call also detect a socket that was replaced since the last call.
-* Reads have a deadline, and so do calls that only stop something, with the kubelet's deadline. **Removals have none**:
-  a deadline would cancel the call inside the runtime, and an interrupted RemoveImage leaves a record behind that pins
-  its bytes (containerd/containerd#13875).
+* Endpoints are `unix:///path` or a plain path, as for the kubelet. After a lost connection,
+  the next call reconnects.
+* Responses may be large: 4 MiB, the default limit of gRPC's libraries, is reached at about 4 000
+  containers. If the runtime cannot send a list in one message (containerd's limit is 16 MiB, about
+  15 000 containers), the streaming variant of the call is used (KEP-5825; containerd 2.4, CRI-O
+  1.36). It is not the first choice: older runtimes do not have it.
+* The owner and mode of the socket are checked before each call: a socket that anyone but root or
+  our own user could have put there is not used. Two `stat`s per call also detect a socket that was
+  replaced since the last call.
+* Reads have a deadline, and so do calls that only stop something, with the kubelet's deadline.
+  **Removals have none**: a deadline would cancel the call inside the runtime, and an interrupted
+  RemoveImage leaves a record behind that pins its bytes (containerd/containerd#13875).
 
 Source of the wire format: `cri.proto` beside this file. The public methods return no message types.
 
-Covers: which calls there are, and how they are made. Does not cover: what is taken from an answer (`convert`), gRPC
-itself (`channel`).
+Covers: which calls there are, and how they are made. Does not cover: what is taken from an answer
+(`convert`), gRPC itself (`channel`).
 """
 
 from __future__ import annotations
@@ -37,7 +40,14 @@ from reclaim.cri.convert import (
     text_in_json,
 )
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
-from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
+from reclaim.services import (
+    NO_STATUS,
+    ContainerStatus,
+    ImageFsInfo,
+    Metadata,
+    PodSandboxStatus,
+    RuntimeVersion,
+)
 from reclaim.trust import socket_refusal
 from reclaim.types import (
     NEVER,
@@ -54,8 +64,10 @@ from reclaim.types import (
 )
 
 READ_DEADLINE_SECONDS = 10.0
-STOP_DEADLINE_SECONDS = 120.0  # kubelet: runtimeRequestTimeout, to which it adds a container's grace period
-LONGEST_DETAILS = 1000  # characters of the runtime's error text, which logs and records repeat for each object
+# kubelet: runtimeRequestTimeout, to which it adds a container's grace period
+STOP_DEADLINE_SECONDS = 120.0
+# characters of the runtime's error text, which logs and records repeat for each object
+LONGEST_DETAILS = 1000
 
 # what these say holds for every other object too; any other code is an answer about what was asked
 OF_THE_RUNTIME = (
@@ -72,7 +84,8 @@ RUNTIME_SERVICE = "/runtime.v1.RuntimeService/"
 IMAGE_SERVICE = "/runtime.v1.ImageService/"
 
 CallObserver = Callable[[str, float, bool], None]
-"""Called after every CRI call with its name (`ListImages`), its duration in seconds, and whether it failed.
+"""Called after every CRI call with its name (`ListImages`), its duration in
+seconds, and whether it failed.
 
 NOT_FOUND is not a failure: it is the expected answer about an object that was removed.
 """
@@ -87,8 +100,8 @@ def socket_path(endpoint: str) -> str:
     path = endpoint.removeprefix("unix://")
     if not path.startswith("/") or "\0" in path or len(path.encode(errors="surrogateescape")) > 107:
         raise EndpointError(
-            f"{endpoint!r} is not a unix socket: allowed is unix:///path/to.sock with an absolute path of at most "
-            "107 bytes"
+            f"{endpoint!r} is not a unix socket: allowed is unix:///path/to.sock with an absolute"
+            " path of at most 107 bytes"
         )
     return path
 
@@ -100,17 +113,25 @@ class CriClient:
     """
 
     def __init__(
-        self, runtime_endpoint: str, image_endpoint: str = "", read_deadline_seconds: float = READ_DEADLINE_SECONDS
+        self,
+        runtime_endpoint: str,
+        image_endpoint: str = "",
+        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
     ):
         self.on_call: CallObserver = lambda *_: None
         self._deadline = read_deadline_seconds
         self._prepared = 0
-        self._connect_to(socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint))
+        self._connect_to(
+            socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
+        )
 
     def use(self, runtime_endpoint: str, image_endpoint: str) -> None:
-        """Switches to these endpoints if they are different; only for a runtime that was never reached, as nothing may
-        be in flight. Raises EndpointError."""
-        runtime_path, image_path = socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
+        """Switches to these endpoints if they are different; only for a runtime that was never
+        reached, as nothing may be in flight. Raises EndpointError."""
+        runtime_path, image_path = (
+            socket_path(runtime_endpoint),
+            socket_path(image_endpoint or runtime_endpoint),
+        )
         if (self._runtime_channel.path, self._image_channel.path) != (runtime_path, image_path):
             self.close()
             self._connect_to(runtime_path, image_path)
@@ -119,14 +140,18 @@ class CriClient:
 
     def _connect_to(self, runtime_path: str, image_path: str) -> None:
         self.endpoint = f"unix://{runtime_path}"
-        # half of the deadline of what is read: a removal, which has none, is not sent to a runtime that is as silent
+        # half of the deadline of what is read: a removal, which has none, is not sent to a
+        # runtime that is as silent
         patience_seconds = self._deadline / 2
         self._runtime_channel = self._image_channel = Channel(runtime_path, patience_seconds)
         if image_path != runtime_path:
             self._image_channel = Channel(image_path, patience_seconds)
 
     def prepare(self, count: int) -> None:
-        """Makes sockets for `count` concurrent calls, so that none is missing later. Raises OSError."""
+        """Makes sockets for `count` concurrent calls, so that none is missing later.
+
+        Raises OSError.
+        """
         self._prepared = count
         self._runtime_channel.prepare(count)
         self._image_channel.prepare(count)
@@ -139,22 +164,31 @@ class CriClient:
     @property
     def connections_made(self) -> int:
         """How many connections have been made so far, to both sockets."""
-        return sum(channel.connections_made for channel in {self._runtime_channel, self._image_channel})
+        return sum(
+            channel.connections_made for channel in {self._runtime_channel, self._image_channel}
+        )
 
     def close(self) -> None:
         """Closes the connections. That would cancel removals in flight, so wait for those first."""
         self._runtime_channel.close()
         self._image_channel.close()
 
-    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
-        """Calls a service other than CRI on the runtime's socket. `method` is a full name. Raises CallError, with
-        PERMISSION_DENIED also if the socket is not trusted."""
+    def call_service(
+        self, method: str, request: bytes, seconds: float, *, metadata: Metadata
+    ) -> bytes:
+        """Calls a service other than CRI on the runtime's socket. `method` is a full name. Raises
+        CallError, with PERMISSION_DENIED also if the socket is not trusted."""
         answer = bytearray()
-        with closing(self._channel(method).stream(method, request, seconds, metadata)) as messages:
+        with closing(
+            self._channel(method).stream(method, request, seconds, metadata=metadata)
+        ) as messages:
             for message in messages:
                 answer += message
                 if len(answer) > LARGEST_MESSAGE_BYTES:
-                    raise CallError(Code.RESOURCE_EXHAUSTED, f"more than {LARGEST_MESSAGE_BYTES} bytes in one answer")
+                    raise CallError(
+                        Code.RESOURCE_EXHAUSTED,
+                        f"more than {LARGEST_MESSAGE_BYTES} bytes in one answer",
+                    )
         return bytes(answer)
 
     # ---- RuntimeService
@@ -183,17 +217,23 @@ class CriClient:
         return each_once(map(sandbox_of, listed), "a sandbox")
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
-        """The sandbox as it is now; None if NOT_FOUND, or if the answer is about another sandbox."""
+        """The sandbox as it is now; None if NOT_FOUND, or if the answer is
+        about another sandbox.
+        """
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         answer = self._find(request, pb.PodSandboxStatusResponse)
         if answer is None:
             return None
         if not answer.status.id:
-            raise AnsweredWithError(f"{self.endpoint}: PodSandboxStatus was answered without a status")
+            raise AnsweredWithError(
+                f"{self.endpoint}: PodSandboxStatus was answered without a status"
+            )
         return pod_sandbox_status_of(answer.status) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now; None if NOT_FOUND, NO_STATUS if the answer contains no status."""
+        """The container as it is now; None if NOT_FOUND, NO_STATUS if the
+        answer contains no status.
+        """
         request = pb.ContainerStatusRequest(container_id=container_id)
         answer = self._find(request, pb.ContainerStatusResponse)
         if answer is None:
@@ -201,7 +241,9 @@ class CriClient:
         return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
-        """The image in the sandbox's verbose status, at `info.image` (containerd); None if NOT_FOUND or missing."""
+        """The image in the sandbox's verbose status, at `info.image` (containerd);
+        None if NOT_FOUND or missing.
+        """
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         answer = self._find(request, pb.PodSandboxStatusResponse, within_seconds)
         return None if answer is None else text_in_json(answer.info, "info", "image")
@@ -248,7 +290,9 @@ class CriClient:
     def image_fs_info(self) -> ImageFsInfo:
         """The image and container filesystems that the runtime reports."""
         answer = self._read(pb.ImageFsInfoRequest(), pb.ImageFsInfoResponse)
-        counted = next((usage for usage in answer.image_filesystems if usage.HasField("used_bytes")), None)
+        counted = next(
+            (usage for usage in answer.image_filesystems if usage.HasField("used_bytes")), None
+        )
         return ImageFsInfo(
             tuple(usage.fs_id.mountpoint for usage in answer.image_filesystems),
             tuple(usage.fs_id.mountpoint for usage in answer.container_filesystems),
@@ -258,10 +302,16 @@ class CriClient:
     # ---- how a call is made
 
     def _channel(self, method: str) -> Channel:
-        """The connections for this method. Raises CallError with PERMISSION_DENIED if their socket is not trusted."""
+        """The connections for this method.
+
+        Raises CallError with PERMISSION_DENIED if their socket is not trusted.
+        """
         channel = self._image_channel if method.startswith(IMAGE_SERVICE) else self._runtime_channel
         if (refusal := socket_refusal(channel.path)) is not None:
-            raise CallError(Code.PERMISSION_DENIED, f"the socket unix://{channel.path} is not trusted: {refusal}")
+            raise CallError(
+                Code.PERMISSION_DENIED,
+                f"the socket unix://{channel.path} is not trusted: {refusal}",
+            )
         return channel
 
     @contextmanager
@@ -284,22 +334,32 @@ class CriClient:
     def _read(self, request: Message, answer_type: type[Answer]) -> Answer:
         answer = self._find(request, answer_type)
         if answer is None:
-            raise AnsweredWithError(f"{self.endpoint}: {_short(_method(request))} answered NOT_FOUND")
+            raise AnsweredWithError(
+                f"{self.endpoint}: {_short(_method(request))} answered NOT_FOUND"
+            )
         return answer
 
-    def _find(self, request: Message, answer_type: type[Answer], within_seconds: float = NEVER) -> Answer | None:
-        """The answer; None for NOT_FOUND. `within_seconds`: a shorter deadline than that of other reads."""
+    def _find(
+        self, request: Message, answer_type: type[Answer], within_seconds: float = NEVER
+    ) -> Answer | None:
+        """The answer; None for NOT_FOUND.
+
+        `within_seconds`: a shorter deadline than that of other reads.
+        """
         method = _method(request)
         try:
-            return parsed(answer_type, self._call(method, request, min(self._deadline, within_seconds)))
+            return parsed(
+                answer_type, self._call(method, request, min(self._deadline, within_seconds))
+            )
         except CallError as error:
             if error.code is Code.NOT_FOUND:
                 return None
             raise self._unavailable(method, error) from error
 
     def _list(self, request: Message, stream: str, entry_type: type[Answer]) -> Iterator[Answer]:
-        """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the iteration: a list
-        that was not read to its end is not a list. `stream`: the variant of the call for lists that are too large."""
+        """The entries of a complete list, one at a time. Raises RuntimeUnavailable, also during the
+        iteration: a list that was not read to its end is not a list. `stream`: the variant of the
+        call for lists that are too large."""
         method = _method(request)
         try:
             for message in self._messages_of_list(method, stream, request):
@@ -309,7 +369,10 @@ class CriClient:
             raise self._unavailable(method, error) from error
 
     def _messages_of_list(self, method: str, stream: str, request: Message) -> Iterator[bytearray]:
-        """One message with the whole list; if that is too large, a stream of many. Raises CallError."""
+        """One message with the whole list; if that is too large, a stream of many.
+
+        Raises CallError.
+        """
         try:
             yield self._call(method, request, self._deadline)
         except CallError as too_large:
@@ -325,7 +388,9 @@ class CriClient:
                 raise
 
     def _remove(self, request: Message, deadline: float | None = None) -> bool:
-        """The content of the answer is not read: the runtime is asked whether the object still exists."""
+        """The content of the answer is not read: the runtime is asked
+        whether the object still exists.
+        """
         method = _method(request)
         try:
             self._call(method, request, deadline)

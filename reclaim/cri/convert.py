@@ -1,9 +1,10 @@
 """Converts CRI messages to values of `reclaim.types` and `reclaim.services`.
 
-The answer to a list call is split into its entries before it is parsed, so that 50 000 containers are never all in
-memory as messages. CRI's list answers have their entries in field 1, and no other field is needed. So has each message
-of the streaming variants (KEP-5825), of which containerd fills one with 5 000 entries. Nothing is kept of the last
-list: a runtime written in Go writes labels in a different order each time, so hardly any entry repeats the same bytes.
+The answer to a list call is split into its entries before it is parsed, so that 50 000 containers
+are never all in memory as messages. CRI's list answers have their entries in field 1, and no other
+field is needed. So has each message of the streaming variants (KEP-5825), of which containerd fills
+one with 5 000 entries. Nothing is kept of the last list: a runtime written in Go writes labels in a
+different order each time, so hardly any entry repeats the same bytes.
 
 Source of the encoding: https://protobuf.dev/programming-guides/encoding/
 """
@@ -18,7 +19,14 @@ from typing import TypeVar
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.status import CallError, Code
 from reclaim.services import ContainerStatus, PodSandboxStatus
-from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState, RuntimeUnavailable
+from reclaim.types import (
+    Container,
+    ContainerState,
+    Image,
+    PodSandbox,
+    PodSandboxState,
+    RuntimeUnavailable,
+)
 
 Listed = TypeVar("Listed", Container, PodSandbox)
 
@@ -26,7 +34,10 @@ UID_LABEL = "io.kubernetes.pod.uid"
 POD_NAME_LABEL = "io.kubernetes.pod.name"
 POD_NAMESPACE_LABEL = "io.kubernetes.pod.namespace"
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
-GRACE_ANNOTATIONS = ("io.kubernetes.pod.deletionGracePeriod", "io.kubernetes.pod.terminationGracePeriod")
+GRACE_ANNOTATIONS = (
+    "io.kubernetes.pod.deletionGracePeriod",
+    "io.kubernetes.pod.terminationGracePeriod",
+)
 SMALLEST_GRACE_SECONDS = 2
 LARGEST_GRACE_SECONDS = 3600
 
@@ -42,7 +53,10 @@ _LONGEST_VARINT = 10  # bytes
 
 
 def entries(answer: bytes | bytearray) -> Iterator[bytes]:
-    """The bytes of each entry of a list, in order; other fields are skipped. Raises CallError with INTERNAL."""
+    """The bytes of each entry of a list, in order; other fields are skipped.
+
+    Raises CallError with INTERNAL.
+    """
     place, end = 0, len(answer)
     while place < end:
         tag, place = _varint(answer, place)
@@ -96,27 +110,33 @@ def container_state(state: int) -> ContainerState:
 
 def _identified(item_id: str, what: str) -> str:
     if not item_id:
-        raise RuntimeUnavailable(f"the runtime listed {what} without an id; the list cannot be trusted")
+        raise RuntimeUnavailable(
+            f"the runtime listed {what} without an id; the list cannot be trusted"
+        )
     return item_id
 
 
 def each_once(listed: Iterable[Listed], what: str) -> tuple[Listed, ...]:
     """The entries of a list without duplicates. `what`: the kind of entry, for the message.
 
-    Raises RuntimeUnavailable if an id comes with two different descriptions: a second entry must not turn a container
-    into a newer attempt of itself, and if two states differ, there is no telling which is true.
+    Raises RuntimeUnavailable if an id comes with two different descriptions: a second entry
+    must not turn a container into a newer attempt of itself, and if two states differ, there is
+    no telling which is true.
     """
     found: dict[str, Listed] = {}
     for entry in listed:
         if found.setdefault(entry.id, entry) != entry:
-            raise RuntimeUnavailable(f"the runtime listed {what} twice and differently; the list cannot be trusted")
+            raise RuntimeUnavailable(
+                f"the runtime listed {what} twice and differently; the list cannot be trusted"
+            )
     return tuple(found.values())
 
 
 def container_of(item: pb.Container) -> Container:
     """A listed container. Raises RuntimeUnavailable if it has no id."""
     references = (item.image_id, item.image_ref, item.image.image, item.image.user_specified_image)
-    # Thousands of containers share a few pods and images: sharing the strings halves the memory of a long list.
+    # Thousands of containers share a few pods and images: sharing the strings halves
+    # the memory of a long list.
     return Container(
         id=_identified(item.id, "a container"),
         name=intern(item.metadata.name),
@@ -127,7 +147,9 @@ def container_of(item: pb.Container) -> Container:
         pod_namespace=intern(item.labels.get(POD_NAMESPACE_LABEL, "")),
         sandbox_id=intern(item.pod_sandbox_id),
         attempt=item.metadata.attempt,
-        image_references=tuple(dict.fromkeys(intern(reference) for reference in references if reference)),
+        image_references=tuple(
+            dict.fromkeys(intern(reference) for reference in references if reference)
+        ),
     )
 
 
@@ -141,7 +163,9 @@ def container_status_of(status: pb.ContainerStatus) -> ContainerStatus:
     return ContainerStatus(
         id=status.id,
         state=container_state(status.state),
-        image_volumes=tuple(references for mount in status.mounts if (references := _image_references(mount.image))),
+        image_volumes=tuple(
+            references for mount in status.mounts if (references := _image_references(mount.image))
+        ),
         name=status.labels.get(CONTAINER_NAME_LABEL, ""),
         pod_name=status.labels.get(POD_NAME_LABEL, ""),
         pod_namespace=status.labels.get(POD_NAMESPACE_LABEL, ""),
@@ -154,17 +178,22 @@ def container_status_of(status: pb.ContainerStatus) -> ContainerStatus:
 def pod_sandbox_status_of(status: pb.PodSandboxStatus) -> PodSandboxStatus:
     """The status of one sandbox."""
     metadata = status.metadata
-    return PodSandboxStatus(sandbox_state(status.state), (metadata.uid, metadata.name, metadata.attempt))
+    return PodSandboxStatus(
+        sandbox_state(status.state), (metadata.uid, metadata.name, metadata.attempt)
+    )
 
 
 def stop_grace_seconds(annotations: Mapping[str, str]) -> int:
     """The grace period that the kubelet gives a container to stop, in seconds.
 
-    The deletion's, else the pod's, else 2 s; at least 2 s (`pkg/kubelet/kuberuntime/kuberuntime_container.go`), and
-    here at most an hour, as pod annotations may contain anything.
+    The deletion's, else the pod's, else 2 s; at least 2 s
+    (`pkg/kubelet/kuberuntime/kuberuntime_container.go`), and here at most an hour, as pod
+    annotations may contain anything.
     """
     texts = (annotations.get(name, "") for name in GRACE_ANNOTATIONS)
-    written = next((int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10), 0)
+    written = next(
+        (int(text) for text in texts if text.isascii() and text.isdigit() and len(text) < 10), 0
+    )
     return min(max(written, SMALLEST_GRACE_SECONDS), LARGEST_GRACE_SECONDS)
 
 

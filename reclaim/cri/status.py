@@ -1,4 +1,5 @@
-"""The status of a gRPC call: the codes, the error that carries one, and how an answer's message is parsed.
+"""The status of a gRPC call: the codes, the error that carries one, and how an
+answer's message is parsed.
 
 Source: https://github.com/grpc/grpc/blob/master/doc/statuscodes.md
 """
@@ -37,7 +38,9 @@ class Code(IntEnum):
 
 
 class CallError(Exception):
-    """A call that did not end with OK: its code, and details from the server or from this client."""
+    """A call that did not end with OK: its code, and details from the server or
+    from this client.
+    """
 
     def __init__(self, code: Code, details: str):
         super().__init__(f"{code.name}: {details}")

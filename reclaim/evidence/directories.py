@@ -1,8 +1,9 @@
-"""Reads the directories that a kubelet makes for its pods: `<root-dir>/pods/<UID>/containers/<name>`.
+"""Reads the directories that a kubelet makes for its pods:
+`<root-dir>/pods/<UID>/containers/<name>`.
 
-It makes that of a pod before anything else of the pod, and that of a container, with a file for each attempt, right
-before the container (`states.PodDirectory`). So they show what is being made before the runtime does. Nothing is made
-here, and no symlink below the root is followed.
+It makes that of a pod before anything else of the pod, and that of a container, with a file for
+each attempt, right before the container (`states.PodDirectory`). So they show what is being made
+before the runtime does. Nothing is made here, and no symlink below the root is followed.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Answer = TypeVar("Answer")
 class KubeletDirectories:
     """Reads `<root_directory>/pods`.
 
-    `in_time`: how to read; None: on the caller's thread, however long it takes. A reading that takes too long counts as
-    failed. `path`: of `pods`.
+    `in_time`: how to read; None: on the caller's thread, however long it takes. A reading that
+    takes too long counts as failed. `path`: of `pods`.
     """
 
     def __init__(self, root_directory: str, in_time: ReadingsInTime | None = None):
@@ -40,8 +41,8 @@ class KubeletDirectories:
         return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
 
     def pod_directories(self) -> Mapping[str, PodDirectory] | None:
-        """When each pod's directory itself last changed, and those of its containers. None if `pods` is missing or
-        anything in it cannot be read."""
+        """When each pod's directory itself last changed, and those of its containers. None if
+        `pods` is missing or anything in it cannot be read."""
         with suppress(OSError, ReclaimError):
             return self._timed(self._pod_directories)
         return None
@@ -67,16 +68,23 @@ class KubeletDirectories:
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
-        """A descriptor of `pods`, and the identity of the directories it was reached through. Raises OSError."""
+        """A descriptor of `pods`, and the identity of the directories it was reached through.
+
+        Raises OSError.
+        """
         with (
-            _directory(self._root, os.O_PATH) as root,  # needs no more than the right to pass through
+            # needs no more than the right to pass through
+            _directory(self._root, os.O_PATH) as root,
             _directory("pods", above=root) as pods,
         ):
             yield pods, RootIdentity(_identity(root), _identity(pods))
 
 
 def _container_directories(pods: int, uid: str) -> Mapping[str, float]:
-    """When each directory in `<uid>/containers` last changed; empty if that is not made yet. Raises OSError."""
+    """When each directory in `<uid>/containers` last changed; empty if that is not made yet.
+
+    Raises OSError.
+    """
     found: dict[str, float] = {}
     with (
         _directory(uid, os.O_PATH | os.O_NOFOLLOW, pods) as pod,

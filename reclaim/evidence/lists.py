@@ -19,7 +19,9 @@ class Evidence:
     usage: ImagesInUse
     """Which images the lists show in use."""
     directories: Mapping[str, PodDirectory] | None
-    """Those of pods, looked at right before the list of containers was begun; None if they could not be read."""
+    """Those of pods, looked at right before the list of containers was begun; None
+    if they could not be read.
+    """
     begun_at: float
     """When the list of containers was begun."""
     answered_at: float
@@ -29,8 +31,9 @@ class Evidence:
 
     @property
     def as_of(self) -> float:
-        """When it counts from: its beginning; but its end, if it was slow, as it would never be fresh enough. What has
-        begun meanwhile is seen by the last look; where there is none, only the list of containers may be slow."""
+        """When it counts from: its beginning; but its end, if it was slow, as it would never be
+        fresh enough. What has begun meanwhile is seen by the last look; where there is none, only
+        the list of containers may be slow."""
         end = self.answered_at if self.directories is None else self.read_at
         return end if end - self.begun_at >= FRESH_SECONDS / 2 else self.begun_at
 
@@ -42,9 +45,13 @@ class Evidence:
         return replace(self, listing=listing, usage=images_in_use(listing))
 
     def holds(self, directories_now: Mapping[str, PodDirectory] | None) -> bool:
-        """Whether nothing has begun since, by another look at the directories; False if that is not known."""
+        """Whether nothing has begun since, by another look at the directories;
+        False if that is not known.
+        """
         before = self.directories
-        return before is not None and nothing_has_begun(before, directories_now, self.listing.containers)
+        return before is not None and nothing_has_begun(
+            before, directories_now, self.listing.containers
+        )
 
 
 def usable(evidence: Evidence, asked_at: float) -> bool:

@@ -1,31 +1,34 @@
 """Parses the kubelet's pod list, the answer to `GET /pods`, into a state for each pod.
 
-`Field` reads the answer field by field, and trusts nothing: anything not in the expected form raises
-KubeletAnswerError, whose message says where but quotes no value.
+`Field` reads the answer field by field, and trusts nothing: anything not in the expected form
+raises KubeletAnswerError, whose message says where but quotes no value.
 
-The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null if there are none). An answer
-that is incomplete or malformed anywhere is rejected as a whole: the pods missing from half a list would count as gone.
+The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null if there are
+none). An answer that is incomplete or malformed anywhere is rejected as a whole: the pods missing
+from half a list would count as gone.
 
 What the list proves:
 
 * *deleted*: `metadata.deletionTimestamp` is set.
 * *evicted*: phase Failed with reason Evicted (`pkg/kubelet/eviction/helpers.go`, PodIsEvicted).
-* *terminated*: phase Succeeded or Failed, which is final, and no container of any kind runs. The kubelet reports a
-  final phase only once all containers have stopped (`pkg/kubelet/status/status_manager.go`, mergePodStatus). The
-  containers are checked nevertheless: older kubelets report Failed for an evicted pod while they stop it, and a
-  controller may write that phase for any pod. A waiting container that has run before counts as running.
-* Aliases: a static pod's mirror in the API has another UID; the annotations `kubernetes.io/config.hash` and
-  `kubernetes.io/config.mirror` name the static pod's, which containers carry (`pkg/kubelet/config/common.go`,
-  applyDefaults; `pkg/kubelet/pod/mirror_client.go`). A UID in such an annotation exists, and that is all: whoever
+* *terminated*: phase Succeeded or Failed, which is final, and no container of any kind runs. The
+  kubelet reports a final phase only once all containers have stopped
+  (`pkg/kubelet/status/status_manager.go`, mergePodStatus). The containers are checked nevertheless:
+  older kubelets report Failed for an evicted pod while they stop it, and a controller may write
+  that phase for any pod. A waiting container that has run before counts as running.
+* Aliases: a static pod's mirror in the API has another UID; the annotations
+  `kubernetes.io/config.hash` and `kubernetes.io/config.mirror` name the static pod's, which
+  containers carry (`pkg/kubelet/config/common.go`, applyDefaults;
+  `pkg/kubelet/pod/mirror_client.go`). A UID in such an annotation exists, and that is all: whoever
   creates a pod writes its annotations, so they never prove that another pod has terminated.
-* *static*: from a source other than the API server, by the annotation that the kubelet writes on every pod
-  (`pkg/kubelet/types/pod_update.go`, IsStaticPod).
-* *images*: what a pod that has not terminated needs, whether or not a container has been made of it: the images of all
-  containers in its spec and of its image volumes, and the ids in its container statuses. A pod that is being deleted
-  still needs them.
-* *from_api_server*: the API server has delivered its pods; true only if one of them is listed, or if the list comes
-  from a kubelet that gives none before (`reclaim.cri.pods_api`). Right after a start, `GET /pods` answers with static
-  pods only, or with none (kubernetes/kubernetes#112119).
+* *static*: from a source other than the API server, by the annotation that the kubelet writes on
+  every pod (`pkg/kubelet/types/pod_update.go`, IsStaticPod).
+* *images*: what a pod that has not terminated needs, whether or not a container has been made of
+  it: the images of all containers in its spec and of its image volumes, and the ids in its
+  container statuses. A pod that is being deleted still needs them.
+* *from_api_server*: the API server has delivered its pods; true only if one of them is listed, or
+  if the list comes from a kubelet that gives none before (`reclaim.kubelet.pods_api`). Right after
+  a start, `GET /pods` answers with static pods only, or with none (kubernetes/kubernetes#112119).
 """
 
 from __future__ import annotations
@@ -37,11 +40,14 @@ from reclaim.evidence.states import PodState
 from reclaim.types import ReclaimError
 
 LARGEST_UINT64 = 2**64 - 1
-MOST_VALUES = 3_000_000  # 500 pods of 20 KiB hold less than a million; each costs up to 100 bytes of memory and 0.3 µs
+# 500 pods of 20 KiB hold less than a million; each costs up to 100 bytes of memory and 0.3 µs
+MOST_VALUES = 3_000_000
 
-CONFIG_SOURCE = "kubernetes.io/config.source"  # written by the kubelet on every pod (pkg/kubelet/config/config.go)
+# written by the kubelet on every pod (pkg/kubelet/config/config.go)
+CONFIG_SOURCE = "kubernetes.io/config.source"
 API_SERVER = "api"
-ALL_SOURCES = "allSources"  # a field of ours: whether the kubelet gives a list only once all sources are ready
+# a field of ours: whether the kubelet gives a list only once all sources are ready
+ALL_SOURCES = "allSources"
 ALIASES = ("kubernetes.io/config.hash", "kubernetes.io/config.mirror")
 CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 CONTAINER_STATUSES = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
@@ -52,13 +58,17 @@ Value = TypeVar("Value")
 
 
 class KubeletUnavailable(ReclaimError):
-    """The kubelet gave no complete answer. The message is one sentence with a hint at what to check.
+    """The kubelet gave no complete answer. The message is one sentence with a hint at what to
+    check.
 
-    `late`: the deadline passed, so another request may take as long again. `refused`: the identity was not accepted or
-    could not be used, so another one may work. `again`: the same request may succeed soon, and no other.
+    `late`: the deadline passed, so another request may take as long again. `refused`: the identity
+    was not accepted or could not be used, so another one may work. `again`: the same request may
+    succeed soon, and no other.
     """
 
-    def __init__(self, message: str, *, late: bool = False, refused: bool = False, again: bool = False):
+    def __init__(
+        self, message: str, *, late: bool = False, refused: bool = False, again: bool = False
+    ):
         super().__init__(message)
         self.late = late
         self.refused = refused
@@ -70,8 +80,8 @@ class KubeletAnswerError(ReclaimError):
 
 
 class Field(NamedTuple):
-    """A value in an answer, and its path, which is empty for the whole answer. Missing values and null are the same:
-    empty."""
+    """A value in an answer, and its path, which is empty for the whole answer. Missing values and
+    null are the same: empty."""
 
     value: Any
     path: str = ""
@@ -130,7 +140,10 @@ class Field(NamedTuple):
 
 
 def _parsed(body: bytes) -> Field:
-    """The answer as a field. Raises KubeletAnswerError, and nothing else, for anything that is not a JSON object."""
+    """The answer as a field.
+
+    Raises KubeletAnswerError, and nothing else, for anything that is not a JSON object.
+    """
     import json
 
     if sum(body.count(opening) for opening in (b",", b"{", b"[")) > MOST_VALUES:
@@ -145,8 +158,9 @@ def _parsed(body: bytes) -> Field:
 
 
 class PodList(NamedTuple):
-    """The pods that the kubelet knows, by UID and alias. `from_api_server`: the API server has delivered its pods.
-    `images`: what pods that have not terminated need, by UID; references as written."""
+    """The pods that the kubelet knows, by UID and alias. `from_api_server`: the API server
+    has delivered its pods. `images`: what pods that have not terminated need, by UID;
+    references as written."""
 
     states: Mapping[str, PodState]
     from_api_server: bool
@@ -154,7 +168,10 @@ class PodList(NamedTuple):
 
 
 def parse_pod_list(body: bytes) -> PodList:
-    """The pods in an answer to `GET /pods`. Raises KubeletAnswerError, and nothing else, if it is not such a list."""
+    """The pods in an answer to `GET /pods`.
+
+    Raises KubeletAnswerError, and nothing else, if it is not such a list.
+    """
     answer = _parsed(body)
     if answer.get("kind").text() != "PodList" or answer.get("apiVersion").text() != "v1":
         raise KubeletAnswerError("it is not a v1 PodList")
@@ -187,7 +204,11 @@ def parse_pod_list(body: bytes) -> PodList:
 
 def _state(metadata: Field, status: Field, *, static: bool) -> PodState:
     phase, reason = status.get("phase").text(), status.get("reason").text()
-    may_run = [_may_run(container) for kind in CONTAINER_STATUSES for container in status.get(kind).elements()]
+    may_run = [
+        _may_run(container)
+        for kind in CONTAINER_STATUSES
+        for container in status.get(kind).elements()
+    ]
     return PodState(
         terminated=phase in FINAL_PHASES and not any(may_run),
         deleted=bool(metadata.get("deletionTimestamp").text()),
@@ -198,9 +219,15 @@ def _state(metadata: Field, status: Field, *, static: bool) -> PodState:
 
 def _images(spec: Field, status: Field) -> Iterator[str]:
     """The references of every image that a pod needs."""
-    named = [container.get("image") for kind in CONTAINERS for container in spec.get(kind).elements()]
+    named = [
+        container.get("image") for kind in CONTAINERS for container in spec.get(kind).elements()
+    ]
     named += [volume.get("image").get("reference") for volume in spec.get("volumes").elements()]
-    named += [container.get("imageID") for kind in CONTAINER_STATUSES for container in status.get(kind).elements()]
+    named += [
+        container.get("imageID")
+        for kind in CONTAINER_STATUSES
+        for container in status.get(kind).elements()
+    ]
     for reference in named:
         text = reference.text().rpartition("://")[2]  # ids may begin with docker-pullable://
         if text:

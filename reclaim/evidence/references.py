@@ -1,32 +1,37 @@
 """Which listed images a reference means, and which images are in use.
 
-**References.** A container names its image in several ways: an id (`sha256:…` on containerd, bare hex on CRI-O,
-sometimes shortened), a repository digest (`repo@sha256:…`), a tag in full (`docker.io/library/busybox:1.36`) or in
-short form (`busybox`). A wrong "unused" deletes the image of a running pod, so a reference means every image that it
-could mean. Short forms follow https://github.com/distribution/reference (ParseNormalizedNamed).
+**References.** A container names its image in several ways: an id (`sha256:…` on containerd, bare
+hex on CRI-O, sometimes shortened), a repository digest (`repo@sha256:…`), a tag in full
+(`docker.io/library/busybox:1.36`) or in short form (`busybox`). A wrong "unused" deletes the image
+of a running pod, so a reference means every image that it could mean. Short forms follow
+https://github.com/distribution/reference (ParseNormalizedNamed).
 
 A name without a registry means any listed image whose name ends so: containerd takes `busybox` as
-`docker.io/library/busybox`, while CRI-O asks a table of aliases and each registry of its configuration in turn
+`docker.io/library/busybox`, while CRI-O asks a table of aliases and each registry of its
+configuration in turn
 (https://github.com/containers/image/blob/main/docs/containers-registries.conf.5.md), or fails.
 
-A digest always means the same image, while a tag may move. So a reference with a digest is never looked up by its name
-or tag: that would find the image that carries the tag now.
+A digest always means the same image, while a tag may move. So a reference with a digest is never
+looked up by its name or tag: that would find the image that carries the tag now.
 
-**In use.** The kubelet compares one field of a container (its image id, else its image reference) with the ids of the
-listed images (`pkg/kubelet/images/image_gc_manager.go`, detectImages). Here an image is in use if any field of any
-container names it, if a container mounts it, if pod sandboxes are made from it, or if the spec of a pod that has not
-terminated names it, where the kubelet lists that.
+**In use.** The kubelet compares one field of a container (its image id, else its image
+reference) with the ids of the listed images (`pkg/kubelet/images/image_gc_manager.go`,
+detectImages). Here an image is in use if any field of any container names it, if a container
+mounts it, if pod sandboxes are made from it, or if the spec of a pod that has not terminated
+names it, where the kubelet lists that.
 
-* A container whose image cannot be resolved stops all image removal: no image is assumed to be unused on a guess. The
-  runtime's answer that it has no such image settles this for an id or a digest only, as a tag may have moved since the
-  container was made. Even then, an image that is listed without a digest may be the one, and is kept.
+* A container whose image cannot be resolved stops all image removal: no image is assumed to be
+  unused on a guess. The runtime's answer that it has no such image settles this for an id or a
+  digest only, as a tag may have moved since the container was made. Even then, an image that is
+  listed without a digest may be the one, and is kept.
 * An image that a spec names and that is not listed has not been pulled yet, and stops nothing.
 * A digest is never resolved through a tag, only by itself or by an id beside it.
-* The image of pod sandboxes is kept, pinned or not: no pod can start without it. If no source says which image that is
-  (the runtime's configuration, a ready sandbox, a pinned image named `pause`), no image is removed.
+* The image of pod sandboxes is kept, pinned or not: no pod can start without it. If no source
+  says which image that is (the runtime's configuration, a ready sandbox, a pinned image named
+  `pause`), no image is removed.
 
-Covers: resolving references, which container uses which image. Does not cover: ages and order (`plan`), asking the
-runtime (`inventory`).
+Covers: resolving references, which container uses which image. Does not cover: ages and order
+(`plan`), asking the runtime (`inventory`).
 """
 
 from __future__ import annotations
@@ -38,8 +43,8 @@ from dataclasses import dataclass
 
 from reclaim.types import Image, Listing
 
-# Host, path and tag as in https://github.com/distribution/reference/blob/main/regexp.go. Each separator is a character
-# that the parts around it cannot contain, so a match never backtracks.
+# Host, path and tag as in https://github.com/distribution/reference/blob/main/regexp.go. Each
+# separator is a character that the parts around it cannot contain, so a match never backtracks.
 _LABEL, _PART = r"[A-Za-z0-9]+(?:-+[A-Za-z0-9]+)*", r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 _HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
 NAME = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}})?")
@@ -54,7 +59,8 @@ class ImageIndex:
     """Finds the ids of the listed images that a reference means."""
 
     def __init__(self, images: Iterable[Image]):
-        self._by_hex: dict[str, set[str]] = defaultdict(set)  # one image may be listed with and without algorithm
+        # one image may be listed with and without algorithm
+        self._by_hex: dict[str, set[str]] = defaultdict(set)
         self._by_name: dict[str, set[str]] = defaultdict(set)
         self._found: dict[str, frozenset[str]] = {}  # many containers name the same image
         self.without_digest: set[str] = set()
@@ -70,7 +76,9 @@ class ImageIndex:
                     self._by_name[digest].add(image.id)
 
     def find(self, reference: str) -> frozenset[str]:
-        """The ids that `reference` means among the listed images; empty if it means none of them."""
+        """The ids that `reference` means among the listed images; empty if it
+        means none of them.
+        """
         if reference not in self._found:
             self._found[reference] = self._find(reference)
         return self._found[reference]
@@ -80,39 +88,53 @@ class ImageIndex:
         found = self._by_name.get(name, set()) | self._by_name.get(reference, set())
         if is_short(reference) and not names_one_image(reference):
             ending = "/" + name.removeprefix("docker.io/").removeprefix("library/")
-            found = found.union(*(ids for known, ids in self._by_name.items() if known.endswith(ending)))
+            found = found.union(
+                *(ids for known, ids in self._by_name.items() if known.endswith(ending))
+            )
         digest = reference.rpartition("@")[2]
-        found |= self._by_name.get(digest, set())  # the same image may be listed under another repository
+        # the same image may be listed under another repository
+        found |= self._by_name.get(digest, set())
         hexadecimal = bare_hex(digest)
         if hexadecimal in self._by_hex:
             found |= self._by_hex[hexadecimal]
         elif len(hexadecimal) < 64 and _HEX.fullmatch(hexadecimal):
-            found |= {i for full, ids in self._by_hex.items() if full.startswith(hexadecimal) for i in ids}
+            found |= {
+                i for full, ids in self._by_hex.items() if full.startswith(hexadecimal) for i in ids
+            }
         return frozenset(found)
 
 
 def means(reference: str, image: Image) -> bool:
     """Whether the image that a runtime found for a reference is what the reference means.
 
-    An id or digest must be the image's own: a runtime may strip the digest from `repository:tag@sha256:…` and answer
-    with the image that has the tag. What a name means only the runtime knows.
+    An id or digest must be the image's own: a runtime may strip the digest from
+    `repository:tag@sha256:…` and answer with the image that has the tag. What a name
+    means only the runtime knows.
     """
     return not names_one_image(reference) or bool(ImageIndex((image,)).find(reference))
 
 
 def names_one_image(reference: str) -> bool:
-    """Whether the reference is an id or carries a digest, which always mean the same image; a tag may move."""
+    """Whether the reference is an id or carries a digest, which always mean the
+    same image; a tag may move.
+    """
     return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None
 
 
 def removal_references(entries: Sequence[Image]) -> tuple[str, ...]:
     """What RemoveImage is to be sent for an image, given all entries of its id in the list: the id.
 
-    CRI-O removes an image by its id. An OCI artifact, whose id is the digest of its manifest, it removes by name and
-    digest, each name on its own; given the id, it reports success and removes nothing (`server/image_remove.go`). An
-    artifact without a name is removed by nothing: then the answer is empty.
+    CRI-O removes an image by its id. An OCI artifact, whose id is the digest of its manifest, it
+    removes by name and digest, each name on its own; given the id, it reports success and
+    removes nothing (`server/image_remove.go`). An artifact without a name is removed by nothing:
+    then the answer is empty.
     """
-    own = [name for entry in entries for name in entry.repo_digests if name.endswith(f"@sha256:{entry.id}")]
+    own = [
+        name
+        for entry in entries
+        for name in entry.repo_digests
+        if name.endswith(f"@sha256:{entry.id}")
+    ]
     return tuple(name for name in own if not is_short(name)) if own else (entries[0].id,)
 
 
@@ -122,9 +144,11 @@ def bare_hex(image_id: str) -> str:
 
 
 def normalized(reference: str) -> str:
-    """A name in full: registry, repository and tag; `busybox` -> `docker.io/library/busybox:latest`.
+    """A name in full: registry, repository and tag; `busybox` ->
+    `docker.io/library/busybox:latest`.
 
-    A reference with a digest keeps it and loses any tag. Anything that is not a name (an id) is returned unchanged.
+    A reference with a digest keeps it and loses any tag. Anything that is not a name (an
+    id) is returned unchanged.
     """
     if not reference or reference.startswith("sha256:"):
         return reference
@@ -152,11 +176,18 @@ def is_full_name(reference: str) -> bool:
     """Whether it is a valid name with a registry, which every runtime understands."""
     name, at, digest = reference.partition("@")
     valid = NAME.fullmatch(name) and len(repository_of(name)) <= LONGEST_REPOSITORY
-    return bool(valid) and not is_short(name) and (not at or _OF_ANY_ALGORITHM.fullmatch(digest) is not None)
+    return (
+        bool(valid)
+        and not is_short(name)
+        and (not at or _OF_ANY_ALGORITHM.fullmatch(digest) is not None)
+    )
 
 
 def repository_of(name: str) -> str:
-    """A full name without digest and tag: `docker.io/library/busybox:1` -> `docker.io/library/busybox`."""
+    """A full name without digest and tag:
+
+    `docker.io/library/busybox:1` -> `docker.io/library/busybox`.
+    """
     name = name.partition("@")[0]
     head, slash, last = name.rpartition("/")
     return f"{head}{slash}{last.partition(':')[0]}"
@@ -167,11 +198,12 @@ def repository_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ImagesInUse:
-    """Ids that containers use or specs name, ids that sandboxes need, and references that could not be resolved.
+    """Ids that containers use or specs name, ids that sandboxes need, and references
+    that could not be resolved.
 
-    `sandbox_image_known`: false if no source (pin, configuration, running sandboxes) names the sandbox image.
-    `by_image_id`: those of `by_containers` that the kubelet finds too: a container's image id, or an image volume, is
-    byte for byte the id of a listed image.
+    `sandbox_image_known`: false if no source (pin, configuration, running sandboxes) names the
+    sandbox image. `by_image_id`: those of `by_containers` that the kubelet finds too: a container's
+    image id, or an image volume, is byte for byte the id of a listed image.
     """
 
     by_containers: frozenset[str]
@@ -187,7 +219,8 @@ class ImagesInUse:
 
 
 def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesInUse:
-    """Which listed images are in use. All container states count: an image is in use until its last container is gone.
+    """Which listed images are in use. All container states count: an image is in use until
+    its last container is gone.
 
     `index`: that of `listing.images`, if the caller has it.
     """
@@ -215,10 +248,15 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
     for reference in needed or ():
         found, missing = _resolve((reference,), index, listing.resolved)
         by_sandboxes |= found
-        unresolved += filter(names_one_image, missing)  # a name unknown to the runtime is not pulled yet
+        # a name unknown to the runtime is not pulled yet
+        unresolved += filter(names_one_image, missing)
     known = needed is not None or pins_sandbox_image(listing.images)
     return ImagesInUse(
-        frozenset(used), frozenset(by_sandboxes), tuple(sorted(set(unresolved))), known, frozenset(used & named)
+        frozenset(used),
+        frozenset(by_sandboxes),
+        tuple(sorted(set(unresolved))),
+        known,
+        frozenset(used & named),
     )
 
 
@@ -229,7 +267,10 @@ def pins_sandbox_image(images: Iterable[Image]) -> bool:
 
 def names_sandbox_image(image: Image) -> bool:
     """Whether a name of the image says `pause`, as those of all sandbox images do."""
-    return any("pause" in name.partition("@")[0].rpartition("/")[2] for name in (*image.repo_tags, *image.repo_digests))
+    return any(
+        "pause" in name.partition("@")[0].rpartition("/")[2]
+        for name in (*image.repo_tags, *image.repo_digests)
+    )
 
 
 def _resolve(
@@ -237,8 +278,9 @@ def _resolve(
 ) -> tuple[set[str], list[str]]:
     """The ids that the references of one image mean, and those references whose meaning is unknown.
 
-    An id that is listed settles which image it is. Otherwise an id or digest must be known by itself, as an image or as
-    none: a tag beside it may have moved. If there are only names, one of them must mean an image.
+    An id that is listed settles which image it is. Otherwise an id or digest must be known by
+    itself, as an image or as none: a tag beside it may have moved. If there are only names, one
+    of them must mean an image.
     """
     ids = {reference: _meant(reference, index, answered) for reference in references}
     found = set().union(*ids.values())

@@ -1,28 +1,34 @@
-"""Whether a pod or one of its containers is being made right now: while one is, no image is removed.
+"""Whether a pod or one of its containers is being made right now: while one is, no image is
+removed.
 
-A kubelet makes the pod's directory and the sandbox, and then, for each container, checks whether its image is there,
-makes the container's directory and a file in it, and makes the container (`pkg/kubelet/kuberuntime/
-kuberuntime_manager.go`, SyncPod; `kuberuntime_container.go`, startContainer). Between that check and the container,
-nothing in the runtime shows that the image is about to be used. That takes milliseconds, and the steps before it can be
-observed. A pod counts as being made
+A kubelet makes the pod's directory and the sandbox, and then, for each container, checks
+whether its image is there, makes the container's directory and a file in it, and makes the
+container (`pkg/kubelet/kuberuntime/ kuberuntime_manager.go`, SyncPod;
+`kuberuntime_container.go`, startContainer). Between that check and the container, nothing in
+the runtime shows that the image is about to be used. That takes milliseconds, and the steps
+before it can be observed. A pod counts as being made
 
 * for a hold-off after its directory, its sandbox, or the first run of a container was made;
-* while it is unfinished, for up to half a minute after that part was made: its directory exists without a sandbox, its
-  sandbox is ready and holds no container, or a container's directory is younger than every listed container of this
-  name. A sandbox may take seconds, and a pull even longer.
+* while it is unfinished, for up to half a minute after that part was made: its directory
+  exists without a sandbox, its sandbox is ready and holds no container, or a container's
+  directory is younger than every listed container of this name. A sandbox may take
+  seconds, and a pull even longer.
 
-A pod whose spec the kubelet has listed is not waited for: what it needs is known and in use (`evidence.references`).
+A pod whose spec the kubelet has listed is not waited for: what it needs is known and in
+use (`evidence.references`).
 
-Image removals wait for the others, in one pass for at most twice the hold-off. Time lost to lists that the last look
-found too old costs the same patience. Once it is used up:
+Image removals wait for the others, in one pass for at most twice the hold-off. Time lost to lists
+that the last look found too old costs the same patience. Once it is used up:
 
-* Each image still waits for the pods that were unfinished by then, or when it was first asked about, and not for later
-  ones: for at most half a minute; if it is urgent, for a moment, in which a container that is being made is listed.
-* If pods keep coming, images are removed all the same, each based on a list of containers of its own: what the last
-  look sees stops an image once, and a list that was begun after it was asked about again is enough.
+* Each image still waits for the pods that were unfinished by then, or when it was first asked
+  about, and not for later ones: for at most half a minute; if it is urgent, for a moment, in which
+  a container that is being made is listed.
+* If pods keep coming, images are removed all the same, each based on a list of containers of
+  its own: what the last look sees stops an image once, and a list that was begun after it was
+  asked about again is enough.
 
-Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once, when a part is first
-seen; from then on its age is counted on the monotonic clock (`PartAges`).
+Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once,
+when a part is first seen; from then on its age is counted on the monotonic clock (`PartAges`).
 """
 
 from __future__ import annotations
@@ -35,40 +41,54 @@ from reclaim.evidence.states import PodDirectory, PodStateProvider
 from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 from signals.clock import Clock
 
-PATIENCE_HOLD_OFFS = 2.0  # a hold-off that is shorter than a second, or 0, counts as one for what is lost
+# a hold-off that is shorter than a second, or 0, counts as one for what is lost
+PATIENCE_HOLD_OFFS = 2.0
 UNFINISHED_HOLD_OFFS = 30.0  # how long a pod that lacks its next part counts as being made
-LONGEST_SECONDS = 30.0  # how long an image waits for unfinished pods: much less than `removals.HANGS_SECONDS`
+# how long an image waits for unfinished pods: much less than `removals.HANGS_SECONDS`
+LONGEST_SECONDS = 30.0
 AGAIN_HOLD_OFFS = 0.1  # pause before checking for that part again
 STEP_SECONDS = 0.5  # if the clocks drift apart by so much between two looks, one was set
-FRESH_SECONDS = 1.0  # how old the lists behind a plan may be; each removal is checked against newer ones
-SAME_SECONDS = 1.0  # a container made so long before its directory changed is of that attempt: clocks are coarse
+# how old the lists behind a plan may be; each removal is checked against newer ones
+FRESH_SECONDS = 1.0
+# a container made so long before its directory changed is of that attempt: clocks are coarse
+SAME_SECONDS = 1.0
 
 Part = tuple[str, float]
 """A part of a pod, and the wall time it is dated with."""
 
 
 def nothing_has_begun(
-    before: Mapping[str, PodDirectory], now: Mapping[str, PodDirectory] | None, containers: Sequence[Container]
+    before: Mapping[str, PodDirectory],
+    now: Mapping[str, PodDirectory] | None,
+    containers: Sequence[Container],
 ) -> bool:
-    """The last look. The kubelet makes the directories of a pod, and of each attempt of a container, before anything
-    else of it: so a list of containers says nothing about what has begun since the look right before it.
+    """The last look. The kubelet makes the directories of a pod, and of each attempt of a
+    container, before anything else of it: so a list of containers says nothing about what has begun
+    since the look right before it.
 
-    `before`: that look. `now`: another one; None: they cannot be read. `containers`: the list. What has only gone says
-    nothing, nor does a pod's directory that was touched if all its containers are listed.
+    `before`: that look. `now`: another one; None: they cannot be read. `containers`: the
+    list. What has only gone says nothing, nor does a pod's directory that was touched if all
+    its containers are listed.
     """
     if now is None:
         return False
     changed = {uid: directory for uid, directory in now.items() if directory != before.get(uid)}
     for uid, directory in changed.items():
         then = before.get(uid)
-        if then is None or not directory.containers or not directory.containers.items() <= then.containers.items():
+        if (
+            then is None
+            or not directory.containers
+            or not directory.containers.items() <= then.containers.items()
+        ):
             return False
     return not any(being_made(changed, containers))
 
 
-def being_made(directories: Mapping[str, PodDirectory], containers: Iterable[Container]) -> Iterator[tuple[str, Part]]:
-    """The directories of containers that none of these containers was made after, with the UID of the pod: the runtime
-    was not asked for that attempt yet, or has not listed it."""
+def being_made(
+    directories: Mapping[str, PodDirectory], containers: Iterable[Container]
+) -> Iterator[tuple[str, Part]]:
+    """The directories of containers that none of these containers was made after, with the UID of
+    the pod: the runtime was not asked for that attempt yet, or has not listed it."""
     made: dict[tuple[str, str], float] = {}
     for container in containers:
         key = container.pod_uid, container.name
@@ -90,15 +110,17 @@ class _Look(NamedTuple):
 class PartAges:
     """Since when each part of a pod has existed. Kept from pass to pass. Thread-safe.
 
-    When a part is first seen, its age is what its date says, if that can be true: the date is not in the future, the
-    part is not older than the previous look, at which it was missing, and the wall clock was not set in between.
-    Otherwise its age counts from when it was first seen, which waits at most a hold-off too long. At the very first
-    look, every date that is not in the future counts.
+    When a part is first seen, its age is what its date says, if that can be true: the date is
+    not in the future, the part is not older than the previous look, at which it was missing,
+    and the wall clock was not set in between. Otherwise its age counts from when it was first
+    seen, which waits at most a hold-off too long. At the very first look, every date that is
+    not in the future counts.
     """
 
     def __init__(self, clock: Clock):
         self._clock = clock
-        self._last: _Look | None = None  # replaced as a whole: of two looks at once, one is as if it had not been
+        # replaced as a whole: of two looks at once, one is as if it had not been
+        self._last: _Look | None = None
 
     def ages(self, parts: Iterable[Part]) -> dict[Part, float]:
         """Seconds since each of these parts was made. Parts that no longer exist are forgotten."""
@@ -114,7 +136,9 @@ class PartAges:
 
 
 def _oldest_new_part(last: _Look, now: float, wall: float) -> float:
-    """How old a part that was missing in the last look can be by its date; below 0 if dates say nothing."""
+    """How old a part that was missing in the last look can be by its date;
+    below 0 if dates say nothing.
+    """
     seconds, by_wall = now - last.monotonic, wall - last.wall
     return seconds + FRESH_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
 
@@ -131,9 +155,10 @@ class _Wait(NamedTuple):
 class PodStarts:
     """How long to wait for pods that are being made. For one pass; not for concurrent callers.
 
-    `list_sandboxes`: asks the runtime. `hold_off_seconds`: how long after a part of a pod was made its containers may
-    need an image; 0: never wait. `part_ages`: what earlier passes have seen. `urgent`: whether relief must come first.
-    `under_way`: whether a pod was being made when this was last checked.
+    `list_sandboxes`: asks the runtime. `hold_off_seconds`: how long after a part of a pod was
+    made its containers may need an image; 0: never wait. `part_ages`: what earlier passes have
+    seen. `urgent`: whether relief must come first. `under_way`: whether a pod was being made
+    when this was last checked.
     """
 
     list_sandboxes: Callable[[], Sequence[PodSandbox]]
@@ -147,11 +172,14 @@ class PodStarts:
 
     def __post_init__(self) -> None:
         self._spent_seconds, self._waited = 0.0, False
-        self._unfinished: dict[str, tuple[float, frozenset[str]]] = {}  # image -> when it was asked about, its pods
+        # image -> when it was asked about, its pods
+        self._unfinished: dict[str, tuple[float, frozenset[str]]] = {}
 
     @property
     def patience_used_up(self) -> bool:
-        """Whether so much was waited and lost in this pass that the last look no longer stops an image twice."""
+        """Whether so much was waited and lost in this pass that the last look no
+        longer stops an image twice.
+        """
         return self._spent_seconds >= PATIENCE_HOLD_OFFS * max(self.hold_off_seconds, 1.0)
 
     def lost(self, seconds: float) -> None:
@@ -159,7 +187,8 @@ class PodStarts:
         self._spent_seconds += seconds
 
     def wait_seconds(self, containers: Sequence[Container], image_id: str) -> float:
-        """How long to wait before asking again about this image; 0 if it need not wait. `containers`: as just listed.
+        """How long to wait before asking again about this image; 0 if it need not wait.
+        `containers`: as just listed.
 
         Raises RuntimeUnavailable.
         """
@@ -170,22 +199,31 @@ class PodStarts:
             return self.waiting_until - now
         if self._waited:  # the lists that were read anew for it are part of the wait
             self._spent_seconds += min(now - self.waiting_until, FRESH_SECONDS)
-        waits = [wait for wait in self._waits(containers, self.list_sandboxes()) if wait.seconds > 0]
+        waits = [
+            wait for wait in self._waits(containers, self.list_sandboxes()) if wait.seconds > 0
+        ]
         self.under_way = bool(waits)
         unfinished = frozenset(wait.uid for wait in waits if wait.unfinished)
         patience = max(PATIENCE_HOLD_OFFS * self.hold_off_seconds - self._spent_seconds, 0.0)
         asked_at, pods = self._unfinished.get(image_id, (now, unfinished))
-        pods = unfinished if patience > 0 else pods & unfinished  # what begins while there is patience counts, too
+        # what begins while there is patience counts, too
+        pods = unfinished if patience > 0 else pods & unfinished
         self._unfinished[image_id] = asked_at, pods
         wait = min(max((wait.seconds for wait in waits), default=0.0), patience)
         self._spent_seconds += wait
         again = AGAIN_HOLD_OFFS * self.hold_off_seconds
-        if not wait and pods & unfinished and now - asked_at < (again if self.urgent() else LONGEST_SECONDS):
+        if (
+            not wait
+            and pods & unfinished
+            and now - asked_at < (again if self.urgent() else LONGEST_SECONDS)
+        ):
             wait = again
         self.waiting_until, self._waited = now + wait, wait > 0
         return wait
 
-    def _waits(self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]) -> Iterator[_Wait]:
+    def _waits(
+        self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]
+    ) -> Iterator[_Wait]:
         """Seconds to wait for each pod, 0 for one that is not being made."""
         directories, known = self.pods.pod_directories() or {}, self.pods.named_images()
         ages = self.part_ages.ages(parts_of_pods(containers, sandboxes, directories))
@@ -196,12 +234,17 @@ class PodStarts:
                 yield self._wait(container.pod_uid, ages[_part(container)])
         for sandbox in sandboxes:
             if sandbox.state is PodSandboxState.READY and sandbox.pod_uid not in known:
-                yield self._wait(sandbox.pod_uid, ages[_part(sandbox)], unfinished=sandbox.id not in occupied)
+                yield self._wait(
+                    sandbox.pod_uid, ages[_part(sandbox)], unfinished=sandbox.id not in occupied
+                )
         for uid in directories.keys() - known.keys():
-            yield self._wait(uid, ages[uid, directories[uid].changed], unfinished=uid not in with_sandbox)
+            yield self._wait(
+                uid, ages[uid, directories[uid].changed], unfinished=uid not in with_sandbox
+            )
         for uid, part in being_made(directories, containers):
             if uid not in known and ages[part] < UNFINISHED_HOLD_OFFS * self.hold_off_seconds:
-                yield _Wait(uid, AGAIN_HOLD_OFFS * self.hold_off_seconds, unfinished=True)  # it comes within a moment
+                # it comes within a moment
+                yield _Wait(uid, AGAIN_HOLD_OFFS * self.hold_off_seconds, unfinished=True)
 
     def _wait(self, uid: str, age: float, *, unfinished: bool = False) -> _Wait:
         if age < self.hold_off_seconds:
@@ -212,12 +255,20 @@ class PodStarts:
 
 
 def parts_of_pods(
-    containers: Iterable[Container], sandboxes: Iterable[PodSandbox], directories: Mapping[str, PodDirectory]
+    containers: Iterable[Container],
+    sandboxes: Iterable[PodSandbox],
+    directories: Mapping[str, PodDirectory],
 ) -> list[Part]:
-    """The parts whose age counts: directories of pods and of containers, ready sandboxes, first runs of containers."""
+    """The parts whose age counts: directories of pods and of containers, ready sandboxes,
+    first runs of containers.
+    """
     return [
         *((uid, directory.changed) for uid, directory in directories.items()),
-        *((f"{uid}/{name}", at) for uid, directory in directories.items() for name, at in directory.containers.items()),
+        *(
+            (f"{uid}/{name}", at)
+            for uid, directory in directories.items()
+            for name, at in directory.containers.items()
+        ),
         *(_part(sandbox) for sandbox in sandboxes if sandbox.state is PodSandboxState.READY),
         *(_part(container) for container in containers if container.attempt == 0),
     ]

@@ -1,24 +1,27 @@
-"""Which pods exist on the node and in which state, and whether the kubelet's directories are trusted to say so.
+"""Which pods exist on the node and in which state, and whether the kubelet's
+directories are trusted to say so.
 
-**The directories are trusted** only while they explain what the runtime holds. A `pods` directory can be readable and
-yet not be the kubelet's: its disk is not mounted after a boot, the kubelet runs with another `--root-dir`, or a CSI
-driver has created an empty one. Every pod would then look gone. So trust is earned anew with each comparison, and
-without it nothing counts as gone:
+**The directories are trusted** only while they explain what the runtime holds. A `pods` directory
+can be readable and yet not be the kubelet's: its disk is not mounted after a boot, the kubelet runs
+with another `--root-dir`, or a CSI driver has created an empty one. Every pod would then look gone.
+So trust is earned anew with each comparison, and without it nothing counts as gone:
 
-* Every pod of the kubelet that is running (a RUNNING container, a READY sandbox) has its directory. The kubelet
-  makes the directory first and removes it last (`pkg/kubelet/kubelet.go`, SyncPod; `kubelet_volumes.go`,
-  cleanupOrphanedPodDirs), and it is read before and after the runtime's lists, so no minimum age is needed.
-* At least one pod that the runtime holds, in whatever state, has its directory. That is so after a reboot, when
-  everything is dead but the directories are there. If it is not so, as on a drained node, only the kubelet's own list
-  can explain it: if it contains a pod of the API server, and so is complete, and contains no live pod that the runtime
-  holds.
-* If the kubelet's list is known: at least one of its live pods that the runtime holds has its directory.
-* Root and `pods` are the directories that were trusted before (by device and inode). Others must first explain
-  something that has run for `SETTLE_SECONDS`: by then the kubelet has made the directories of its other pods too.
-  Restarting this program forgets the earlier ones.
+* Every pod of the kubelet that is running (a RUNNING container, a READY sandbox) has its directory.
+  The kubelet makes the directory first and removes it last (`pkg/kubelet/kubelet.go`, SyncPod;
+  `kubelet_volumes.go`, cleanupOrphanedPodDirs), and it is read before and after the runtime's
+  lists, so no minimum age is needed.
+* At least one pod that the runtime holds, in whatever state, has its directory. That is so after a
+  reboot, when everything is dead but the directories are there. If it is not so, as on a drained
+  node, only the kubelet's own list can explain it: if it contains a pod of the API server, and so
+  is complete, and contains no live pod that the runtime holds.
+* If the kubelet's list is known: at least one of its live pods that the
+  runtime holds has its directory.
+* Root and `pods` are the directories that were trusted before (by device and inode). Others must
+  first explain something that has run for `SETTLE_SECONDS`: by then the kubelet has made the
+  directories of its other pods too. Restarting this program forgets the earlier ones.
 
-Does not cover: the sources, which are the kubelet's pod directories and its own list (`pod_list`), and combining them
-(`kubelet_pods`).
+Does not cover: the sources, which are the kubelet's pod directories and its own list (`pod_list`),
+and combining them (`kubelet_pods`).
 """
 
 from __future__ import annotations
@@ -43,9 +46,10 @@ def is_pod_uid(uid: str) -> bool:
 class PodState:
     """A pod that the kubelet knows (`pkg/kubelet/pod_workers.go`).
 
-    `terminated`: all its containers have stopped for good; a pod that ran to completion is terminated without being
-    deleted. `deleted`: its deletion was requested. `evicted`: the kubelet evicted it. All three are final. `static`: it
-    comes from a file or a URL, not from the API server.
+    `terminated`: all its containers have stopped for good; a pod that ran to completion
+    is terminated without being deleted. `deleted`: its deletion was requested.
+    `evicted`: the kubelet evicted it. All three are final. `static`: it comes from a
+    file or a URL, not from the API server.
     """
 
     terminated: bool = False
@@ -62,9 +66,10 @@ class RootIdentity(NamedTuple):
 
 
 class PodDirectory(NamedTuple):
-    """When a pod's directory last changed, and the directory of each of its containers, in wall seconds. The kubelet
-    makes the latter, and in it a file for each attempt, right before it makes the container
-    (`pkg/kubelet/kubelet_pods.go`, GenerateRunContainerOptions; `kuberuntime_container.go`, makeMounts)."""
+    """When a pod's directory last changed, and the directory of each of its containers, in wall
+    seconds. The kubelet makes the latter, and in it a file for each attempt, right before it makes
+    the container (`pkg/kubelet/kubelet_pods.go`, GenerateRunContainerOptions;
+    `kuberuntime_container.go`, makeMounts)."""
 
     changed: float
     containers: Mapping[str, float] = {}
@@ -82,8 +87,8 @@ class Why(StrEnum):
 
 
 NO_TROUBLE = frozenset({Why.NOT_COMPARED, Why.NOTHING_HELD})
-"""Reasons that require no action: trouble with the runtime is reported elsewhere, and if it holds no pod, only logs are
-kept needlessly."""
+"""Reasons that require no action: trouble with the runtime is reported elsewhere, and if it holds
+no pod, only logs are kept needlessly."""
 
 
 class DirectoriesDoubted(NamedTuple):
@@ -94,7 +99,10 @@ class DirectoriesDoubted(NamedTuple):
 
 
 def doubt(why: Why, what: str) -> DirectoriesDoubted:
-    """Builds a `DirectoriesDoubted`. `what`: the main clause, which says what is wrong with which directory."""
+    """Builds a `DirectoriesDoubted`.
+
+    `what`: the main clause, which says what is wrong with which directory.
+    """
     return DirectoriesDoubted(why, f"{what}, so which pods are gone is not known")
 
 
@@ -102,16 +110,16 @@ def doubt(why: Why, what: str) -> DirectoriesDoubted:
 class PodStates:
     """The pods of the node, from two sources.
 
-    `present`: the UIDs that have a kubelet directory; None if unknown. `kubelet`: the pods in the kubelet's list by
-    UID; None if it was not requested or not complete. `sources_ready`: whether every source of pods has delivered at
-    least once. `identity`: of the directories that `present` was read from. `doubt`: why they are not trusted; None if
-    they are.
+    `present`: the UIDs that have a kubelet directory; None if unknown. `kubelet`: the pods in the
+    kubelet's list by UID; None if it was not requested or not complete. `sources_ready`: whether
+    every source of pods has delivered at least once. `identity`: of the directories that `present`
+    was read from. `doubt`: why they are not trusted; None if they are.
 
-    With a doubt, no pod is gone. What the list says about a pod it contains still holds, as it does not depend on the
-    directories.
+    With a doubt, no pod is gone. What the list says about a pod it contains still holds, as it does
+    not depend on the directories.
 
-    With `kubelet`, the methods decide as the kubelet does; without it, only the objects of pods that certainly no
-    longer exist may be removed.
+    With `kubelet`, the methods decide as the kubelet does; without it, only the objects of pods
+    that certainly no longer exist may be removed.
     """
 
     present: frozenset[str] | None = None
@@ -126,12 +134,14 @@ class PodStates:
         return self.kubelet is not None
 
     def listed(self, uid: str) -> PodState | None:
-        """What the kubelet's list says about the pod; None if the list is not known or does not contain it."""
+        """What the kubelet's list says about the pod; None if the list is not
+        known or does not contain it.
+        """
         return None if self.kubelet is None else self.kubelet.get(uid)
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod does not exist. Without the kubelet's list, an invalid UID never counts as gone; with it, an
-        unlisted UID is that of a removed pod, even an empty one."""
+        """Whether the pod does not exist. Without the kubelet's list, an invalid UID never counts
+        as gone; with it, an unlisted UID is that of a removed pod, even an empty one."""
         if self.doubt is not None:
             return False
         if self.kubelet is None:
@@ -140,37 +150,54 @@ class PodStates:
 
     def unknown(self, uid: str) -> bool:
         """Whether only the doubt keeps what is left of the pod: neither source has it."""
-        return self.doubt is not None and self.listed(uid) is None and uid not in (self.present or ())
+        return (
+            self.doubt is not None and self.listed(uid) is None and uid not in (self.present or ())
+        )
 
     def content_should_be_removed(self, uid: str) -> bool:
-        """Whether everything of the pod may be removed, including its logs: evicted, deleted and terminated, or
-        gone."""
+        """Whether everything of the pod may be removed, including its logs: evicted, deleted
+        and terminated, or gone."""
         state = self.listed(uid)
-        return self.gone(uid) if state is None else state.evicted or (state.deleted and state.terminated)
+        return (
+            self.gone(uid)
+            if state is None
+            else state.evicted or (state.deleted and state.terminated)
+        )
 
     def runtime_should_be_removed(self, uid: str) -> bool:
-        """Whether its containers and sandboxes may be removed under pressure: terminated, or gone."""
+        """Whether its containers and sandboxes may be removed under pressure:
+        terminated, or gone.
+        """
         state = self.listed(uid)
         return self.gone(uid) if state is None else state.terminated
 
     def only_runtime_remembers(self, uid: str) -> bool:
-        """Whether only its dead containers would tell a restarting kubelet that the pod has run: a static pod comes
-        without a status (`pkg/kubelet/kubelet_pods.go`, generateAPIPodStatus)."""
+        """Whether only its dead containers would tell a restarting kubelet that the pod has run: a
+        static pod comes without a status (`pkg/kubelet/kubelet_pods.go`, generateAPIPodStatus)."""
         state = self.listed(uid)
         return state is not None and state.static
 
     def merge(self, other: PodStates) -> PodStates:
         """Two observations as one, `other` being the later one.
 
-        A pod exists if either has it; a source that is unknown in either is unknown; a pod in both lists has its later
-        state. If they were read from different directories, `present` is unknown.
+        A pod exists if either has it; a source that is unknown in either is unknown; a
+        pod in both lists has its later state. If they were read from different
+        directories, `present` is unknown.
         """
-        present = None if self.present is None or other.present is None else self.present | other.present
+        present = (
+            None if self.present is None or other.present is None else self.present | other.present
+        )
         doubted = self.doubt or other.doubt
         if present is not None and self.identity != other.identity:
             present = None
-            doubted = doubt(Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read")
-        kubelet = None if self.kubelet is None or other.kubelet is None else {**self.kubelet, **other.kubelet}
+            doubted = doubt(
+                Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read"
+            )
+        kubelet = (
+            None
+            if self.kubelet is None or other.kubelet is None
+            else {**self.kubelet, **other.kubelet}
+        )
         ready = self.sources_ready and other.sources_ready
         return PodStates(present, kubelet, ready, other.identity, doubted)
 
@@ -183,30 +210,37 @@ class PodStateProvider(Protocol):
         """Why no pod counts as gone now; None if the directories are trusted."""
 
     def pod_states(self) -> PodStates:
-        """The pods that exist now, with the doubt from the last comparison. Never raises: an unknown part is None."""
+        """The pods that exist now, with the doubt from the last comparison.
+
+        Never raises: an unknown part is None.
+        """
 
     def read(self) -> PodStates:
-        """The pods that exist now, to be compared; by itself this does not say that any pod is gone."""
+        """The pods that exist now, to be compared; by itself this does not
+        say that any pod is gone.
+        """
 
     def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
-        """Decides whether what was read before and after complete lists of the runtime is trusted; None: there are no
-        lists."""
+        """Decides whether what was read before and after complete lists of the runtime is trusted;
+        None: there are no lists."""
 
     def gone(self, uid: str) -> bool:
         """Whether this pod is known not to exist; checked right before a removal."""
 
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
-        """The directories of all pods by UID; None if they are unknown. As they are now, or at `since` (monotonic) or
-        later."""
+        """The directories of all pods by UID; None if they are unknown. As they are now, or at
+        `since` (monotonic) or later."""
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
-        """What the specs of pods that have not terminated name, by UID, according to the kubelet's list; pods it does
-        not know are left out. Asked for at `since` (monotonic) or later; None: lately. Never raises."""
+        """What the specs of pods that have not terminated name, by UID, according to the
+        kubelet's list; pods it does not know are left out. Asked for at `since` (monotonic) or
+        later; None: lately. Never raises."""
 
 
 # ---- whether the directories are trusted
 
-SETTLE_SECONDS = 10.0  # what was made, or written to, within this time may still be part of what is being made
+# what was made, or written to, within this time may still be part of what is being made
+SETTLE_SECONDS = 10.0
 LONGEST_NAME = 63 + 1 + 253  # of namespace and pod in Kubernetes; a runtime may report longer ones
 
 
@@ -214,64 +248,88 @@ def doubt_about(
     states: PodStates,
     listing: Listing | None,
     trusted: RootIdentity | None,
+    *,
     path: str,
     now_ns: int,
 ) -> DirectoriesDoubted | None:
     """Why these directories are not trusted; None if they are.
 
-    `states`: as read before and after the lists, with the kubelet's list if it is known. `listing`: None if the runtime
-    gave no complete lists. `trusted`: the directories that were trusted last. `path`: of `pods`, for the
-    sentence. `now_ns`: wall time in nanoseconds since the epoch, by the same clock as the runtime's times.
+    `states`: as read before and after the lists, with the kubelet's list if it is known. `listing`:
+    None if the runtime gave no complete lists. `trusted`: the directories that were trusted last.
+    `path`: of `pods`, for the sentence. `now_ns`: wall time in nanoseconds since the epoch, by the
+    same clock as the runtime's times.
     """
     if states.present is None:
         return states.doubt or doubt(Why.UNREADABLE, f"{path} cannot be read")
     if listing is None:
         return not_compared(path)
     parts = _parts(listing)
-    running = [part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)]
+    running = [
+        part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)
+    ]
     without = sorted({_pod(part) for part in running if part.pod_uid not in states.present})
     if without:
         more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-        return doubt(Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {path}")
+        return doubt(
+            Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {path}"
+        )
     unexplained = _unexplained(states, {part.pod_uid for part in parts}, path)
     if unexplained is not None:
         return unexplained
     if trusted is None or states.identity == trusted:
         return None
-    latest_ns = now_ns - SETTLE_SECONDS * 1e9  # the latest creation of something with a directory; 0 is unknown
+    # the latest creation of something with a directory; 0 is unknown
+    latest_ns = now_ns - SETTLE_SECONDS * 1e9
     explained = (part for part in running if part.pod_uid in states.present)
-    return None if any(0 < part.created_at_ns <= latest_ns for part in explained) else exchanged(path)
+    return (
+        None if any(0 < part.created_at_ns <= latest_ns for part in explained) else exchanged(path)
+    )
 
 
 def not_compared(path: str) -> DirectoriesDoubted:
     """The doubt before the first comparison, and while the runtime gives no complete lists."""
-    return doubt(Why.NOT_COMPARED, f"{path} has not been compared with complete lists of the runtime")
+    return doubt(
+        Why.NOT_COMPARED, f"{path} has not been compared with complete lists of the runtime"
+    )
 
 
 def exchanged(path: str) -> DirectoriesDoubted:
     """The doubt about a directory other than the trusted one."""
     return doubt(
-        Why.EXCHANGED, f"{path} is another directory than before and explains nothing that has run for a while"
+        Why.EXCHANGED,
+        f"{path} is another directory than before and explains nothing that has run for a while",
     )
 
 
 def _unexplained(states: PodStates, held: Collection[str], path: str) -> DirectoriesDoubted | None:
-    """A doubt if the directories explain nothing that the runtime holds, or nothing that the kubelet says is alive."""
+    """A doubt if the directories explain nothing that the runtime holds, or nothing that
+    the kubelet says is alive.
+    """
     present, kubelet = states.present or frozenset(), states.kubelet or {}
     alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
     if alive and present.isdisjoint(alive):
-        what = f"{path} has a directory of none of the {len(alive)} live pods that kubelet and runtime know"
+        what = (
+            f"{path} has a directory of none of the {len(alive)} live pods that kubelet and runtime"
+            " know"
+        )
         return doubt(Why.EXPLAINS_NOTHING, what)
     if not present.isdisjoint(held) or (states.known and states.sources_ready):
         return None
     if not held:
-        return doubt(Why.NOTHING_HELD, f"the runtime holds nothing of a pod by which {path} could be believed")
-    what = f"{path} has a directory of none of the pods of which the runtime holds parts ({len(held)})"
+        return doubt(
+            Why.NOTHING_HELD,
+            f"the runtime holds nothing of a pod by which {path} could be believed",
+        )
+    what = (
+        f"{path} has a directory of none of the pods of which the runtime holds parts ({len(held)})"
+    )
     return doubt(Why.EXPLAINS_NOTHING, what)
 
 
 def _parts(listing: Listing) -> list[Container | PodSandbox]:
-    """Containers and sandboxes that carry the kubelet's label with a valid UID; a kubelet did not make the others."""
+    """Containers and sandboxes that carry the kubelet's label with a valid UID; a
+    kubelet did not make the others.
+    """
     parts: list[Container | PodSandbox] = [*listing.containers]
     parts += [sandbox for sandbox in listing.sandboxes if sandbox.labelled]
     return [part for part in parts if is_pod_uid(part.pod_uid)]

@@ -9,15 +9,18 @@ An entry of `keepImages` has one of four forms, distinguished by how it is writt
 | reference | `registry.example/app:1.2`, `busybox:1.36` | the image that carries this tag |
 | repository | `registry.example/app`, `busybox` | every tag and digest of the repository |
 
-Short names are Docker's: `busybox` is `docker.io/library/busybox` (https://github.com/distribution/reference,
-ParseNormalizedNamed). In a glob, `*` matches any run of characters, including `/` and `:`, so `registry.example/*`
-keeps all images of that registry; no other character is special. A glob is matched against a whole name (registry,
-repository and tag, or registry, repository and digest), for images of Docker Hub also against their short names, and
-for an image without a name against its id: `*` keeps all.
+Short names are Docker's: `busybox` is `docker.io/library/busybox`
+(https://github.com/distribution/reference, ParseNormalizedNamed). In a glob, `*` matches any run of
+characters, including `/` and `:`, so `registry.example/*` keeps all images of that registry; no
+other character is special. A glob is matched against a whole name (registry, repository and tag, or
+registry, repository and digest), for images of Docker Hub also against their short names, and for
+an image without a name against its id: `*` keeps all.
 
-An entry that could mean several images means all of them: an image that is kept by mistake can be removed later.
+An entry that could mean several images means all of them: an image that is kept by
+mistake can be removed later.
 
-Covers: reading entries, which images they keep, which entries keep none. Does not cover: the plan (`plan`).
+Covers: reading entries, which images they keep, which entries keep none. Does not
+cover: the plan (`plan`).
 """
 
 from __future__ import annotations
@@ -41,8 +44,9 @@ _DOCKER_LIBRARY = "docker.io/library/"
 class KeepList:
     """All entries, as written and in order, and what is compared with the names of images.
 
-    `exact`: full names, full repositories, and 64 hex digits, none of which can be mistaken for another. `globs`: all
-    globs as one expression that never tries a position for a star twice (`fnmatch.translate`).
+    `exact`: full names, full repositories, and 64 hex digits, none of which can be mistaken
+    for another. `globs`: all globs as one expression that never tries a position for a star
+    twice (`fnmatch.translate`).
     """
 
     entries: tuple[str, ...]
@@ -56,19 +60,28 @@ class KeepList:
         return frozenset(image.id for image in images if self._keeps(image))
 
     def unmatched(self, images: Iterable[Image]) -> tuple[str, ...]:
-        """The entries, as written, that keep none of these images: misspelt, or no longer needed."""
+        """The entries, as written, that keep none of these images: misspelt, or
+        no longer needed.
+        """
         images = tuple(images)
-        return tuple(entry for entry in self.entries if not parse_keep_list([entry]).kept_ids(images))
+        return tuple(
+            entry for entry in self.entries if not parse_keep_list([entry]).kept_ids(images)
+        )
 
     def _keeps(self, image: Image) -> bool:
         names = [normalized(name) for name in (*image.repo_tags, *image.repo_digests)]
         exact = {bare_hex(image.id), *names, *map(repository_of, names)}
         exact.update(bare_hex(name.rpartition("@")[2]) for name in names)
-        return not self.exact.isdisjoint(exact) or any(map(self.globs.match, _for_globs(names or [image.id])))
+        return not self.exact.isdisjoint(exact) or any(
+            map(self.globs.match, _for_globs(names or [image.id]))
+        )
 
 
 def parse_keep_list(entries: Iterable[str]) -> KeepList:
-    """The entries of `keepImages`, each once. Raises PolicyError, which names the entry and the allowed forms."""
+    """The entries of `keepImages`, each once.
+
+    Raises PolicyError, which names the entry and the allowed forms.
+    """
     compared = {entry: _parse(entry) for entry in entries}
     globs = [fnmatch.translate(entry) for entry in compared if "*" in entry]
     matching = re.compile("|".join(globs) or "(?!)")  # which nothing matches
@@ -76,21 +89,30 @@ def parse_keep_list(entries: Iterable[str]) -> KeepList:
 
 
 def _parse(text: str) -> str:
-    """What is compared: a glob as it is, a full name, a full repository, or 64 hex digits. Raises PolicyError."""
+    """What is compared: a glob as it is, a full name, a full repository, or 64 hex digits.
+
+    Raises PolicyError.
+    """
     name, at, digest = text.rpartition("@")
     if len(text) <= LONGEST_ENTRY:
         if "*" in text and _GLOB.fullmatch(text):
             return text
         # 64 digits alone are an id as CRI-O shows it; no repository may have such a name
-        if names_one_image(text) and (not at or (digest.startswith("sha256:") and NAME.fullmatch(name))):
+        if names_one_image(text) and (
+            not at or (digest.startswith("sha256:") and NAME.fullmatch(name))
+        ):
             return bare_hex(digest)
         if NAME.fullmatch(text) and not text.startswith("sha256:"):
-            return normalized(text) if ":" in text.rpartition("/")[2] else repository_of(normalized(text))
+            return (
+                normalized(text)
+                if ":" in text.rpartition("/")[2]
+                else repository_of(normalized(text))
+            )
     raise PolicyError(
-        f"{text[:80]!r}{'…' * (len(text) > 80)} cannot be used; allowed are, in at most {LONGEST_ENTRY} "
-        "characters, a reference (registry/repository:tag) and a repository, both in lower case, a digest (sha256: and "
-        "64 hexadecimal digits, also behind a reference and @), and a glob (registry/team/*: letters, digits, ._:/@- "
-        "and *)"
+        f"{text[:80]!r}{'…' * (len(text) > 80)} cannot be used; allowed are, in at most"
+        f" {LONGEST_ENTRY} characters, a reference (registry/repository:tag) and a repository, both"
+        " in lower case, a digest (sha256: and 64 hexadecimal digits, also behind a reference and"
+        " @), and a glob (registry/team/*: letters, digits, ._:/@- and *)"
     )
 
 

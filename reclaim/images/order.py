@@ -1,23 +1,26 @@
-"""`imageOrder: cost`: images whose removal is expected to cost the least for each byte that it frees go first.
+"""`imageOrder: cost`: images whose removal is expected to cost the least for each
+byte that it frees go first.
 
 **The model** is GreedyDual-Size-Frequency (L. Cherkasova, Improving WWW Proxies Performance with
-Greedy-Dual-Size-Frequency Caching Policy, HPL-98-69R1, 1998), an instance of Landlord (N. Young, On-Line File Caching,
-SODA 1998; Algorithmica 33, 2002): each object has a credit, which its use renews: what it costs to bring it again,
-times how often it was used. What has the least credit for each of its bytes goes, and whenever something goes, the
-credit of all others falls by as much. What is one growing number there is the time without use here, which outlives a
-restart: an image is expected to be needed again after as long as it took from one need to the next, and the later the
-longer it was not; and much later if images of its repository, newer versions as a rule, have been used since. The
-weights below are from simulations (`tests/bench/regret`).
+Greedy-Dual-Size-Frequency Caching Policy, HPL-98-69R1, 1998), an instance of Landlord (N. Young,
+On-Line File Caching, SODA 1998; Algorithmica 33, 2002): each object has a credit, which its use
+renews: what it costs to bring it again, times how often it was used. What has the least credit for
+each of its bytes goes, and whenever something goes, the credit of all others falls by as much. What
+is one growing number there is the time without use here, which outlives a restart: an image is
+expected to be needed again after as long as it took from one need to the next, and the later the
+longer it was not; and much later if images of its repository, newer versions as a rule, have been
+used since. The weights below are from simulations (`tests/bench/regret`).
 
-**Layers.** A removal frees only layers that no other image holds, and a pull brings only those that are missing. So
-the bytes are counted by layer where they are known. Layers of images that stay count for nothing, and those that
-several images hold count for each with its share; but only the last of them to go frees them.
+**Layers.** A removal frees only layers that no other image holds, and a pull brings only those that
+are missing. So the bytes are counted by layer where they are known. Layers of images that stay
+count for nothing, and those that several images hold count for each with its share; but only the
+last of them to go frees them.
 
-**The need.** Of what goes first, whatever the need can do without goes later, the most costly first: one large image
-may make room enough without the small ones that would go before it.
+**The need.** Of what goes first, whatever the need can do without goes later, the most costly
+first: one large image may make room enough without the small ones that would go before it.
 
-Covers: the order, and what each removal frees. Does not cover: which images may go (`plan`); where the layers are
-known from (`reclaim.containerd`, `storage`).
+Covers: the order, and what each removal frees. Does not cover: which images may go (`plan`); where
+the layers are known from (`reclaim.functions.containerd_garbage`, `storage`).
 """
 
 from __future__ import annotations
@@ -43,10 +46,11 @@ SUPERSEDED_POWER = 4
 class Candidate:
     """An image that may go.
 
-    `size_bytes`: as the runtime reports it. `unused_seconds`: since its last use, or since it was first detected.
-    `uses`: spells of use that were seen. `returned`: how often it came back after a removal. `layers`: bytes on the
-    disk by layer; None: not known, so its size counts. `superseded`: how many images of its repository that are on the
-    node were used, or first detected, later. `counted_seconds`: since when uses are counted, before removals too.
+    `size_bytes`: as the runtime reports it. `unused_seconds`: since its last use, or since it was
+    first detected. `uses`: spells of use that were seen. `returned`: how often it came back after a
+    removal. `layers`: bytes on the disk by layer; None: not known, so its size counts.
+    `superseded`: how many images of its repository that are on the node were used, or first
+    detected, later. `counted_seconds`: since when uses are counted, before removals too.
     """
 
     id: str
@@ -62,7 +66,10 @@ class Candidate:
     def needed_in_seconds(self) -> float:
         """How long until it is expected to be needed again. It came because it was needed."""
         needs = max(self.uses, 1 + self.returned)
-        seen = max(self.counted_seconds, self.unused_seconds) + UNUSED_WEIGHT * needs * self.unused_seconds
+        seen = (
+            max(self.counted_seconds, self.unused_seconds)
+            + UNUSED_WEIGHT * needs * self.unused_seconds
+        )
         later = float((1 + self.superseded) ** SUPERSEDED_POWER)
         return (PRIOR_SECONDS + seen) / (PRIOR_NEEDS + needs) * later
 
@@ -71,14 +78,20 @@ class Holders:
     """How many images hold each layer. `held`: layers of images that stay."""
 
     def __init__(self, images: Iterable[Candidate], held: Collection[str]):
-        self._layers = {i.id: {i.id: i.size_bytes} if i.layers is None else i.layers for i in images}
+        self._layers = {
+            i.id: {i.id: i.size_bytes} if i.layers is None else i.layers for i in images
+        }
         self._count = Counter(layer for own in self._layers.values() for layer in own)
         self._count.update(dict.fromkeys(held, len(self._layers) + 1))
 
     def share_of(self, image_id: str) -> float:
         """Its bytes, each divided by the number of images that hold it."""
         layers, stays = self._layers[image_id], len(self._layers) + 1
-        return sum(size / self._count[layer] for layer, size in layers.items() if self._count[layer] < stays)
+        return sum(
+            size / self._count[layer]
+            for layer, size in layers.items()
+            if self._count[layer] < stays
+        )
 
     def remove(self, image_id: str) -> int:
         """The image goes. Returns the bytes that this frees."""
@@ -95,20 +108,29 @@ class Holders:
 
 
 def freed_along(images: Sequence[Candidate], held: Collection[str] = ()) -> list[int]:
-    """The bytes that each image frees if they go in this order. `held`: layers of images that stay."""
+    """The bytes that each image frees if they go in this order.
+
+    `held`: layers of images that stay.
+    """
     holders = Holders(images, held)
     return [holders.remove(image.id) for image in images]
 
 
-def by_cost(images: Iterable[Candidate], held: Collection[str] = (), need_bytes: int = 0) -> list[Candidate]:
-    """All of these images in the order in which they go, whatever order they are given in. `held`: layers of images
-    that stay. `need_bytes`: how much has to be freed; 0: not known."""
+def by_cost(
+    images: Iterable[Candidate], held: Collection[str] = (), need_bytes: int = 0
+) -> list[Candidate]:
+    """All of these images in the order in which they go, whatever order they are given in. `held`:
+    layers of images that stay. `need_bytes`: how much has to be freed; 0: not known."""
     given = tuple(images)
     holders = Holders(given, held)
 
     def credit(image: Candidate) -> tuple[float, float, str]:
         share = holders.share_of(image.id)
-        return (1 + PULL_BYTES / max(share, 1.0)) / image.needed_in_seconds, -image.unused_seconds, image.id
+        return (
+            (1 + PULL_BYTES / max(share, 1.0)) / image.needed_in_seconds,
+            -image.unused_seconds,
+            image.id,
+        )
 
     order = sorted(given, key=credit)
     needed, spare = 0, -need_bytes

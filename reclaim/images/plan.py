@@ -1,52 +1,61 @@
 """Which images are removed, and in which order: the plans.
 
-The kubelet's rules (`pkg/kubelet/images/image_gc_manager.go`): an image is removed only if no container in any state
-was made from it and it is not pinned. Least recently used first; images never used come before all others; ties are
-broken by first detection.
+The kubelet's rules (`pkg/kubelet/images/image_gc_manager.go`): an image is removed only if no
+container in any state was made from it and it is not pinned. Least recently used first; images
+never used come before all others; ties are broken by first detection.
 
-* For space (`plan_image_gc`: under pressure, and in the second part of a periodic pass), it must have been known for
-  `min_age_seconds`. The maximum age is not used.
-* For age (`plan_maximum_age`: in the first part of a periodic pass), its last use must be longer ago than
-  `max_age_seconds`.
+* For space (`plan_image_gc`: under pressure, and in the second part of a periodic pass), it must
+  have been known for `min_age_seconds`. The maximum age is not used.
+* For age (`plan_maximum_age`: in the first part of a periodic pass), its last use must be longer
+  ago than `max_age_seconds`.
 
-We differ from the kubelet as follows, and except for the first point we remove less; such verdicts carry `Rule.GUARD`:
+We differ from the kubelet as follows, and except for the first point we remove less; such
+verdicts carry `Rule.GUARD`:
 
-* The kubelet counts the minimum age from when it first listed the image. If the runtime says that an image is older
-  than our lists show, the kubelet might still keep it.
+* The kubelet counts the minimum age from when it first listed the image. If the runtime says that
+  an image is older than our lists show, the kubelet might still keep it.
 * More counts as in use, and the image of pod sandboxes is kept (`references`).
 * Images on the keep-list are always kept (`keep_list`), and so are the newest of each repository.
-* Images that pods have used and that the kubelet has not pulled (`pull_records`) go after all others, and not for their
-  age; or they are kept.
-* For age, the minimum age applies too, and the age of an image that was never used counts from its first detection. The
-  kubelet considers such an image infinitely old, and removes one that was pulled seconds ago
-  (https://github.com/kubernetes/kubernetes/issues/132403).
-* An id that is listed twice is one image, as a removal is by id and takes every entry. As in the kubelet, the later
-  entry determines the size, but a pin on either one counts.
-* If the runtime lists an id once for each runtime handler, the kubelet with the gate RuntimeClassInImageCriApi judges
-  each entry alone, and removes the id (the handler is not sent) once one may go. Here it goes once all may: none is in
-  use, none is pinned, the youngest is old enough (`records`). Its size is the sum.
+* Images that pods have used and that the kubelet has not pulled (`pull_records`) go after all
+  others, and not for their age; or they are kept.
+* For age, the minimum age applies too, and the age of an image that was never used counts from its
+  first detection. The kubelet considers such an image infinitely old, and removes one that was
+  pulled seconds ago (https://github.com/kubernetes/kubernetes/issues/132403).
+* An id that is listed twice is one image, as a removal is by id and takes every entry. As in the
+  kubelet, the later entry determines the size, but a pin on either one counts.
+* If the runtime lists an id once for each runtime handler, the kubelet with the gate
+  RuntimeClassInImageCriApi judges each entry alone, and removes the id (the handler is not sent)
+  once one may go. Here it goes once all may: none is in use, none is pinned, the youngest is old
+  enough (`records`). Its size is the sum.
 
-**The newest images of each repository** are kept so that a rollback finds its image (`keepNewestPerRepository`). A
-repository is a name without tag and digest, in full, so `busybox` and `docker.io/library/busybox` are the same. An
-image in several repositories is kept if it is among the newest of one of them; an image without a name is in none and
-does not count. Images that are in use, pinned or kept for another reason count like any other. The newest image is the
-one detected last. (CRI reports no time of a pull or build. An image's record survives restarts, and on containerd
-begins with the time of the pull.) Among images detected together, it is the one used last.
+**The newest images of each repository** are kept so that a rollback finds its image
+(`keepNewestPerRepository`). A repository is a name without tag and digest, in full, so
+`busybox` and `docker.io/library/busybox` are the same. An image in several repositories is
+kept if it is among the newest of one of them; an image without a name is in none and does not
+count. Images that are in use, pinned or kept for another reason count like any other. The
+newest image is the one detected last. (CRI reports no time of a pull or build. An image's
+record survives restarts, and on containerd begins with the time of the pull.) Among images
+detected together, it is the one used last.
 
-How much a periodic pass has to free is the kubelet's arithmetic (GarbageCollect and freeSpace there), in integers:
+How much a periodic pass has to free is the kubelet's arithmetic (GarbageCollect and
+freeSpace there), in integers:
 
-    usage  = 100 - available * 100 // capacity             rounded up: what root may still write counts as used
+    usage  = 100 - available * 100 // capacity             rounded up
     target = capacity * (100 - low) // 100 - available     if usage >= high
 
-A target of 0 or below, possible if both marks are close, still removes one image: the sum is compared after a removal.
-Any failed removal makes the pass a failure, even if it reached its target, and there is no event about the target then;
-without a failed removal, freeing less than the target is an event and a failure with the same text.
+What only root may still write counts as used.
 
-That text matches the kubelet's word for word, because alerts and log searches match it: since 1.35 usage, capacity in
-readable units, bytes freed; before, the bytes attempted and those found eligible. All of them are fields of our event.
+A target of 0 or below, possible if both marks are close, still removes one image: the sum is
+compared after a removal. Any failed removal makes the pass a failure, even if it reached its
+target, and there is no event about the target then; without a failed removal, freeing less than the
+target is an event and a failure with the same text.
 
-Covers: verdicts and their order, what a periodic pass has to free, its events and their texts. Does not cover: the
-check right before a removal (`unused_images`), stopping (`eviction.engine`).
+That text matches the kubelet's word for word, because alerts and log searches match it: since 1.35
+usage, capacity in readable units, bytes freed; before, the bytes attempted and those found
+eligible. All of them are fields of our event.
+
+Covers: verdicts and their order, what a periodic pass has to free, its events and their texts. Does
+not cover: the check right before a removal (`unused_images`), stopping (`eviction.engine`).
 """
 
 from __future__ import annotations
@@ -58,7 +67,13 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Literal, NamedTuple
 
-from reclaim.evidence.references import ImagesInUse, images_in_use, normalized, removal_references, repository_of
+from reclaim.evidence.references import (
+    ImagesInUse,
+    images_in_use,
+    normalized,
+    removal_references,
+    repository_of,
+)
 from reclaim.images.keep_list import KEEP_NOTHING, KeepList
 from reclaim.images.order import Candidate, by_cost, freed_along
 from reclaim.types import (
@@ -84,13 +99,15 @@ class ImageGCPolicy:
     """When images are removed. Allowed values are checked where the configuration is read
     (`eviction.configuration.effective`).
 
-    `min_age_seconds`: how long an image must have been known before it may be removed. `max_age_seconds`: an image
-    unused for longer is removed even if there is space; 0 = never. `high_threshold_percent`: the usage of the image
-    filesystem at which a periodic pass starts to free space, down to `low_threshold_percent`. `keep`: images that are
-    never removed. `keep_not_pulled`: the same for images that the kubelet has not pulled; "auto": they go last, and not
-    for their age. `pod_start_seconds`: how long no image is removed after a part of a pod was made (`evidence.starts`).
-    `keep_newest_per_repository`: how many of the newest images of each repository are never removed. `says_usage`:
-    whether the text of `FreeDiskSpaceFailed` is that of a kubelet since 1.35. `order`: which image goes first.
+    `min_age_seconds`: how long an image must have been known before it may be removed.
+    `max_age_seconds`: an image unused for longer is removed even if there is space; 0 = never.
+    `high_threshold_percent`: the usage of the image filesystem at which a periodic pass starts to
+    free space, down to `low_threshold_percent`. `keep`: images that are never removed.
+    `keep_not_pulled`: the same for images that the kubelet has not pulled; "auto": they go last,
+    and not for their age. `pod_start_seconds`: how long no image is removed after a part of a pod
+    was made (`evidence.starts`). `keep_newest_per_repository`: how many of the newest images of
+    each repository are never removed. `says_usage`: whether the text of `FreeDiskSpaceFailed` is
+    that of a kubelet since 1.35. `order`: which image goes first.
     """
 
     min_age_seconds: float = 120.0
@@ -106,8 +123,9 @@ class ImageGCPolicy:
 
     @property
     def has_periodic_work(self) -> bool:
-        """Whether a periodic pass can have anything to do: the kubelet starts no loop if the high mark is 100 and there
-        is no maximum age (`pkg/kubelet/kubelet.go`, StartGarbageCollection). Irrelevant under pressure."""
+        """Whether a periodic pass can have anything to do: the kubelet starts no loop if the high
+        mark is 100 and there is no maximum age (`pkg/kubelet/kubelet.go`, StartGarbageCollection).
+        Irrelevant under pressure."""
         return self.high_threshold_percent != 100 or self.max_age_seconds > 0
 
 
@@ -115,17 +133,18 @@ def plan_image_gc(
     listing: Listing,
     records: Mapping[str, ImageRecord],
     policy: ImageGCPolicy,
+    *,
     now: float,
     usage: ImagesInUse | None = None,
     layers: Layers = NO_LAYERS,
     need_bytes: int = 0,
 ) -> Plan:
-    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records are in monotonic seconds;
-    `usage`: that of `listing`, if the caller has it. `layers`: what images hold on the disk, as far as that is known.
-    `need_bytes`: how much has to be freed; 0: not known.
+    """What is removed for space: the kubelet's DeleteUnusedImages. `now` and the records are in
+    monotonic seconds; `usage`: that of `listing`, if the caller has it. `layers`: what images hold
+    on the disk, as far as that is known. `need_bytes`: how much has to be freed; 0: not known.
 
-    An image without a record counts as first seen now. Equal times are ordered by id, so that the order of the list
-    does not matter.
+    An image without a record counts as first seen now. Equal times are ordered by id, so that the
+    order of the list does not matter.
     """
 
     def by_age(image: Image, record: ImageRecord) -> Verdict:
@@ -133,25 +152,38 @@ def plan_image_gc(
         wait = policy.min_age_seconds - age
         kubelet_removes = now - record.listed_since >= policy.min_age_seconds
         if wait > 0:  # equal is old enough
-            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, age, guard=kubelet_removes, wait=wait)
-        return _verdict(image, Action.REMOVE, Reason.UNUSED, age, guard=not kubelet_removes)
+            return _verdict(
+                image, Action.KEEP, Reason.TOO_YOUNG, age=age, guard=kubelet_removes, wait=wait
+            )
+        return _verdict(image, Action.REMOVE, Reason.UNUSED, age=age, guard=not kubelet_removes)
 
-    return _plan(listing, records, policy, now, usage or images_in_use(listing), by_age, layers, need_bytes)
+    return _plan(
+        listing,
+        records,
+        policy,
+        now=now,
+        usage=usage or images_in_use(listing),
+        by_age=by_age,
+        layers=layers,
+        need_bytes=need_bytes,
+    )
 
 
 def plan_maximum_age(
     listing: Listing,
     records: Mapping[str, ImageRecord],
     policy: ImageGCPolicy,
+    *,
     now: float,
     started_at: float,
-    *,
     exact: bool = False,
 ) -> Plan:
-    """What is removed because its last use is longer ago than the maximum age (equal is not). All times are monotonic.
+    """What is removed because its last use is longer ago than the maximum age (equal is
+    not). All times are monotonic.
 
-    Empty if there is no maximum age, or if the loop, started at `started_at`, has not run for longer than that: last
-    uses may not be known yet after a start. `exact`: as the kubelet, without our guards on age.
+    Empty if there is no maximum age, or if the loop, started at `started_at`, has not run for
+    longer than that: last uses may not be known yet after a start. `exact`: as the kubelet,
+    without our guards on age.
     """
     maximum = policy.max_age_seconds
     if maximum == 0 or now - started_at <= maximum:
@@ -163,13 +195,22 @@ def plan_maximum_age(
         kubelet_removes = record.last_used is None or unused > maximum
         too_young = policy.min_age_seconds - known
         if kubelet_removes and (exact or (unused > maximum and too_young <= 0)):
-            return _verdict(image, Action.REMOVE, Reason.MAXIMUM_AGE, unused, guard=False)
+            return _verdict(image, Action.REMOVE, Reason.MAXIMUM_AGE, age=unused, guard=False)
         if too_young > 0 and not exact:
-            return _verdict(image, Action.KEEP, Reason.TOO_YOUNG, known, guard=kubelet_removes, wait=too_young)
+            return _verdict(
+                image,
+                Action.KEEP,
+                Reason.TOO_YOUNG,
+                age=known,
+                guard=kubelet_removes,
+                wait=too_young,
+            )
         left = maximum - unused
-        return _verdict(image, Action.KEEP, Reason.WITHIN_LIMIT, unused, guard=kubelet_removes, wait=left)
+        return _verdict(
+            image, Action.KEEP, Reason.WITHIN_LIMIT, age=unused, guard=kubelet_removes, wait=left
+        )
 
-    plan = _plan(listing, records, policy, now, images_in_use(listing), by_age)
+    plan = _plan(listing, records, policy, now=now, usage=images_in_use(listing), by_age=by_age)
     return plan if exact else part_of(plan)
 
 
@@ -177,25 +218,32 @@ def _plan(
     listing: Listing,
     records: Mapping[str, ImageRecord],
     policy: ImageGCPolicy,
+    *,
     now: float,
     usage: ImagesInUse,
     by_age: Callable[[Image, ImageRecord], Verdict],
     layers: Layers = NO_LAYERS,
     need_bytes: int = 0,
 ) -> Plan:
-    """The plan. `by_age`: the verdict on an image that only its age can keep, given its record. Least recently used
-    first, never used before all, then by first detection, unless the policy says otherwise."""
+    """The plan. `by_age`: the verdict on an image that only its age can keep, given its
+    record. Least recently used first, never used before all, then by first detection, unless
+    the policy says otherwise."""
     guards = _Guards(
         usage,
         policy.keep.kept_ids(listing.images),
-        NewestOfRepositories(listing.images, records, policy.keep_newest_per_repository, now).ids,
+        NewestOfRepositories(
+            listing.images, records, policy.keep_newest_per_repository, now=now
+        ).ids,
         policy.keep_not_pulled is True,
         now,
     )
     by_use: list[tuple[tuple[float, float, str], Verdict]] = []
     seen: dict[str, tuple[Image, ImageRecord]] = {}
     for image_id, entries in entries_by_id(listing.images).items():
-        image, record = seen[image_id] = one_image(entries), records.get(image_id) or ImageRecord(now)
+        image, record = seen[image_id] = (
+            one_image(entries),
+            records.get(image_id) or ImageRecord(now),
+        )
         why = guards.why_kept(image, record, entries)
         if why is None:
             verdict = by_age(image, record)
@@ -203,11 +251,17 @@ def _plan(
                 verdict = verdict._replace(reason=Reason.NOT_PULLED, last_resort=True)
         else:
             reason, guard = why
-            verdict = _verdict(image, Action.KEEP, reason, now - record.first_detected, guard=guard)
+            verdict = _verdict(
+                image, Action.KEEP, reason, age=now - record.first_detected, guard=guard
+            )
         by_use.append(((record.last_use, record.first_detected, image.id), verdict))
-    verdicts = sorted((verdict for _, verdict in sorted(by_use)), key=lambda verdict: verdict.last_resort)
+    verdicts = sorted(
+        (verdict for _, verdict in sorted(by_use)), key=lambda verdict: verdict.last_resort
+    )
     if policy.order is ImageOrder.COST or layers.of_images:
-        verdicts = _in_order(verdicts, seen, policy.order, layers, now, need_bytes)
+        verdicts = _in_order(
+            verdicts, seen, policy.order, layers=layers, now=now, need_bytes=need_bytes
+        )
     return Plan.of(verdicts)
 
 
@@ -220,14 +274,17 @@ class _Guards(NamedTuple):
     keeps_not_pulled: bool
     now: float
 
-    def why_kept(self, image: Image, record: ImageRecord, entries: Sequence[Image]) -> tuple[Reason, bool] | None:
+    def why_kept(
+        self, image: Image, record: ImageRecord, entries: Sequence[Image]
+    ) -> tuple[Reason, bool] | None:
         """The reason, and whether one of our guards says so; None if only its age can keep it."""
         if image.id in self.usage.by_containers:
             return Reason.IN_USE, image.id not in self.usage.by_image_id
         if image.id in self.usage.by_sandboxes:
             return Reason.SANDBOX_IMAGE, True
         if image.pinned:
-            return Reason.PINNED, not entries[-1].pinned  # the kubelet goes by the last entry of an id
+            # the kubelet goes by the last entry of an id
+            return Reason.PINNED, not entries[-1].pinned
         if not removal_references(entries):
             return Reason.PINNED, True
         if image.id in self.kept_ids:
@@ -244,11 +301,16 @@ class _Guards(NamedTuple):
 
 
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
-    """The plan without the images that go only if nothing else is enough, which it keeps; or, `last`, these alone."""
+    """The plan without the images that go only if nothing else is enough, which it
+    keeps; or, `last`, these alone.
+    """
     if last:
-        return replace(plan, remove=tuple(verdict for verdict in plan.remove if verdict.last_resort))
+        return replace(
+            plan, remove=tuple(verdict for verdict in plan.remove if verdict.last_resort)
+        )
     return Plan.of(
-        verdict.kept(Reason.NOT_PULLED) if verdict.last_resort else verdict for verdict in (*plan.remove, *plan.keep)
+        verdict.kept(Reason.NOT_PULLED) if verdict.last_resort else verdict
+        for verdict in (*plan.remove, *plan.keep)
     )
 
 
@@ -256,23 +318,33 @@ def _in_order(
     verdicts: Sequence[Verdict],
     seen: Mapping[str, tuple[Image, ImageRecord]],
     order: ImageOrder,
+    *,
     layers: Layers,
     now: float,
     need_bytes: int,
 ) -> list[Verdict]:
-    """The verdicts on images, given with the least recently used first, in this order, with what each removal frees.
-    Those of the last resort stay behind the others. `seen`: all images, and their records."""
+    """The verdicts on images, given with the least recently used first, in this order, with
+    what each removal frees. Those of the last resort stay behind the others. `seen`: all
+    images, and their records."""
     by_id = {verdict.id: verdict for verdict in verdicts}
     stays = [verdict for verdict in verdicts if verdict.action is Action.KEEP]
     held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
     superseded = _superseded(seen.values()) if order is ImageOrder.COST else {}
 
     def candidate(image: Image, record: ImageRecord) -> Candidate:
-        unused, counted, own = now - record.used_at, now - record.uses_since, layers.of_images.get(image.id)
+        unused, counted, own = (
+            now - record.used_at,
+            now - record.uses_since,
+            layers.of_images.get(image.id),
+        )
         later = superseded.get(image.id, 0)
-        return Candidate(image.id, image.size_bytes, unused, record.uses, record.returned, own, later, counted)
+        return Candidate(
+            image.id, image.size_bytes, unused, record.uses, record.returned, own, later, counted
+        )
 
-    images = [candidate(*seen[verdict.id]) for verdict in verdicts if verdict.action is Action.REMOVE]
+    images = [
+        candidate(*seen[verdict.id]) for verdict in verdicts if verdict.action is Action.REMOVE
+    ]
     if order is ImageOrder.COST:
         groups = groupby(images, lambda image: by_id[image.id].last_resort)
         images = [image for _, group in groups for image in by_cost(group, held, need_bytes)]
@@ -286,21 +358,31 @@ def _in_order(
 
 
 def _superseded(seen: Collection[tuple[Image, ImageRecord]]) -> dict[str, int]:
-    """How many images of its repository were used later, by id. One that was never used counts as used when it came;
-    one in several repositories as superseded as often as in the one where it is least."""
+    """How many images of its repository were used later, by id. One that was never used
+    counts as used when it came; one in several repositories as superseded as often as in the
+    one where it is least."""
     times = defaultdict[str, list[float]](list)
     for image, record in sorted(seen, key=lambda each: each[1].used_at):
         for repository in repositories_of(image):
             times[repository].append(record.used_at)
 
     def later(image: Image, at: float) -> int:
-        return min((len(times[each]) - bisect_right(times[each], at) for each in repositories_of(image)), default=0)
+        return min(
+            (len(times[each]) - bisect_right(times[each], at) for each in repositories_of(image)),
+            default=0,
+        )
 
     return {image.id: later(image, record.used_at) for image, record in seen}
 
 
 def _verdict(
-    image: Image, action: Action, reason: Reason, age: float, *, guard: bool, wait: float | None = None
+    image: Image,
+    action: Action,
+    reason: Reason,
+    *,
+    age: float,
+    guard: bool,
+    wait: float | None = None,
 ) -> Verdict:
     return Verdict(
         kind=Kind.IMAGE,
@@ -317,8 +399,8 @@ def _verdict(
 
 @dataclass(frozen=True, slots=True)
 class SpaceDecision:
-    """What has to be freed, according to a reading of the image filesystem. `target_bytes`: None if usage is below the
-    high mark; otherwise it may be 0 or negative."""
+    """What has to be freed, according to a reading of the image filesystem. `target_bytes`: None if
+    usage is below the high mark; otherwise it may be 0 or negative."""
 
     usage_percent: int
     capacity_bytes: int
@@ -326,32 +408,41 @@ class SpaceDecision:
 
 
 def decide_space(available: int | None, capacity: int, policy: ImageGCPolicy) -> SpaceDecision:
-    """Usage in percent, 0 to 100, rounded up, and the bytes to free to reach the low mark, from a reading in bytes.
+    """Usage in percent, 0 to 100, rounded up, and the bytes to free to reach the low
+    mark, from a reading in bytes.
 
     Unknown available bytes count as 0, and are capped at the capacity. `capacity`: above 0.
     """
     free = min(max(available or 0, 0), capacity)
     usage = 100 - free * 100 // capacity
     target = capacity * (100 - policy.low_threshold_percent) // 100 - free
-    return SpaceDecision(usage, capacity, target if usage >= policy.high_threshold_percent else None)
+    return SpaceDecision(
+        usage, capacity, target if usage >= policy.high_threshold_percent else None
+    )
 
 
-def not_enough_freed(space: SpaceDecision, freed_bytes: int, *, says_usage: bool = True) -> GCEvent | None:
-    """The event of a pass that freed this many nominal bytes; None if they are enough, or none were wanted.
-    `says_usage`: as in the policy."""
+def not_enough_freed(
+    space: SpaceDecision, freed_bytes: int, *, says_usage: bool = True
+) -> GCEvent | None:
+    """The event of a pass that freed this many nominal bytes; None if they are enough, or none were
+    wanted. `says_usage`: as in the policy."""
     target = space.target_bytes
     if target is None or freed_bytes >= target:
         return None
     message = (
-        "Insufficient free disk space on the node's image filesystem "
-        f"({space.usage_percent}% of {human_size(space.capacity_bytes)} used). "
-        f"Failed to free sufficient space by deleting unused images (freed {freed_bytes} bytes). "
-        "Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
+        f"Insufficient free disk space on the node's image filesystem ({space.usage_percent}% of"
+        f" {human_size(space.capacity_bytes)} used). Failed to free sufficient space by deleting"
+        f" unused images (freed {freed_bytes} bytes). Investigate disk usage, as it could be used"
+        " by active images, logs, volumes, or other data."
         if says_usage
-        else "Failed to garbage collect required amount of images. "
-        f"Attempted to free {target} bytes, but only found {freed_bytes} bytes eligible to free."
+        else (
+            f"Failed to garbage collect required amount of images. Attempted to free {target}"
+            f" bytes, but only found {freed_bytes} bytes eligible to free."
+        )
     )
-    return GCEvent(EventReason.FREE_DISK_SPACE_FAILED, message, {**asdict(space), "freed_bytes": freed_bytes})
+    return GCEvent(
+        EventReason.FREE_DISK_SPACE_FAILED, message, {**asdict(space), "freed_bytes": freed_bytes}
+    )
 
 
 def invalid_capacity(capacity: int | None) -> GCEvent:
@@ -361,8 +452,8 @@ def invalid_capacity(capacity: int | None) -> GCEvent:
 
 
 def human_size(size_bytes: int) -> str:
-    """Bytes in readable units, as the kubelet writes them: integers below 1 KiB, else one decimal of KiB, MiB, GiB or
-    TiB."""
+    """Bytes in readable units, as the kubelet writes them: integers below 1 KiB, else one decimal
+    of KiB, MiB, GiB or TiB."""
     power = min(max(size_bytes.bit_length() - 1, 0) // 10, 4)
     return f"{size_bytes / 1024**power:.1f} {'KMGT'[power - 1]}iB" if power else f"{size_bytes} B"
 
@@ -373,8 +464,8 @@ NO_NAME = "<none>"  # what Docker lists instead of a name
 
 
 def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
-    """The entries of each id, in the order of their first one. A runtime may list an id more than once, but a removal
-    takes every entry, so they are decided on together."""
+    """The entries of each id, in the order of their first one. A runtime may list an id more than
+    once, but a removal takes every entry, so they are decided on together."""
     found: dict[str, list[Image]] = {}
     for image in images:
         found.setdefault(image.id, []).append(image)
@@ -382,7 +473,9 @@ def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
 
 
 def one_image(entries: list[Image]) -> Image:
-    """The entries of one id as one image, with all names and the sum of the sizes by runtime handler."""
+    """The entries of one id as one image, with all names and the sum of the
+    sizes by runtime handler.
+    """
     if len(entries) == 1 and len(entries[0].repo_tags) <= 1:  # as nearly every image is listed
         return entries[0]
     sizes = {entry.runtime_handler: entry.size_bytes for entry in entries}
@@ -397,7 +490,11 @@ def one_image(entries: list[Image]) -> Image:
 
 def repositories_of(image: Image) -> frozenset[str]:
     """The repositories, in full, that an image has a tag or digest in."""
-    names = (name for name in (*image.repo_tags, *image.repo_digests) if name and not name.startswith(NO_NAME))
+    names = (
+        name
+        for name in (*image.repo_tags, *image.repo_digests)
+        if name and not name.startswith(NO_NAME)
+    )
     return frozenset(repository_of(normalized(name)) for name in names)
 
 
@@ -407,7 +504,9 @@ class NewestOfRepositories:
     `records` and `now`, in monotonic seconds, are the plan's.
     """
 
-    def __init__(self, images: Iterable[Image], records: Mapping[str, ImageRecord], count: int, now: float):
+    def __init__(
+        self, images: Iterable[Image], records: Mapping[str, ImageRecord], count: int, *, now: float
+    ):
         self.count = count
         self._order: dict[str, tuple[float, float, str]] = {}
         self._ids: dict[str, list[str]] = {}  # by repository, the newest first
@@ -422,8 +521,11 @@ class NewestOfRepositories:
         """The ids of the images that are among the newest of one of their repositories."""
 
     def newer_than(self, image: Image) -> Iterator[tuple[str, list[str]]]:
-        """Each repository that this image belongs to by its current names, and the ids of the listed images in it that
-        are newer, newest first. Empty if the count is 0."""
+        """Each repository that this image belongs to by its current names, and the ids of the
+        listed images in it that are newer, newest first. Empty if the count is 0."""
         if (own := self._order.get(image.id)) is not None:
             for repository in repositories_of(image):
-                yield repository, [each for each in self._ids.get(repository, ()) if self._order[each] > own]
+                yield (
+                    repository,
+                    [each for each in self._ids.get(repository, ()) if self._order[each] > own],
+                )

@@ -1,27 +1,30 @@
 """What is remembered about images: when each was first detected and last seen in use.
 
-The kubelet keeps the same record in memory (`pkg/kubelet/images/image_gc_manager.go`, detectImages) and starts over
-after a restart. Here, records can be restored (`eviction.node.state_file`), and an image without a record may be dated
-by another source: containerd remembers when it was pulled (`reclaim.containerd`). A pull time makes an image without a
-record only as old as it provably is, and an image with a restored record no older than the pull: it may have been
-removed and pulled again in between. Without a record and a pull time, an image counts as new.
+The kubelet keeps the same record in memory (`pkg/kubelet/images/image_gc_manager.go`, detectImages)
+and starts over after a restart. Here, records can be restored (`eviction.records.state_file`), and
+an image without a record may be dated by another source: containerd remembers when it was pulled
+(`reclaim.functions.containerd_garbage`). A pull time makes an image without a record only as old as
+it provably is, and an image with a restored record no older than the pull: it may have been removed
+and pulled again in between. Without a record and a pull time, an image counts as new.
 
 Pull times are wall times, and the wall clock may have been set since. So a pull time counts
 
-* by the smallest difference between the wall clock and the monotonic clock known in this boot: if the clock was set
-  forward after the pull, the image does not become older;
-* no further back than the earliest moment of this boot at which both clocks are known, and no further back than the
-  previous detection, in which the image was missing.
+* by the smallest difference between the wall clock and the monotonic clock known in this boot: if
+  the clock was set forward after the pull, the image does not become older;
+* no further back than the earliest moment of this boot at which both clocks are known, and no
+  further back than the previous detection, in which the image was missing.
 
-A runtime may pull an image once for each runtime handler and list its id with each. A removal takes all entries, so
-they have one record. It starts a new age when an entry is added: the id's pull time says nothing about that one.
+A runtime may pull an image once for each runtime handler and list its id with each. A removal takes
+all entries, so they have one record. It starts a new age when an entry is added: the id's pull time
+says nothing about that one.
 
 An id that appears again after it was gone starts a new age.
 
-**What has gone is remembered**: the last 1000 images that are no longer listed, whoever removed them. If one is listed
-again, by its id or else by its first tag, it has returned: that is reported once, and how often it was used and came
-back goes on from there. A list may be a second older than its detection: within a second of a removal of ours, none
-has returned by its id; the next detection tells.
+**What has gone is remembered**: the last 1000 images that are no longer listed, whoever removed
+them. If one is listed again, by its id or else by its first tag, it has returned: that is
+reported once, and how often it was used and came back goes on from there. A list may be a
+second older than its detection: within a second of a removal of ours, none has returned by its
+id; the next detection tells.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ from dataclasses import dataclass, field, replace
 
 from reclaim.evidence.starts import FRESH_SECONDS, SAME_SECONDS
 from reclaim.images.plan import NO_NAME, entries_by_id
-from reclaim.images.pull_records import NOT_READ, PullRecords
+from reclaim.kubelet.pull_records import NOT_READ, PullRecords
 from reclaim.types import Container, Image, ImageRecord
 
 MOST_GONE = 1000  # some 400 KB in the file
@@ -40,9 +43,10 @@ MOST_GONE = 1000  # some 400 KB in the file
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What an earlier process has saved: its records, and those of images that had gone. `problem`: why they cannot be
-    read, as a sentence, else empty. `saved`: when they were saved, in monotonic and wall seconds; None if not in this
-    boot. `at`: the same in wall seconds, in any boot; None if there are none."""
+    """What an earlier process has saved: its records, and those of images that had gone.
+    `problem`: why they cannot be read, as a sentence, else empty. `saved`: when they were saved,
+    in monotonic and wall seconds; None if not in this boot. `at`: the same in wall seconds, in any
+    boot; None if there are none."""
 
     records: Mapping[str, ImageRecord] = field(default_factory=dict)
     gone: Mapping[str, ImageRecord] = field(default_factory=dict)
@@ -51,14 +55,29 @@ class Loaded:
     at: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """An image that had gone is listed again."""
+
+    image: Image
+    gone_id: str
+    """The one that had gone; another one than this if only its tag came back."""
+    by_us: bool
+    """Whether we had removed it."""
+    since: float
+    """When it was listed, or pulled before that, as far as the runtime says; seconds since the
+    epoch."""
+
+
 class ImageRecords:
     """The records of all listed images, by id. Times are monotonic seconds. Thread-safe.
 
-    `pull_times`: wall times (seconds since the epoch) at which image ids certainly existed already; unknown ids are
-    left out. `earlier`: how many seconds ago, in this boot, the wall clock showed which time; None if not known. Asked
-    once, if there are pull times and nothing else relates the two clocks before the first detection. `on_return`:
-    called for each image that has returned, on the thread of the detection (`Listener.returned`). `pulls`: reads the
-    kubelet's records of pulls, given all containers.
+    `pull_times`: wall times (seconds since the epoch) at which image ids certainly existed already;
+    unknown ids are left out. `earlier`: how many seconds ago, in this boot, the wall clock showed
+    which time; None if not known. Asked once, if there are pull times and nothing else relates the
+    two clocks before the first detection. `on_return`: called for each image that has returned, on
+    the thread of the detection (`Listener.returned`). `pulls`: reads the kubelet's records of
+    pulls, given all containers.
     """
 
     def __init__(
@@ -66,7 +85,8 @@ class ImageRecords:
         pull_times: Callable[[], Mapping[str, float]] = dict,
         seed: Mapping[str, ImageRecord] | None = None,
         earlier: Callable[[], tuple[float, float] | None] = lambda: None,
-        on_return: Callable[[Image, str, bool, float], None] = lambda *_: None,
+        *,
+        on_return: Callable[[Returned], None] = lambda _: None,
         pulls: Callable[[Iterable[Container]], PullRecords] = lambda _: NOT_READ,
     ):
         self._pull_times = pull_times
@@ -74,12 +94,14 @@ class ImageRecords:
         self._on_return = on_return
         self._pulls = pulls
         self._known_since = float("inf")  # the earliest moment at which both clocks are known
-        self._smallest_offset = float("inf")  # between the wall clock and the monotonic clock since then
+        # between the wall clock and the monotonic clock since then
+        self._smallest_offset = float("inf")
         self._detected_at = float("-inf")
         self._in_use_at = float("-inf")  # the latest detection, or the latest restored use
         self.records: Mapping[str, ImageRecord] = dict(seed or {})
         """Those of the listed images. Replaced as a whole."""
-        # A detection and a removal that end at once must not lose what the other has recorded. Readers need no lock.
+        # A detection and a removal that end at once must not lose what the other has
+        # recorded. Readers need no lock.
         self._lock = threading.Lock()
         self._gone: dict[str, ImageRecord] = {}  # those that went last at the end
         self._removed_at = float("-inf")  # when we last removed one
@@ -93,34 +115,45 @@ class ImageRecords:
             return dict(self._gone)
 
     def restore(self, loaded: Loaded) -> None:
-        """Restores what an earlier process remembered; records that this process already has are not changed.
+        """Restores what an earlier process remembered; records that this process
+        already has are not changed.
 
         The next detection checks each against its pull time, and forgets those no longer listed.
         """
         with self._lock:
             if loaded.saved is not None:
                 self._compare_clocks(*loaded.saved)
-            restored = {known: record for known, record in loaded.records.items() if known not in self.records}
+            restored = {
+                known: record
+                for known, record in loaded.records.items()
+                if known not in self.records
+            }
             self.records = {**self.records, **restored}
             self._unconfirmed.update(restored)
-            self._in_use_at = max([self._in_use_at, *(record.last_use for record in restored.values())])
-            self._gone = {known: each for known, each in loaded.gone.items() if known not in self.records} | self._gone
+            self._in_use_at = max(
+                [self._in_use_at, *(record.last_use for record in restored.values())]
+            )
+            self._gone = {
+                known: each for known, each in loaded.gone.items() if known not in self.records
+            } | self._gone
 
     def update(
         self,
         images: Iterable[Image],
         in_use: frozenset[str] | None,
         now: float,
+        *,
         wall_now: float,
         containers: Iterable[Container] = (),
     ) -> Mapping[str, ImageRecord]:
-        """One detection, the kubelet's detectImages: new images get a record, those in use a new last use, and those no
-        longer listed are forgotten.
+        """One detection, the kubelet's detectImages: new images get a record, those in use a new
+        last use, and those no longer listed are forgotten.
 
-        `in_use`: ids; None: images are only dated. `now` is monotonic and `wall_now` since the epoch, both in seconds.
-        A detection that began before another thread's finished one forgets nothing and sets no last use back. Whether
-        the kubelet has not pulled an image is decided when it is first dated beside known records of pulls, and
-        remembered: a record may be pruned later. `containers`: all that were listed, for that.
+        `in_use`: ids; None: images are only dated. `now` is monotonic and `wall_now` since the
+        epoch, both in seconds. A detection that began before another thread's finished one forgets
+        nothing and sets no last use back. Whether the kubelet has not pulled an image is decided
+        when it is first dated beside known records of pulls, and remembered: a record may be pruned
+        later. `containers`: all that were listed, for that.
         """
         pulls, listed = self._pulls(containers), entries_by_id(images)
         with self._lock:
@@ -128,7 +161,8 @@ class ImageRecords:
             if not (self._judged or pulls.problem):
                 asked, self._judged = set(listed), True
             alone = self._known_since == float("inf")
-        # asked without the lock: a runtime that does not answer must not block a thread that needs no pull times
+        # asked without the lock: a runtime that does not answer must not block a
+        # thread that needs no pull times
         pulled = self._pull_times() if asked else {}
         earlier = self._earlier() if alone and pulled else None
         with self._lock:
@@ -136,15 +170,16 @@ class ImageRecords:
             if earlier is not None:
                 self._compare_clocks(now - earlier[0], earlier[1])
             found: dict[str, ImageRecord] = {}
-            returned: list[tuple[Image, str, bool, float]] = []
+            returned: list[Returned] = []
             for image_id, entries in listed.items():
                 image, came = entries[-1], pulled.get(image_id) if image_id in asked else None
                 record = self._dated(entries, came, now)
                 if not record.pulled and (told := pulls.pulled(image, came)) is not None:
                     record = replace(record, pulled=told)
-                if (gone_id := self._returned_as(image, record, listed, now)) is not None:
+                if (gone_id := self._returned_as(image, record, listed, now=now)) is not None:
                     gone = self._gone.pop(gone_id, ImageRecord(now))
-                    returned.append((image, gone_id, gone.removed, wall_now - (now - record.first_detected)))
+                    since = wall_now - (now - record.first_detected)
+                    returned.append(Returned(image, gone_id, by_us=gone.removed, since=since))
                     record = _with_uses_of(gone, record)
                 if in_use and image_id in in_use and now > record.last_use:
                     begins = record.last_used != self._in_use_at
@@ -159,15 +194,18 @@ class ImageRecords:
             self._detected_at = max(now, self._detected_at)
             self._in_use_at = self._in_use_at if in_use is None else self._detected_at
         for each in returned:
-            self._on_return(*each)
+            self._on_return(each)
         return found
 
     def forget(self, image_id: str, removed: float | None = None) -> None:
-        """This image is gone, or may be: if it returns before the next detection, it starts a new age. `removed`: when
-        it was gone after our removal, in monotonic seconds; None: it may be there."""
+        """This image is gone, or may be: if it returns before the next detection, it starts
+        a new age. `removed`: when it was gone after our removal, in monotonic seconds;
+        None: it may be there."""
         with self._lock:
             record = self.records.get(image_id)
-            self.records = {known: each for known, each in self.records.items() if known != image_id}
+            self.records = {
+                known: each for known, each in self.records.items() if known != image_id
+            }
             self._unconfirmed.discard(image_id)
             if record is not None and removed is not None:
                 self._remember(image_id, replace(record, removed=True))
@@ -180,10 +218,17 @@ class ImageRecords:
             del self._gone[next(iter(self._gone))]
 
     def _dated(self, entries: Sequence[Image], came: float | None, now: float) -> ImageRecord:
-        """The record of a listed image, given all entries of its id. `came`: when it was pulled, in wall seconds."""
+        """The record of a listed image, given all entries of its id.
+
+        `came`: when it was pulled, in wall seconds.
+        """
         image, handlers = entries[-1], tuple(sorted({each.runtime_handler for each in entries}))
         known, tag = self.records.get(image.id), "".join(image.repo_tags[:1])
-        if known is not None and (known.handlers, known.tag) == (handlers, tag) and image.id not in self._unconfirmed:
+        if (
+            known is not None
+            and (known.handlers, known.tag) == (handlers, tag)
+            and image.id not in self._unconfirmed
+        ):
             return known
         new = ImageRecord(now, handlers=handlers, tag=tag)
         pulled = None if came is None else min(came - self._smallest_offset, now)
@@ -193,28 +238,38 @@ class ImageRecords:
             since = max(pulled, self._known_since, self._detected_at)
             return replace(new, first_detected=since, first_listed=now) if since < now else new
         if not set(handlers) <= set(known.handlers):
-            new = replace(new, last_used=known.last_used, first_listed=known.listed_since, pulled=known.pulled)
+            new = replace(
+                new, last_used=known.last_used, first_listed=known.listed_since, pulled=known.pulled
+            )
             return _with_uses_of(known, new)
         if image.id in self._unconfirmed and pulled is not None and pulled > known.first_detected:
             # a use before the pull may be of an image that was there before this one
             last_used = known.last_used if known.last_use >= pulled else None
             # the same pull, though the clocks have drifted against each other
             told = known.pulled if pulled - known.first_detected < SAME_SECONDS else None
-            new = replace(new, first_detected=pulled, last_used=last_used, first_listed=now, pulled=told)
+            new = replace(
+                new, first_detected=pulled, last_used=last_used, first_listed=now, pulled=told
+            )
             return _with_uses_of(known, new)
         return replace(known, handlers=handlers, tag=tag)
 
-    def _returned_as(self, image: Image, record: ImageRecord, listed: Collection[str], now: float) -> str | None:
-        """As which image that had gone this one is here again: as itself, or by its tag if that one is not listed
-        itself; None if it has not returned."""
+    def _returned_as(
+        self, image: Image, record: ImageRecord, listed: Collection[str], *, now: float
+    ) -> str | None:
+        """As which image that had gone this one is here again: as itself, or by its tag if that one
+        is not listed itself; None if it has not returned."""
         if image.id in self._gone:
             return image.id if now - self._removed_at >= FRESH_SECONDS else None
         if image.id in self.records:
-            pulled_since_the_save = image.id in self._unconfirmed and record.first_detected > self._known_since
+            pulled_since_the_save = (
+                image.id in self._unconfirmed and record.first_detected > self._known_since
+            )
             return image.id if pulled_since_the_save else None
         tags = {tag for tag in image.repo_tags if tag and not tag.startswith(NO_NAME)}
         gone = reversed(self._gone.items())
-        return next((known for known, each in gone if each.tag in tags and known not in listed), None)
+        return next(
+            (known for known, each in gone if each.tag in tags and known not in listed), None
+        )
 
     def _compare_clocks(self, monotonic: float, wall: float) -> None:
         self._known_since = min(self._known_since, monotonic)
@@ -222,7 +277,9 @@ class ImageRecords:
 
 
 def _with_uses_of(earlier: ImageRecord, record: ImageRecord) -> ImageRecord:
-    """The record of an image that was here before, with how often it was used and came back until now."""
+    """The record of an image that was here before, with how often it was
+    used and came back until now.
+    """
     return replace(
         record,
         uses=record.uses + earlier.uses,

@@ -1,27 +1,32 @@
 """Opens log directories and removes what is in them, safely against symlinks, mounts and races.
 
-Opening beneath a directory follows no symlink and no `..`, and crosses no filesystem or mount: one name is opened with
-`O_NOFOLLOW | O_DIRECTORY`, then device and mount id of the two descriptors are compared. The mount id distinguishes a
-bind mount of the same filesystem from a plain directory. It is read from /proc/self/fdinfo; if that cannot be read,
-nothing is opened. Source: proc_pid_fdinfo(5). (openat2(2) does the same in one call, but not on every kernel and under
-every seccomp profile.)
+Opening beneath a directory follows no symlink and no `..`, and crosses no filesystem or mount:
+one name is opened with `O_NOFOLLOW | O_DIRECTORY`, then device and mount id of the two
+descriptors are compared. The mount id distinguishes a bind mount of the same filesystem from a
+plain directory. It is read from /proc/self/fdinfo; if that cannot be read, nothing is opened.
+Source: proc_pid_fdinfo(5). (openat2(2) does the same in one call, but not on every kernel and
+under every seccomp profile.)
 
 `remove_tree` removes one named entry of an opened directory, with everything below it.
 
-* It calls only `unlink` and `rmdir`, always with a name in an opened directory. It creates, truncates and chmods
-  nothing, so it works on a filesystem without a free byte or inode.
-* It follows no symlink and enters no mount or other device: a symlink is unlinked; a mount is kept and reported.
-* It does not recurse, and never reads a whole directory into memory. Only the first and the lowest directory are open.
-  It leaves a directory through its `..`, which must have the device and inode of the directory it came from.
-* It abandons a directory that is moved meanwhile: before it lists a directory, and after every `CHECK_EVERY` files,
-  that directory and the 7 above it must still be where they were entered. A move further up is noticed when that
-  directory is left; until then its content, which was planned for removal, is removed.
-* If something was moved, exchanged or refilled during the walk, it walks the tree again from the first directory, to
-  find what is still there; at most `ROUNDS` times.
-* An entry that vanishes meanwhile is not a failure. On any other error it reports the entry and removes the rest; the
-  directories above such an entry are kept.
+* It calls only `unlink` and `rmdir`, always with a name in an opened directory. It creates,
+  truncates and chmods nothing, so it works on a filesystem without a free byte or inode.
+* It follows no symlink and enters no mount or other device: a symlink is unlinked; a
+  mount is kept and reported.
+* It does not recurse, and never reads a whole directory into memory. Only the first and the lowest
+  directory are open. It leaves a directory through its `..`, which must have the device and inode
+  of the directory it came from.
+* It abandons a directory that is moved meanwhile: before it lists a directory, and after every
+  `CHECK_EVERY` files, that directory and the 7 above it must still be where they were entered. A
+  move further up is noticed when that directory is left; until then its content, which was
+  planned for removal, is removed.
+* If something was moved, exchanged or refilled during the walk, it walks the tree again from the
+  first directory, to find what is still there; at most `ROUNDS` times.
+* An entry that vanishes meanwhile is not a failure. On any other error it reports the entry and
+  removes the rest; the directories above such an entry are kept.
 
-Covers: removal. Does not cover: whether something may be removed (`containers`, `unused_containers`).
+Covers: removal. Does not cover: whether something may be removed
+(`containers`, `unused_containers`).
 """
 
 from __future__ import annotations
@@ -36,10 +41,12 @@ from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
 from reclaim.types import ReclaimError
 
 OpenBeneath = Callable[[int, bytes], int]
-"""Opens the directory of this name beneath an opened directory and returns a descriptor, which the caller must close.
+"""Opens the directory of this name beneath an opened directory and returns a descriptor,
+which the caller must close.
 
-Raises OSError: ENOENT; ENOTDIR or ELOOP if it is not a directory (a symlink is not one); EXDEV if it is on another
-filesystem or mount; or another error from the kernel. Raises ValueError if the name cannot be that of an entry.
+Raises OSError: ENOENT; ENOTDIR or ELOOP if it is not a directory (a symlink is not one); EXDEV if
+it is on another filesystem or mount; or another error from the kernel. Raises ValueError if the
+name cannot be that of an entry.
 """
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,22 +66,29 @@ def identity_of(status: os.stat_result) -> FileIdentity:
 
 
 def allocated_bytes(status: os.stat_result) -> int:
-    """What a file takes on the disk. The unit of `st_blocks` is 512 bytes, whatever the filesystem's own blocks are."""
+    """What a file takes on the disk.
+
+    The unit of `st_blocks` is 512 bytes, whatever the filesystem's own blocks are.
+    """
     return status.st_blocks * 512
 
 
 @contextmanager
 def opened(directory: str, *beneath: bytes) -> Iterator[int]:
-    """A descriptor of one of the two configured directories, or of the directory reached from it by these names.
+    """A descriptor of one of the two configured directories, or of the directory
+    reached from it by these names.
 
-    Raises OSError if it cannot be opened; beneath, as an `OpenBeneath`. A symlink in place of the configured directory
-    is not followed, whoever put it there: the directory counts as missing (FileNotFoundError).
+    Raises OSError if it cannot be opened; beneath, as an `OpenBeneath`. A symlink in place of
+    the configured directory is not followed, whoever put it there: the directory counts as
+    missing (FileNotFoundError).
     """
     try:
         descriptor = os.open(directory, DIRECTORY)
     except NotADirectoryError:
         if os.path.islink(directory):
-            raise FileNotFoundError(errno.ENOENT, "it is a symlink, which is not followed", directory) from None
+            raise FileNotFoundError(
+                errno.ENOENT, "it is a symlink, which is not followed", directory
+            ) from None
         raise
     try:
         for name in beneath:
@@ -91,7 +105,11 @@ def open_beneath(directory: int, name: bytes) -> int:
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
     descriptor = os.open(name, DIRECTORY, dir_fd=directory)
     above, mount = _mount_id(directory), _mount_id(descriptor)
-    if above is not None and above == mount and os.fstat(directory).st_dev == os.fstat(descriptor).st_dev:
+    if (
+        above is not None
+        and above == mount
+        and os.fstat(directory).st_dev == os.fstat(descriptor).st_dev
+    ):
         return descriptor
     os.close(descriptor)
     raise OSError(errno.EXDEV, _CROSSING, name)
@@ -101,7 +119,9 @@ def _mount_id(descriptor: int) -> bytes | None:
     """The kernel's id of the mount that a descriptor was opened on; None if unknown."""
     try:
         with open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as info:
-            return next((line for line in info.read().splitlines() if line.startswith(b"mnt_id:")), None)
+            return next(
+                (line for line in info.read().splitlines() if line.startswith(b"mnt_id:")), None
+            )
     except OSError:
         return None
 
@@ -111,7 +131,8 @@ def _mount_id(descriptor: int) -> bytes | None:
 CHECK_EVERY = 64
 CHECK_LEVELS = 8  # how many directories, from the lowest up, are compared
 BATCH = 1024  # how many subdirectories of one directory are held in memory at a time
-DEEPEST = 20_000  # levels: a process that keeps making deeper directories must not occupy us forever
+# levels: a process that keeps making deeper directories must not occupy us forever
+DEEPEST = 20_000
 ROUNDS = 200  # nor must one that keeps changing what is there
 
 _PATH_BYTES = 200
@@ -120,8 +141,8 @@ _NOT_AS_SEEN = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 
 @dataclass(frozen=True, slots=True)
 class TreeRemoval:
-    """How many entries were removed, how many could not be, and, for messages, the path of the first of those below the
-    opened directory, with the error."""
+    """How many entries were removed, how many could not be, and, for messages, the path of the
+    first of those below the opened directory, with the error."""
 
     removed: int = 0
     failed: int = 0
@@ -129,24 +150,31 @@ class TreeRemoval:
 
     @property
     def sentence(self) -> str:
-        """The first failure and the number of others, for messages; empty if there is no failure."""
+        """The first failure and the number of others, for messages; empty if
+        there is no failure.
+        """
         return f"{self.failure}, and {self.failed - 1} more" if self.failed > 1 else self.failure
 
 
 def remove_tree(
-    directory: int, name: bytes, identity: FileIdentity | None = None, open_directory: OpenBeneath = open_beneath
+    directory: int,
+    name: bytes,
+    identity: FileIdentity | None = None,
+    *,
+    open_directory: OpenBeneath = open_beneath,
 ) -> TreeRemoval:
-    """Removes the entry `name` of an opened directory, and everything below it if it is a directory.
+    """Removes the entry `name` of an opened directory, and everything below it if it is a
+    directory.
 
-    `identity`: the device and inode it must have; a different entry of that name is kept and reported as a failure. A
-    missing entry is not a failure. Raises ValueError if `name` cannot be the name of an entry, and OSError only if the
-    directory's descriptor is bad.
+    `identity`: the device and inode it must have; a different entry of that name is kept and
+    reported as a failure. A missing entry is not a failure. Raises ValueError if `name` cannot be
+    the name of an entry, and OSError only if the directory's descriptor is bad.
     """
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
     removed = rounds = 0
     while True:
-        walk = _Walk(directory, name, identity, open_directory)
+        walk = _Walk(directory, name, identity, open_directory=open_directory)
         walk.run()
         removed += walk.removed
         rounds += 1
@@ -155,14 +183,18 @@ def remove_tree(
 
 
 def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
-    """Unlinks the entries of an opened directory whose names begin with the literal `prefix`; keeps directories.
+    """Unlinks the entries of an opened directory whose names begin with the literal
+    `prefix`; keeps directories.
 
-    Raises ValueError if the prefix cannot begin a name or is empty, and OSError if the directory cannot be listed.
+    Raises ValueError if the prefix cannot begin a name or is empty, and OSError if the
+    directory cannot be listed.
     """
     if not is_entry_name(prefix):
         raise ValueError(f"{prefix!r} cannot begin the name of a file")
     removed, failures = 0, list[str]()
-    for name in sorted(name for name in map(os.fsencode, os.listdir(directory)) if name.startswith(prefix)):
+    for name in sorted(
+        name for name in map(os.fsencode, os.listdir(directory)) if name.startswith(prefix)
+    ):
         try:
             os.unlink(name, dir_fd=directory)
             removed += 1
@@ -174,14 +206,17 @@ def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
 
 
 class _Moved(Exception):
-    """The lowest directory, or one above it, was moved or removed, or something else has its name now."""
+    """The lowest directory, or one above it, was moved or removed, or
+    something else has its name now.
+    """
 
 
 @dataclass(slots=True, eq=False)
 class _Level:
     """A directory that was entered, and the work left in it.
 
-    `pending`: subdirectories to enter; `to_list`: whether to list it (again); `failed`: entries kept after a failure.
+    `pending`: subdirectories to enter; `to_list`: whether to list it (again); `failed`:
+    entries kept after a failure.
     """
 
     name: bytes
@@ -192,9 +227,14 @@ class _Level:
 
 
 class _Walk:
-    """One walk through what is there. Level 0 is the opened directory, of which only the named entry is touched."""
+    """One walk through what is there.
 
-    def __init__(self, top: int, name: bytes, expected: FileIdentity | None, open_directory: OpenBeneath):
+    Level 0 is the opened directory, of which only the named entry is touched.
+    """
+
+    def __init__(
+        self, top: int, name: bytes, expected: FileIdentity | None, *, open_directory: OpenBeneath
+    ):
         self._expected = expected
         self._open_directory = open_directory
         self._levels = [_Level(b"", identity_of(os.fstat(top)), [name], to_list=False)]
@@ -223,7 +263,10 @@ class _Walk:
         """Enters a directory, or unlinks an entry that is no longer one."""
         expected = self._expected if len(self._levels) == 1 else None
         try:
-            if expected is not None and identity_of(os.lstat(name, dir_fd=self._lowest)) != expected:
+            if (
+                expected is not None
+                and identity_of(os.lstat(name, dir_fd=self._lowest)) != expected
+            ):
                 self._fail(level, name, "is another entry now, not the one that was planned")
                 return
             if len(self._levels) > DEEPEST:
@@ -238,7 +281,7 @@ class _Walk:
             elif error.errno == errno.EXDEV:
                 self._fail(level, name, error.strerror)
             else:
-                self._remove(level, name, os.rmdir, error.strerror)
+                self._remove(level, name, os.rmdir, why=error.strerror)
             return
         self._go_to(child)
         self._levels.append(_Level(name, identity_of(os.fstat(child))))
@@ -284,22 +327,27 @@ class _Walk:
         else:
             self._remove(above, level.name, os.rmdir)
 
-    def _remove(self, level: _Level, name: bytes, how: Callable[..., None], why: str | None = None) -> None:
-        """Unlinks an entry of the lowest directory, or removes a directory that is empty. `why`: the failure to report
-        for a directory that could not be opened."""
+    def _remove(
+        self, level: _Level, name: bytes, how: Callable[..., None], *, why: str | None = None
+    ) -> None:
+        """Unlinks an entry of the lowest directory, or removes a directory that is empty. `why`:
+        the failure to report for a directory that could not be opened."""
         try:
             how(name, dir_fd=self._lowest)
             self.removed += 1
         except FileNotFoundError:
             pass
         except OSError as error:
-            if why is None and error.errno in _NOT_AS_SEEN:  # something took its name, or appeared in it
+            # something took its name, or appeared in it
+            if why is None and error.errno in _NOT_AS_SEEN:
                 self._fail_for_now(level, name)
             else:
                 self._fail(level, name, why or error.strerror)
 
     def _check(self) -> None:
-        """Raises _Moved if one of the lowest 8 directories has left the directory it was entered from."""
+        """Raises _Moved if one of the lowest 8 directories has left the
+        directory it was entered from.
+        """
         above = b".."
         for level in self._levels[-2 : -2 - CHECK_LEVELS : -1]:
             try:
@@ -320,8 +368,8 @@ class _Walk:
         self._fail(level, name, "keeps changing")
 
     def _fail(self, level: _Level, name: bytes, error: str | None) -> None:
-        """Notes that an entry of the lowest directory could not be removed; an empty name stands for the directory
-        itself."""
+        """Notes that an entry of the lowest directory could not be removed; an empty name stands
+        for the directory itself."""
         level.failed.add(name)
         self.failed += 1
         if not self.failure:

@@ -1,8 +1,10 @@
-"""Runs every measurement and prints one table; a JSON document holds the values, an SVG shows the times.
+"""Runs every measurement and prints one table; a JSON document holds the
+values, an SVG shows the times.
 
-`python -m tests.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine with and without
-each of its rules, and `regret`, a simulator of what removals cost later. `RECLAIMD_BENCH=short` runs a little of each,
-to check that it runs. A whole run of everything writes to `tests/bench/measured`; any other to `report`.
+`python -m tests.bench NAME …` runs only some of them. Two are not among them: `ablate`, the engine
+with and without each of its rules, and `regret`, a simulator of what removals cost later.
+`RECLAIMD_BENCH=short` runs a little of each, to check that it runs. A whole run of everything
+writes to `tests/bench/measured`; any other to `report`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from eviction.reporting.tables import table
+from eviction.wording.tables import table
 from signals.clock import SystemClock
 from signals.filesystems import FilesystemPaths, read_statvfs
 from signals.samplers import Samplers
@@ -48,21 +50,43 @@ CHARTED = ("crossing to", "hook, exec")  # of the times, those of responses
 def observations(effort: Effort) -> list[Row]:
     """The cost of one observation of a node with two paths, beside the bare system call."""
     summary = NodeSummary(
-        FilesystemPaths("/", "/tmp", "/tmp"), Samplers(SystemClock(), read_statvfs, on_new_thread), SystemClock()
+        FilesystemPaths("/", "/tmp", "/tmp"),
+        Samplers(SystemClock(), read_statvfs, on_new_thread),
+        SystemClock(),
     )
     summary.observe()
     many = 2000
-    bare = [seconds_of(lambda: [os.statvfs("/") for _ in range(many)]) / many * 1e6 for _ in range(effort.runs)]
-    full = [seconds_of(lambda: [summary.observe() for _ in range(many)]) / many * 1e6 for _ in range(effort.runs)]
-    return [Row("os.statvfs, bare", "µs", bare), Row("one observation of two filesystems", "µs", full)]
+    bare = [
+        seconds_of(lambda: [os.statvfs("/") for _ in range(many)]) / many * 1e6
+        for _ in range(effort.runs)
+    ]
+    full = [
+        seconds_of(lambda: [summary.observe() for _ in range(many)]) / many * 1e6
+        for _ in range(effort.runs)
+    ]
+    return [
+        Row("os.statvfs, bare", "µs", bare),
+        Row("one observation of two filesystems", "µs", full),
+    ]
 
 
 def start_up(effort: Effort) -> list[Row]:
     """The times of whole processes, from exec to exit."""
     with tempfile.TemporaryDirectory() as root:
-        check = [PROGRAM, "check", "--root-dir", root, "--container-runtime-endpoint", f"unix://{root}/no.sock"]
+        check = [
+            PROGRAM,
+            "check",
+            "--root-dir",
+            root,
+            "--container-runtime-endpoint",
+            f"unix://{root}/no.sock",
+        ]
         return [
-            Row("python -c pass", "ms", command_milliseconds([sys.executable, "-c", "pass"], effort.runs)),
+            Row(
+                "python -c pass",
+                "ms",
+                command_milliseconds([sys.executable, "-c", "pass"], effort.runs),
+            ),
             Row("reclaimd --help", "ms", command_milliseconds([PROGRAM, "--help"], effort.runs)),
             Row("reclaimd check, standalone", "ms", command_milliseconds(check, effort.runs)),
             *asking(effort),
@@ -113,7 +137,10 @@ def main(names: Sequence[str]) -> int:
         return compare.main(names[1:])
     known, effort = EVERYWHERE | ON_A_REAL_NODE, effort_of()
     if unknown := set(names) - known.keys():
-        print(f"no measurement {', '.join(sorted(unknown))}; there are {', '.join(known)}", file=sys.stderr)
+        print(
+            f"no measurement {', '.join(sorted(unknown))}; there are {', '.join(known)}",
+            file=sys.stderr,
+        )
         return 2
     missing = what_is_missing()
     rows: list[Row] = []
@@ -123,10 +150,18 @@ def main(names: Sequence[str]) -> int:
             print(f"{time.monotonic() - began:.0f} s: {name}", file=sys.stderr)
             rows += known[name](effort)
     rows += ratios(rows)
-    print("\n".join(table([["WHAT", "RUNS", "MEDIAN", "P99", "BEST", "WORST"], *(row.cells() for row in rows)])))
+    print(
+        "\n".join(
+            table(
+                [["WHAT", "RUNS", "MEDIAN", "P99", "BEST", "WORST"], *(row.cells() for row in rows)]
+            )
+        )
+    )
     if missing is not None:
         print(f"left out: {missing}")
-    machine = f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+    machine = (
+        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+    )
     machine += "; a short run" * effort.short
     print(f"{machine}, {time.strftime('%Y-%m-%d')}; took {time.monotonic() - began:.0f} s")
     whole = not names and not effort.short and missing is None
@@ -140,7 +175,10 @@ def write(rows: Sequence[Row], machine: str, directory: Path) -> None:
     document = {
         "machine": machine,
         "date": time.strftime("%Y-%m-%d"),
-        "rows": [{"what": row.what, "unit": row.unit, "values": [round(v, 4) for v in row.values]} for row in rows],
+        "rows": [
+            {"what": row.what, "unit": row.unit, "values": [round(v, 4) for v in row.values]}
+            for row in rows
+        ],
     }
     (directory / "bench.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     shown = [row for row in rows if row.unit == "ms" and any(word in row.what for word in CHARTED)]

@@ -1,13 +1,15 @@
-"""What each rule of thumb of the engine brings: the engine with and without it, in turns, on a real containerd.
+"""What each rule of thumb of the engine brings: the engine with and without it, in
+turns, on a real containerd.
 
     python -m tests.bench ablate [RULE …] [--filesystem ext4] [--rate 400] [--fill one-file] [--runs 20] [--to FILE]
 
-With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too. Every fill is added to FILE
-as soon as it has ended; the table is of all that are there, and `--runs 0` prints it alone.
+With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too.
+Every fill is added to FILE as soon as it has ended; the table is of all that are there, and
+`--runs 0` prints it alone.
 
-`RULES` says how the daemon is started without a rule: a field of the configuration where there is one, else attributes
-of its modules (`without`). Several are left out together by `RULE+RULE`. A rule that is gone from the engine goes from
-here.
+`RULES` says how the daemon is started without a rule: a field of the configuration where there is
+one, else attributes of its modules (`without`). Several are left out together by `RULE+RULE`. A
+rule that is gone from the engine goes from here.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.reporting.tables import table
+from eviction.wording.tables import table
 from tests.bench.beside import VARIABLE, known_to_both
 from tests.bench.effort import Effort, effort_of
 from tests.bench.fills import FillKind
@@ -41,13 +43,23 @@ RUNS = 20
 NOTHING, OTHER = "nothing", "another version"
 REPORT = Path("report/ablate.json")
 CHILD = (sys.executable, "-m", "tests.bench.without")
-HEAD = ["WITHOUT", "FILLS", "FIRST BYTE ms", "LOWEST MiB", "PRESSURE", "s", "IMAGES", "CONTAINERS", "BEYOND MiB"]
+HEAD = [
+    "WITHOUT",
+    "FILLS",
+    "FIRST BYTE ms",
+    "LOWEST MiB",
+    "PRESSURE",
+    "s",
+    "IMAGES",
+    "CONTAINERS",
+    "BEYOND MiB",
+]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How the engine does without a rule. `attributes`: `module:attribute` -> a Python expression, evaluated in that
-    module. `fields`: of the configuration. `filesystems`: where it applies."""
+    """How the engine does without a rule. `attributes`: `module:attribute` -> a Python expression,
+    evaluated in that module. `fields`: of the configuration. `filesystems`: where it applies."""
 
     attributes: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, object] = field(default_factory=dict)
@@ -55,8 +67,8 @@ class Rule:
 
 
 MEAN_OF_A_QUARTER_OF_A_SECOND = (
-    "lambda steps, since, now: max(sum(step.fall for step in steps if step.time > now - WINDOW_SECONDS), 0)"
-    " / max(min(now - since, WINDOW_SECONDS), 0.04)"
+    "lambda steps, since, now: max(sum(step.fall for step in steps if step.time > now -"
+    " WINDOW_SECONDS), 0) / max(min(now - since, WINDOW_SECONDS), 0.04)"
 )
 
 RULES: dict[str, Rule] = {
@@ -98,10 +110,22 @@ def main(arguments: Sequence[str]) -> int:
 def _parser(effort: Effort) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench ablate")
     parser.add_argument("rules", metavar="RULE", nargs="*", type=_known, help=", ".join(RULES))
-    parser.add_argument("--filesystem", choices=FILESYSTEMS, action="append", help="may be repeated (all)")
-    parser.add_argument("--rate", type=int, action="append", help=f"MiB a second; may be repeated {RATES}")
-    parser.add_argument("--fill", type=FillKind, choices=list(FillKind), action="append", help="may be repeated (one)")
-    parser.add_argument("--runs", type=int, default=1 if effort.short else RUNS, help=f"fills of each ({RUNS})")
+    parser.add_argument(
+        "--filesystem", choices=FILESYSTEMS, action="append", help="may be repeated (all)"
+    )
+    parser.add_argument(
+        "--rate", type=int, action="append", help=f"MiB a second; may be repeated {RATES}"
+    )
+    parser.add_argument(
+        "--fill",
+        type=FillKind,
+        choices=list(FillKind),
+        action="append",
+        help="may be repeated (one)",
+    )
+    parser.add_argument(
+        "--runs", type=int, default=1 if effort.short else RUNS, help=f"fills of each ({RUNS})"
+    )
     parser.add_argument("--to", type=Path, default=REPORT, help=f"where the values go ({REPORT})")
     return parser
 
@@ -109,12 +133,17 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
 def _known(names: str) -> str:
     """One argument. Raises ArgumentTypeError."""
     if unknown := set(names.split(TOGETHER)) - RULES.keys():
-        raise argparse.ArgumentTypeError(f"no rule {', '.join(sorted(unknown))}; there are {', '.join(RULES)}")
+        raise argparse.ArgumentTypeError(
+            f"no rule {', '.join(sorted(unknown))}; there are {', '.join(RULES)}"
+        )
     return names
 
 
 def _check(names: Sequence[str]) -> None:
-    """That what these rules replace is there, before the first fill. Raises ImportError or AttributeError."""
+    """That what these rules replace is there, before the first fill.
+
+    Raises ImportError or AttributeError.
+    """
     for rule in (RULES[each] for name in names for each in name.split(TOGETHER)):
         for target in rule.attributes:
             find(target)
@@ -130,35 +159,69 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
         for rate in rates:
             for kind in asked.fill or [FillKind.ONE_FILE]:
                 for without, start, fields in arms[first:] + arms[:first]:
-                    where = {"filesystem": filesystem, "rate": rate, "fill": str(kind), "without": without}
+                    where = {
+                        "filesystem": filesystem,
+                        "rate": rate,
+                        "fill": str(kind),
+                        "without": without,
+                    }
                     yield {**where, "engine": engine, **_fought(on, kind, rate, start, fields)}
 
 
-def _fought(on: Ring, kind: FillKind, rate: int, start: StartDaemon, fields: Mapping[str, object]) -> dict[str, Any]:
+def _fought(
+    on: Ring, kind: FillKind, rate: int, start: StartDaemon, fields: Mapping[str, object]
+) -> dict[str, Any]:
     began = time.monotonic()
     fought: Fought = on.fight(kind, rate, start, fields)
     return {**asdict(fought), "taken_seconds": round(time.monotonic() - began, 1)}
 
 
-def _arms(filesystem: str, names: Sequence[str]) -> Iterator[tuple[str, StartDaemon, Mapping[str, object]]]:
-    """Who fights: the engine as it is, without each of these rules, and another version where there is one."""
+def _arms(
+    filesystem: str, names: Sequence[str]
+) -> Iterator[tuple[str, StartDaemon, Mapping[str, object]]]:
+    """Who fights: the engine as it is, without each of these rules, and another
+    version where there is one.
+    """
     yield NOTHING, _daemon({}), {}
     for name in names or ARMS:
         rules = [RULES[each] for each in name.split(TOGETHER)]
         if all(filesystem in rule.filesystems for rule in rules):
-            attributes = {target: value for rule in rules for target, value in rule.attributes.items()}
-            yield name, _daemon(attributes), {key: value for rule in rules for key, value in rule.fields.items()}
+            attributes = {
+                target: value for rule in rules for target, value in rule.attributes.items()
+            }
+            yield (
+                name,
+                _daemon(attributes),
+                {key: value for rule in rules for key, value in rule.fields.items()},
+            )
     if other := os.environ.get(VARIABLE):
-        yield OTHER, lambda configuration: Daemon("--config", known_to_both(configuration), program=other), {}
+        yield (
+            OTHER,
+            lambda configuration: Daemon("--config", known_to_both(configuration), program=other),
+            {},
+        )
 
 
 def _daemon(attributes: Mapping[str, str]) -> StartDaemon:
-    return lambda configuration: Daemon("--config", configuration, before=CHILD, program=json.dumps(attributes))
+    return lambda configuration: Daemon(
+        "--config", configuration, before=CHILD, program=json.dumps(attributes)
+    )
 
 
 def _engine() -> str:
     """The last commit that has changed the product."""
-    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--", "signals", "reclaim", "eviction"]
+    command = [
+        "git",
+        "-C",
+        str(ROOT),
+        "log",
+        "-1",
+        "--format=%h",
+        "--",
+        "signals",
+        "reclaim",
+        "eviction",
+    ]
     return subprocess.run(command, check=False, capture_output=True, text=True).stdout.strip()
 
 
@@ -172,9 +235,9 @@ def _write(fills: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 
 def report(fills: Sequence[Mapping[str, Any]]) -> str:
-    """A table for each filesystem, rate and kind of fill: medians, the worst in brackets. PRESSURE: fills in which the
-    kubelet's mark was passed, and for how many seconds; LOWEST: above that mark; BEYOND: freed beyond what was to be
-    reached."""
+    """A table for each filesystem, rate and kind of fill: medians, the worst in brackets. PRESSURE:
+    fills in which the kubelet's mark was passed, and for how many seconds; LOWEST: above that mark;
+    BEYOND: freed beyond what was to be reached."""
     lines: list[str] = []
     for where in dict.fromkeys((fill["filesystem"], fill["rate"], fill["fill"]) for fill in fills):
         here = [fill for fill in fills if (fill["filesystem"], fill["rate"], fill["fill"]) == where]
@@ -187,7 +250,11 @@ def report(fills: Sequence[Mapping[str, Any]]) -> str:
 def _cells(arm: str, fills: Sequence[Mapping[str, Any]]) -> list[str]:
     def both(name: str, worst: Callable[[list[float]], float] = max) -> str:
         values = [fill[name] for fill in fills if fill[name] is not None]
-        return f"{figure(statistics.median(values))} ({figure(worst(values))})" if values else "nothing"
+        return (
+            f"{figure(statistics.median(values))} ({figure(worst(values))})"
+            if values
+            else "nothing"
+        )
 
     pressed = sum(fill["pressure_seconds"] > 0 for fill in fills)
     return [

@@ -1,9 +1,10 @@
-"""This reclaimd beside another installation of it, an earlier version say: the same node, in turns, in one run.
+"""This reclaimd beside another installation of it, an earlier version say: the same
+node, in turns, in one run.
 
     RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd python -m tests.bench beside
 
-On a shared machine one run after the other compares two hours, not two programs. Only what both versions offer is used:
-the command line, the configuration file, the JSON log.
+On a shared machine one run after the other compares two hours, not two programs. Only what both
+versions offer is used: the command line, the configuration file, the JSON log.
 """
 
 from __future__ import annotations
@@ -41,7 +42,10 @@ Value = tuple[str, str, str, float]
 
 
 def beside(effort: Effort) -> list[Row]:
-    """All measurements for both programs, and the ratio of the medians. Nothing without the variable."""
+    """All measurements for both programs, and the ratio of the medians.
+
+    Nothing without the variable.
+    """
     other = os.environ.get(VARIABLE)
     if not other:
         return []
@@ -50,7 +54,8 @@ def beside(effort: Effort) -> list[Row]:
     for who, what, unit, value in chain(
         _processes(programs), *(_crossings(programs, each) for each in (effort.small, effort.large))
     ):
-        print(f"{who}: {what}: {value:.1f} {unit}", file=sys.stderr)  # a long run shows how far it is
+        # a long run shows how far it is
+        print(f"{who}: {what}: {value:.1f} {unit}", file=sys.stderr)
         values[what, unit, who].append(value)
     rows = [Row(f"{who}: {what}", unit, found) for (what, unit, who), found in values.items()]
     for what, unit in dict.fromkeys((what, unit) for what, unit, _ in values):
@@ -63,7 +68,9 @@ def known_to_both(configuration: str) -> str:
     """The configuration file without the fields that the other version may not know."""
     path = Path(configuration)
     fields = json.loads(path.read_text())
-    path.write_text(json.dumps({name: value for name, value in fields.items() if name not in NEWER_FIELDS}))
+    path.write_text(
+        json.dumps({name: value for name, value in fields.items() if name not in NEWER_FIELDS})
+    )
     return configuration
 
 
@@ -74,7 +81,10 @@ def _in_turn(programs: dict[str, str], number: int) -> Iterable[tuple[str, str]]
 
 def _crossings(programs: dict[str, str], population: Population) -> Iterator[Value]:
     """Fills of a real node until the minimum reclaim."""
-    with populated_node(population) as on, tempfile.TemporaryDirectory(prefix="bench-") as directory:
+    with (
+        populated_node(population) as on,
+        tempfile.TemporaryDirectory(prefix="bench-") as directory,
+    ):
         disk = on.disk()
         configuration = known_to_both(node_configuration(on, disk, Path(directory)))
         for number in range(ROUNDS):
@@ -83,7 +93,9 @@ def _crossings(programs: dict[str, str], population: Population) -> Iterator[Val
                 with Daemon(*options, before=AS_THE_UNIT, program=program) as daemon:
                     assert came_true(lambda: located(configuration))
                     for rate in RATES:
-                        crossings = [by_daemon(on, disk, rate, daemon) for _ in range(CROSSINGS_A_ROUND)]
+                        crossings = [
+                            by_daemon(on, disk, rate, daemon) for _ in range(CROSSINGS_A_ROUND)
+                        ]
                         for what, value in _times(crossings):
                             yield who, f"{population.name}: {rate} MiB/s: {what}", "ms", value
 
@@ -115,10 +127,22 @@ def _processes(programs: dict[str, str]) -> Iterator[Value]:
                         yield who, "hook, standalone", "ms", taken
                     with located_daemon(configuration, program):
                         for _ in range(HOOKS_A_ROUND):
-                            yield who, "hook, asking the daemon", "ms", one_hook(small, configuration, program=program)
+                            yield (
+                                who,
+                                "hook, asking the daemon",
+                                "ms",
+                                one_hook(small, configuration, program=program),
+                            )
             for who, program in programs.items():
-                with Daemon("--config", known_to_both(configuration_at_rest(small, MIB)), program=program) as daemon:
+                with Daemon(
+                    "--config", known_to_both(configuration_at_rest(small, MIB)), program=program
+                ) as daemon:
                     time.sleep(SETTLED_SECONDS)
-                    yield who, "daemon with metrics, at rest", "MiB", resident_mib(daemon.process.pid)
+                    yield (
+                        who,
+                        "daemon with metrics, at rest",
+                        "MiB",
+                        resident_mib(daemon.process.pid),
+                    )
         finally:
             small.close()

@@ -1,9 +1,10 @@
-"""From the crossing to the first byte on a real containerd with as many dead containers and unused images as in
-`first_byte`, and what of it is containerd's own: a caller that knows its image, and removes it at the crossing.
+"""From the crossing to the first byte on a real containerd with as many dead containers and unused
+images as in `first_byte`, and what of it is containerd's own: a caller that knows its image, and
+removes it at the crossing.
 
-The first byte is the filesystem's, by an independent observer: a removal that is answered has not freed anything yet.
-A fill begins a second before the mark, and at the highest rate also so shortly before it that the lists are not always
-read ahead.
+The first byte is the filesystem's, by an independent observer: a removal that is answered has not
+freed anything yet. A fill begins a second before the mark, and at the highest rate also so shortly
+before it that the lists are not always read ahead.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ SETTLED_SECONDS = 1.5
 def containerd_first_byte(effort: Effort) -> list[Row]:
     """All crossings on one node, in turns. What was removed is brought back before each."""
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    with tempfile.TemporaryDirectory(prefix="bench-") as name, running_node(Path(name), DISK_BYTES) as node:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as name,
+        running_node(Path(name), DISK_BYTES) as node,
+    ):
         crowd = Crowd(node, effort.dead, effort.large.images)
         for _ in range(effort.first_bytes):
             for rate in RATES[-1:] if effort.short else RATES:
@@ -67,8 +71,8 @@ def containerd_first_byte(effort: Effort) -> list[Row]:
 
 
 class Crowd:
-    """So many dead containers and unused images on a node; half of the first containers are of pods that are gone, and
-    all that are made anew."""
+    """So many dead containers and unused images on a node; half of the first containers are of pods
+    that are gone, and all that are made anew."""
 
     def __init__(self, node: RealNode, dead: int, images: int, image_bytes: int = IMAGE_BYTES):
         self.node, self._dead, self._images, self._image_bytes = node, dead, images, image_bytes
@@ -86,7 +90,10 @@ class Crowd:
         for begin in range(0, len(new), IMPORTED_AT_ONCE):
             some = new[begin : begin + IMPORTED_AT_ONCE]
             self.node.import_images(
-                [Image(f"{UNUSED}/{one}:1", (random_layer(one, self._image_bytes),)) for one in some]
+                [
+                    Image(f"{UNUSED}/{one}:1", (random_layer(one, self._image_bytes),))
+                    for one in some
+                ]
             )
 
     def containers(self) -> list[str]:
@@ -95,7 +102,12 @@ class Crowd:
 
     def unused(self) -> list[str]:
         """The tags of the images that nothing uses."""
-        return [tag for image in self.node.cri.list_images() for tag in image.repo_tags if tag.startswith(UNUSED)]
+        return [
+            tag
+            for image in self.node.cri.list_images()
+            for tag in image.repo_tags
+            if tag.startswith(UNUSED)
+        ]
 
     def _add_pod(self, containers: int, *, gone: bool) -> None:
         pod = admit_and_run(self.node, f"pod-{next(self._numbers)}")
@@ -142,13 +154,22 @@ def _crossed(crowd: Crowd, directory: Path, rate: int, seconds: float) -> Iterat
     containers, images = len(crowd.containers()), len(crowd.unused())
     most = (headroom + images * ON_DISK * IMAGE_BYTES // FILLED_SHARE) // MIB * MIB
     with Daemon("--config", configuration) as daemon:
-        time.sleep(SETTLED_SECONDS)  # it has located and listed everything, and the youngest image is old enough
+        # it has located and listed everything, and the youngest image is old enough
+        time.sleep(SETTLED_SECONDS)
         observer = fill_until(relieved, node.mountpoint, mark, rate, most)
         came_true(lambda: bool(daemon.passes), WITHIN_SECONDS)
     shutil.rmtree(node.mountpoint / "fill")
-    if observer.crossed_at is None or observer.first_gain_at is None or observer.relieved_at is None:
+    if (
+        observer.crossed_at is None
+        or observer.first_gain_at is None
+        or observer.relieved_at is None
+    ):
         raise RuntimeError("the fill has not crossed the mark, or nothing has relieved the node")
     yield "crossing to the first byte", "ms", (observer.first_gain_at - observer.crossed_at) * 1000
-    yield "crossing to the minimum reclaim", "ms", (observer.relieved_at - observer.crossed_at) * 1000
+    yield (
+        "crossing to the minimum reclaim",
+        "ms",
+        (observer.relieved_at - observer.crossed_at) * 1000,
+    )
     yield "images lost", "images", images - len(crowd.unused())
     yield "containers lost", "containers", containers - len(crowd.containers())

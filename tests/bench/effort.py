@@ -1,4 +1,6 @@
-"""How much is measured: the whole run, or a short one that shows that everything runs from beginning to end."""
+"""How much is measured: the whole run, or a short one that shows that everything
+runs from beginning to end.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from tests.bench.measure import MIB
 
 @dataclass(frozen=True)
 class Population:
-    """What is on the node: unused images of `image_bytes` each (twice that on the disk), and containers that are never
-    removed. `relief_bytes`: the minimum reclaim."""
+    """What is on the node: unused images of `image_bytes` each (twice that on the disk), and
+    containers that are never removed. `relief_bytes`: the minimum reclaim."""
 
     images: int
     image_bytes: int

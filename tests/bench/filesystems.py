@@ -1,4 +1,5 @@
-"""One file that grows on each type of filesystem: how long until the first removal, what was lost, how low it came.
+"""One file that grows on each type of filesystem: how long until the first removal, what
+was lost, how low it came.
 
 On the embedded node, by the drill's own observer.
 """

@@ -1,6 +1,7 @@
 """Ways in which a disk is filled: one file that grows, or many that are closed.
 
-Run as a program it is the process that makes many files: `fills.py directory rate file-bytes step-bytes most-bytes`.
+Run as a program it is the process that makes many files: `fills.py directory rate
+file-bytes step-bytes most-bytes`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ FILE_BYTES = {FillKind.SMALL_FILES: 8 * MIB, FillKind.AT_ONCE: 64 * MIB}
 
 
 def fill(kind: FillKind, directory: Path, bytes_a_second: int, most_bytes: int) -> Fill:
-    """Begins to write into `directory`, which is made; ends after so many bytes, or on a full disk."""
+    """Begins to write into `directory`, which is made; ends after so many
+    bytes, or on a full disk.
+    """
     if kind is FillKind.ONE_FILE:
         return fill_bytes(directory, 0, bytes_a_second, most_bytes=most_bytes)
     file_bytes = FILE_BYTES[kind]
@@ -43,7 +46,9 @@ def fill(kind: FillKind, directory: Path, bytes_a_second: int, most_bytes: int) 
     return Fill(directory, subprocess.Popen(command, stdin=subprocess.DEVNULL), counts_bytes=True)
 
 
-def write_files(directory: str, bytes_a_second: int, file_bytes: int, step: int, most_bytes: int) -> None:
+def write_files(
+    directory: str, bytes_a_second: int, file_bytes: int, step: int, most_bytes: int
+) -> None:
     """Writes files, one after another. Raises OSError on a full disk."""
     block = memoryview(os.urandom(MIB))
     began, written = time.monotonic(), 0

@@ -1,9 +1,10 @@
-"""From the crossing to the first byte where 500 dead containers could go before the first image: the functions of the
-row one after another, as the kubelet calls them, and side by side.
+"""From the crossing to the first byte where 500 dead containers could go before the first image:
+the functions of the row one after another, as the kubelet calls them, and side by side.
 
-On an embedded node, so that it runs everywhere. Its containers hold nothing, so the first byte is the first image's, by
-the ledger of the runtime; the crossing is an independent observer's. A fill begins a second before the mark. With
-`RECLAIMD_BESIDE` another installation is measured on the same nodes, too.
+On an embedded node, so that it runs everywhere. Its containers hold nothing, so the first
+byte is the first image's, by the ledger of the runtime; the crossing is an independent
+observer's. A fill begins a second before the mark. With `RECLAIMD_BESIDE` another
+installation is measured on the same nodes, too.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def first_byte(effort: Effort) -> list[Row]:
     """Each crossing on a node of its own; the orders in turns."""
     programs: dict[str, Callable[[str], Daemon]] = {
         order: lambda configuration, order=order: Daemon(  # type: ignore[misc] # mypy does not infer the default
-            "--config", configuration, program=order, before=(sys.executable, "-m", "tests.bench.managers")
+            "--config",
+            configuration,
+            program=order,
+            before=(sys.executable, "-m", "tests.bench.managers"),
         )
         for order in (ONE_AFTER_ANOTHER, SIDE_BY_SIDE)
     }
@@ -57,13 +61,17 @@ def first_byte(effort: Effort) -> list[Row]:
         for _ in range(effort.first_bytes):
             for who, daemon in programs.items():
                 for what, unit, value in _crossing(effort, rate, daemon):
-                    values[f"{effort.dead} dead containers, {rate} MiB/s, {who}: {what}", unit].append(value)
+                    values[
+                        f"{effort.dead} dead containers, {rate} MiB/s, {who}: {what}", unit
+                    ].append(value)
     return [Row(what, unit, found) for (what, unit), found in values.items()]
 
 
 def _crossing(effort: Effort, rate: int, daemon: Callable[[str], Daemon]) -> Iterator[Value]:
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        small = SmallNode(Path(directory), FsLayout.SINGLE, size_bytes=effort.large.images * IMAGE_BYTES + GIB)
+        small = SmallNode(
+            Path(directory), FsLayout.SINGLE, size_bytes=effort.large.images * IMAGE_BYTES + GIB
+        )
         try:
             _populate(small, effort.dead, effort.large.images)
             yield from _crossed(small, rate, daemon)
@@ -72,7 +80,9 @@ def _crossing(effort: Effort, rate: int, daemon: Callable[[str], Daemon]) -> Ite
 
 
 def _populate(small: SmallNode, dead: int, images: int) -> None:
-    """Half of the dead containers are of pods that are gone, half are older copies in pods that live."""
+    """Half of the dead containers are of pods that are gone, half are older
+    copies in pods that live.
+    """
     small.add_images(images, IMAGE_BYTES)
     for number in range(dead // 2 // GONE_A_POD):
         pod = small.run_pod(f"gone-{number}")
@@ -86,8 +96,12 @@ def _populate(small: SmallNode, dead: int, images: int) -> None:
         small.runtime.age(pod.sandbox_id, AN_HOUR)
 
 
-def fill_until(seen: Callable[[Observer], bool], disk: Path, mark: int, rate: int, most_bytes: int) -> Observer:
-    """Fills a disk by `rate` MiB/s across `mark`, until an observer has seen this of it; what it saw."""
+def fill_until(
+    seen: Callable[[Observer], bool], disk: Path, mark: int, rate: int, most_bytes: int
+) -> Observer:
+    """Fills a disk by `rate` MiB/s across `mark`, until an observer has
+    seen this of it; what it saw.
+    """
     with Observer(str(disk), mark, goal=mark + RELIEF_BYTES) as observer:
         fill = fill_bytes(disk / "fill", 0, rate * MIB, most_bytes=most_bytes)
         came_true(lambda: seen(observer), WITHIN_SECONDS, every_seconds=SAMPLE_SECONDS)
@@ -123,7 +137,11 @@ def _crossed(small: SmallNode, rate: int, daemon: Callable[[str], Daemon]) -> It
     if freed:
         yield "crossing to the first byte", "ms", (freed[0] - crossed) * 1000
     if observer.relieved_at is not None:
-        yield "crossing to the minimum reclaim", "ms", (observer.relieved_at - observer.crossed_at) * 1000
+        yield (
+            "crossing to the minimum reclaim",
+            "ms",
+            (observer.relieved_at - observer.crossed_at) * 1000,
+        )
     yield "images lost", "images", images - len(small.images())
     yield "containers lost", "containers", len(small.removed("container"))
     yield "freed beyond the minimum reclaim", "MiB", max(beyond, 0) / MIB

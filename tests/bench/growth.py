@@ -10,7 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
+from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.evidence.states import PodStates
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.types import (
@@ -35,10 +35,13 @@ PAUSE = "sha256:" + "f" * 64
 
 
 def crowd(containers: int, images: int) -> Listing:
-    """A node with `containers` containers, a fifth as many pods and sandboxes, and images of which half are in use."""
+    """A node with `containers` containers, a fifth as many pods and sandboxes, and images
+    of which half are in use.
+    """
     ids = [f"sha256:{number:064x}" for number in range(images)]
     listed = tuple(
-        Image(ids[number], (f"registry.example/team/app-{number}:1",), (), 1 << 20) for number in range(images)
+        Image(ids[number], (f"registry.example/team/app-{number}:1",), (), 1 << 20)
+        for number in range(images)
     )
     found, sandboxes = [], []
     for number in range(containers):
@@ -56,15 +59,27 @@ def crowd(containers: int, images: int) -> Listing:
                 pod_namespace="default",
                 sandbox_id=f"sandbox-{pod}",
                 attempt=copy,
-                image_references=(image, f"registry.example/team/app-{pod % max(images // 2, 1)}:1"),
+                image_references=(
+                    image,
+                    f"registry.example/team/app-{pod % max(images // 2, 1)}:1",
+                ),
             )
         )
         if copy == 0:
             state = PodSandboxState.READY if pod % 2 == 0 else PodSandboxState.NOTREADY
             sandboxes.append(
-                PodSandbox(f"sandbox-{pod}", state, NOW_NS - AN_HOUR_NS, f"uid-{pod}", f"pod-{pod}", "default")
+                PodSandbox(
+                    f"sandbox-{pod}",
+                    state,
+                    NOW_NS - AN_HOUR_NS,
+                    f"uid-{pod}",
+                    f"pod-{pod}",
+                    "default",
+                )
             )
-    return Listing((*listed, Image(PAUSE, ("pause:1",))), tuple(found), tuple(sandboxes), frozenset({PAUSE}))
+    return Listing(
+        (*listed, Image(PAUSE, ("pause:1",))), tuple(found), tuple(sandboxes), frozenset({PAUSE})
+    )
 
 
 def plans(listing: Listing) -> dict[str, Callable[[], Plan]]:
@@ -72,11 +87,13 @@ def plans(listing: Listing) -> dict[str, Callable[[], Plan]]:
     uids = {container.pod_uid for container in listing.containers}
     pods = PodStates(present=frozenset(uid for uid in uids if int(uid.rpartition("-")[2]) % 3))
     policy = ContainerGCPolicy()
-    records = {image.id: ImageRecord(0.0, float(number)) for number, image in enumerate(listing.images)}
+    records = {
+        image.id: ImageRecord(0.0, float(number)) for number, image in enumerate(listing.images)
+    }
     return {
-        "containers": lambda: plan_container_gc(listing, pods, policy, NOW_NS),
-        "sandboxes": lambda: plan_sandbox_gc(listing, pods, policy, NOW_NS),
-        "images": lambda: plan_image_gc(listing, records, ImageGCPolicy(), 1e6),
+        "containers": lambda: plan_container_gc(listing, pods, policy, now_ns=NOW_NS),
+        "sandboxes": lambda: plan_sandbox_gc(listing, pods, policy, now_ns=NOW_NS),
+        "images": lambda: plan_image_gc(listing, records, ImageGCPolicy(), now=1e6),
     }
 
 
@@ -98,7 +115,9 @@ def peak_mebibytes(call: Callable[[], object]) -> float:
 
 
 def growth(effort: Effort) -> list[Row]:
-    """The rows of the table; the exponent is that of time over number between the last two sizes."""
+    """The rows of the table; the exponent is that of time over number between
+    the last two sizes.
+    """
     rows = []
     for sizes, kinds, counted in (
         ([(number, 1_000) for number in CONTAINERS], ("containers", "sandboxes"), "containers"),
@@ -116,12 +135,20 @@ def growth(effort: Effort) -> list[Row]:
                 if counted:
                     count = containers if counted == "containers" else images
                     rows.append(Row(f"plan of {kind}, {count} {counted}", "ms", taken))
-                    rows.append(Row(f"plan of {kind}, {count} {counted}: peak", "MiB", [peak_mebibytes(made[kind])]))
+                    rows.append(
+                        Row(
+                            f"plan of {kind}, {count} {counted}: peak",
+                            "MiB",
+                            [peak_mebibytes(made[kind])],
+                        )
+                    )
         if not counted:
             rows.append(Row("all three plans, 10000 containers and 1000 images", "ms", total))
             continue
         for kind in kinds:
             before, last = (pair[0 if counted == "containers" else 1] for pair in sizes[-2:])
             exponent = math.log(best[kind][-1] / best[kind][-2]) / math.log(last / before)
-            rows.append(Row(f"plan of {kind}: exponent of the time, {before} to {last}", "", [exponent]))
+            rows.append(
+                Row(f"plan of {kind}: exponent of the time, {before} to {last}", "", [exponent])
+            )
     return rows

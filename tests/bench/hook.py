@@ -1,4 +1,6 @@
-"""`reclaimd reclaim` as a whole process: from exec to the first removal, by the daemon and standalone."""
+"""`reclaimd reclaim` as a whole process: from exec to the first removal, by
+the daemon and standalone.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ def hooks(effort: Effort) -> list[Row]:
             "ms",
             _embedded(effort.hooks, alone=False),
         ),
-        Row("embedded node: hook, exec to the first removal, standalone", "ms", _embedded(effort.hooks, alone=True)),
+        Row(
+            "embedded node: hook, exec to the first removal, standalone",
+            "ms",
+            _embedded(effort.hooks, alone=True),
+        ),
     ]
 
 
@@ -64,15 +70,21 @@ def asking(effort: Effort) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         small = SmallNode(Path(directory))
         try:
-            configuration = small.configuration(controlSocket=f"{directory}/run/control.sock", holdOffAfterStart="1h")
+            configuration = small.configuration(
+                controlSocket=f"{directory}/run/control.sock", holdOffAfterStart="1h"
+            )
             with located_daemon(configuration):
-                taken = command_milliseconds([PROGRAM, "check", "--config", configuration], effort.hooks)
+                taken = command_milliseconds(
+                    [PROGRAM, "check", "--config", configuration], effort.hooks
+                )
         finally:
             small.close()
     return [Row("reclaimd check, asking the daemon", "ms", taken)]
 
 
-def one_hook(small: SmallNode, configuration: str, *arguments: str, program: str = PROGRAM) -> float:
+def one_hook(
+    small: SmallNode, configuration: str, *arguments: str, program: str = PROGRAM
+) -> float:
     """Milliseconds until the runtime received the removal of one image."""
     mark = small.available() + MIB
     before, received = small.failpoints.calls["RemoveImage"], []
@@ -91,14 +103,21 @@ def one_hook(small: SmallNode, configuration: str, *arguments: str, program: str
 
 
 def real_hooks(effort: Effort) -> list[Row]:
-    """On a real containerd: until an independent observer sees the first byte come back, the removal included."""
+    """On a real containerd: until an independent observer sees the first byte come
+    back, the removal included.
+    """
     rows = []
-    with tempfile.TemporaryDirectory(prefix="bench-") as directory, running_node(Path(directory), 4 * GIB) as node:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as directory,
+        running_node(Path(directory), 4 * GIB) as node,
+    ):
         fields = {"controlSocket": f"{directory}/run/control.sock", "holdOffAfterStart": "1h"}
         configuration = configure(Path(directory), node, **fields)
         for arguments in ((), ("--standalone",)):
             for number in range(effort.hooks):
-                node.import_image(Image(f"reclaimd.test/hook/{number}:1", (random_layer(number, 4 * MIB),)))
+                node.import_image(
+                    Image(f"reclaimd.test/hook/{number}:1", (random_layer(number, 4 * MIB),))
+                )
             time.sleep(1.1)
             taken = []
             with located_daemon(configuration):
@@ -115,8 +134,20 @@ def real_hooks(effort: Effort) -> list[Row]:
     return rows
 
 
-def _hook(configuration: str, signal: Signal, mark: int, *arguments: str, program: str = PROGRAM) -> None:
-    command = [program, "reclaim", "--config", configuration, "--now", "--signal", str(signal), "--until", str(mark)]
+def _hook(
+    configuration: str, signal: Signal, mark: int, *arguments: str, program: str = PROGRAM
+) -> None:
+    command = [
+        program,
+        "reclaim",
+        "--config",
+        configuration,
+        "--now",
+        "--signal",
+        str(signal),
+        "--until",
+        str(mark),
+    ]
     subprocess.run([*command, *arguments], env=ENVIRONMENT, capture_output=True, check=True)
 
 

@@ -1,5 +1,5 @@
-"""The daemon's loop with the functions of a row one after another, or side by side: what the bench of the first byte
-compares. No switch of the product does that.
+"""The daemon's loop with the functions of a row one after another, or side by side: what the bench
+of the first byte compares. No switch of the product does that.
 
     python -m tests.bench.managers ORDER run --logging-format json --config FILE
 """
@@ -13,10 +13,10 @@ import time
 from dataclasses import replace
 
 from eviction.configuration.effective import load
-from eviction.daemon.daemon import Daemon
-from eviction.node.node import Node
-from eviction.reporting.log import Log
-from reclaim.functions import FUNCTIONS, table_of
+from eviction.engine.node import Node
+from eviction.surface.daemon import Daemon
+from eviction.wording.log import Log
+from reclaim.functions.table import FUNCTIONS, table_of
 
 SIDE_BY_SIDE, ONE_AFTER_ANOTHER = "side-by-side", "one-after-another"
 
@@ -25,7 +25,9 @@ def main(order: str, configuration: str) -> None:
     """Serves until SIGTERM."""
     functions = FUNCTIONS
     if order == ONE_AFTER_ANOTHER:
-        functions = table_of(*(replace(function, side_by_side=False) for function in FUNCTIONS.values()))
+        functions = table_of(
+            *(replace(function, side_by_side=False) for function in FUNCTIONS.values())
+        )
     node = Node(load(configuration, os.environ, {}), functions=functions)
     log = Log(time.time, as_json=True)
     daemon = Daemon(node, log)

@@ -34,7 +34,11 @@ class Row:
         """Median, tail and extremes, for the table."""
         ordered = sorted(self.values)
         figures = (statistics.median(ordered), self.p99, ordered[0], ordered[-1])
-        return [self.what, str(len(ordered)), *(f"{figure(value)} {self.unit}" for value in figures)]
+        return [
+            self.what,
+            str(len(ordered)),
+            *(f"{figure(value)} {self.unit}" for value in figures),
+        ]
 
 
 def figure(value: float) -> str:
@@ -51,15 +55,18 @@ def seconds_of(call: Callable[[], object]) -> float:
 
 def command_milliseconds(command: Sequence[str], runs: int) -> list[float]:
     """Wall time of a whole process, exec to exit, in milliseconds."""
-    return [seconds_of(lambda: subprocess.run(command, check=False, capture_output=True)) * 1000 for _ in range(runs)]
+    return [
+        seconds_of(lambda: subprocess.run(command, check=False, capture_output=True)) * 1000
+        for _ in range(runs)
+    ]
 
 
 @dataclass
 class Observer:
     """Reads a filesystem every millisecond on a thread of its own, while its `with` block lasts.
 
-    `mark` in bytes; `goal`: from how many bytes on it counts as relieved, the mark by default. Times are
-    `time.monotonic()`; None: did not happen.
+    `mark` in bytes; `goal`: from how many bytes on it counts as relieved, the mark by default.
+    Times are `time.monotonic()`; None: did not happen.
     """
 
     path: str
@@ -78,7 +85,10 @@ class Observer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stopped.set()
         if self._thread is not None:

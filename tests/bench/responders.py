@@ -1,11 +1,13 @@
 """Other responders to a disk that fills, imitated on the same node for comparison with reclaimd.
 
-Each is given the mark when a fill begins, and removes images over CRI with a client of the tests. None has guards; on
-this node nothing is lost by that.
+Each is given the mark when a fill begins, and removes images over CRI with a client of the tests.
+None has guards; on this node nothing is lost by that.
 
-Sources: the kubelet's eviction manager synchronizes every 10 s (`pkg/kubelet/eviction/eviction_manager.go`), on
-statistics of images that containerd refreshes about every 10 s, and removes every unused image one after another
-(`pkg/kubelet/images/image_gc_manager.go`, DeleteUnusedImages). `crictl rmi --prune` removes all of them at once.
+Sources: the kubelet's eviction manager synchronizes every 10 s
+(`pkg/kubelet/eviction/eviction_manager.go`), on statistics of images that containerd
+refreshes about every 10 s, and removes every unused image one after another
+(`pkg/kubelet/images/image_gc_manager.go`, DeleteUnusedImages). `crictl rmi --prune`
+removes all of them at once.
 """
 
 from __future__ import annotations
@@ -42,13 +44,17 @@ class Responder(Protocol):
     """Removes images when the disk is below its mark."""
 
     def respond(self, disk: Disk, unused: Sequence[str], ended: threading.Event) -> None:
-        """Waits in its own way until the mark is crossed, and removes. Returns early when `ended` is set."""
+        """Waits in its own way until the mark is crossed, and removes.
+
+        Returns early when `ended` is set.
+        """
 
 
 @dataclass
 class Spin:
-    """The physical floor: bare `statvfs` without a pause, lists at hand, one removal after another until the goal is
-    reached. Nothing that has to poll, list or decide can be faster on this runtime."""
+    """The physical floor: bare `statvfs` without a pause, lists at hand, one removal after
+    another until the goal is reached. Nothing that has to poll, list or decide can be
+    faster on this runtime."""
 
     cri: CriClient
     removal_seconds: list[float] = field(default_factory=list)
@@ -83,10 +89,11 @@ class Everything:
 
 @dataclass
 class KubeletsWay:
-    """An observation every 10 s of statistics that are up to 10 s old; then everything unused, one after another.
+    """An observation every 10 s of statistics that are up to 10 s old; then everything
+    unused, one after another.
 
-    `phase`: how far into the period the fill begins, 0 to 1; `age` of the statistics at an observation, as a share of
-    their period.
+    `phase`: how far into the period the fill begins, 0 to 1; `age` of the statistics at an
+    observation, as a share of their period.
     """
 
     cri: CriClient
@@ -117,7 +124,8 @@ class KubeletsWay:
 
 @dataclass
 class Pruner:
-    """A timer starts it each minute, whatever the disk shows; it removes everything unused, all calls at once.
+    """A timer starts it each minute, whatever the disk shows; it removes everything
+    unused, all calls at once.
 
     `until`: seconds from the beginning of the fill to its next start.
     """

@@ -1,6 +1,6 @@
-"""The idle cost of a daemon: its processor time with two filesystems far from their marks and close to them, with
-metrics on and a runtime, and while files are made in directories that it may watch; its memory; and a storm of inotify
-events."""
+"""The idle cost of a daemon: its processor time with two filesystems far from their marks and close
+to them, with metrics on and a runtime, and while files are made in directories that it may watch;
+its memory; and a storm of inotify events."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ SCRAPES_A_SECOND = 20  # an hour of scrapes every 15 s, compressed into 12 s
 
 
 def at_rest(effort: Effort) -> list[Row]:
-    """Processor time in percent of a core, one value a stretch; then the memory after an hour's scrapes."""
+    """Processor time in percent of a core, one value a stretch; then the
+    memory after an hour's scrapes.
+    """
     rows = []
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         small = SmallNode(Path(directory), FsLayout.DEDICATED_IMAGEFS, size_bytes=20 * GIB)
@@ -55,16 +57,32 @@ def at_rest(effort: Effort) -> list[Row]:
             for headroom, what in HEADROOMS:
                 with Daemon("--config", configuration_at_rest(small, headroom)) as daemon:
                     time.sleep(SETTLED_SECONDS)
-                    shares = [_share(daemon.process.pid, effort.rest_seconds) for _ in range(effort.stretches)]
+                    shares = [
+                        _share(daemon.process.pid, effort.rest_seconds)
+                        for _ in range(effort.stretches)
+                    ]
                 rows.append(Row(f"at rest, two filesystems {what}", "% of a core", shares))
             rows += _new_files(small, effort)
-            rows.append(Row("one process that sleeps 10 ms and calls statvfs", "% of a core", _waking(effort)))
+            rows.append(
+                Row(
+                    "one process that sleeps 10 ms and calls statvfs",
+                    "% of a core",
+                    _waking(effort),
+                )
+            )
             rows.append(_memory(small, effort))
             authority = Authority(Path(directory))
             identity = authority.identity("node", "IP:127.0.0.1")
             with KubeletServer(answer(pod_list()), tls=serving(identity, authority)) as kubelet:
-                files = {"kubeletCertificateFile": str(identity.certificate), "kubeletKeyFile": str(identity.key)}
-                asked = {"kubeletEndpoint": kubelet.url, "kubeletCAFile": str(authority.certificate), **files}
+                files = {
+                    "kubeletCertificateFile": str(identity.certificate),
+                    "kubeletKeyFile": str(identity.key),
+                }
+                asked = {
+                    "kubeletEndpoint": kubelet.url,
+                    "kubeletCAFile": str(authority.certificate),
+                    **files,
+                }
                 rows.append(_memory(small, effort, ", a kubelet asked over HTTPS", **asked))
                 assert kubelet.requests
         finally:
@@ -76,7 +94,10 @@ def configuration_at_rest(small: SmallNode, headroom_bytes: int) -> str:
     """A configuration whose marks are so far below what is available, with metrics on."""
     marks = {
         f"{role}.available": str(small.available(where) - headroom_bytes)
-        for role, where in ((FilesystemRole.NODEFS, small.disk), (FilesystemRole.IMAGEFS, small.image_disk))
+        for role, where in (
+            (FilesystemRole.NODEFS, small.disk),
+            (FilesystemRole.IMAGEFS, small.image_disk),
+        )
     }
     return small.configuration(evictionHard=marks, metricsAddress=f"127.0.0.1:{free_port()}")
 
@@ -94,14 +115,20 @@ def _share(pid: int, seconds: float) -> float:
 
 
 def _new_files(small: SmallNode, effort: Effort) -> list[Row]:
-    """Processor time while files are made where a watch would see each, far from the marks; the ways in turns."""
+    """Processor time while files are made where a watch would see each, far from the
+    marks; the ways in turns.
+    """
     ways: dict[str, tuple[str, ...]] = {"with inotify": (), "polling alone": ("--no-watch",)}
     shares: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(effort.stretches):
         for way, options in ways.items():
             with Daemon("--config", configuration_at_rest(small, FAR[0]), *options) as daemon:
                 time.sleep(SETTLED_SECONDS)
-                shares[way].append(_share_with_new_files(daemon.process.pid, small.root_directory, effort.rest_seconds))
+                shares[way].append(
+                    _share_with_new_files(
+                        daemon.process.pid, small.root_directory, effort.rest_seconds
+                    )
+                )
     name = f"{NEW_FILES_A_SECOND} new files a second, two filesystems {FAR[1]}"
     return [Row(f"{name}, {way}", "% of a core", values) for way, values in shares.items()]
 
@@ -119,7 +146,14 @@ def _waking(effort: Effort) -> list[float]:
     """The cost of a hundred wake-ups a second with one `statvfs` each: the floor of any polling."""
     shares = []
     for _ in range(effort.stretches):
-        command = [sys.executable, "-I", "-S", "-c", WAKING, str(effort.rest_seconds + SETTLED_SECONDS)]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            WAKING,
+            str(effort.rest_seconds + SETTLED_SECONDS),
+        ]
         child = subprocess.Popen(command)
         time.sleep(SETTLED_SECONDS / 2)  # its start is over
         shares.append(_share(child.pid, effort.rest_seconds))
@@ -128,10 +162,14 @@ def _waking(effort: Effort) -> list[float]:
 
 
 def _memory(small: SmallNode, effort: Effort, beside: str = "", **fields: Any) -> Row:
-    """Memory after as many scrapes as in an hour, and as many observations as in half an hour close to a mark."""
+    """Memory after as many scrapes as in an hour, and as many observations as in
+    half an hour close to a mark.
+    """
     address = f"127.0.0.1:{free_port()}"
     marks = {"nodefs.available": str(small.available() - MIB)}
-    path = small.configuration(evictionHard=marks, metricsAddress=address, pollCeiling="20ms", **fields)
+    path = small.configuration(
+        evictionHard=marks, metricsAddress=address, pollCeiling="20ms", **fields
+    )
     with Daemon("--config", path) as daemon:
         time.sleep(SETTLED_SECONDS)
         for _ in range(int(effort.memory_seconds * SCRAPES_A_SECOND)):
@@ -139,7 +177,9 @@ def _memory(small: SmallNode, effort: Effort, beside: str = "", **fields: Any) -
                 page.read()
             time.sleep(1 / SCRAPES_A_SECOND)
         mebibytes = resident_mib(daemon.process.pid)
-    return Row(f"resident memory with metrics on{beside}, after an hour of scrapes", "MiB", [mebibytes])
+    return Row(
+        f"resident memory with metrics on{beside}, after an hour of scrapes", "MiB", [mebibytes]
+    )
 
 
 def resident_mib(pid: int) -> float:
@@ -148,8 +188,8 @@ def resident_mib(pid: int) -> float:
 
 
 def storm(effort: Effort) -> list[Row]:
-    """Files created and unlinked in a watched directory as fast as one core can: the watcher's share of a core, and how
-    late an observation every 10 ms in the same process is."""
+    """Files created and unlinked in a watched directory as fast as one core can: the watcher's
+    share of a core, and how late an observation every 10 ms in the same process is."""
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         mounted_tmpfs(directory, 16 * MIB, 1000)  # a disk of its own, faster than any other
         try:

@@ -1,8 +1,9 @@
-"""One fill of a crowded node on which reclaimd runs as it is by default, and what became of the node.
+"""One fill of a crowded node on which reclaimd runs as it is by default,
+and what became of the node.
 
-The marks are the kubelet's defaults and reclaimd's, which are 5 % of the disk above them. A fill begins a second above
-our mark, and without relief ends a good deal below the kubelet's. A sampler of its own reads the filesystem; it knows
-nothing of reclaimd.
+The marks are the kubelet's defaults and reclaimd's, which are 5 % of the disk above them. A fill
+begins a second above our mark, and without relief ends a good deal below the kubelet's. A sampler
+of its own reads the filesystem; it knows nothing of reclaimd.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ DISK_BYTES = 6 * GIB
 KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
 KUBELETS_MARK, OUR_MARK, GOAL = 15, 20, 22  # percent: our margin is 5, and the minimum reclaim 2
 FILLED_BEFORE_SECONDS = 1.0  # from the beginning of the fill to our mark
-FILLED_BELOW_BYTES = 450 * MIB  # so far below our mark without relief: half as far again as the kubelet's; at most
+# so far below our mark without relief: half as far again as the kubelet's; at most
+FILLED_BELOW_BYTES = 450 * MIB
 FILLED_SHARE = 4  # that part of what the images hold
 SAMPLE_SECONDS = 0.003
 SETTLED_SECONDS = 1.5  # it has located and listed everything, and the youngest image is old enough
@@ -46,10 +48,11 @@ StartDaemon = Callable[[str], Daemon]
 
 @dataclass(frozen=True)
 class Fought:
-    """What one fill did. `first_byte_ms`: from our mark to the first freed byte; None if nothing was freed.
-    `lowest_mib`: above the kubelet's mark, negative below it. `pressure_seconds`: spent below it, at any reading.
-    `beyond_mib`: the most that was available after our mark, also with the fill's files closed, beyond what was to be
-    reached; 0 if no pass went as far, as the fill went on."""
+    """What one fill did. `first_byte_ms`: from our mark to the first freed byte; None if
+    nothing was freed. `lowest_mib`: above the kubelet's mark, negative below it.
+    `pressure_seconds`: spent below it, at any reading. `beyond_mib`: the most that was
+    available after our mark, also with the fill's files closed, beyond what was to be reached;
+    0 if no pass went as far, as the fill went on."""
 
     first_byte_ms: float | None
     lowest_mib: float
@@ -74,7 +77,9 @@ class Sampler(Background):
 
     def below(self, mark: int) -> float:
         """Seconds below the mark."""
-        return sum(after[0] - before[0] for before, after in pairwise(self.samples) if before[1] < mark)
+        return sum(
+            after[0] - before[0] for before, after in pairwise(self.samples) if before[1] < mark
+        )
 
     def most_after(self, mark: int) -> int:
         """The most that was available after the mark was passed."""
@@ -82,20 +87,31 @@ class Sampler(Background):
         return max(available for at, available, _ in self.samples if at >= crossed)
 
     def first_freed(self, mark: int) -> float | None:
-        """Seconds from the mark to two readings in succession that cannot be without 1 MiB having come back."""
+        """Seconds from the mark to two readings in succession that cannot be
+        without 1 MiB having come back.
+        """
         crossed = next((at for at, available, _ in self.samples if available < mark), None)
         if crossed is None:
             return None
         most = max(available + written for at, available, written in self.samples if at <= crossed)
-        after = [(at, available + written >= most + MIB) for at, available, written in self.samples if at > crossed]
-        return next((at - crossed for (at, freed), (_, still) in pairwise(after) if freed and still), None)
+        after = [
+            (at, available + written >= most + MIB)
+            for at, available, written in self.samples
+            if at > crossed
+        ]
+        return next(
+            (at - crossed for (at, freed), (_, still) in pairwise(after) if freed and still), None
+        )
 
     def _run(self) -> None:
         while not self._over.wait(SAMPLE_SECONDS):
             with contextlib.suppress(FileNotFoundError), os.scandir(self._directory) as files:
-                written = sum(file.stat().st_blocks for file in files) * 512  # with what XFS allocated ahead
+                # with what XFS allocated ahead
+                written = sum(file.stat().st_blocks for file in files) * 512
                 figures = os.statvfs(self._disk)
-                self.samples.append((time.monotonic(), figures.f_bavail * figures.f_frsize, written))
+                self.samples.append(
+                    (time.monotonic(), figures.f_bavail * figures.f_frsize, written)
+                )
 
 
 class Ring:
@@ -108,12 +124,20 @@ class Ring:
         self._capacity = figures.f_blocks * figures.f_frsize
 
     def fight(
-        self, kind: FillKind, rate_mib: int, start: StartDaemon, without_fields: Mapping[str, object] | None = None
+        self,
+        kind: FillKind,
+        rate_mib: int,
+        start: StartDaemon,
+        without_fields: Mapping[str, object] | None = None,
     ) -> Fought:
-        """One fill at so many MiB/s; `without_fields`: of the configuration, in place of the usual ones."""
+        """One fill at so many MiB/s; `without_fields`: of the configuration,
+        in place of the usual ones.
+        """
         node, crowd, disk = self.node, self._crowd, self.node.mountpoint
         crowd.complete()
-        kubelets, ours, goal = (self._capacity * percent // 100 for percent in (KUBELETS_MARK, OUR_MARK, GOAL))
+        kubelets, ours, goal = (
+            self._capacity * percent // 100 for percent in (KUBELETS_MARK, OUR_MARK, GOAL)
+        )
         headroom = int(FILLED_BEFORE_SECONDS * rate_mib) * MIB
         fill_bytes(disk / "ballast", ours + headroom, fast=True).wait(60.0)
         run_tool("sync", "-f", disk)
@@ -131,7 +155,9 @@ class Ring:
                 try:
                     with Sampler(disk, filling) as sampler:
                         filling.process.wait(WITHIN_SECONDS)
-                        relieved = came_true(lambda: node.filesystem.available_bytes() >= ours, WITHIN_SECONDS)
+                        relieved = came_true(
+                            lambda: node.filesystem.available_bytes() >= ours, WITHIN_SECONDS
+                        )
                         _wait_until_quiet(daemon)
                 finally:
                     filling.stop()
@@ -142,7 +168,9 @@ class Ring:
         first, left, dead = sampler.first_freed(ours), len(crowd.unused()), len(crowd.containers())
         return Fought(
             first_byte_ms=None if first is None else round(first * 1000, 1),
-            lowest_mib=round((min(available for _, available, _ in sampler.samples) - kubelets) / MIB, 1),
+            lowest_mib=round(
+                (min(available for _, available, _ in sampler.samples) - kubelets) / MIB, 1
+            ),
             pressure_seconds=round(sampler.below(kubelets), 3),
             relieved=relieved,
             images_lost=images - left,

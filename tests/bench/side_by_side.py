@@ -1,5 +1,5 @@
-"""All responders on one node: reclaimd by polling and with inotify, the kubelet's way, a pruner, everything at once,
-and the physical floor. One node for the small population, one for the large."""
+"""All responders on one node: reclaimd by polling and with inotify, the kubelet's way, a pruner,
+everything at once, and the physical floor. One node for the small population, one for the large."""
 
 from __future__ import annotations
 
@@ -30,30 +30,44 @@ def side_by_side(effort: Effort) -> list[Row]:
         disk = small.disk()
         for rate in effort.rates:
             spin = Spin(small.node.cri)
-            rows += _rows(small, f"the floor, {rate} MiB/s", _others(small, disk, rate, [spin] * effort.spins))
+            rows += _rows(
+                small, f"the floor, {rate} MiB/s", _others(small, disk, rate, [spin] * effort.spins)
+            )
             seconds = [second * 1000 for second in spin.removal_seconds]
-            rows.append(Row(f"{small.population.name}: RemoveImage alone, {rate} MiB/s", "ms", seconds))
+            rows.append(
+                Row(f"{small.population.name}: RemoveImage alone, {rate} MiB/s", "ms", seconds)
+            )
         rows += _ours(small, disk, effort, WAYS)
         for rate in effort.rates:
             everything: list[Responder] = [Everything(small.node.cri)] * effort.all_at_once
-            rows += _rows(small, f"everything at once, {rate} MiB/s", _others(small, disk, rate, everything))
+            rows += _rows(
+                small, f"everything at once, {rate} MiB/s", _others(small, disk, rate, everything)
+            )
         phases = random.Random(SEED)  # noqa: S311 # the same phases in every run
         for rate in effort.kubelets:
             kubelet = KubeletsWay(small.node.cri, phases.random(), phases.random())
-            rows += _rows(small, f"the kubelet's way, {rate} MiB/s", _others(small, disk, rate, [kubelet]))
+            rows += _rows(
+                small, f"the kubelet's way, {rate} MiB/s", _others(small, disk, rate, [kubelet])
+            )
         for rate in effort.pruners:
             pruner = Pruner(small.node.cri, effort.pruner_seconds / 2)  # the middle of its minute
-            rows += _rows(small, f"a pruner each minute, {rate} MiB/s", _others(small, disk, rate, [pruner]))
+            rows += _rows(
+                small, f"a pruner each minute, {rate} MiB/s", _others(small, disk, rate, [pruner])
+            )
     with populated_node(effort.large) as large:
         disk = large.disk()
         rows += _ours(large, disk, effort, {"polling": WAYS["polling"]})
         for rate in effort.rates:
             everything = [Everything(large.node.cri)] * effort.all_at_once
-            rows += _rows(large, f"everything at once, {rate} MiB/s", _others(large, disk, rate, everything))
+            rows += _rows(
+                large, f"everything at once, {rate} MiB/s", _others(large, disk, rate, everything)
+            )
     return rows
 
 
-def _others(on: BenchNode, disk: Disk, rate: int, responders: Sequence[Responder]) -> list[Crossing]:
+def _others(
+    on: BenchNode, disk: Disk, rate: int, responders: Sequence[Responder]
+) -> list[Crossing]:
     return [on.cross(disk, rate, KUBELET_SECONDS, responder) for responder in responders]
 
 
@@ -76,7 +90,10 @@ def node_configuration(on: BenchNode, disk: Disk, directory: Path) -> str:
         directory,
         on.node,
         evictionHard={"imagefs.available": str(disk.mark)},
-        evictionMinimumReclaim={"imagefs.available": str(on.population.relief_bytes), "nodefs.available": "0"},
+        evictionMinimumReclaim={
+            "imagefs.available": str(on.population.relief_bytes),
+            "nodefs.available": "0",
+        },
         controlSocket=f"{directory}/run/control.sock",
     )
 
@@ -91,7 +108,9 @@ def by_daemon(on: BenchNode, disk: Disk, rate: int, daemon: Daemon) -> Crossing:
 
 
 def _rows(on: BenchNode, who: str, crossings: Sequence[Crossing]) -> list[Row]:
-    """Up to four rows; a run that timed out has no value, and each row shows the number of its values."""
+    """Up to four rows; a run that timed out has no value, and each row shows
+    the number of its values.
+    """
 
     def row(what: str, unit: str, value: Callable[[Crossing], float | None]) -> Row:
         values = [found for found in map(value, crossings) if found is not None]

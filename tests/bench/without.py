@@ -1,4 +1,5 @@
-"""The program without some of its rules: sets attributes of its modules, then calls its command line.
+"""The program without some of its rules: sets attributes of its modules,
+then calls its command line.
 
     python -m tests.bench.without '{"module:attribute": "expression", …}' run --config FILE
 
@@ -17,7 +18,10 @@ ROOMS = ("signals", "reclaim", "eviction")
 
 
 def find(target: str) -> tuple[ModuleType, object, str]:
-    """The module, what has the attribute (it or a class of it), and its name. Raises ImportError or AttributeError."""
+    """The module, what has the attribute (it or a class of it), and its name.
+
+    Raises ImportError or AttributeError.
+    """
     module_name, _, path = target.partition(":")
     module = importlib.import_module(module_name)
     *classes, name = path.split(".")
@@ -29,8 +33,9 @@ def find(target: str) -> tuple[ModuleType, object, str]:
 
 
 def set_attributes(expressions: Mapping[str, str]) -> None:
-    """Gives each attribute (`module:attribute` or `module:Class.attribute`) the value of its expression, also where
-    modules have imported it by name. Raises ImportError or AttributeError for one that is not there."""
+    """Gives each attribute (`module:attribute` or `module:Class.attribute`) the value of its
+    expression, also where modules have imported it by name. Raises ImportError or AttributeError
+    for one that is not there."""
     for target, expression in expressions.items():
         module, owner, name = find(target)
         before, value = getattr(owner, name), eval(expression, vars(module))  # noqa: S307 # from our own table

@@ -38,7 +38,9 @@ except CallError:
 def python(program: str, **environment: str) -> list[str]:
     """The lines that a program prints, in a process of its own."""
     command = [sys.executable, "-c", program]
-    process = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **environment})
+    process = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
     assert process.stderr == ""
     return process.stdout.splitlines()
 
@@ -55,18 +57,24 @@ def plugin_path(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("variables", [{}, {"PYDANTIC_DISABLE_PLUGINS": "bar"}])
-def test_the_program_loads_no_plugin_of_pydantic(plugin_path: str, variables: dict[str, str]) -> None:
+def test_the_program_loads_no_plugin_of_pydantic(
+    plugin_path: str, variables: dict[str, str]
+) -> None:
     """reclaimd loads no plugin under any environment; another program still does."""
     environment = {**os.environ, "PYTHONPATH": plugin_path, **variables}
     for command, loaded in (
         ([PROGRAM, "config"], False),
         ([sys.executable, "-c", "import eviction.configuration.effective"], True),
     ):
-        process = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        process = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment
+        )
         assert ("loaded" in process.stdout.splitlines()) is loaded
 
 
 @pytest.mark.parametrize("implementation", ["upb", "python"])
 def test_messages_are_read_and_written_by_either_implementation(implementation: str) -> None:
     """The implementation in C and the one in pure Python both work."""
-    assert python(MESSAGES, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=implementation) == [implementation]
+    assert python(MESSAGES, PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION=implementation) == [
+        implementation
+    ]

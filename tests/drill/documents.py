@@ -16,11 +16,18 @@ from eviction.drill.measurement.measurements import (
 )
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import Scenario, scenario_of
-from eviction.record import Pass, PassResult, Trigger
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.quantity import parse_quantity
-from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
+from signals.types import (
+    KUBELET_ROLES,
+    FilesystemRole,
+    FsLayout,
+    Signal,
+    SignalObservation,
+    SignalObservations,
+)
 
 MIB = 1 << 20
 SCENARIO: dict[str, Any] = {
@@ -49,11 +56,18 @@ MARK = Threshold(Signal.NODEFS_AVAILABLE, ThresholdValue(quantity=parse_quantity
 
 
 def document(**changes: Any) -> dict[str, Any]:
-    """The document of the small scenario. `changes` replace entries of its parts; None removes an entry."""
+    """The document of the small scenario.
+
+    `changes` replace entries of its parts; None removes an entry.
+    """
     made: dict[str, Any] = dict(SCENARIO)
     for part, change in changes.items():
         if isinstance(change, dict) and isinstance(SCENARIO.get(part), dict):
-            made[part] = {key: value for key, value in {**SCENARIO[part], **change}.items() if value is not None}
+            made[part] = {
+                key: value
+                for key, value in {**SCENARIO[part], **change}.items()
+                if value is not None
+            }
         else:
             made[part] = change
     return made
@@ -72,26 +86,43 @@ def observations_of(available: int) -> SignalObservations:
 
 def removed(name: str) -> Outcome:
     """An image that a pass has removed."""
-    return Outcome(Verdict(Kind.IMAGE, f"id {name}", name, Action.REMOVE, Reason.UNUSED), Result.REMOVED)
+    return Outcome(
+        Verdict(Kind.IMAGE, f"id {name}", name, Action.REMOVE, Reason.UNUSED), Result.REMOVED
+    )
 
 
-def one_pass(*images: str, after: int, result: PassResult = PassResult.SATISFIED, reason: str = "") -> MeasuredPass:
+def one_pass(
+    *images: str, after: int, result: PassResult = PassResult.SATISFIED, reason: str = ""
+) -> MeasuredPass:
     """A pass that removed images and left so many bytes available."""
     decision = Decision(frozenset(), (MARK,), MARK, (), FsLayout.SINGLE)
     functions = (ReclaimResult("DeleteUnusedImages", tuple(removed(name) for name in images)),)
     record = Pass(
-        "p", 0.0, Trigger.INTERVAL, observations_of(9 * MIB), decision, (), functions, after=observations_of(after)
+        "p",
+        0.0,
+        Trigger.INTERVAL,
+        observations_of(9 * MIB),
+        decision,
+        (),
+        functions,
+        after=observations_of(after),
     )
     return MeasuredPass(1.1, replace(record, result=result, reason=reason))
 
 
 def measurements(**changes: Any) -> Measurements:
-    """A run in which everything went well: crossed at 1 s, an image gone at 1.1 s, relieved at 1.2 s."""
+    """A run in which everything went well: crossed at 1 s, an image gone at
+    1.1 s, relieved at 1.2 s.
+    """
     names = {"image a:1", "image b:1", "container default/web/app#0"}
     before = {(name.split()[0], f"id {name}"): name.split()[1] for name in names}
     whole = Measurements(
         filesystems=(MeasuredFilesystem(FilesystemRole.NODEFS, KUBELET_ROLES, 100 * MIB, 1000),),
-        samples=[Sample(0.0, ((50 * MIB, 900),)), Sample(1.0, ((9 * MIB, 800),)), Sample(2.0, ((20 * MIB, 900),))],
+        samples=[
+            Sample(0.0, ((50 * MIB, 900),)),
+            Sample(1.0, ((9 * MIB, 800),)),
+            Sample(2.0, ((20 * MIB, 900),)),
+        ],
         thresholds=(MARK,),
         observations=observations_of(20 * MIB),
         episodes=[Episode(1.0, 1.2)],

@@ -1,7 +1,8 @@
-"""A drill whose filesystems are of another type, on loop devices: `python -m tests.drill.loop_drill FILE TYPE`.
+"""A drill whose filesystems are of another type, on loop devices: `python -m
+tests.drill.loop_drill FILE TYPE`.
 
-Prints the report. The file of a filesystem is unlinked as soon as it is mounted, and the loop device detaches itself
-when it is unmounted.
+Prints the report. The file of a filesystem is unlinked as soon as it is mounted, and the loop
+device detaches itself when it is unmounted.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from eviction.drill.runtime.private_mounts import (
     unmount,
 )
 from eviction.drill.scenario import FilesystemSpec, Scenario, read_scenario
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.log import Log
+from eviction.records.json_shapes import to_json
+from eviction.wording.log import Log
 from signals.filesystems import read_statvfs
 from signals.quantity import format_bytes
 from tests.reclaimd_process import ENVIRONMENT
@@ -35,25 +36,30 @@ from tests.repository import ROOT
 MAKE: dict[str, Sequence[str]] = {
     "ext4": ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "nodiscard"),
     "xfs": ("mkfs.xfs", "-q", "-f", "-K"),
-    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "--mixed"),  # mixed: as btrfs(5) recommends for small devices
+    # mixed: as btrfs(5) recommends for small devices
+    "btrfs": ("mkfs.btrfs", "-q", "-f", "-K", "--mixed"),
 }
-# btrfs shows what was written or freed only when it commits: every 30 s, unless something calls sync.
+# btrfs shows what was written or freed only when it commits: every 30 s,
+# unless something calls sync.
 OPTIONS: dict[str, Sequence[str]] = {"btrfs": ("commit=1", "flushoncommit")}
 
 
 def mount_loop(path: str, fstype: str, size_bytes: int, inodes: int) -> None:
-    """Mounts an empty filesystem over the directory `path`. Call `enter_private_mounts` as root first.
+    """Mounts an empty filesystem over the directory `path`. Call
+    `enter_private_mounts` as root first.
 
-    Its capacity by statvfs is `size_bytes` or a little more: the device is larger by what the type keeps for itself,
-    such as the log of XFS. `inodes` matters only to ext4; XFS and btrfs make inodes as needed. Its file is beside
-    `path` until it is mounted. Raises EmbeddedNodeError if mkfs is not installed, there is no loop device, or there is
-    not twice the room that the file needs.
+    Its capacity by statvfs is `size_bytes` or a little more: the device is larger by what the
+    type keeps for itself, such as the log of XFS. `inodes` matters only to ext4; XFS and btrfs
+    make inodes as needed. Its file is beside `path` until it is mounted. Raises
+    EmbeddedNodeError if mkfs is not installed, there is no loop device, or there is not twice
+    the room that the file needs.
     """
     available = read_statvfs(os.path.dirname(path), 0.0).stats.available_bytes
     if available < 2 * size_bytes:
         raise EmbeddedNodeError(
-            f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that in {os.path.dirname(path)}, "
-            f"which has {format_bytes(available)} available; TMPDIR chooses another directory"
+            f"a filesystem of {format_bytes(size_bytes)} in a file needs twice that in"
+            f" {os.path.dirname(path)}, which has {format_bytes(available)} available; TMPDIR"
+            " chooses another directory"
         )
     device_bytes = size_bytes
     for _ in range(3):
@@ -75,7 +81,9 @@ def _mount_file(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
         run_tool(*MAKE[fstype], *numbered, image)
         mount(path, fstype, image, "loop", *OPTIONS.get(fstype, ()))
     except OSError as error:
-        raise EmbeddedNodeError(f"the file of a filesystem of type {fstype} cannot be made: {error}") from error
+        raise EmbeddedNodeError(
+            f"the file of a filesystem of type {fstype} cannot be made: {error}"
+        ) from error
     finally:
         if os.path.exists(image):
             os.unlink(image)
@@ -84,7 +92,9 @@ def _mount_file(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
 def loop_drill(file: str, fstype: str) -> Any:
     """The report of a drill, run in a process of its own."""
     command = [sys.executable, "-m", "tests.drill.loop_drill", file, fstype]
-    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

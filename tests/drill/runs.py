@@ -11,8 +11,8 @@ from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.report.document import DrillReportJson, report_of
 from eviction.drill.run.embedded import Drill
 from eviction.drill.scenario import Scenario, find_scenario
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.log import Log
+from eviction.records.json_shapes import to_json
+from eviction.wording.log import Log
 from tests.conftest import MOUNTS
 from tests.schemas import assert_as_described
 

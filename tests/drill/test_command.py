@@ -1,4 +1,6 @@
-"""`reclaimd drill` as a command: lists, checks, several scenarios, and that it leaves nothing behind."""
+"""`reclaimd drill` as a command: lists, checks, several scenarios, and that
+it leaves nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,21 @@ import pytest
 from eviction.drill.report.document import report_of
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario import library, scenario_of
-from eviction.reporting.json_shapes import to_json
+from eviction.records.json_shapes import to_json
 from tests.drill.documents import document
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
 from tests.sockets.mounts import need_mounts
 
-CROWD = [{"name": "job", "count": 100, "image": "registry.example/web:1", "state": "running", "writes": "0"}]
+CROWD = [
+    {
+        "name": "job",
+        "count": 100,
+        "image": "registry.example/web:1",
+        "state": "running",
+        "writes": "0",
+    }
+]
 
 
 def written(directory: Path, name: str, **changes: object) -> str:
@@ -40,7 +50,9 @@ def test_the_list_gives_every_scenario_its_reason() -> None:
 
 def test_a_file_is_checked_without_being_run(tmp_path: Path) -> None:
     """Exit 0 and its name for a good one; no report is written."""
-    process = reclaimd_here("drill", "--check", written(tmp_path, "small"), "--report", str(tmp_path / "report"))
+    process = reclaimd_here(
+        "drill", "--check", written(tmp_path, "small"), "--report", str(tmp_path / "report")
+    )
     assert process.returncode == 0
     assert "small is valid" in process.stdout
     assert not (tmp_path / "report").exists()
@@ -58,16 +70,31 @@ def test_a_bad_file_is_refused_by_the_check(tmp_path: Path) -> None:
 
 
 def test_several_scenarios_are_run_one_after_the_other(tmp_path: Path) -> None:
-    """Each has its reports. Exit 1 if one of them does not hold; the last line counts those that held."""
+    """Each has its reports.
+
+    Exit 1 if one of them does not hold; the last line counts those that held.
+    """
     need_mounts()
-    files = [written(tmp_path, "good"), written(tmp_path, "bad", expect={"goes": ["image registry.example/web:1"]})]
+    files = [
+        written(tmp_path, "good"),
+        written(tmp_path, "bad", expect={"goes": ["image registry.example/web:1"]}),
+    ]
     process = reclaimd("drill", *files, "--report", str(tmp_path / "report"))
     assert process.returncode == 1, process.stderr
     assert "1 of 2 scenarios held" in process.stdout
     names = sorted(path.name for path in (tmp_path / "report").iterdir())
-    assert names == [f"drill-{name}.{kind}" for name in ("bad", "good") for kind in ("html", "json", "xml")]
-    suites = {name: ElementTree.parse(tmp_path / "report" / f"drill-{name}.xml").getroot() for name in ("good", "bad")}  # noqa: S314 # our own files
-    assert {name: suite.get("failures") for name, suite in suites.items()} == {"good": "0", "bad": "1"}
+    assert names == [
+        f"drill-{name}.{kind}" for name in ("bad", "good") for kind in ("html", "json", "xml")
+    ]
+    reports = {name: tmp_path / "report" / f"drill-{name}.xml" for name in ("good", "bad")}
+    suites = {
+        name: ElementTree.parse(path).getroot()  # noqa: S314 # our own files
+        for name, path in reports.items()
+    }
+    assert {name: suite.get("failures") for name, suite in suites.items()} == {
+        "good": "0",
+        "bad": "1",
+    }
 
 
 def test_json_output_takes_one_scenario(tmp_path: Path) -> None:
@@ -80,11 +107,19 @@ def test_json_output_takes_one_scenario(tmp_path: Path) -> None:
 def test_options_of_a_real_node_are_refused_on_the_embedded_one(tmp_path: Path) -> None:
     """Thresholds on the command line are refused before anything runs: the scenario has its own."""
     process = reclaimd_here(
-        "drill", written(tmp_path, "a"), "--eviction-hard", "nodefs.available<1Gi", "--runtime", "/a.sock"
+        "drill",
+        written(tmp_path, "a"),
+        "--eviction-hard",
+        "nodefs.available<1Gi",
+        "--runtime",
+        "/a.sock",
     )
     assert process.returncode == 2
     assert process.stdout == ""
-    assert "--container-runtime-endpoint, --eviction-hard: not allowed on the embedded node" in process.stderr
+    assert (
+        "--container-runtime-endpoint, --eviction-hard: not allowed on the embedded node"
+        in process.stderr
+    )
     process = reclaimd_here("drill", written(tmp_path, "a"), "--for", "0s")
     assert (process.returncode, process.stdout) == (2, "")
     assert "--for: not allowed on the embedded node" in process.stderr
@@ -92,7 +127,9 @@ def test_options_of_a_real_node_are_refused_on_the_embedded_one(tmp_path: Path) 
 
 def test_an_observation_alone_takes_no_scenario_and_no_bad_time() -> None:
     """--observe without --fill refuses a scenario, and wrong durations."""
-    assert "only together with --fill" in reclaimd_here("drill", "pressured-node", "--observe").stderr
+    assert (
+        "only together with --fill" in reclaimd_here("drill", "pressured-node", "--observe").stderr
+    )
     for option in ("--for", "--quiet"):
         for text in ("soon", "-1s"):
             process = reclaimd_here("drill", "--observe", f"{option}={text}")
@@ -139,10 +176,17 @@ def test_a_node_too_small_for_its_pods_is_an_error() -> None:
 
 @pytest.mark.parametrize("layout", ["single", "dedicated", "split"])
 def test_a_layout_can_be_simulated_in_directories(layout: str) -> None:
-    """Directories with a size stand for filesystems, each a device of its own; the report says `simulated`."""
+    """Directories with a size stand for filesystems, each a device of its own;
+    the report says `simulated`.
+    """
     other = None if layout == "single" else {"size": "64Mi", "inodes": 2000, "type": "directory"}
     changes = {
-        "node": {"type": "directory", "layout": layout, "imagefs": other, "evictionHard": {"imagefs.available": "40%"}},
+        "node": {
+            "type": "directory",
+            "layout": layout,
+            "imagefs": other,
+            "evictionHard": {"imagefs.available": "40%"},
+        },
         "pressure": {"where": "imagefs", "amount": "16Mi"},
     }
     result = run(scenario_of(document(name=layout, **changes), "a.yaml"))

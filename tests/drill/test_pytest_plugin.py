@@ -1,4 +1,6 @@
-"""The pytest plugin, used as another project would: in an empty directory, by a pytest of its own."""
+"""The pytest plugin, used as another project would: in an empty directory, by a
+pytest of its own.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from tests.sockets.mounts import need_mounts
 
 EXAMPLE = code_blocks(DRILL, "python")
 
-# A tool of another project: it removes images; if a test of test_careless.py starts it, also those in use.
+# A tool of another project: it removes images; if a test of test_careless.py
+# starts it, also those in use.
 CLEANER = """#!{python}
 import os
 import sys
@@ -41,8 +44,12 @@ SMALL = {
 }
 
 
-def pytest_in(directory: Path, test: str, *before: str, careless: str = "") -> subprocess.CompletedProcess[str]:
-    """Runs pytest on one file, or on a second one for which the tool is careless, in an otherwise empty directory."""
+def pytest_in(
+    directory: Path, test: str, *before: str, careless: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Runs pytest on one file, or on a second one for which the tool is careless, in an
+    otherwise empty directory.
+    """
     (directory / "bin").mkdir()
     cleaner = directory / "bin" / "our-cleaner"
     cleaner.write_text(CLEANER.format(python=sys.executable))
@@ -90,8 +97,9 @@ def test_the_example_of_the_readme_tests_a_tool(tmp_path: Path) -> None:
 
 
 def test_a_node_can_be_filled_queried_and_chosen(tmp_path: Path) -> None:
-    """A mapping as scenario, bytes and inodes by the fixture, marks that are crossed, and a node for each test. With a
-    scenario that cannot be used a test does not run, and the message is that of the drill."""
+    """A mapping as scenario, bytes and inodes by the fixture, marks that are crossed, and a
+    node for each test. With a scenario that cannot be used a test does not run, and the
+    message is that of the drill."""
     need_mounts()
     process = pytest_in(
         tmp_path,
@@ -150,7 +158,9 @@ def test_without_root_the_tests_are_skipped_with_a_reason(tmp_path: Path) -> Non
 
 
 def test_the_fixtures_work_under_unshare(tmp_path: Path) -> None:
-    """They work under the command that the skip names, without privileges outside of its namespace."""
+    """They work under the command that the skip names, without privileges
+    outside of its namespace.
+    """
     need_mounts()
     test = f"""
 import pytest

@@ -23,7 +23,7 @@ from typing import Self
 
 import psutil
 
-from eviction.control.socket import ControlUnavailable, ask
+from eviction.surface.control_socket import ControlUnavailable, ask
 
 EVERY_SECONDS = 0.05
 MIB = 1 << 20
@@ -45,8 +45,8 @@ class Reading:
 class Report:
     """What was measured: at the beginning, at the end, and the largest value of each in between.
 
-    `longest_stall_seconds`: the greatest observed age of the heartbeat; None without a heartbeat. `ended`: the process
-    had ended before the last reading.
+    `longest_stall_seconds`: the greatest observed age of the heartbeat; None without a heartbeat.
+    `ended`: the process had ended before the last reading.
     """
 
     first: Reading
@@ -71,13 +71,25 @@ class Report:
             return f"{name:12} {first!s:>8} at first {last!s:>8} at last {peak!s:>8} at most"
 
         mib = [f"{each.rss_bytes / MIB:.1f}" for each in (self.first, self.last, self.peak)]
-        stall = "not measured" if self.longest_stall_seconds is None else f"{self.longest_stall_seconds:.3f} s"
+        stall = (
+            "not measured"
+            if self.longest_stall_seconds is None
+            else f"{self.longest_stall_seconds:.3f} s"
+        )
         return "\n".join(
             (
-                line("descriptors", self.first.descriptors, self.last.descriptors, self.peak.descriptors),
+                line(
+                    "descriptors",
+                    self.first.descriptors,
+                    self.last.descriptors,
+                    self.peak.descriptors,
+                ),
                 line("threads", self.first.threads, self.last.threads, self.peak.threads),
                 line("RSS in MiB", *mib),
-                f"longest stall {stall}; {self.samples} samples{'; the process has ended' if self.ended else ''}",
+                (
+                    f"longest stall {stall}; {self.samples}"
+                    f" samples{'; the process has ended' if self.ended else ''}"
+                ),
             )
         )
 
@@ -85,11 +97,13 @@ class Report:
 class Meters:
     """Reads a process every `every_seconds` while the `with` block lasts; `report` afterwards.
 
-    When it measures its own process it collects garbage before the first and the last reading, so that garbage does not
-    count.
+    When it measures its own process it collects garbage before the first and the last reading, so
+    that garbage does not count.
     """
 
-    def __init__(self, pid: int, heartbeat: Heartbeat | None = None, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(
+        self, pid: int, heartbeat: Heartbeat | None = None, every_seconds: float = EVERY_SECONDS
+    ) -> None:
         self._process = psutil.Process(pid)
         self._own = pid == psutil.Process().pid
         self._heartbeat = heartbeat
@@ -106,7 +120,10 @@ class Meters:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._done.set()
         self._sampler.join()
@@ -172,6 +189,8 @@ def high_water_bytes(pid: int) -> int:
 
 
 def longest_gap(times: Sequence[float], began: float, ended: float) -> float:
-    """The longest gap in seconds between neighbours of `began`, `times` and `ended`: the stall that a log shows."""
+    """The longest gap in seconds between neighbours of `began`, `times` and `ended`:
+    the stall that a log shows.
+    """
     moments = sorted([began, *times, ended])
     return max(later - earlier for earlier, later in itertools.pairwise(moments))

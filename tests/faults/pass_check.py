@@ -1,10 +1,12 @@
-"""One small node with running pods, one pass on it under a fault, and a check of what the pass did and reported.
+"""One small node with running pods, one pass on it under a fault, and a check of what
+the pass did and reported.
 
 Whatever a runtime answers, these hold:
 
 * the pass ends, and ends as a record, not as an exception;
 * nothing that must be kept was removed (`PopulatedNode.protected`);
-* the record is true: what it reports as removed is absent, and what is absent it does not report as kept or failed;
+* the record is true: what it reports as removed is absent, and what is absent it does not
+  report as kept or failed;
 * the record is one line of the log in either form, and that line can be read.
 """
 
@@ -17,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eviction.engine.world import Request
-from eviction.record import Pass
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.log import Log
-from eviction.reporting.pass_record import pass_json
+from eviction.engine.effects import Request
+from eviction.records.json_shapes import to_json
+from eviction.records.pass_json import pass_json
+from eviction.records.passes import Pass
+from eviction.wording.log import Log
 from reclaim.types import Kind, Result
 from signals.types import Signal
 from tests.nodes.small_node import DEAD_SECONDS, EVERYTHING, SmallNode, relieve
@@ -29,12 +31,13 @@ from tests.nodes.small_node import DEAD_SECONDS, EVERYTHING, SmallNode, relieve
 SMALL_BYTES = 64 << 10
 SIDE_BY_SIDE = 20  # nodes at a time: most of a pass is waiting for late space
 MOST_PASSES = 20
-LONGEST_LINE_BYTES = 48 << 10  # journald's own limit: a longer line is cut, and then no JSON any more
+# journald's own limit: a longer line is cut, and then no JSON any more
+LONGEST_LINE_BYTES = 48 << 10
 
 
 class PopulatedNode(SmallNode):
-    """A small node with a running pod whose init container has exited, a crashed pod with two containers, a pod that
-    has only its sandbox after a reboot, and removable objects.
+    """A small node with a running pod whose init container has exited, a crashed pod with two
+    containers, a pod that has only its sandbox after a reboot, and removable objects.
 
     `populate` adds the removable objects again, so that one node serves many passes.
     """
@@ -68,8 +71,8 @@ class PopulatedNode(SmallNode):
         return {self.running, *self.newest, *self.kept_images, *self.kept_sandboxes}
 
     def populate(self) -> set[str]:
-        """Adds what is missing of: two unused images, an older dead copy, and the container and sandbox of a deleted
-        pod. Returns the ids of everything that is removable now."""
+        """Adds what is missing of: two unused images, an older dead copy, and the container and
+        sandbox of a deleted pod. Returns the ids of everything that is removable now."""
         self._populated += 1
         if not self._not_removed(self._images):
             names = [f"registry.example/old/{self._populated}/{number}:1" for number in range(2)]
@@ -108,7 +111,9 @@ class Findings:
 
 
 def pass_under_fault(node: PopulatedNode, request: Request = EVERYTHING, **fields: Any) -> Findings:
-    """One pass under the faults that are set, by a product made for it; clears the faults afterwards."""
+    """One pass under the faults that are set, by a product made for it;
+    clears the faults afterwards.
+    """
     findings = Findings()
     already = len(node.removed())
     product = node.node(Signal.NODEFS_AVAILABLE, above=1, **fields)  # any image relieves it
@@ -130,11 +135,13 @@ def pass_under_fault(node: PopulatedNode, request: Request = EVERYTHING, **field
 
 
 def pass_without_fault(node: PopulatedNode) -> Findings:
-    """The same without a fault; once more, as a daemon's next pass, where a busy machine made a check too old to remove
-    by it."""
+    """The same without a fault; once more, as a daemon's next pass, where a busy machine made a
+    check too old to remove by it."""
     findings = pass_under_fault(node)
     for _ in range(MOST_PASSES):
-        if findings.record is None or all(o.result is not Result.UNANSWERED for o in findings.record.removals):
+        if findings.record is None or all(
+            o.result is not Result.UNANSWERED for o in findings.record.removals
+        ):
             break
         findings = pass_under_fault(node)
     return findings
@@ -153,7 +160,9 @@ def contradictions(record: Pass, removed: set[str], node: PopulatedNode) -> list
         if outcome.result is Result.FAILED and object_id in removed:
             wrong.append(f"{object_id} is reported as failed and was removed: {outcome.error}")
     wrong += [
-        f"{kept.verdict.id} is reported as kept and was removed" for kept in record.kept if kept.verdict.id in removed
+        f"{kept.verdict.id} is reported as kept and was removed"
+        for kept in record.kept
+        if kept.verdict.id in removed
     ]
     reported = {outcome.verdict.id for outcome in record.removals}
     wrong += [f"{each} was removed and is not reported" for each in removed - reported]
@@ -163,14 +172,18 @@ def contradictions(record: Pass, removed: set[str], node: PopulatedNode) -> list
         if outcome.verdict.kind is Kind.IMAGE and outcome.result is Result.REMOVED
     )
     if record.nominal_bytes != nominal:
-        wrong.append(f"{record.nominal_bytes} nominal bytes are reported, and what was removed has {nominal}")
+        wrong.append(
+            f"{record.nominal_bytes} nominal bytes are reported, and what was removed has {nominal}"
+        )
     return wrong
 
 
 def log_line(record: Pass) -> tuple[str, list[str]]:
     """The JSON log line of a pass, and what is wrong with it and with the text line."""
     written, text = io.StringIO(), io.StringIO()
-    Log(lambda: 0.0, as_json=True, stream=written).info(record.reason, record=to_json(pass_json(record)))
+    Log(lambda: 0.0, as_json=True, stream=written).info(
+        record.reason, record=to_json(pass_json(record))
+    )
     Log(lambda: 0.0, stream=text).info(record.reason)
     lines, problems = written.getvalue().split("\n"), []
     if len(lines) != 2 or lines[1] or len(written.getvalue().splitlines()) != 1:

@@ -1,11 +1,12 @@
-"""A proxy with failpoints in front of any CRI runtime: it passes bytes on, and makes a real runtime misbehave.
+"""A proxy with failpoints in front of any CRI runtime: it passes bytes on, and makes
+a real runtime misbehave.
 
-Covers: every method of every service, also those that this project does not know: requests, answers and errors are
-passed on as they are, and streams of answers once they have ended. Only a fault that changes an answer parses it, and
-keeps its unknown fields.
+Covers: every method of every service, also those that this project does not know: requests, answers
+and errors are passed on as they are, and streams of answers once they have ended. Only a fault that
+changes an answer parses it, and keeps its unknown fields.
 
-Does not cover: streams of requests (`Exec` and the like are single calls in CRI). A caller that gives up does not
-cancel the call behind the proxy; a runtime also continues most of its work.
+Does not cover: streams of requests (`Exec` and the like are single calls in CRI). A caller that
+gives up does not cancel the call behind the proxy; a runtime also continues most of its work.
 """
 
 from __future__ import annotations
@@ -32,16 +33,23 @@ _ANSWERS = {method.name: method.answer for method in METHODS}
 
 
 class Proxy:
-    """Serves `socket_path` while its `with` block lasts, passing every call on to the socket `behind`.
+    """Serves `socket_path` while its `with` block lasts, passing every call
+    on to the socket `behind`.
 
-    `failpoints` knows the methods of the CRI that the product uses; calls of others pass untouched and uncounted.
+    `failpoints` knows the methods of the CRI that the product uses; calls of others
+    pass untouched and uncounted.
     """
 
     def __init__(self, behind: str, socket_path: str) -> None:
         self.endpoint = f"unix://{socket_path}"
         self.failpoints = SeveralFaults(frozenset(_ANSWERS))
         self._behind = grpc.insecure_channel(
-            f"unix:{behind}", options=(("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0), *_LIMITS)
+            f"unix:{behind}",
+            options=(
+                ("grpc.default_authority", "localhost"),
+                ("grpc.enable_http_proxy", 0),
+                *_LIMITS,
+            ),
         )
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="proxy")
         self._server = grpc.server(self._workers, handlers=[_Everything(self)], options=_LIMITS)
@@ -52,7 +60,10 @@ class Proxy:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         stopped = self._server.stop(grace=None)
         self.failpoints.close()
@@ -66,7 +77,8 @@ class Proxy:
 
         def behind() -> list[bytes]:
             left = context.time_remaining()
-            # gRPC shows a missing deadline as one of centuries, and would take that value as already over.
+            # gRPC shows a missing deadline as one of centuries, and would take
+            # that value as already over.
             deadline = left if left < LONGEST_SECONDS else None
             ask: Any = self._behind.unary_stream(path)  # without serializers bytes stay bytes
             return list(ask(request, timeout=deadline))
@@ -78,7 +90,7 @@ class Proxy:
         try:
             if method not in _ANSWERS:
                 return iter(behind())
-            return iter((self.failpoints.apply(method, lambda: behind()[0], b"", changed),))
+            return iter((self.failpoints.apply(method, lambda: behind()[0], b"", changed=changed),))
         except InjectedError as error:
             return failing(error, context)
         except grpc.RpcError as error:
@@ -91,7 +103,9 @@ class _Everything(grpc.GenericRpcHandler):
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[bytes, bytes]:
         """The handler of one call: it passes bytes on."""
         path = handler_call_details.method
         return grpc.unary_stream_rpc_method_handler(

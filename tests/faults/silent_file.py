@@ -1,7 +1,8 @@
-"""A filesystem with one file, whose `open` never ends once it has fallen silent: an `execve` of the file hangs.
+"""A filesystem with one file, whose `open` never ends once it has fallen silent: an
+`execve` of the file hangs.
 
-Everything else is answered as before if it is swallowed (`Silence.SWALLOWED`), as by a scanner that looks at what is
-started; nothing is if it is left unread (`Silence.UNREAD`), as by a dead server.
+Everything else is answered as before if it is swallowed (`Silence.SWALLOWED`), as by a scanner that
+looks at what is started; nothing is if it is left unread (`Silence.UNREAD`), as by a dead server.
 
 Source: include/uapi/linux/fuse.h.
 """
@@ -18,14 +19,17 @@ from tests.faults.silent_filesystem import SilentFilesystem
 OPEN, READ = 14, 15
 _RELEASE, _FLUSH = 18, 25
 _FILE_NODE = 2
-_ENTRY_OUT = struct.Struct("=QQQQII")  # node, generation, name valid for, attributes valid for, and their nanoseconds
+# node, generation, name valid for, attributes valid for, and their nanoseconds
+_ENTRY_OUT = struct.Struct("=QQQQII")
 _READ_IN = struct.Struct("=QQI")  # handle, offset, size
 
 
 class SilentFile(SilentFilesystem):
     """Mounted on `directory`, with the one file `program`, of this content and mode."""
 
-    def __init__(self, directory: Path, content: bytes = b"#!/bin/sh\nexit 0\n", mode: int = 0o755) -> None:
+    def __init__(
+        self, directory: Path, content: bytes = b"#!/bin/sh\nexit 0\n", mode: int = 0o755
+    ) -> None:
         super().__init__(str(directory))
         self.path = str(directory / "program")
         self._content = content
@@ -37,7 +41,9 @@ class SilentFile(SilentFilesystem):
     def _attributes(self) -> bytes:
         size, mode = len(self._content), stat.S_IFREG | self._mode
         blocks = -(-size // 512)
-        return fuse._ATTR_OUT.pack(0, 0, _FILE_NODE, size, blocks, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, fuse._BLOCK, 0)
+        return fuse._ATTR_OUT.pack(
+            0, 0, _FILE_NODE, size, blocks, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, fuse._BLOCK, 0
+        )
 
     def _answer(self, operation: int, unique: int, node: int) -> bytes:
         match operation:

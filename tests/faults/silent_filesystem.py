@@ -1,17 +1,20 @@
 """A filesystem that stops answering: a FUSE server in a few lines of Python, directly on /dev/fuse.
 
-It is mounted on a directory in the private mount namespace of the tests and answers as an empty directory of a given
-size. `fall_silent` makes it stop answering, in one of two ways that the kernel treats differently:
+It is mounted on a directory in the private mount namespace of the tests and answers as an empty
+directory of a given size. `fall_silent` makes it stop answering, in one of two ways that the
+kernel treats differently:
 
-* `UNREAD`: requests are not read. A process that waits for one can still be killed, as with a stopped program and with
-  most dead network filesystems.
-* `SWALLOWED`: requests are read and never answered. The kernel then waits for the answer whatever signal comes: a
-  thread in such a call outlives SIGKILL, and so does its process, until the filesystem is aborted.
+* `UNREAD`: requests are not read. A process that waits for one can still be killed, as with a
+  stopped program and with most dead network filesystems.
+* `SWALLOWED`: requests are read and never answered. The kernel then waits for the answer
+  whatever signal comes: a thread in such a call outlives SIGKILL, and so does its process, until
+  the filesystem is aborted.
 
-When the `with` block ends the device is closed, which aborts the connection: every call that hangs fails with
-ENOTCONN, so no process stays stuck. The same happens when this process dies.
+When the `with` block ends the device is closed, which aborts the connection: every call that hangs
+fails with ENOTCONN, so no process stays stuck. The same happens when this process dies.
 
-Source: include/uapi/linux/fuse.h; fs/fuse/dev.c, request_wait_answer, for what may interrupt a wait.
+Source: include/uapi/linux/fuse.h; fs/fuse/dev.c, request_wait_answer, for
+what may interrupt a wait.
 """
 
 from __future__ import annotations
@@ -35,18 +38,27 @@ from tests.sockets.mounts import need_mounts, unmount
 _LOOKUP, _FORGET, _GETATTR, _STATFS, _INIT, _OPENDIR, _READDIR = 1, 2, 3, 17, 26, 27, 28
 _RELEASEDIR, _ACCESS, _INTERRUPT, _DESTROY, _BATCH_FORGET = 29, 34, 36, 38, 42
 _WITHOUT_ANSWER = (_FORGET, _INTERRUPT, _BATCH_FORGET)
-_IN_HEADER = struct.Struct("=IIQQIIII")  # length, operation, unique, node, user, group, process, padding
+# length, operation, unique, node, user, group, process, padding
+_IN_HEADER = struct.Struct("=IIQQIIII")
 _OUT_HEADER = struct.Struct("=IiQ")  # length, error, unique
-_INIT_OUT = struct.Struct("=IIIIHHI40x")  # major, minor, read ahead, flags, backlog, congestion, largest write
+# major, minor, read ahead, flags, backlog, congestion, largest write
+_INIT_OUT = struct.Struct("=IIIIHHI40x")
 _ATTR_OUT = struct.Struct("=QI4xQQQQQQIIIIIIIIII")  # valid for, then struct fuse_attr
-_STATFS_OUT = struct.Struct("=QQQQQIII4x24x")  # blocks, free, available, files, files free, block, name, fragment
+# blocks, free, available, files, files free, block, name, fragment
+_STATFS_OUT = struct.Struct("=QQQQQIII4x24x")
 _PROTOCOL = (7, 31)
 _LARGEST_REQUEST = 64 * 1024
 _BLOCK = 4096
 _INODES = 1000
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+_libc.mount.argtypes = [
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_ulong,
+    ctypes.c_char_p,
+]
 
 
 class Silence(Enum):
@@ -57,7 +69,10 @@ class Silence(Enum):
 
 
 class SilentFilesystem:
-    """An empty filesystem of `size_bytes` on `directory`, half of it free, until `fall_silent`. Skips without FUSE."""
+    """An empty filesystem of `size_bytes` on `directory`, half of it free, until `fall_silent`.
+
+    Skips without FUSE.
+    """
 
     def __init__(self, directory: str, size_bytes: int = 64 << 20) -> None:
         self._directory = directory
@@ -76,13 +91,18 @@ class SilentFilesystem:
         options = f"fd={self._device},rootmode=40755,user_id=0,group_id=0,allow_other"
         if _libc.mount(b"silent", os.fsencode(self._directory), b"fuse", 0, options.encode()) != 0:
             os.close(self._device)
-            pytest.skip(f"needs a FUSE mount on {self._directory}: {os.strerror(ctypes.get_errno())}")
+            pytest.skip(
+                f"needs a FUSE mount on {self._directory}: {os.strerror(ctypes.get_errno())}"
+            )
         self._server = threading.Thread(target=self._serve, name="silent filesystem", daemon=True)
         self._server.start()
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.abort()
 
@@ -120,7 +140,8 @@ class SilentFilesystem:
             try:
                 request = os.read(self._device, _LARGEST_REQUEST)
             except OSError as error:
-                if error.errno in (errno.EAGAIN, errno.EINTR, errno.ENOENT):  # ENOENT: its caller was killed meanwhile
+                # ENOENT: its caller was killed meanwhile
+                if error.errno in (errno.EAGAIN, errno.EINTR, errno.ENOENT):
                     continue
                 return  # ENODEV: it was unmounted
             _, operation, unique, node, *_ = _IN_HEADER.unpack_from(request)
@@ -143,10 +164,14 @@ class SilentFilesystem:
                 body = _INIT_OUT.pack(*_PROTOCOL, 0, 0, 1, 1, _BLOCK)
             case _ if operation == _GETATTR:
                 mode = stat.S_IFDIR | 0o755
-                body = _ATTR_OUT.pack(0, 0, node, 0, 0, 0, 0, 0, 0, 0, 0, mode, 2, 0, 0, 0, _BLOCK, 0)
+                body = _ATTR_OUT.pack(
+                    0, 0, node, 0, 0, 0, 0, 0, 0, 0, 0, mode, 2, 0, 0, 0, _BLOCK, 0
+                )
             case _ if operation == _STATFS:
                 free = self._blocks // 2
-                body = _STATFS_OUT.pack(self._blocks, free, free, _INODES, _INODES // 2, _BLOCK, 255, _BLOCK)
+                body = _STATFS_OUT.pack(
+                    self._blocks, free, free, _INODES, _INODES // 2, _BLOCK, 255, _BLOCK
+                )
             case _ if operation in (_ACCESS, _RELEASEDIR, _READDIR, _DESTROY):
                 body = b""
             case _ if operation == _OPENDIR:

@@ -1,4 +1,6 @@
-"""Descriptors, threads and memory of a daemon stay bounded over inotify events, passes and runtime restarts."""
+"""Descriptors, threads and memory of a daemon stay bounded over inotify events,
+passes and runtime restarts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from tests.sockets.conftest import SmallNodeFactory
 
 GROWTH_BYTES = 4 * MIB
 LONGEST_SETTLING_SECONDS = 60.0
-ENDING_SECONDS = 0.03  # a pass during which the next image arrives would count as fruitless, and back off for a second
+# a pass during which the next image arrives would count as fruitless, and back off for a second
+ENDING_SECONDS = 0.03
 SMALL_BYTES = 256 << 10
 
 
@@ -33,14 +36,17 @@ def metered(daemon: Daemon, warm: Callable[[], None], long: Callable[[], None]) 
 
 
 def lowest(daemon: Daemon, threads: int) -> Reading:
-    """The first reading with at most `threads` threads; after a minute without one, the reading with the fewest. A
-    CRI call, a removal and gRPC's own work each have a thread while they last."""
+    """The first reading with at most `threads` threads; after a minute without one, the
+    reading with the fewest. A CRI call, a removal and gRPC's own work each have a
+    thread while they last."""
     process = psutil.Process(daemon.process.pid)
     readings: list[Reading] = []
 
     def read() -> bool:
         with process.oneshot():
-            readings.append(Reading(process.num_fds(), process.num_threads(), process.memory_info().rss))
+            readings.append(
+                Reading(process.num_fds(), process.num_threads(), process.memory_info().rss)
+            )
         return readings[-1].threads <= threads
 
     came_true(read, LONGEST_SETTLING_SECONDS)
@@ -66,7 +72,9 @@ def soon_removed(small: SmallNode, image: str) -> bool:
 
 def almost_under_pressure(small: SmallNode) -> str:
     """A configuration whose threshold the next image crosses."""
-    return small.configuration(Signal.NODEFS_AVAILABLE, above=-(SMALL_BYTES // 2), pollCeiling="10ms")
+    return small.configuration(
+        Signal.NODEFS_AVAILABLE, above=-(SMALL_BYTES // 2), pollCeiling="10ms"
+    )
 
 
 def under_events(small: SmallNode, count: int) -> Report:
@@ -83,7 +91,9 @@ def under_events(small: SmallNode, count: int) -> Report:
             os.close(directory)
 
     marks = {"nodefs.available": "1Mi"}
-    configuration = small.configuration(evictionHard=marks, pollCeiling="10ms", assumedFillRate="100Gi")
+    configuration = small.configuration(
+        evictionHard=marks, pollCeiling="10ms", assumedFillRate="100Gi"
+    )
     with Daemon("--config", configuration, cold=True) as daemon:
         small.wait_for("ListPodSandbox")
         time.sleep(0.5)
@@ -93,7 +103,9 @@ def under_events(small: SmallNode, count: int) -> Report:
 
 
 def under_passes(small: SmallNode, count: int) -> Report:
-    """`count` passes that each remove an image: after each removal another image crosses the threshold again."""
+    """`count` passes that each remove an image: after each removal another image
+    crosses the threshold again.
+    """
     serial = 0
 
     def passes(number: int) -> None:
@@ -156,8 +168,12 @@ def test_what_a_daemon_holds_stays_bounded(make_small_node: SmallNodeFactory, na
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", SOAK)
-def test_what_a_daemon_holds_stays_bounded_for_long(make_small_node: SmallNodeFactory, name: str) -> None:
-    """A million events, 10 000 passes, 200 restarts add no descriptor, no thread and less than 4 MiB."""
+def test_what_a_daemon_holds_stays_bounded_for_long(
+    make_small_node: SmallNodeFactory, name: str
+) -> None:
+    """A million events, 10 000 passes, 200 restarts add no descriptor, no
+    thread and less than 4 MiB.
+    """
     load, count = SOAK[name]
     began = time.monotonic()
     report = load(with_a_pod(make_small_node()), count)

@@ -1,4 +1,6 @@
-"""SIGKILL in the middle of a reclaim leaves nothing to repair; of many daemons started at once exactly one runs on."""
+"""SIGKILL in the middle of a reclaim leaves nothing to repair; of many daemons started at
+once exactly one runs on.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from eviction.control.socket import ask
+from eviction.surface.control_socket import ask
 from signals.types import Signal
 from tests.faults.pass_check import PopulatedNode
 from tests.reclaimd_process import (
@@ -44,16 +46,19 @@ def has_asked(node: PopulatedNode, process: subprocess.Popen[bytes], times: int)
     return node.failpoints.calls.total() > times or process.poll() is not None
 
 
-def undisturbed_pass(configuration: str, run: Callable[..., subprocess.CompletedProcess[str]] = reclaimd_here) -> Any:
+def undisturbed_pass(
+    configuration: str, run: Callable[..., subprocess.CompletedProcess[str]] = reclaimd_here
+) -> Any:
     """The record of one undisturbed pass, in this process or as one of its own.
 
-    On a machine so busy that the reading of an object was too old for its removal the pass gives up with an error; then
-    it is repeated.
+    On a machine so busy that the reading of an object was too old for its removal the pass gives up
+    with an error; then it is repeated.
     """
     record: Any = {}
     for _ in range(STARVED_PASSES):
         process = run("reclaim", "--config", configuration, *WHOLE_ROW)
-        assert process.returncode in (0, 1), process.stderr  # 1: space that comes late is not there yet
+        # 1: space that comes late is not there yet
+        assert process.returncode in (0, 1), process.stderr
         record = answer(process)
         if not any("fresher than" in (each["error"] or "") for each in record["removals"]):
             break
@@ -61,8 +66,8 @@ def undisturbed_pass(configuration: str, run: Callable[..., subprocess.Completed
 
 
 def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
-    """Runs `kills` reclaims, each killed right after a random one of its calls to the runtime, and each followed by a
-    whole one. Returns how many objects each had removed when it was killed."""
+    """Runs `kills` reclaims, each killed right after a random one of its calls to the runtime, and
+    each followed by a whole one. Returns how many objects each had removed when it was killed."""
     need_mounts()
     chance = random.Random(seed)  # noqa: S311 # a repeatable sequence, no secret
     node = PopulatedNode(directory)
@@ -92,8 +97,12 @@ def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
 
             record = undisturbed_pass(configuration)
             left = removable & node.leftovers()
-            reported = [each for each in (*record["removals"], *record["kept"]) if each["id"] in left]
-            assert not left, [(each["kind"], each["result"], each["reason"], each["error"]) for each in reported]
+            reported = [
+                each for each in (*record["removals"], *record["kept"]) if each["id"] in left
+            ]
+            assert not left, [
+                (each["kind"], each["result"], each["reason"], each["error"]) for each in reported
+            ]
             assert {each["result"] for each in record["removals"]} <= {"removed", "already_gone"}
             assert node.protected <= node.present()
     finally:
@@ -102,7 +111,9 @@ def killed_at_random(directory: Path, kills: int, seed: int) -> list[int]:
 
 
 def test_a_reclaim_that_is_killed_leaves_nothing_to_repair(tmp_path: Path) -> None:
-    """Six kills at random moments: the next start converges in one pass, and removes nothing that must be kept."""
+    """Six kills at random moments: the next start converges in one pass, and removes
+    nothing that must be kept.
+    """
     gone = killed_at_random(tmp_path / "node", KILLS, seed=7)
     assert len(gone) == KILLS
 
@@ -115,14 +126,17 @@ def test_two_hundred_reclaims_that_are_killed_leave_nothing_to_repair(tmp_path: 
     print(f"seed {seed}")
     gone = killed_at_random(tmp_path / "node", KILLS_OF_SOAK, seed)
     middle = sum(0 < each < max(gone) for each in gone)
-    print(f"{KILLS_OF_SOAK} kills: {gone.count(0)} before the first removal, {middle} in the middle; each converged")
+    print(
+        f"{KILLS_OF_SOAK} kills: {gone.count(0)} before the first removal, {middle} in the middle;"
+        " each converged"
+    )
     assert middle > KILLS_OF_SOAK // 10, "the kills were in the middle of it"
 
 
 @dataclass(slots=True)
 class Start:
-    """One of many daemons started at once. `cpu_seconds`: the processor time it used, None while it runs. `stderr`:
-    all that it printed there."""
+    """One of many daemons started at once. `cpu_seconds`: the processor time it used, None while it
+    runs. `stderr`: all that it printed there."""
 
     process: subprocess.Popen[str]
     cpu_seconds: float | None = None
@@ -144,7 +158,10 @@ def started_at_once(configuration: str, count: int) -> list[Start]:
     starts = [
         Start(
             subprocess.Popen(
-                [PROGRAM, "run", "--config", configuration], env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+                [PROGRAM, "run", "--config", configuration],
+                env=ENVIRONMENT,
+                stderr=subprocess.PIPE,
+                text=True,
             )
         )
         for _ in range(count)
@@ -169,12 +186,14 @@ def idle_configuration(tmp_path: Path) -> tuple[str, str]:
 
 
 def one_of_many_lives(tmp_path: Path, count: int) -> float:
-    """Starts `count` daemons at once: exactly one runs on, the others exit with 75 and one sentence. Returns the most
-    processor time that one of those took, in seconds."""
+    """Starts `count` daemons at once: exactly one runs on, the others exit with 75 and one
+    sentence. Returns the most processor time that one of those took, in seconds."""
     configuration, control = idle_configuration(tmp_path)
     starts = started_at_once(configuration, count)
     try:
-        assert came_true(lambda: sum(start.cpu_seconds is not None for start in starts) == count - 1, 120.0)
+        assert came_true(
+            lambda: sum(start.cpu_seconds is not None for start in starts) == count - 1, 120.0
+        )
         (alive,) = (start for start in starts if start.cpu_seconds is None)
         left = [start for start in starts if start is not alive]
         for start in left:
@@ -202,12 +221,17 @@ def test_of_four_starts_at_once_exactly_one_lives(tmp_path: Path) -> None:
 def test_of_fifty_starts_at_once_exactly_one_lives(tmp_path: Path) -> None:
     """49 exit with 75."""
     most = one_of_many_lives(tmp_path, STARTS)
-    print(f"{STARTS} starts at once: one runs on, the others exit with 75 after at most {most:.2f} s of processor time")
+    print(
+        f"{STARTS} starts at once: one runs on, the others exit with 75 after at most {most:.2f} s"
+        " of processor time"
+    )
     assert most < EXIT_SECONDS
 
 
 def test_the_first_instance_is_undisturbed_by_a_second_one(tmp_path: Path) -> None:
-    """The first logs nothing about the second, answers its control socket, and exits with 0 on SIGTERM."""
+    """The first logs nothing about the second, answers its control socket,
+    and exits with 0 on SIGTERM.
+    """
     configuration, control = idle_configuration(tmp_path)
     with Daemon("--config", configuration) as first:
         assert came_true(lambda: "cannot be asked" in str(first.events))

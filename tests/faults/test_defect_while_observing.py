@@ -1,5 +1,5 @@
-"""An exception while the daemon observes the node: it is logged, and a second later the daemon goes on. If nothing
-comes of it, that is seen."""
+"""An exception while the daemon observes the node: it is logged, and a second later the daemon goes
+on. If nothing comes of it, that is seen."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import cast
 
 import pytest
 
-from eviction.daemon.daemon import Daemon
 from eviction.engine.effects import LookWanted
-from eviction.listener import Listener
-from eviction.reporting.log import Log
-from eviction.reporting.status import LARGEST_DELAY_SECONDS
-from eviction.telemetry.endpoints import DaemonEndpoints
-from eviction.telemetry.systemd import Notifier
+from eviction.records.listener import Listener
+from eviction.surface.daemon import Daemon
+from eviction.surface.endpoints import DaemonEndpoints
+from eviction.surface.systemd import Notifier
 from eviction.types import Decision
+from eviction.wording.log import Log
+from eviction.wording.status import LARGEST_DELAY_SECONDS
 from signals.filesystems import Reading, read_statvfs
 from signals.types import Signal, SignalObservations
 from tests.nodes.small_node import MIB, SmallNode
@@ -49,11 +49,13 @@ class Defective:
 
 
 def test_an_exception_while_observing_does_not_end_the_daemon(small_node: SmallNode) -> None:
-    """It is logged once, the next attempt comes a second later, and as soon as an attempt succeeds the node is
-    relieved."""
+    """It is logged once, the next attempt comes a second later, and as soon as an attempt
+    succeeds the node is relieved."""
     images = small_node.add_images(3)
     defective, written = Defective(small_node.root_directory), io.StringIO()
-    node = small_node.node(Signal.NODEFS_AVAILABLE, above=10 * MIB, evictionHard=IMAGES, reader=defective)
+    node = small_node.node(
+        Signal.NODEFS_AVAILABLE, above=10 * MIB, evictionHard=IMAGES, reader=defective
+    )
     daemon = Daemon(node, Log(lambda: 0.0, as_json=True, stream=written))
     loop = threading.Thread(target=daemon.run)
     loop.start()
@@ -61,7 +63,9 @@ def test_an_exception_while_observing_does_not_end_the_daemon(small_node: SmallN
         assert came_true(lambda: defective.attempts >= 3), "the loop has ended"
         assert defective.attempts <= 5, "it does not spin"
         defective.mended.set()
-        assert came_true(lambda: set(images) <= set(small_node.removed("image"))), written.getvalue()
+        assert came_true(lambda: set(images) <= set(small_node.removed("image"))), (
+            written.getvalue()
+        )
     finally:
         daemon.stop()
         loop.join(60.0)
@@ -97,7 +101,9 @@ def test_a_listener_that_raises_holds_no_relief_up(small_node: SmallNode) -> Non
         daemon.stop()
         loop.join(60.0)
     assert raises.told == node.listeners.failed > 0
-    assert any("result" in json.loads(line) for line in written.getvalue().splitlines()), "the log has the pass"
+    assert any("result" in json.loads(line) for line in written.getvalue().splitlines()), (
+        "the log has the pass"
+    )
 
 
 class Hangs(Listener):
@@ -112,7 +118,9 @@ class Hangs(Listener):
 
 
 @pytest.mark.regression
-def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(small_node: SmallNode, tmp_path: Path) -> None:
+def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(
+    small_node: SmallNode, tmp_path: Path
+) -> None:
     """It is fed by the owner, after each look: systemd kills no daemon that relieves."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
@@ -121,7 +129,9 @@ def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(small_node: Smal
         notifier, node, hangs = Notifier(environment, os.getpid()), small_node.node(), Hangs()
         log = Log(lambda: 0.0, stream=io.StringIO())
         daemon = Daemon(node, log)
-        endpoints = DaemonEndpoints(node, log, notifier, daemon.status, daemon.why_not_alive, lambda: (0, 0))
+        endpoints = DaemonEndpoints(
+            node, log, notifier, daemon.status, daemon.why_not_alive, lambda: (0, 0)
+        )
         node.on_look = endpoints.keep_alive
         node.listeners.add(hangs)
         while node.world.looks < 3:
@@ -133,7 +143,9 @@ def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(small_node: Smal
 
 @pytest.mark.regression
 def test_a_daemon_whose_owner_does_not_turn_is_not_alive(small_node: SmallNode) -> None:
-    """Its thread has ended, or it hangs in a turn: seen 8 s after the turn was due, or after it began."""
+    """Its thread has ended, or it hangs in a turn: seen 8 s after the turn
+    was due, or after it began.
+    """
     clock = SteppedClock()
     node = small_node.node(clock=clock)
     daemon = Daemon(node, Log(clock.wall, stream=io.StringIO()))
@@ -150,7 +162,9 @@ def test_a_daemon_whose_owner_does_not_turn_is_not_alive(small_node: SmallNode) 
 def test_a_daemon_that_turns_and_never_ends_a_look_is_not_alive(small_node: SmallNode) -> None:
     """A defect in each turn: it goes on, and relieves nothing."""
     clock, defective = SteppedClock(), Defective(small_node.root_directory)
-    node = small_node.node(Signal.NODEFS_AVAILABLE, evictionHard=IMAGES, reader=defective, clock=clock)
+    node = small_node.node(
+        Signal.NODEFS_AVAILABLE, evictionHard=IMAGES, reader=defective, clock=clock
+    )
     daemon = Daemon(node, Log(clock.wall, stream=io.StringIO()))
     clock.step(node.configuration.poll_ceiling_seconds + LARGEST_DELAY_SECONDS + 0.1)
     while defective.attempts < 2:

@@ -1,4 +1,6 @@
-"""A tmpfs without a free byte or inode is relieved, and nothing before the first removal creates a file."""
+"""A tmpfs without a free byte or inode is relieved, and nothing before the
+first removal creates a file.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,15 @@ RUNS_OF_SOAK = 20
 REMOVABLE_IMAGES = 3
 WIDE_SECONDS = 30.0  # the machine is shared; the soak prints the times
 ROOT = Path(cli.__file__).parents[2]
-CREATING = (
-    "open,openat,openat2,creat,mkdir,mkdirat,mknod,mknodat,link,linkat,symlink,symlinkat,rename,renameat,renameat2"
-)
+CREATING = "open,openat,openat2,creat,mkdir,mkdirat,mknod,mknodat,link,linkat,symlink,symlinkat,rename,renameat,renameat2"
 PACKAGES = ("eviction", "reclaim", "signals")
 
 
 def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
-    """Fills a filesystem that has three removable images, and relieves it: by `reclaimd reclaim` when `number` is even,
-    by a running daemon when it is odd."""
-    for image in range(REMOVABLE_IMAGES + 2 - len(small.images())):  # two are the pause image and that of the pod
+    """Fills a filesystem that has three removable images, and relieves it: by `reclaimd reclaim`
+    when `number` is even, by a running daemon when it is odd."""
+    # two are the pause image and that of the pod
+    for image in range(REMOVABLE_IMAGES + 2 - len(small.images())):
         small.add_image(f"registry.example/spare/{number}/{image}:1", 8 * MIB, files=400)
     signal = Signal.NODEFS_INODES_FREE if inodes else Signal.NODEFS_AVAILABLE
     configuration = small.configuration(
@@ -51,8 +52,12 @@ def relieved(small: SmallNode, number: int, *, inodes: bool) -> Relief:
 
 
 @pytest.mark.parametrize("inodes", [False, True], ids=["bytes", "inodes"])
-def test_a_full_tmpfs_is_relieved_by_a_cold_start_and_by_a_running_daemon(small_node: SmallNode, inodes: bool) -> None:
-    """One run of each, with working directory, HOME, TMPDIR, state file and control socket on the full tmpfs."""
+def test_a_full_tmpfs_is_relieved_by_a_cold_start_and_by_a_running_daemon(
+    small_node: SmallNode, inodes: bool
+) -> None:
+    """One run of each, with working directory, HOME, TMPDIR, state file and control
+    socket on the full tmpfs.
+    """
     small_node.run(small_node.run_pod("web"))
     for number in range(2):
         assert relieved(small_node, number, inodes=inodes).first_freed_seconds < WIDE_SECONDS
@@ -64,22 +69,30 @@ def test_a_full_tmpfs_is_relieved_by_a_cold_start_and_by_a_running_daemon(small_
 def test_a_full_tmpfs_is_relieved_20_times_of_20(small_node: SmallNode, inodes: bool) -> None:
     """Ten cold starts and ten running daemons, alternating; none fails."""
     small_node.run(small_node.run_pod("web"))
-    times = [relieved(small_node, number, inodes=inodes).first_freed_seconds for number in range(RUNS_OF_SOAK)]
+    times = [
+        relieved(small_node, number, inodes=inodes).first_freed_seconds
+        for number in range(RUNS_OF_SOAK)
+    ]
     cold, woken = sorted(times[::2]), sorted(times[1::2])
     print(
-        f"tmpfs-{'inodes' if inodes else 'bytes'}: {len(times)} of {RUNS_OF_SOAK} relieved; start to first byte: "
-        f"median {cold[len(cold) // 2]:.2f} s, worst {cold[-1]:.2f} s; running daemon: median "
-        f"{woken[len(woken) // 2]:.3f} s, worst {woken[-1]:.3f} s"
+        f"tmpfs-{'inodes' if inodes else 'bytes'}: {len(times)} of {RUNS_OF_SOAK} relieved; start"
+        f" to first byte: median {cold[len(cold) // 2]:.2f} s, worst {cold[-1]:.2f} s; running"
+        f" daemon: median {woken[len(woken) // 2]:.3f} s, worst {woken[-1]:.3f} s"
     )
     assert max(times) < WIDE_SECONDS
 
 
 def created(trace: Path) -> list[str]:
-    """The calls of an strace log that create a name in a filesystem, failed attempts included. The second line of a
-    call that another thread interrupted, `<... openat resumed>`, has only the result and is left out."""
-    lines = [line for line in trace.read_text(errors="replace").splitlines() if " resumed>" not in line]
+    """The calls of an strace log that create a name in a filesystem, failed attempts included. The
+    second line of a call that another thread interrupted, `<... openat resumed>`, has only the
+    result and is left out."""
+    lines = [
+        line for line in trace.read_text(errors="replace").splitlines() if " resumed>" not in line
+    ]
     return [
-        line for line in lines if not re.search(r"\bopen(at2?)?\(", line) or "O_CREAT" in line or "O_TMPFILE" in line
+        line
+        for line in lines
+        if not re.search(r"\bopen(at2?)?\(", line) or "O_CREAT" in line or "O_TMPFILE" in line
     ]
 
 
@@ -106,10 +119,14 @@ def traced(trace: Path, *command: str) -> list[str]:
 def test_nothing_from_the_start_to_the_last_removal_creates_a_file(
     small_node: SmallNode, tmp_path: Path, command: list[str]
 ) -> None:
-    """strace records no system call that could create a file, not even a failed one, although the environment lets
-    Python write its bytecode. The directory of the lock is there, as at every start but the first after a boot."""
+    """strace records no system call that could create a file, not even a failed one, although the
+    environment lets Python write its bytecode. The directory of the lock is there, as at every
+    start but the first after a boot."""
     need_mounts()
-    subprocess.run([sys.executable, "-m", "compileall", "-q", *(str(ROOT / each) for each in PACKAGES)], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "compileall", "-q", *(str(ROOT / each) for each in PACKAGES)],
+        check=True,
+    )
     small_node.run(small_node.run_pod("web"))
     images = set(small_node.add_images(2))
     small_node.gone_pod("gone")
@@ -126,7 +143,10 @@ def test_nothing_from_the_start_to_the_last_removal_creates_a_file(
     try:
         assert came_true(lambda: images <= set(small_node.removed("image")))
     finally:
-        (child,) = (int(each) for each in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        (child,) = (
+            int(each)
+            for each in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        )
         if command == ["run"]:
             os.kill(child, 15)
         process.wait(60.0)
@@ -134,23 +154,31 @@ def test_nothing_from_the_start_to_the_last_removal_creates_a_file(
 
 
 def test_a_start_on_a_full_disk_left_half_a_module_behind(tmp_path: Path) -> None:
-    """Python before 3.12.8 leaves the part of a module's bytecode that fits; every later start then ended with
-    `EOFError: marshal data too short`. Now only the bytecode of the first two modules is written, a block each."""
+    """Python before 3.12.8 leaves the part of a module's bytecode that fits; every later start then
+    ended with `EOFError: marshal data too short`. Now only the bytecode of the first two modules is
+    written, a block each."""
     disk = tmp_path / "disk"
     mounted_tmpfs(str(disk), 16 * MIB, 4000)
     try:
         for package in PACKAGES:
-            shutil.copytree(ROOT / package, disk / package, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                ROOT / package, disk / package, ignore=shutil.ignore_patterns("__pycache__")
+            )
         for pages in (1, 2, 3, 5, 9):
             for cache in disk.rglob("__pycache__"):
                 shutil.rmtree(cache)
             with full(disk, inodes=False):
-                os.truncate(disk / "room" / "bytes-0", os.path.getsize(disk / "room" / "bytes-0") - pages * 4096)
+                os.truncate(
+                    disk / "room" / "bytes-0",
+                    os.path.getsize(disk / "room" / "bytes-0") - pages * 4096,
+                )
                 first = start(disk)
             assert first.returncode == 0, first.stderr
             second = start(disk)
             assert second.returncode == 0, f"with {pages} pages free: {second.stderr}"
-            written = {str(path.relative_to(disk)).partition(".cpython")[0] for path in disk.rglob("*.pyc")}
+            written = {
+                str(path.relative_to(disk)).partition(".cpython")[0] for path in disk.rglob("*.pyc")
+            }
             assert written <= {"eviction/__pycache__/__init__", "eviction/__pycache__/__main__"}
     finally:
         unmount(str(disk))
@@ -158,7 +186,9 @@ def test_a_start_on_a_full_disk_left_half_a_module_behind(tmp_path: Path) -> Non
 
 def start(disk: Path) -> subprocess.CompletedProcess[str]:
     """Runs `--help` of the program's copy in `disk`, as its console script would."""
-    program = f"import sys; sys.path.insert(0, {str(disk)!r}); from eviction.__main__ import main; main()"
+    program = (
+        f"import sys; sys.path.insert(0, {str(disk)!r}); from eviction.__main__ import main; main()"
+    )
     return subprocess.run(
         [sys.executable, "-c", program, "--help"],
         env={key: value for key, value in environment_on(disk).items() if key != "PYTHONPATH"},

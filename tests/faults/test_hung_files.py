@@ -1,4 +1,6 @@
-"""Files of the configuration on a filesystem that does not answer: every command ends, and the daemon relieves."""
+"""Files of the configuration on a filesystem that does not answer: every command
+ends, and the daemon relieves.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def function(what: str, *, in_the_row: bool = True) -> dict[str, object]:
 
 @pytest.fixture
 def hung(tmp_path: Path) -> Iterator[Path]:
-    """A directory on a filesystem that does not answer. A process that waits for it can be killed."""
+    """A directory on a filesystem that does not answer.
+
+    A process that waits for it can be killed.
+    """
     directory = tmp_path / "hung"
     directory.mkdir()
     with SilentFilesystem(str(directory)) as filesystem:
@@ -76,7 +81,9 @@ def test_every_command_ends_beside_a_function_whose_file_hangs(
 ) -> None:
     """Those that look at the file name it."""
     given = on(hung, function(what))
-    ended = reclaimd(command, "--config", small_node.configuration(**given), timeout_seconds=PATIENCE_SECONDS)
+    ended = reclaimd(
+        command, "--config", small_node.configuration(**given), timeout_seconds=PATIENCE_SECONDS
+    )
     assert ended.returncode in (0, 1, 3), ended.stderr
     if command in ("doctor", "plan"):
         told = ended.stdout + ended.stderr
@@ -93,8 +100,13 @@ def test_a_configuration_that_hangs_is_refused(
     """In time, with one sentence; for doctor it is the first finding."""
     kubelet = tmp_path / "kubelet.yaml"
     kubelet.write_text("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n")
-    given: dict[str, Any] = {"kubeletConfig": str(kubelet), **on(hung, {field: READ_AT_THE_START[field]})}
-    ended = reclaimd(command, "--config", small_node.configuration(**given), timeout_seconds=PATIENCE_SECONDS)
+    given: dict[str, Any] = {
+        "kubeletConfig": str(kubelet),
+        **on(hung, {field: READ_AT_THE_START[field]}),
+    }
+    ended = reclaimd(
+        command, "--config", small_node.configuration(**given), timeout_seconds=PATIENCE_SECONDS
+    )
     assert ended.returncode == (1 if command == "doctor" else 2)
     told = ended.stdout if command == "doctor" else ended.stderr
     assert "did not answer within" in told.partition("\n\n")[0]
@@ -106,7 +118,10 @@ def test_a_configuration_file_that_hangs_itself_is_refused(hung: Path, command: 
     """Also by a command that asks the daemon first."""
     ended = reclaimd(command, "--config", f"{hung}/reclaimd.yaml", timeout_seconds=PATIENCE_SECONDS)
     assert ended.returncode == 2
-    assert ended.stderr == f"reclaimd: {hung}/reclaimd.yaml: cannot be read: it did not answer within 2 s\n"
+    assert (
+        ended.stderr
+        == f"reclaimd: {hung}/reclaimd.yaml: cannot be read: it did not answer within 2 s\n"
+    )
 
 
 @pytest.mark.regression
@@ -124,7 +139,9 @@ def test_doctor_ends_while_a_directory_hangs(small_node: SmallNode, hung: Path, 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("command", ["doctor", "plan"])
-def test_a_token_that_hangs_is_a_kubelet_that_does_not_answer(small_node: SmallNode, hung: Path, command: str) -> None:
+def test_a_token_that_hangs_is_a_kubelet_that_does_not_answer(
+    small_node: SmallNode, hung: Path, command: str
+) -> None:
     """The pods are those of its directories then."""
     endpoint = {
         "kubeletEndpoint": "https://127.0.0.1:1",
@@ -139,7 +156,9 @@ def test_a_token_that_hangs_is_a_kubelet_that_does_not_answer(small_node: SmallN
 
 def blocks(pid: int, number: signal.Signals) -> bool:
     """Whether the main thread of a process blocks a signal. Source: proc_pid_status(5)."""
-    (mask,) = re.findall(r"^SigBlk:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    (mask,) = re.findall(
+        r"^SigBlk:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE
+    )
     return bool(int(mask, 16) >> number - 1 & 1)
 
 
@@ -148,7 +167,10 @@ def test_sigterm_ends_a_start_that_hangs(small_node: SmallNode, hung: Path) -> N
     """The directory of the lock is the daemon's own, and is not looked at in time."""
     configuration = small_node.configuration(lockDirectory=f"{hung}/lock")
     process = subprocess.Popen(
-        [PROGRAM, "run", "--config", configuration], stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+        [PROGRAM, "run", "--config", configuration],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
     )
     assert came_true(lambda: blocks(process.pid, signal.SIGTERM))
     process.send_signal(signal.SIGTERM)
@@ -158,7 +180,9 @@ def test_sigterm_ends_a_start_that_hangs(small_node: SmallNode, hung: Path) -> N
 
 
 @pytest.mark.regression
-def test_the_daemon_goes_on_and_ends_while_a_program_hangs_in_its_start(small_node: SmallNode, tmp_path: Path) -> None:
+def test_the_daemon_goes_on_and_ends_while_a_program_hangs_in_its_start(
+    small_node: SmallNode, tmp_path: Path
+) -> None:
     """Nobody who looks at the file is held up, only its start."""
     directory = tmp_path / "mount"
     directory.mkdir()
@@ -171,6 +195,8 @@ def test_the_daemon_goes_on_and_ends_while_a_program_hangs_in_its_start(small_no
             assert came_true(lambda: filesystem.requests[OPEN] > 0)
             daemon.wait_for(lambda event: event.get("result") == "satisfied", PATIENCE_SECONDS)
             daemon.process.send_signal(signal.SIGTERM)
-            daemon.wait_for(lambda event: event["message"] == "stopped", EXIT_SECONDS + SLACK_SECONDS)
+            daemon.wait_for(
+                lambda event: event["message"] == "stopped", EXIT_SECONDS + SLACK_SECONDS
+            )
             filesystem.abort()
             assert daemon.stop() == 0

@@ -1,4 +1,6 @@
-"""The rows of the fault matrix about the methods of the runtime: the real daemon under one row's fault each."""
+"""The rows of the fault matrix about the methods of the runtime: the real daemon
+under one row's fault each.
+"""
 
 from __future__ import annotations
 

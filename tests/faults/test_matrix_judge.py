@@ -1,4 +1,6 @@
-"""The judge of the fault matrix finds each broken promise: runs that held, with one thing changed at a time."""
+"""The judge of the fault matrix finds each broken promise: runs that held, with
+one thing changed at a time.
+"""
 
 from __future__ import annotations
 
@@ -67,20 +69,40 @@ def test_a_run_in_which_everything_held_breaks_no_promise(run: Run) -> None:
 @pytest.mark.parametrize(
     ("when", "changed", "words"),
     [
-        (When.GOES_ON, {"cycles": [Cycle(9.0, 9.1), Cycle(13.1, 13.2)]}, "0 reliefs while the fault lasted"),
-        (When.GOES_ON, {"ended": None, "cycles": [Cycle(10.5, 10.6), Cycle(11.0, 11.0 + LATE)]}, "1 reliefs while"),
+        (
+            When.GOES_ON,
+            {"cycles": [Cycle(9.0, 9.1), Cycle(13.1, 13.2)]},
+            "0 reliefs while the fault lasted",
+        ),
+        (
+            When.GOES_ON,
+            {"ended": None, "cycles": [Cycle(10.5, 10.6), Cycle(11.0, 11.0 + LATE)]},
+            "1 reliefs while",
+        ),
         (When.GOES_ON, {"cycles": [Cycle(10.5, 10.7), Cycle(11.0, 11.3)]}, "no relief within"),
         (When.COMES_BACK, {"cycles": [Cycle(9.0, 9.1)]}, "no relief within"),
         (When.COMES_BACK, {"cycles": [Cycle(9.4, 13.0 + LATE)]}, "a relief only after"),
-        (When.COMES_BACK, {"removed_at": {kind: [] for kind in Kind}}, "no container went while the fault lasted"),
+        (
+            When.COMES_BACK,
+            {"removed_at": {kind: [] for kind in Kind}},
+            "no container went while the fault lasted",
+        ),
         (When.NOT_EXPECTED, {"lost": ["image sha256:1"]}, "image sha256:1 is gone, and must stay"),
         (When.NOT_EXPECTED, {"ended_by_itself": [1]}, "the process ended by itself, with 1"),
         (When.NOT_EXPECTED, {"exit_code": None}, "SIGTERM did not end it"),
         (When.NOT_EXPECTED, {"exit_code": -9}, "it ended with -9 after SIGTERM"),
-        (When.NOT_EXPECTED, {"was_healthy": False}, "without the fault the disk was not relieved either"),
+        (
+            When.NOT_EXPECTED,
+            {"was_healthy": False},
+            "without the fault the disk was not relieved either",
+        ),
         (When.NOT_EXPECTED, {"problems": ["x was never asked"]}, "x was never asked"),
         (When.NOT_EXPECTED, {"answers": []}, "/livez was never answered"),
-        (When.NOT_EXPECTED, {"answers": answers((9.0, 200), (11.0, None))}, "/livez was not answered, 1.0 s after"),
+        (
+            When.NOT_EXPECTED,
+            {"answers": answers((9.0, 200), (11.0, None))},
+            "/livez was not answered, 1.0 s after",
+        ),
         (When.NOT_EXPECTED, {"answers": answers((9.0, 200), (30.0, 503))}, "/livez said 503"),
     ],
 )

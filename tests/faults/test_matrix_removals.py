@@ -1,4 +1,6 @@
-"""The rows of the fault matrix about removals, the runtime's socket, and what the program reads on filesystems."""
+"""The rows of the fault matrix about removals, the runtime's socket, and what the
+program reads on filesystems.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from tests.faults.matrix.rows import Row
 from tests.faults.matrix.table import REMOVALS
 from tests.sockets.mounts import need_mounts
 
-READ = ("runtime-socket", "statvfs", "state-file", "pause-file", "history-file", "kubelet-directories")
+READ = (
+    "runtime-socket",
+    "statvfs",
+    "state-file",
+    "pause-file",
+    "history-file",
+    "kubelet-directories",
+)
 
 
 @pytest.mark.parametrize("row", rows_of((*REMOVALS, *READ)))

@@ -1,4 +1,6 @@
-"""The table of the fault matrix is whole: every cell, every resource that the product has, every row with its test."""
+"""The table of the fault matrix is whole: every cell, every resource that the product
+has, every row with its test.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.injectors.registry import INJECTORS
 from tests.faults.matrix.program import RESTART_SECONDS
 from tests.faults.matrix.rows import Fault, Kind, Livez, When
-from tests.faults.matrix.table import IMPOSSIBLE, IN_SUITE, NEEDED_FOR, REMOVALS, RESOURCES, TABLE, WRONG
+from tests.faults.matrix.table import (
+    IMPOSSIBLE,
+    IN_SUITE,
+    NEEDED_FOR,
+    REMOVALS,
+    RESOURCES,
+    TABLE,
+    WRONG,
+)
 from tests.nodes.full_server import METHODS
 from tests.repository import ROOT
 
@@ -48,7 +58,9 @@ def test_a_process_that_ended_is_started_again_after_the_seconds_of_the_unit() -
 
 
 def test_every_method_that_the_client_asks_is_a_resource() -> None:
-    """All of the client's source that are methods of the runtime, streams of the same lists aside."""
+    """All of the client's source that are methods of the runtime, streams of
+    the same lists aside.
+    """
     source = Path(client.__file__).read_text()
     asked = {method.name for method in METHODS if f"pb.{method.name}Request(" in source}
     assert asked == NEEDED_FOR.keys() == WRONG.keys()
@@ -56,14 +68,22 @@ def test_every_method_that_the_client_asks_is_a_resource() -> None:
 
 
 def test_every_row_has_an_injector_and_exactly_one_test() -> None:
-    """The injectors are those of the resources, each of them can begin and end, and each row is a parameter once."""
+    """The injectors are those of the resources, each of them can begin and end, and
+    each row is a parameter once.
+    """
     assert INJECTORS.keys() == set(RESOURCES)
     for made in INJECTORS.values():
         assert made.begin is not Injector.begin
         assert made.end is not Injector.end
-    tests = [vars(module)[name] for module in TESTS for name in vars(module) if name.startswith("test_")]
+    tests = [
+        vars(module)[name] for module in TESTS for name in vars(module) if name.startswith("test_")
+    ]
     parameters = [
-        each for test in tests for mark in test.pytestmark if mark.name == "parametrize" for each in mark.args[1]
+        each
+        for test in tests
+        for mark in test.pytestmark
+        if mark.name == "parametrize"
+        for each in mark.args[1]
     ]
     assert Counter(each.id for each in parameters) == Counter(row.id for row in TABLE)
     soak = {each.id for each in parameters if any(mark.name == "soak" for mark in each.marks)}
@@ -90,8 +110,12 @@ def test_what_a_row_does_not_promise_has_its_reason() -> None:
 
 
 def test_the_command_prints_every_row() -> None:
-    """`python -m tests.faults.matrix`: a line for each row and each cell that cannot exist, then the sums."""
-    printed = subprocess.run([sys.executable, "-m", "tests.faults.matrix"], capture_output=True, text=True, check=True)
+    """`python -m tests.faults.matrix`: a line for each row and each cell that
+    cannot exist, then the sums.
+    """
+    printed = subprocess.run(
+        [sys.executable, "-m", "tests.faults.matrix"], capture_output=True, text=True, check=True
+    )
     lines = printed.stdout.splitlines()
     assert [line.split()[0] for line in lines[: len(TABLE)]] == [row.id for row in TABLE]
     assert len(lines) == len(TABLE) + len(IMPOSSIBLE) + 1
@@ -99,5 +123,7 @@ def test_the_command_prints_every_row() -> None:
 
 @pytest.mark.soak
 def test_the_soak_prints_the_matrix() -> None:
-    """Resource by fault: seconds until relief, held, FAILED; `.` for what ran in another process or not at all."""
+    """Resource by fault: seconds until relief, held, FAILED; `.` for what ran in
+    another process or not at all.
+    """
     print(f"\n{matrix()}\n{len(RESULTS)} of {len(TABLE)} rows in this run")

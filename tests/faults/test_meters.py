@@ -1,4 +1,6 @@
-"""The meters themselves: they count leaks, ignore what is released again, and time a heartbeat that stops."""
+"""The meters themselves: they count leaks, ignore what is released again, and
+time a heartbeat that stops.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,12 @@ sys.stdin.readline()
 
 
 def test_what_a_process_leaks_is_counted() -> None:
-    """7 descriptors, 3 threads and 64 MiB more in another process are 7, 3 and at least 64 MiB in the report."""
-    process = subprocess.Popen([sys.executable, "-c", LEAK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    """7 descriptors, 3 threads and 64 MiB more in another process are 7, 3 and at
+    least 64 MiB in the report.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", LEAK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     with process:
@@ -48,7 +54,9 @@ def test_what_a_process_leaks_is_counted() -> None:
 
 
 def test_what_is_released_again_is_a_peak_and_no_leak() -> None:
-    """20 descriptors that are closed again show in the peak, not at the end; the meters' own thread is not counted."""
+    """20 descriptors that are closed again show in the peak, not at the end; the meters'
+    own thread is not counted.
+    """
     with Meters(os.getpid(), every_seconds=0.005) as meters:
         opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
         assert came_true(lambda: meters.report.samples >= 5)
@@ -61,7 +69,9 @@ def test_what_is_released_again_is_a_peak_and_no_leak() -> None:
 
 
 def test_a_heartbeat_that_stops_is_timed() -> None:
-    """The longest stall is reported: of a heartbeat that is 0.3 s old, and of one that does not answer."""
+    """The longest stall is reported: of a heartbeat that is 0.3 s old, and of
+    one that does not answer.
+    """
     ages, asked = [0.01, 0.3, 0.02, 0.0], threading.Event()
 
     def age() -> float:
@@ -92,7 +102,9 @@ def test_a_process_that_ended_is_marked_as_ended() -> None:
 
 
 def test_the_longest_gap_of_a_log_counts_its_ends_too() -> None:
-    """Events at 1, 2 and 5 s between 0 and 6 s: the gap is 3 s; without events it is the whole time."""
+    """Events at 1, 2 and 5 s between 0 and 6 s: the gap is 3 s; without
+    events it is the whole time.
+    """
     assert longest_gap([2.0, 1.0, 5.0], 0.0, 6.0) == 3.0
     assert longest_gap([], 0.0, 6.0) == 6.0
     assert longest_gap([1.0], 0.0, 6.0) == 5.0

@@ -1,4 +1,7 @@
-"""What a pass needs is made at the start: threads, sockets, modules. A start that cannot make them says so and ends."""
+"""What a pass needs is made at the start: threads, sockets, modules.
+
+A start that cannot make them says so and ends.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from tests.thread_limit import ThreadLimit, no_thread_starts
 RECLAIM_AFTER_PREPARE = """
 import json, sys
 from eviction.configuration.effective import load
-from eviction.node.node import Node
-from eviction.record import Trigger
+from eviction.engine.node import Node
+from eviction.records.passes import Trigger
 node = Node(load(sys.argv[1], {}, {}))
 node.prepare()
 node.locate()
@@ -35,7 +38,8 @@ print(json.dumps({"result": record.result, "imported": sorted(set(sys.modules) -
 node.close()
 """
 MOST_THREADS = 36
-SCARCE_DESCRIPTORS = 14  # Python and the configuration are content with them; the sockets of a pass are not
+# Python and the configuration are content with them; the sockets of a pass are not
+SCARCE_DESCRIPTORS = 14
 
 
 def leave_no_descriptor(pid: int) -> None:
@@ -84,16 +88,23 @@ def test_a_start_without_descriptors_ends_with_one_sentence(small_node: SmallNod
     configuration = small_node.configuration(parallelRemovals=2)
     code, words = started(configuration, "prlimit", f"--nofile={SCARCE_DESCRIPTORS}")
     assert code == EXIT_NO_RESOURCES, words
-    assert "cannot start: no sockets can be made for the runtime: Too many open files" in words.strip().splitlines()[-1]
+    assert (
+        "cannot start: no sockets can be made for the runtime: Too many open files"
+        in words.strip().splitlines()[-1]
+    )
 
 
 @pytest.mark.regression
 def test_under_pressure_no_module_is_imported(small_node: SmallNode) -> None:
-    """Not even where the runtime has to be asked again: an import needs descriptors, memory, a disk that answers."""
+    """Not even where the runtime has to be asked again: an import needs descriptors,
+    memory, a disk that answers.
+    """
     small_node.add_images(3)
     small_node.run(small_node.run_pod("web"))
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=2 * MIB)
-    small_node.failpoints["ListImages"] = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=1)
+    small_node.failpoints["ListImages"] = Fail(
+        grpc.StatusCode.UNAVAILABLE, "connection lost", times=1
+    )
     process = subprocess.run(
         [sys.executable, "-c", RECLAIM_AFTER_PREPARE, configuration],
         capture_output=True,
@@ -107,7 +118,10 @@ def test_under_pressure_no_module_is_imported(small_node: SmallNode) -> None:
 
 
 def test_a_daemon_at_rest_has_few_threads(tmp_path: Path) -> None:
-    """With two filesystems, all that is on by default, and `parallelRemovals` as it is by default: 36 at most."""
+    """With two filesystems, all that is on by default, and `parallelRemovals` as it is by default:
+
+    36 at most.
+    """
     small = SmallNode(tmp_path, FsLayout.DEDICATED_IMAGEFS)
     configuration = small.configuration(
         parallelRemovals=2,
@@ -129,11 +143,15 @@ def test_a_daemon_at_rest_has_few_threads(tmp_path: Path) -> None:
 def test_a_daemon_without_a_free_descriptor_relieves_also_after_the_runtime_was_restarted(
     small_node: SmallNode,
 ) -> None:
-    """No descriptor is left when the disk fills, and the runtime's connections are dead: images go all the same."""
+    """No descriptor is left when the disk fills, and the runtime's connections are
+    dead: images go all the same.
+    """
     images = small_node.add_images(3)
     small_node.run(small_node.run_pod("web"))
     mark = small_node.available() - 4 * MIB
-    configuration = small_node.configuration(evictionHard={"nodefs.available": str(mark)}, holdOffAfterStart="0s")
+    configuration = small_node.configuration(
+        evictionHard={"nodefs.available": str(mark)}, holdOffAfterStart="0s"
+    )
     with Daemon("--config", configuration) as daemon:
         assert small_node.failpoints.wait_for_calls("ListContainers", 1, 60.0)
         leave_no_descriptor(daemon.process.pid)
@@ -145,7 +163,9 @@ def test_a_daemon_without_a_free_descriptor_relieves_also_after_the_runtime_was_
     assert small_node.removed("image")
 
 
-def test_a_watch_without_a_thread_or_descriptors_is_a_problem_and_nothing_more(tmp_path: Path) -> None:
+def test_a_watch_without_a_thread_or_descriptors_is_a_problem_and_nothing_more(
+    tmp_path: Path,
+) -> None:
     """The sentence says that observations come at intervals only; nothing stays open."""
     with no_thread_starts():
         watcher = FsWatcher((str(tmp_path),), lambda: None, 10.0)

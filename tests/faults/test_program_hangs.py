@@ -17,15 +17,16 @@ from tests.faults.silent_file import OPEN, SilentFile
 from tests.faults.silent_filesystem import Silence
 from tests.reclaimd_process import came_true
 from tests.repository import ROOT
-from tests.sockets.programs.scripts import Runs
+from tests.sockets.program.scripts import Runs
 
 PATIENCE_SECONDS = 60.0
-SYSTEMS_PYTHON = "/usr/bin/python3"  # Debian 12's is 3.11.2, which keeps itself locked while a program is started
+# Debian 12's is 3.11.2, which keeps itself locked while a program is started
+SYSTEMS_PYTHON = "/usr/bin/python3"
 BEATS = 20
 BEATING = """
 import sys, threading, time
 from reclaim.function import ReclaimContext
-from reclaim.programs import Program, ProgramStage
+from reclaim.program.function import Program, ProgramStage
 from signals.clock import SystemClock
 path, sys.executable = sys.argv[1:]
 program = Program("prune", (path,), 60.0, lambda *_: None)
@@ -54,12 +55,17 @@ def test_the_fixture_is_a_program_until_it_falls_silent(program: SilentFile) -> 
 @pytest.mark.regression
 @pytest.mark.parametrize("stopped", [False, True], ids=["timeout", "stop"])
 def test_a_start_that_hangs_ends_with_its_time(program: SilentFile, stopped: bool) -> None:
-    """Also at a stop. The kernel keeps its process, so that it is not started again; nothing else waits for it."""
+    """Also at a stop.
+
+    The kernel keeps its process, so that it is not started again; nothing else waits for it.
+    """
     program.fall_silent(Silence.SWALLOWED)
     runs, told = Runs(), list[str]()
     hanging = runs.program(program.path, timeout=PATIENCE_SECONDS if stopped else 1.0)
     for _ in range(2):
-        thread = threading.Thread(target=lambda: told.append(runs.run_program(hanging)), daemon=True)
+        thread = threading.Thread(
+            target=lambda: told.append(runs.run_program(hanging)), daemon=True
+        )
         thread.start()
         if stopped:
             assert came_true(lambda: program.requests[OPEN] > 0)
@@ -76,7 +82,9 @@ def test_a_start_that_hangs_ends_with_its_time(program: SilentFile, stopped: boo
 
 def interpreters() -> list[str]:
     """This one, and the system's where it is one that keeps itself locked."""
-    told = subprocess.run([SYSTEMS_PYTHON, "-V"], capture_output=True, text=True, check=False).stdout
+    told = subprocess.run(
+        [SYSTEMS_PYTHON, "-V"], capture_output=True, text=True, check=False
+    ).stdout
     locked = told.strip() in ("Python 3.11.0", "Python 3.11.1", "Python 3.11.2", "Python 3.11.3")
     return [sys.executable, *([SYSTEMS_PYTHON] if locked else [])]
 
@@ -87,9 +95,15 @@ def interpreters() -> list[str]:
 def test_the_interpreter_goes_on_while_a_program_is_started(
     program: SilentFile, interpreter: str, supervisor_hangs: bool
 ) -> None:
-    """Another thread of the same process goes on, on every Python, also if it is the supervisor that does not start."""
+    """Another thread of the same process goes on, on every Python, also if it is the
+    supervisor that does not start.
+    """
     program.fall_silent(Silence.SWALLOWED)
-    started = (os.path.realpath("/bin/true"), program.path) if supervisor_hangs else (program.path, interpreter)
+    started = (
+        (os.path.realpath("/bin/true"), program.path)
+        if supervisor_hangs
+        else (program.path, interpreter)
+    )
     beating = subprocess.Popen(
         [interpreter, "-c", BEATING, *started],
         stdout=subprocess.PIPE,

@@ -56,7 +56,9 @@ def test_bytes_pass_unchanged(node: BareRuntime, proxy: Proxy) -> None:
 
 
 def test_an_error_passes_with_code_and_message(node: BareRuntime, proxy: Proxy) -> None:
-    """NOT_FOUND of the runtime is NOT_FOUND for the caller; a method that it lacks is UNIMPLEMENTED."""
+    """NOT_FOUND of the runtime is NOT_FOUND for the caller; a method that
+    it lacks is UNIMPLEMENTED.
+    """
     request = cri_pb2.ContainerStatusRequest(container_id="c0ffee").SerializeToString()
     with pytest.raises(grpc.RpcError) as caught:
         raw(proxy.endpoint, "/runtime.v1.RuntimeService/ContainerStatus", request)
@@ -67,7 +69,9 @@ def test_an_error_passes_with_code_and_message(node: BareRuntime, proxy: Proxy) 
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
-def test_a_call_without_a_deadline_has_none_behind_the_proxy_either(node: BareRuntime, proxy: Proxy) -> None:
+def test_a_call_without_a_deadline_has_none_behind_the_proxy_either(
+    node: BareRuntime, proxy: Proxy
+) -> None:
     """A removal that takes 0.5 s succeeds."""
     node.server.failpoints["RemoveImage"] = Delay(0.5)
     client = CriClient(proxy.endpoint)

@@ -14,11 +14,15 @@ from tests.reclaimd_process import Daemon
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("text", ["/var/lib/\0/config.yaml", "/var/lib/\ud800/config.yaml"], ids=["NUL", "surrogate"])
+@pytest.mark.parametrize(
+    "text", ["/var/lib/\0/config.yaml", "/var/lib/\ud800/config.yaml"], ids=["NUL", "surrogate"]
+)
 def test_a_reload_of_what_the_kernel_does_not_take_is_refused_and_sigterm_works(
     small_node: SmallNode, text: str
 ) -> None:
-    """One sentence names the field; the old configuration stays, a later reload works, and so does SIGTERM."""
+    """One sentence names the field; the old configuration stays, a later reload
+    works, and so does SIGTERM.
+    """
     file = Path(small_node.configuration())
     good = file.read_text()
     with Daemon("--config", str(file)) as daemon:

@@ -19,7 +19,9 @@ STALL_SECONDS = 0.6  # at least: `opened` is set only after the client has waite
 
 @contextmanager
 def slow_front(path: Path, behind: str, opened: threading.Event) -> Iterator[None]:
-    """A socket at `path` that accepts nothing before `opened` is set, then passes bytes on to `behind`."""
+    """A socket at `path` that accepts nothing before `opened` is set, then
+    passes bytes on to `behind`.
+    """
     ending = threading.Event()
 
     def passed_on(source: socket.socket, target: socket.socket) -> None:
@@ -68,8 +70,8 @@ def slow_front(path: Path, behind: str, opened: threading.Event) -> Iterator[Non
 def test_a_runtime_that_took_longer_than_100_ms_to_accept_was_unreachable(
     small_node: SmallNode, tmp_path: Path
 ) -> None:
-    """containerd stalled for a moment on a full btrfs, and `reclaimd reclaim` exited with 3: grpc's shortest back-off
-    also limits how long a new connection may take. Now a connection has 5 s."""
+    """containerd stalled for a moment on a full btrfs, and `reclaimd reclaim` exited with 3: grpc's
+    shortest back-off also limits how long a new connection may take. Now a connection has 5 s."""
     front, opened = tmp_path / "front.sock", threading.Event()
     with slow_front(front, small_node.server.socket_path, opened), ThreadPoolExecutor(1) as pool:
         client = CriClient(f"unix://{front}")

@@ -1,4 +1,6 @@
-"""A daemon under constant disk pressure while calls of every method fail, are late, or answer wrongly at random."""
+"""A daemon under constant disk pressure while calls of every method fail, are late, or
+answer wrongly at random.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from pathlib import Path
 
 import grpc
 
-from eviction.control.socket import ControlUnavailable, ask
 from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Failpoint
+from eviction.surface.control_socket import ControlUnavailable, ask
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, control_heartbeat
 from tests.faults.pass_check import PopulatedNode
@@ -25,10 +27,12 @@ CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.St
 
 
 def storm(seed: int) -> list[MethodFault]:
-    """Five faults for every method, each with probability 0.1: an error before or after acting, a delay, a cut answer,
-    and duplicate entries."""
+    """Five faults for every method, each with probability 0.1: an error before or after acting, a
+    delay, a cut answer, and duplicate entries."""
     faults: list[MethodFault] = []
-    for number, method in enumerate(each.name for each in METHODS if each.name not in MADE_BY_KUBELET):
+    for number, method in enumerate(
+        each.name for each in METHODS if each.name not in MADE_BY_KUBELET
+    ):
         code = CODES[number % len(CODES)]
         actions: tuple[Failpoint, ...] = (
             Fail(code),
@@ -38,7 +42,11 @@ def storm(seed: int) -> list[MethodFault]:
             Distort(Distortion.DUPLICATE_ENTRIES),
         )
         for place, action in enumerate(actions):
-            faults.append(MethodFault(method, action, When(probability=0.1, seed=seed * 1000 + number * 10 + place)))
+            faults.append(
+                MethodFault(
+                    method, action, When(probability=0.1, seed=seed * 1000 + number * 10 + place)
+                )
+            )
     return faults
 
 
@@ -51,12 +59,14 @@ def answers(control: str) -> bool:
 
 
 def test_a_daemon_survives_random_faults_of_every_method(tmp_path: Path) -> None:
-    """It removes nothing that must be kept, its heartbeat continues, nothing leaks, every log line is one JSON object.
-    When the faults are cleared it removes everything removable."""
+    """It removes nothing that must be kept, its heartbeat continues, nothing leaks, every log line
+    is one JSON object. When the faults are cleared it removes everything removable."""
     need_mounts()
     node = PopulatedNode(tmp_path / "node", size_bytes=128 * MIB)
     control = str(tmp_path / "control.sock")
-    configuration = node.configuration(Signal.NODEFS_AVAILABLE, above=64 * MIB, controlSocket=control)
+    configuration = node.configuration(
+        Signal.NODEFS_AVAILABLE, above=64 * MIB, controlSocket=control
+    )
     with Daemon("--config", configuration, cold=True) as daemon:
         assert came_true(lambda: answers(control))
         for fault in storm(seed=7):
@@ -74,10 +84,13 @@ def test_a_daemon_survives_random_faults_of_every_method(tmp_path: Path) -> None
     report = meters.report
     assert report.longest_stall_seconds is not None
     assert report.longest_stall_seconds < LONGEST_STALL_SECONDS, str(report)
-    assert report.threads_more <= 6, str(report)  # a pass with its removals, and clients of the control socket
+    # a pass with its removals, and clients of the control socket
+    assert report.threads_more <= 6, str(report)
     assert report.descriptors_more <= 4, str(report)
     assert not daemon.logged("NOT AN EVENT"), "every line is one JSON object"
-    reported = [o["id"] for each in daemon.passes for o in each["removals"] if o["result"] == "removed"]
+    reported = [
+        o["id"] for each in daemon.passes for o in each["removals"] if o["result"] == "removed"
+    ]
     assert len(reported) == len(set(reported)), "nothing is counted twice"
     assert set(reported) <= set(node.removed()), "removed is what is absent"
     node.close()

@@ -51,7 +51,9 @@ def test_a_daemon_whose_log_is_not_read_relieves_and_ends(small_node: SmallNode)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
     with full_pipe() as unread:
         command = [PROGRAM, "run", "--config", file]
-        relieves_and_ends(small_node, subprocess.Popen(command, stderr=unread, stdout=unread, env=ENVIRONMENT))
+        relieves_and_ends(
+            small_node, subprocess.Popen(command, stderr=unread, stdout=unread, env=ENVIRONMENT)
+        )
 
 
 @pytest.mark.regression
@@ -61,12 +63,16 @@ def test_a_daemon_without_a_log_relieves_and_ends(small_node: SmallNode, output:
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
     command = ["bash", "-c", f'exec "$0" run --config "$1" {output}', PROGRAM, file]
-    relieves_and_ends(small_node, subprocess.Popen(command, stderr=subprocess.DEVNULL, env=ENVIRONMENT))
+    relieves_and_ends(
+        small_node, subprocess.Popen(command, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+    )
 
 
 @pytest.mark.regression
 def test_a_hook_whose_words_are_not_read_relieves(small_node: SmallNode, tmp_path: Path) -> None:
-    """`reclaim` has something to say before it removes, as its records cannot be read; nobody reads it."""
+    """`reclaim` has something to say before it removes, as its records cannot
+    be read; nobody reads it.
+    """
     small_node.add_images(3)
     records = tmp_path / "images.json"
     records.write_text("garbage")

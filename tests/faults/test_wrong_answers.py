@@ -1,7 +1,8 @@
-"""A runtime with wrong answers: wrong, duplicate and shortened ids, absurd sizes and times, hostile names and paths.
+"""A runtime with wrong answers: wrong, duplicate and shortened ids, absurd sizes and
+times, hostile names and paths.
 
-As in `test_every_code` the whole table is run at once, and each test checks one row. Two of the dialects are asked only
-for what is different in them; the soak asks every dialect for everything.
+As in `test_every_code` the whole table is run at once, and each test checks one row. Two of the
+dialects are asked only for what is different in them; the soak asks every dialect for everything.
 """
 
 from __future__ import annotations
@@ -11,20 +12,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.pass_check import SIDE_BY_SIDE, Findings, PopulatedNode, pass_under_fault, pass_without_fault
+from tests.faults.pass_check import (
+    SIDE_BY_SIDE,
+    Findings,
+    PopulatedNode,
+    pass_under_fault,
+    pass_without_fault,
+)
 from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
 from tests.nodes.distortions import Distort, Distortion
 from tests.sockets.mounts import need_mounts
 
-DIALECTS: dict[str, Dialect] = {"containerd-1.6": CONTAINERD_1_6, "containerd-2": CONTAINERD_2, "cri-o": CRI_O_1_31}
+DIALECTS: dict[str, Dialect] = {
+    "containerd-1.6": CONTAINERD_1_6,
+    "containerd-2": CONTAINERD_2,
+    "cri-o": CRI_O_1_31,
+}
 ENTRIES = ("duplicate_entries", "rotated_ids")
 IDS = ("unknown_ids", "short_ids", "empty_ids")
 SIZES = ("zero_sizes", "largest_sizes")
 TIMES = ("zero_times", "negative_times", "largest_times")
 NAMES = ("empty_names", "huge_names", "control_names")
 PATHS = ("empty_paths", "hostile_paths")
-# The distortions that apply to each method's answer. A list that leaves entries out is not among them: it cannot be
-# distinguished from a complete one.
+# The distortions that apply to each method's answer. A list that leaves entries out is not among
+# them: it cannot be distinguished from a complete one.
 WAYS = {
     "ListContainers": (*ENTRIES, *IDS, *TIMES, *NAMES),
     "ListPodSandbox": (*ENTRIES, *IDS, *TIMES, *NAMES),
@@ -36,7 +47,12 @@ WAYS = {
 }
 LISTS = ("ListContainers", "ListImages")
 # The other answers do not differ between dialects.
-NODES = [(name, method) for name in DIALECTS for method in WAYS if name == "containerd-2" or method in LISTS]
+NODES = [
+    (name, method)
+    for name in DIALECTS
+    for method in WAYS
+    if name == "containerd-2" or method in LISTS
+]
 # Dialects differ in ids and in references to images, not in sizes and times.
 IN_EVERY_DIALECT = (*ENTRIES, *IDS, "empty_names")
 
@@ -70,7 +86,10 @@ def run_table(table: list[Row], base: Path) -> dict[Row, Findings]:
     need_mounts()
     rows: dict[Row, Findings] = {}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        running = [pool.submit(run_rows, table, name, method, base / f"{name}-{method}") for name, method in NODES]
+        running = [
+            pool.submit(run_rows, table, name, method, base / f"{name}-{method}")
+            for name, method in NODES
+        ]
     for future in running:
         rows |= future.result()
     return rows
@@ -83,7 +102,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[Row, Findings]:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=" ".join)
-def test_a_wrong_answer_removes_nothing_that_must_be_kept(results: dict[Row, Findings], row: Row) -> None:
+def test_a_wrong_answer_removes_nothing_that_must_be_kept(
+    results: dict[Row, Findings], row: Row
+) -> None:
     """Nothing that must be kept is removed, the record is true, and its log line can be read."""
     assert results[row].wrong == []
 
@@ -98,7 +119,9 @@ def test_the_pass_after_the_wrong_answers_removes_all_that_is_left(
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_every_wrong_answer_of_every_dialect_removes_nothing_that_must_be_kept(tmp_path: Path) -> None:
+def test_every_wrong_answer_of_every_dialect_removes_nothing_that_must_be_kept(
+    tmp_path: Path,
+) -> None:
     """The complete table holds what the tests of the suite hold of theirs."""
     results = run_table(COMPLETE, tmp_path)
     assert results.keys() >= set(COMPLETE)
@@ -107,6 +130,8 @@ def test_every_wrong_answer_of_every_dialect_removes_nothing_that_must_be_kept(t
 
 def test_every_distortion_has_its_row() -> None:
     """Every distortion of every method is used, except the list that leaves entries out."""
-    assert {row[1:] for row in TABLE} == {(method, how) for method, ways in WAYS.items() for how in ways}
+    assert {row[1:] for row in TABLE} == {
+        (method, how) for method, ways in WAYS.items() for how in ways
+    }
     tried = {how for ways in WAYS.values() for how in ways}
     assert tried == set(Distortion) - {Distortion.HALF_LIST}

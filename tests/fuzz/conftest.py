@@ -1,4 +1,6 @@
-"""FUZZ_INPUTS in the environment is the total number of inputs; without it the long fuzz tests are not collected."""
+"""FUZZ_INPUTS in the environment is the total number of inputs; without it the long
+fuzz tests are not collected.
+"""
 
 from __future__ import annotations
 

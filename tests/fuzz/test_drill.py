@@ -27,16 +27,31 @@ WHOLE = document(
         {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}},
     ],
     faults=[
-        {"action": "delay", "by": "1s", "method": "ListImages", "onCall": {"method": "RemoveImage", "count": 2}},
+        {
+            "action": "delay",
+            "by": "1s",
+            "method": "ListImages",
+            "onCall": {"method": "RemoveImage", "count": 2},
+        },
         {"action": "away", "at": "1s", "lasts": "1s"},
     ],
-    expect={"goes": ["image *"], "lowest": {"nodefs.available": "5%"}, "diskPressure": {"comesWithin": "1s"}},
+    expect={
+        "goes": ["image *"],
+        "lowest": {"nodefs.available": "5%"},
+        "diskPressure": {"comesWithin": "1s"},
+    },
 )
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths of all values in a document."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    entries = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [path, *(deeper for key, entry in entries for deeper in places(entry, (*path, key)))]
 
 
@@ -51,7 +66,12 @@ def changed(whole: dict[str, Any], path: tuple[Any, ...], value: Any) -> dict[st
     return made
 
 
-anything = plain | st.floats() | st.lists(plain, max_size=2) | st.dictionaries(st.text(max_size=8), plain, max_size=2)
+anything = (
+    plain
+    | st.floats()
+    | st.lists(plain, max_size=2)
+    | st.dictionaries(st.text(max_size=8), plain, max_size=2)
+)
 
 
 def test_the_whole_scenario_can_be_used() -> None:

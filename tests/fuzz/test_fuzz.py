@@ -1,4 +1,5 @@
-"""Arbitrary texts in a file or a flag are parsed to a valid value or refused in one sentence, quickly.
+"""Arbitrary texts in a file or a flag are parsed to a valid value or refused
+in one sentence, quickly.
 
 Collected only with FUZZ_INPUTS in the environment; `make fuzz` runs it.
 """
@@ -27,7 +28,7 @@ from eviction.configuration.strict_yaml import (
     parse_kubelets_file,
 )
 from eviction.configuration.threshold_config import read_minimum_reclaim, read_value
-from eviction.node.state_file import Moment, records_from_json, records_json
+from eviction.records.state_file import Moment, records_from_json, records_json
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.types import Image, ImageRecord, PolicyError
@@ -44,13 +45,21 @@ pytestmark = pytest.mark.timeout(3600)
 
 LARGEST = 2**63 - 1
 MONSTER_SECONDS = (
-    30.0  # ten times what the slowest takes on a busy machine; a quadratic or exponential reader takes minutes
+    # ten times what the slowest takes on a busy machine; a quadratic or
+    # exponential reader takes minutes
+    30.0
 )
 digits = st.text("0123456789", max_size=25)
 numbers = st.builds(
-    "{}{}{}{}".format, st.sampled_from(["", "-", "+", "--", " "]), digits, st.sampled_from(["", ".", ".."]), digits
+    "{}{}{}{}".format,
+    st.sampled_from(["", "-", "+", "--", " "]),
+    digits,
+    st.sampled_from(["", ".", ".."]),
+    digits,
 )
-exponents = st.builds("{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "-", "+"]), digits)
+exponents = st.builds(
+    "{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "-", "+"]), digits
+)
 SUFFIXES = "n u m k K M G T P E Ki Mi Gi Ti Pi Ei % %% i ns us µs ms s h d"
 suffixes = st.sampled_from(SUFFIXES.split(" ")) | exponents
 near = st.builds("{}{}{}".format, numbers, st.just("") | suffixes, st.just("") | numbers)
@@ -77,7 +86,9 @@ def one_sentence(error: Exception, start: str = "") -> None:
 
 @given(texts)
 def test_quantities(text: str) -> None:
-    """A finite exact amount within 64 bits, no finer than a billionth; a whole one is printed and read again."""
+    """A finite exact amount within 64 bits, no finer than a billionth; a whole one
+    is printed and read again.
+    """
     try:
         amount = parse_quantity(text)
     except QuantityError as error:
@@ -146,9 +157,17 @@ def test_documents(parse: Callable[[str, str], dict[str, Any]], text: str) -> No
 FIELDS = """margin evictionHard evictionSoft evictionSoftGracePeriod evictionMinimumReclaim pollFloor pollCeiling extent
 kind parallelRemovals evictionPressureTransitionPeriod imageMinimumGCAge imageGCHighThresholdPercent holdOffAfterStart
 imageGCLowThresholdPercent assumedFillRate rootDirectory controlSocket maximumDeadContainersPerContainer noSuchField"""
-SIGNALS = ["nodefs.available", "imagefs.inodesFree", "containerfs.available", "memory.available", "x"]
+SIGNALS = [
+    "nodefs.available",
+    "imagefs.inodesFree",
+    "containerfs.available",
+    "memory.available",
+    "x",
+]
 maps = st.dictionaries(st.sampled_from(SIGNALS), plain, max_size=3)
-flags = st.dictionaries(st.sampled_from(FIELDS.split()), plain | maps | st.lists(plain, max_size=2), max_size=4)
+flags = st.dictionaries(
+    st.sampled_from(FIELDS.split()), plain | maps | st.lists(plain, max_size=2), max_size=4
+)
 
 
 @given(flags)
@@ -169,7 +188,11 @@ def assert_sound(found: Configuration) -> None:
             assert threshold.mark_with_min_reclaim(capacity) >= threshold.mark(capacity) >= 0
         assert 0 <= threshold.grace_seconds <= LARGEST / 10**9
         assert threshold.text()
-    for seconds in (found.transition_period_seconds, found.image_minimum_gc_age_seconds, found.hold_off_seconds):
+    for seconds in (
+        found.transition_period_seconds,
+        found.image_minimum_gc_age_seconds,
+        found.hold_off_seconds,
+    ):
         assert 0 <= seconds <= LARGEST / 10**9
     assert 0.001 <= found.poll_floor_seconds <= found.poll_ceiling_seconds
     assert 0 <= found.image_gc_low_threshold_percent < found.image_gc_high_threshold_percent <= 100
@@ -183,7 +206,9 @@ LAUGHS = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 MONSTERS: dict[str, Callable[[], str]] = {
     "a bomb of aliases": lambda: HEAD + LAUGHS,
-    "a bomb of merges": lambda: HEAD + "a: &a {x: 1}\nb: {<<: [" + ",".join(["*a"] * 10_000) + "]}\n",
+    "a bomb of merges": lambda: (
+        HEAD + "a: &a {x: 1}\nb: {<<: [" + ",".join(["*a"] * 10_000) + "]}\n"
+    ),
     "10 MB in one value": lambda: HEAD + "margin: '" + "9" * 10_000_000 + "'\n",
     "10 MB of blanks": lambda: HEAD + " " * 10_000_000,
     "nested lists": lambda: HEAD + "a: " + "[" * 100_000,
@@ -221,13 +246,19 @@ def test_10_mb_of_anything_are_refused_fast(read: Callable[[str], object], unit:
     assert len(str(refused.value)) < 300
 
 
-KEPT_IMAGE = Image("sha256:" + "a" * 64, ("docker.io/library/app:1",), (f"docker.io/library/app@sha256:{'b' * 64}",))
+KEPT_IMAGE = Image(
+    "sha256:" + "a" * 64,
+    ("docker.io/library/app:1",),
+    (f"docker.io/library/app@sha256:{'b' * 64}",),
+)
 entries = st.text(max_size=40) | st.text("*", max_size=10) | st.text("ab*:/@.-_1[", max_size=600)
 
 
 @given(entries)
 def test_keep_lists(text: str) -> None:
-    """An entry is refused in one sentence, or it either matches the image or is listed as unmatched."""
+    """An entry is refused in one sentence, or it either matches the image
+    or is listed as unmatched.
+    """
     with fast():
         try:
             keep = parse_keep_list([text])
@@ -243,9 +274,13 @@ GONE = ImageRecord(10.0, tag="app:1", removed=True)
 GOOD_RECORDS = records_json({KEPT_IMAGE.id: ImageRecord(10.0, 20.0)}, NOW, {KEPT_IMAGE.id: GONE})
 
 
-@given(st.binary(max_size=200), st.integers(0, len(GOOD_RECORDS)), st.integers(0, len(GOOD_RECORDS)))
+@given(
+    st.binary(max_size=200), st.integers(0, len(GOOD_RECORDS)), st.integers(0, len(GOOD_RECORDS))
+)
 def test_records(inserted: bytes, start: int, end: int) -> None:
-    """A valid text with a part replaced is refused in one sentence, or has only records of the past."""
+    """A valid text with a part replaced is refused in one sentence, or has
+    only records of the past.
+    """
     with fast():
         try:
             found = records_from_json(GOOD_RECORDS[:start] + inserted + GOOD_RECORDS[end:], NOW)

@@ -13,12 +13,12 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.record import Pass, PassResult, Trigger
-from eviction.reporting.explain import outcomes_table, pass_lines
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.log import Log
-from eviction.reporting.pass_record import pass_json
+from eviction.records.json_shapes import to_json
+from eviction.records.pass_json import pass_json
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision
+from eviction.wording.explain import outcomes_table, pass_lines
+from eviction.wording.log import Log
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
 from tests.pure.values import GIB, observation, observations_of
@@ -44,7 +44,9 @@ IDLE = Decision(frozenset(), (), None, (), FsLayout.SINGLE)
 
 
 def record_of(name: str, message: str) -> Pass:
-    """A pass in which the removal of one object failed, with the runtime's error text, and one was kept."""
+    """A pass in which the removal of one object failed, with the runtime's
+    error text, and one was kept.
+    """
     removed = Verdict(Kind.POD_LOG, name, name, Action.REMOVE, Reason.POD_GONE, 1, 1.0)
     kept = removed._replace(action=Action.KEEP, reason=Reason.RUNNING)
     function = ReclaimResult(

@@ -1,4 +1,6 @@
-"""Whatever the server on the runtime's socket sends, a call is answered or raises a CallError, in time."""
+"""Whatever the server on the runtime's socket sends, a call is answered or
+raises a CallError, in time.
+"""
 
 from __future__ import annotations
 
@@ -13,5 +15,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 @given(ANY_BYTES, st.booleans())
 def test_servers(sent: bytes, greeted: bool) -> None:
-    """Any frames in any order, or any bytes, after a greeting or instead of it; then the server closes."""
+    """Any frames in any order, or any bytes, after a greeting or instead of
+    it; then the server closes.
+    """
     assert_clean(sent, greeted)

@@ -1,1 +1,3 @@
-"""Tests and measurements beside a real kubelet, API server and container runtime, all on loopback."""
+"""Tests and measurements beside a real kubelet, API server and container
+runtime, all on loopback.
+"""

@@ -66,8 +66,13 @@ class Api:
         found: list[dict[str, Any]] = self.get("/api/v1/events")["items"]
         return found
 
-    def wait(self, what: str, condition: Callable[[], bool], seconds: float, pause_seconds: float = 0.1) -> None:
-        """Waits until it is true; errors of the API server count as not yet. TimeoutError names `what`."""
+    def wait(
+        self, what: str, condition: Callable[[], bool], seconds: float, pause_seconds: float = 0.1
+    ) -> None:
+        """Waits until it is true; errors of the API server count as not yet.
+
+        TimeoutError names `what`.
+        """
         deadline = time.monotonic() + seconds
         while True:
             last = ""
@@ -80,9 +85,17 @@ class Api:
                 raise TimeoutError(f"{what}: not within {seconds:g} s{last}")
             time.sleep(pause_seconds)
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, kind: str = "application/json") -> bytes:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        kind: str = "application/json",
+    ) -> bytes:
         address = self.server.removeprefix("https://")
-        connection = http.client.HTTPSConnection(address, timeout=TIMEOUT_SECONDS, context=self._tls)
+        connection = http.client.HTTPSConnection(
+            address, timeout=TIMEOUT_SECONDS, context=self._tls
+        )
         try:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind}
             connection.request(method, path, None if body is None else json.dumps(body), headers)

@@ -1,8 +1,9 @@
-"""The kubelet alone, and with somebody beside it, under the same fill: `python -m tests.kubelet.bench WHAT`.
+"""The kubelet alone, and with somebody beside it, under the same fill: `python -m
+tests.kubelet.bench WHAT`.
 
-`matrix`: kubelets, runtimes, filesystems, responders and rates, a file a run (`tests.kubelet.matrix`). May be stopped
-and started again. `page` makes the table and the picture of the tests' page, and the root page's picture, from such
-files.
+`matrix`: kubelets, runtimes, filesystems, responders and rates, a file a run
+(`tests.kubelet.matrix`). May be stopped and started again. `page` makes the table and the picture
+of the tests' page, and the root page's picture, from such files.
 """
 
 from __future__ import annotations
@@ -31,10 +32,15 @@ def main(arguments: Sequence[str]) -> int:
         write_page(asked.into)
         return 0
     try:
-        kubelets = [Program.found("KUBELET", path) for path in asked.kubelet or [os.environ.get("KUBELET", "kubelet")]]
+        kubelets = [
+            Program.found("KUBELET", path)
+            for path in asked.kubelet or [os.environ.get("KUBELET", "kubelet")]
+        ]
         runtimes = [Program.found("CONTAINERD", path) for path in asked.containerd or []]
         runtimes += [Program.found("CRIO", path) for path in asked.crio or []]
-        runtimes = runtimes or [Program.found("CONTAINERD", os.environ.get("CONTAINERD", "containerd"))]
+        runtimes = runtimes or [
+            Program.found("CONTAINERD", os.environ.get("CONTAINERD", "containerd"))
+        ]
     except (ToolError, ValueError) as error:
         say(str(error))
         return 2
@@ -62,13 +68,31 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("what", choices=("matrix", "page"))
     add = partial(parser.add_argument, action="append", metavar="PATH")
     add("--kubelet", help="may be repeated (KUBELET, or that on PATH)")
-    add("--containerd", help="with its shim and ctr beside it; may be repeated (CONTAINERD, or that on PATH)")
+    add(
+        "--containerd",
+        help="with its shim and ctr beside it; may be repeated (CONTAINERD, or that on PATH)",
+    )
     add("--crio", help="with pinns beside it; may be repeated (none)")
-    add("--filesystem", choices=filesystems(), metavar=None, help="of the node; may be repeated (all)")
-    add("--responder", type=Responder, choices=list(Responder), metavar=None, help="may be repeated (all)")
+    add(
+        "--filesystem",
+        choices=filesystems(),
+        metavar=None,
+        help="of the node; may be repeated (all)",
+    )
+    add(
+        "--responder",
+        type=Responder,
+        choices=list(Responder),
+        metavar=None,
+        help="may be repeated (all)",
+    )
     add("--rate", type=int, metavar="MIB", help="MiB a second; may be repeated (20, 100, 300)")
-    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of each combination ({RUNS})")
-    parser.add_argument("--into", type=Path, default=MEASURED, metavar="DIRECTORY", help="where the files are")
+    parser.add_argument(
+        "--runs", type=int, default=RUNS, metavar="N", help=f"of each combination ({RUNS})"
+    )
+    parser.add_argument(
+        "--into", type=Path, default=MEASURED, metavar="DIRECTORY", help="where the files are"
+    )
     return parser
 
 

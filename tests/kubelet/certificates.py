@@ -1,4 +1,6 @@
-"""A certificate authority in a directory, made with openssl: for the API server, the kubelet and their clients."""
+"""A certificate authority in a directory, made with openssl: for the API server, the
+kubelet and their clients.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,10 @@ KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
 class Authority:
-    """Signs certificates for one cluster. `certificate`: the file that whoever trusts it has to read."""
+    """Signs certificates for one cluster.
+
+    `certificate`: the file that whoever trusts it has to read.
+    """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(mode=0o700, parents=True)
@@ -24,15 +29,19 @@ class Authority:
         )  # fmt: skip
 
     def sign(self, name: str, group: str = "", *, serves: bool = False) -> tuple[Path, Path]:
-        """A certificate of this name (and group, an organisation) and its key: for a client, or for a server on
-        127.0.0.1."""
+        """A certificate of this name (and group, an organisation) and its key: for a client, or for
+        a server on 127.0.0.1."""
         stem = name.replace(":", "-")
-        certificate, key, request = (self._directory / f"{stem}.{end}" for end in ("crt", "key", "csr"))
+        certificate, key, request = (
+            self._directory / f"{stem}.{end}" for end in ("crt", "key", "csr")
+        )
         subject = (f"/O={group}" if group else "") + f"/CN={name}"
         run_tool("openssl", "req", "-new", *KEY, "-keyout", key, "-out", request, "-subj", subject)
         usage = "extendedKeyUsage=" + ("serverAuth" if serves else "clientAuth")
         extensions = self._directory / f"{stem}.ext"
-        extensions.write_text(usage + ("\nsubjectAltName=IP:127.0.0.1,DNS:localhost\n" if serves else "\n"))
+        extensions.write_text(
+            usage + ("\nsubjectAltName=IP:127.0.0.1,DNS:localhost\n" if serves else "\n")
+        )
         run_tool(
             "openssl", "x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key,
             "-CAcreateserial", "-out", certificate, "-days", str(DAYS), "-extfile", extensions,

@@ -1,4 +1,5 @@
-"""Every test of this ring needs a real kubelet; where none can be started one test says so, the others are left out.
+"""Every test of this ring needs a real kubelet; where none can be started one test says
+so, the others are left out.
 
 All share one API server; each node is a new one.
 """
@@ -26,7 +27,9 @@ NodeMaker = Callable[..., KubeletNode]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a kubelet one test is left, which is skipped with the reason: one line, not one for each."""
+    """Without a kubelet one test is left, which is skipped with the reason:
+    one line, not one for each.
+    """
     if not (sentence := what_is_missing()):
         return
     here = [item for item in items if HERE in item.path.parents]
@@ -46,8 +49,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def make_node(plane: ControlPlane, tmp_path: Path) -> Iterator[NodeMaker]:
-    """`make_node(thresholds, size_bytes=2 GiB, fstype="ext4", image_size_bytes=0, drop_ins=(), **fields of the
-    kubelet)`: a running node."""
+    """`make_node(thresholds, size_bytes=2 GiB, fstype="ext4", image_size_bytes=0, drop_ins=(),
+    **fields of the kubelet)`: a running node."""
     with ExitStack() as stack:
 
         def make(
@@ -61,7 +64,14 @@ def make_node(plane: ControlPlane, tmp_path: Path) -> Iterator[NodeMaker]:
             directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
             settings = KubeletSettings(thresholds or {}, fields, drop_ins)
             return stack.enter_context(
-                kubelet_node(directory, plane, settings, size_bytes, fstype, image_size_bytes=image_size_bytes)
+                kubelet_node(
+                    directory,
+                    plane,
+                    settings,
+                    size_bytes,
+                    fstype,
+                    image_size_bytes=image_size_bytes,
+                )
             )
 
         yield make
@@ -73,4 +83,6 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> ProgramImage:
     skip_without_buildah()
     if sentence := missing_kubectl():
         pytest.skip(sentence)
-    return write_program_image(tmp_path_factory.mktemp("image") / "image", unpacked_wheels(tmp_path_factory))
+    return write_program_image(
+        tmp_path_factory.mktemp("image") / "image", unpacked_wheels(tmp_path_factory)
+    )

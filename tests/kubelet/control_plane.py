@@ -1,7 +1,8 @@
-"""etcd and kube-apiserver on loopback, for one node: no scheduler, and only those controllers that a test starts.
+"""etcd and kube-apiserver on loopback, for one node: no scheduler, and only those
+controllers that a test starts.
 
-So a pod has to name its node and to do without a token of a service account, nobody makes its namespace but `default`,
-and nobody taints a node under pressure.
+So a pod has to name its node and to do without a token of a service account, nobody makes its
+namespace but `default`, and nobody taints a node under pressure.
 """
 
 from __future__ import annotations
@@ -22,11 +23,16 @@ from tests.kubelet.process import Server
 from tests.kubelet.programs import program
 from tests.ports import free_port
 
-ADMISSION_OFF = "ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,StorageObjectInUseProtection"
+ADMISSION_OFF = (
+    "ServiceAccount,TaintNodesByCondition,DefaultTolerationSeconds,StorageObjectInUseProtection"
+)
 
 
 class ControlPlane:
-    """A cluster without nodes while its `with` block lasts. `api`: a client that may do everything."""
+    """A cluster without nodes while its `with` block lasts.
+
+    `api`: a client that may do everything.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -41,20 +47,31 @@ class ControlPlane:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._stack.close()
 
     def service_account_token(self, name: str, namespace: str = "default") -> str:
         """A token of a service account that exists, valid for an hour."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
-        asked = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
+        asked = {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "spec": {"expirationSeconds": 3600},
+        }
         return str(self.api.create(path, asked)["status"]["token"])
 
     @contextmanager
     def controllers(self, *names: str) -> Iterator[None]:
         """A kube-controller-manager with these controllers alone, while the `with` block lasts."""
         port = free_port()
-        kubeconfig = write_kubeconfig(self._directory / "controllers.kubeconfig", self.api, {"token": self.api.token})
+        kubeconfig = write_kubeconfig(
+            self._directory / "controllers.kubeconfig", self.api, {"token": self.api.token}
+        )
         command = [
             program("KUBE_CONTROLLER_MANAGER"), "--kubeconfig", kubeconfig, "--controllers", ",".join(names),
             "--leader-elect=false", "--bind-address", "127.0.0.1", "--secure-port", str(port),
@@ -107,7 +124,9 @@ class ControlPlane:
 
         def is_ready() -> bool:
             with suppress(OSError, ApiError):
-                return self.api.text("/readyz") == "ok" and bool(self.api.get("/api/v1/namespaces/default"))
+                return self.api.text("/readyz") == "ok" and bool(
+                    self.api.get("/api/v1/namespaces/default")
+                )
             return False
 
         server.start(is_ready, seconds=120.0)

@@ -1,7 +1,7 @@
 """The DaemonSet of `reclaimd manifests` on a node of the ring, applied by kubectl.
 
-No scheduler runs: `bind` does its part. The controller's part is done by a kube-controller-manager, or by
-`create_pod`.
+No scheduler runs: `bind` does its part. The controller's part is done by a
+kube-controller-manager, or by `create_pod`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ READY_SECONDS = 120.0
 
 
 class DaemonSet:
-    """reclaimd as a DaemonSet on this node, once it is applied. `state`, `run`: what is mounted at /var/lib/reclaimd
-    and /run/reclaimd."""
+    """reclaimd as a DaemonSet on this node, once it is applied. `state`, `run`: what is mounted at
+    /var/lib/reclaimd and /run/reclaimd."""
 
     def __init__(self, node: KubeletNode, directory: Path, image: ProgramImage) -> None:
         self._node = node
@@ -43,7 +43,9 @@ class DaemonSet:
         self.kubectl("apply", "-f", "-", given=self._manifests)
 
     def remove(self) -> None:
-        """Deletes what was applied, and its pods, which get the time that their manifest gives them."""
+        """Deletes what was applied, and its pods, which get the time that
+        their manifest gives them.
+        """
         self.kubectl("delete", "--ignore-not-found", "-f", "-", given=self._manifests)
         for name in self.pods():
             self._node.api.patch(f"{PODS}/{name}", {"metadata": {"finalizers": None}})
@@ -54,31 +56,45 @@ class DaemonSet:
         """Its pods by name, those that are being deleted too."""
         found = self._node.api.pods(NAMESPACE)
         return {
-            name: pod for name, pod in found.items() if pod["metadata"]["labels"].get("app.kubernetes.io/name") == NAME
+            name: pod
+            for name, pod in found.items()
+            if pod["metadata"]["labels"].get("app.kubernetes.io/name") == NAME
         }
 
     def create_pod(self) -> None:
-        """Makes the pod for this node as the DaemonSet controller would: of the template, with an affinity to the node.
+        """Makes the pod for this node as the DaemonSet controller would: of the template,
+        with an affinity to the node.
 
-        Source: https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#how-daemon-pods-are-scheduled
+        Source:
+        https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#how-daemon-pods-are-scheduled
         """
         template = self._node.api.get(f"{DAEMONSETS}/{NAME}")["spec"]["template"]
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [NODE]}]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         spec = {**template["spec"], "affinity": {"nodeAffinity": required}}
         metadata = {**template["metadata"], "generateName": f"{NAME}-"}
-        self._node.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        self._node.api.create(
+            PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        )
 
     def bind(self) -> None:
         """Binds pods without a node to the only one, as the scheduler would."""
         for name, pod in self.pods().items():
             if "nodeName" not in pod["spec"]:
                 target = {"apiVersion": "v1", "kind": "Node", "name": NODE}
-                binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+                binding = {
+                    "apiVersion": "v1",
+                    "kind": "Binding",
+                    "metadata": {"name": name},
+                    "target": target,
+                }
                 self._node.api.create(f"{PODS}/{name}/binding", binding)
 
     def wait_until_ready(self, *but: str) -> dict[str, Any]:
-        """Its only pod, once it is ready and is none of these names. TimeoutError with what the pod's status says."""
+        """Its only pod, once it is ready and is none of these names.
+
+        TimeoutError with what the pod's status says.
+        """
 
         def alone_and_ready() -> bool:
             self.bind()
@@ -108,7 +124,12 @@ class DaemonSet:
     def process(self) -> int:
         """The process id of the daemon on this machine."""
         monitors = map(psutil.Process, self._node.runtime.monitors())
-        (found,) = [child.pid for each in monitors for child in each.children() if PROGRAM in child.cmdline()]
+        (found,) = [
+            child.pid
+            for each in monitors
+            for child in each.children()
+            if PROGRAM in child.cmdline()
+        ]
         return found
 
 
@@ -119,8 +140,8 @@ def is_ready(pod: dict[str, Any]) -> bool:
 
 
 def _make_shared(node: KubeletNode) -> None:
-    """Makes the disk and the runtime's directory shared mounts, as systemd makes all of a node's: only from such a one
-    can a container be told of later mounts."""
+    """Makes the disk and the runtime's directory shared mounts, as systemd makes all of a node's:
+    only from such a one can a container be told of later mounts."""
     runtime = node.runtime.run_directory
     run_tool("mount", "--bind", runtime, runtime)
     for mount in (runtime, node.disk):

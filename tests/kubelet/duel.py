@@ -1,8 +1,10 @@
-"""One fill of a node, with the kubelet alone or with somebody beside it, and what became of the node.
+"""One fill of a node, with the kubelet alone or with somebody beside it,
+and what became of the node.
 
-The node has eleven pods (running, completed, with an init container, crashing) and nineteen images that nobody uses.
-The fill ends below the kubelet's mark by as much as those images hold: whoever removes all of them in time has no
-pressure. An independent sampler reads the filesystem; it knows nothing of who responds.
+The node has eleven pods (running, completed, with an init container, crashing) and nineteen
+images that nobody uses. The fill ends below the kubelet's mark by as much as those images hold:
+whoever removes all of them in time has no pressure. An independent sampler reads the filesystem;
+it knows nothing of who responds.
 """
 
 from __future__ import annotations
@@ -37,22 +39,28 @@ HEADROOM_BYTES = 200 * MIB  # above reclaimd's mark when the fill begins
 SAMPLE_SECONDS = 0.005
 WATCH_SECONDS = 0.25
 UNUSED_IMAGES = [
-    Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, UNUSED_BYTES))) for number in range(UNUSED)
+    Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, UNUSED_BYTES)))
+    for number in range(UNUSED)
 ]
 USED_IMAGES = [
-    Image(f"reclaimd.test/used:{number}", (BASE, random_layer(1000 + number, 2 * MIB))) for number in range(11)
+    Image(f"reclaimd.test/used:{number}", (BASE, random_layer(1000 + number, 2 * MIB)))
+    for number in range(11)
 ]
 IMAGES = [*UNUSED_IMAGES, *USED_IMAGES]
 ABOVE_SECONDS = 2.0  # that long above the kubelet's mark after the fill: what is timed is over
 ALONE_SECONDS = 30.0  # after the fill, at the latest
 UNTOUCHED_SECONDS = 12.0  # after the fill: the kubelet looks once more
 QUIET_SECONDS = 22.0  # above its mark: it looks each 10 s, at figures that are up to 10 s old
-SETTLE_SECONDS = 40.0  # after the fill, at the latest: it evicts one pod each 10 s as long as it has to
+# after the fill, at the latest: it evicts one pod each 10 s as long as it has to
+SETTLE_SECONDS = 40.0
 NODEFS_PERCENT, IMAGEFS_PERCENT = 10, 15  # the kubelet's defaults
 MARGIN_PERCENT = 5  # reclaimd's default
-ACCOUNTED_SECONDS = {"btrfs": 75.0}  # written back after 30 s, and accounted for with the next commit, up to 30 s later
+# written back after 30 s, and accounted for with the next commit, up to 30 s later
+ACCOUNTED_SECONDS = {"btrfs": 75.0}
 METADATA_BYTES = {"btrfs": 32 * MIB}  # that grow with what is written and removed
-KUBELET_LINE = re.compile(r"[IWE](\d{4} [\d:.]+) +\d+ (?:eviction_manager|image_gc_manager)\.go:\d+\] (.*)")
+KUBELET_LINE = re.compile(
+    r"[IWE](\d{4} [\d:.]+) +\d+ (?:eviction_manager|image_gc_manager)\.go:\d+\] (.*)"
+)
 LINE_CHARACTERS = 200  # of a line of a log that is kept
 
 
@@ -69,7 +77,9 @@ class Responder(StrEnum):
 
 @dataclass(frozen=True)
 class Sample:
-    """What was available and what the fill had written, in bytes, `at` seconds after the fill began."""
+    """What was available and what the fill had written, in bytes, `at`
+    seconds after the fill began.
+    """
 
     at: float
     available: int
@@ -78,8 +88,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened `at` seconds after the fill began. `whose`: `fill`, `node`, `kubelet`, or the name of the
-    responder."""
+    """Something that happened `at` seconds after the fill began. `whose`: `fill`, `node`,
+    `kubelet`, or the name of the responder."""
 
     at: float
     whose: str
@@ -103,7 +113,9 @@ class DuelRun:
     crossed_seconds: float | None
     """after the fill began, the own mark was crossed"""
     first_freed_seconds: float | None
-    """from then to the first freed byte; None if nothing was freed, or the filesystem does not tell when"""
+    """from then to the first freed byte; None if nothing was freed, or the
+    filesystem does not tell when
+    """
     lowest_bytes: int
     below_mark_seconds: float
     images_before: int
@@ -120,7 +132,9 @@ class DuelRun:
 
 
 class Sampler(Background):
-    """Reads available bytes and what the fill has written, each 5 ms, until the `with` block ends."""
+    """Reads available bytes and what the fill has written, each 5 ms, until the
+    `with` block ends.
+    """
 
     def __init__(self, disk: Path, fill: Fill) -> None:
         super().__init__("sampler")
@@ -138,22 +152,31 @@ class Sampler(Background):
         return next((at for at, available, _ in self.samples if available < mark_bytes), None)
 
     def first_freed(self, mark_bytes: int) -> float | None:
-        """Seconds from the first reading below the mark to the first one that cannot be without 1 MiB having come back;
-        None if there is none."""
+        """Seconds from the first reading below the mark to the first one that cannot be without 1
+        MiB having come back; None if there is none."""
         if (crossed := self.crossed(mark_bytes)) is None:
             return None
         most = max(available + written for at, available, written in self.samples if at <= crossed)
-        freed = (at for at, available, written in self.samples if at > crossed and available + written >= most + MIB)
+        freed = (
+            at
+            for at, available, written in self.samples
+            if at > crossed and available + written >= most + MIB
+        )
         return next((at - crossed for at in freed), None)
 
     def seconds_below(self, mark_bytes: int) -> float:
         """How long it was below the mark, in all."""
         pairs = itertools.pairwise(self.samples)
-        return sum(later - at for (at, available, _), (later, _, _) in pairs if available < mark_bytes)
+        return sum(
+            later - at for (at, available, _), (later, _, _) in pairs if available < mark_bytes
+        )
 
     def seconds_above(self, mark_bytes: int) -> float:
         """How long it has been at the mark or above, up to now."""
-        below = next((at for at, available, _ in reversed(self.samples) if available < mark_bytes), self.samples[0][0])
+        below = next(
+            (at for at, available, _ in reversed(self.samples) if available < mark_bytes),
+            self.samples[0][0],
+        )
         return time.monotonic() - below
 
     def _run(self) -> None:
@@ -161,12 +184,14 @@ class Sampler(Background):
             with contextlib.suppress(FileNotFoundError):
                 written = self._written_to.stat().st_blocks * 512
                 figures = os.statvfs(self._disk)
-                self.samples.append((time.monotonic(), figures.f_bavail * figures.f_frsize, written))
+                self.samples.append(
+                    (time.monotonic(), figures.f_bavail * figures.f_frsize, written)
+                )
 
 
 class PressureWatch(Background):
-    """Asks the API server whether the node has DiskPressure, until the `with` block ends. `changes`: when that became
-    true or false, by `time.monotonic()`."""
+    """Asks the API server whether the node has DiskPressure, until the `with` block ends.
+    `changes`: when that became true or false, by `time.monotonic()`."""
 
     def __init__(self, node: KubeletNode) -> None:
         super().__init__("pressure watch")
@@ -188,7 +213,10 @@ class PressureWatch(Background):
 
 
 def crowd(node: KubeletNode) -> list[str]:
-    """Makes the pods of a duel, and waits until each pod is what it is to be. The names of what runs."""
+    """Makes the pods of a duel, and waits until each pod is what it is to be.
+
+    The names of what runs.
+    """
     names = [image.reference for image in USED_IMAGES]
     runs = [f"serves-{number}" for number in range(5)]
     for number, name in enumerate(runs):
@@ -220,20 +248,27 @@ def duel(
 ) -> DuelRun:
     """One fill of one file at a rate on a new node.
 
-    `images`: `IMAGES`, or their tar. `first_prune_seconds`: after the fill has begun. `before_fill` returns when the
-    machine is at rest; `after_fill` is called when it need no longer be.
+    `images`: `IMAGES`, or their tar. `first_prune_seconds`: after the fill has begun. `before_fill`
+    returns when the machine is at rest; `after_fill` is called when it need no longer be.
     """
     parts = Parts()
-    settings = KubeletSettings({"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"})
+    settings = KubeletSettings(
+        {"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"}
+    )
     with kubelet_node(directory, plane, settings, SIZE_BYTES, fstype, images) as node:
         parts.end("node")
         runs = crowd(node)
         parts.end("pods")
         figures = os.statvfs(node.disk)
         capacity = figures.f_blocks * figures.f_frsize
-        mark, above = (capacity * percent // 100 for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT))
+        mark, above = (
+            capacity * percent // 100
+            for percent in (IMAGEFS_PERCENT, IMAGEFS_PERCENT + MARGIN_PERCENT)
+        )
         _leave(node.disk, above + HEADROOM_BYTES)
-        most = HEADROOM_BYTES + above - (mark - UNUSED * UNUSED_BYTES) - METADATA_BYTES.get(fstype, 0)
+        most = (
+            HEADROOM_BYTES + above - (mark - UNUSED * UNUSED_BYTES) - METADATA_BYTES.get(fstype, 0)
+        )
         images_before = len(node.runtime.cri.list_images())
         parts.end("ballast")
         said: list[Event] = []
@@ -251,7 +286,9 @@ def duel(
                         ended = time.monotonic()
                         idle, stolen = _shares(processors, _processor_times())
                         parts.end("fill")
-                        _settle(sampler, mark, ended + ACCOUNTED_SECONDS.get(fstype, 0.0), after_fill)
+                        _settle(
+                            sampler, mark, ended + ACCOUNTED_SECONDS.get(fstype, 0.0), after_fill
+                        )
                         parts.end("settle")
                 finally:
                     fill.stop()
@@ -260,10 +297,16 @@ def duel(
         pods = node.api.pods()
         version = node.runtime.cri.version()
         said += [Event(began, "fill", "begins"), Event(ended, "fill", "ends")]
-        said += [Event(at, "node", "DiskPressure" if has else "no DiskPressure") for at, has in pressure.changes]
+        said += [
+            Event(at, "node", "DiskPressure" if has else "no DiskPressure")
+            for at, has in pressure.changes
+        ]
         said += _kubelet_says(node, wall, began)
         disk = str(node.disk)
-        shown = (Event(round(each.at - began, 3), each.whose, each.what.replace(disk, "/disk")) for each in said)
+        shown = (
+            Event(round(each.at - began, 3), each.whose, each.what.replace(disk, "/disk"))
+            for each in said
+        )
         events = sorted(shown, key=_time_of)
         found = DuelRun(
             rate_mib=rate_mib,
@@ -274,7 +317,11 @@ def duel(
             own_mark_bytes=own,
             fill_bytes=most,
             pressure=pressure.seen,
-            evicted=tuple(sorted(name for name, pod in pods.items() if pod["status"].get("reason") == "Evicted")),
+            evicted=tuple(
+                sorted(
+                    name for name, pod in pods.items() if pod["status"].get("reason") == "Evicted"
+                )
+            ),
             crossed_seconds=None if crossed is None else crossed - began,
             first_freed_seconds=None if fstype in ACCOUNTED_SECONDS else sampler.first_freed(own),
             lowest_bytes=sampler.lowest,
@@ -285,7 +332,9 @@ def duel(
             idle_share=idle,
             stolen_share=stolen,
             parts=parts.seconds,
-            samples=tuple(Sample(at - began, available, written) for at, available, written in sampler.samples),
+            samples=tuple(
+                Sample(at - began, available, written) for at, available, written in sampler.samples
+            ),
             events=tuple(each for each in events if each.at >= 0),
         )
     parts.end("end")
@@ -315,8 +364,8 @@ def restarts(pod: dict[str, object]) -> int:
 
 
 def _leave(disk: Path, bytes_available: int) -> None:
-    """Allocates so much that this is left, to a MiB. What has been written so far is on the disk then, so that the fill
-    does not wait for it. TimeoutError."""
+    """Allocates so much that this is left, to a MiB. What has been written so far is on the disk
+    then, so that the fill does not wait for it. TimeoutError."""
     ballast = fill_bytes(disk / "ballast", bytes_available, fast=True)
     ballast.wait(60.0)
     deadline = time.monotonic() + 60.0
@@ -324,20 +373,27 @@ def _leave(disk: Path, bytes_available: int) -> None:
         while True:
             os.sync()  # btrfs accounts for what was allocated when it commits
             figures = os.statvfs(disk)
-            size, more = os.fstat(file.fileno()).st_size, figures.f_bavail * figures.f_frsize - bytes_available
+            size, more = (
+                os.fstat(file.fileno()).st_size,
+                figures.f_bavail * figures.f_frsize - bytes_available,
+            )
             if abs(more) <= MIB:
                 return
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{disk}: {more} bytes more than {bytes_available} are available after a minute")
+                raise TimeoutError(
+                    f"{disk}: {more} bytes more than {bytes_available} are available after a minute"
+                )
             if more > 0:
                 os.posix_fallocate(file.fileno(), size, more)
             else:
                 os.truncate(file.fileno(), size + more)
 
 
-def _settle(sampler: Sampler, mark_bytes: int, ended: float, after_fill: Callable[[], None]) -> None:
-    """Waits until nobody has a reason to act any more; on the way, until what is timed is over. `ended`: when all that
-    was written is accounted for."""
+def _settle(
+    sampler: Sampler, mark_bytes: int, ended: float, after_fill: Callable[[], None]
+) -> None:
+    """Waits until nobody has a reason to act any more; on the way, until what is timed is over.
+    `ended`: when all that was written is accounted for."""
 
     def wait(above_seconds: float, least: float, most: float) -> None:
         while (since := time.monotonic() - ended) < most:
@@ -347,29 +403,43 @@ def _settle(sampler: Sampler, mark_bytes: int, ended: float, after_fill: Callabl
 
     wait(ABOVE_SECONDS, ABOVE_SECONDS, ALONE_SECONDS)
     after_fill()
-    wait(UNTOUCHED_SECONDS if sampler.crossed(mark_bytes) is None else QUIET_SECONDS, UNTOUCHED_SECONDS, SETTLE_SECONDS)
+    wait(
+        UNTOUCHED_SECONDS if sampler.crossed(mark_bytes) is None else QUIET_SECONDS,
+        UNTOUCHED_SECONDS,
+        SETTLE_SECONDS,
+    )
 
 
 @contextlib.contextmanager
 def _beside(
-    node: KubeletNode, directory: Path, responder: Responder, first_prune_seconds: float, said: list[Event]
+    node: KubeletNode,
+    directory: Path,
+    responder: Responder,
+    first_prune_seconds: float,
+    said: list[Event],
 ) -> Iterator[Callable[[], None]]:
-    """Who stands beside the kubelet. Gives what is called when the fill begins; at the end `said` has what the
-    responder did."""
+    """Who stands beside the kubelet. Gives what is called when the fill begins; at the end `said`
+    has what the responder did."""
     match responder:
         case Responder.NOBODY:
             yield lambda: None
         case Responder.RECLAIMD:
-            configuration = write_configuration(directory / "reclaimd.yaml", **node.reclaimd_fields())
+            configuration = write_configuration(
+                directory / "reclaimd.yaml", **node.reclaimd_fields()
+            )
             with Daemon("--config", str(configuration)) as daemon:
-                time.sleep(2.0)  # it has asked the runtime where its images are, and the kubelet whether it is healthy
+                # it has asked the runtime where its images are, and the
+                # kubelet whether it is healthy
+                time.sleep(2.0)
                 yield lambda: None
             wall = time.time() - time.monotonic()
             for event in daemon.events:
                 if "time" in event:
                     at = datetime.fromisoformat(event["time"]).timestamp() - wall
                     said.append(Event(at, "reclaimd", event["message"][:LINE_CHARACTERS]))
-            (directory / "reclaimd.log").write_text("\n".join(json.dumps(event) for event in daemon.events))
+            (directory / "reclaimd.log").write_text(
+                "\n".join(json.dumps(event) for event in daemon.events)
+            )
         case Responder.PRUNE:
             timer = PruneTimer(node.runtime.socket, first_prune_seconds)
             with contextlib.ExitStack() as stack:
@@ -378,7 +448,9 @@ def _beside(
 
 
 def _kubelet_says(node: KubeletNode, wall: float, began: float) -> Iterator[Event]:
-    """What the kubelet has logged of evictions and image garbage collection since the fill began."""
+    """What the kubelet has logged of evictions and image garbage collection
+    since the fill began.
+    """
     year = time.localtime(wall).tm_year
     for line in node.kubelet.log_text().splitlines():
         if found := KUBELET_LINE.search(line):
@@ -387,7 +459,9 @@ def _kubelet_says(node: KubeletNode, wall: float, began: float) -> Iterator[Even
 
 
 def _processor_times() -> list[int]:
-    """The processors' times, in ticks, as proc(5) lists them: user, nice, system, idle, iowait, irq, softirq, steal."""
+    """The processors' times, in ticks, as proc(5) lists them: user, nice, system, idle,
+    iowait, irq, softirq, steal.
+    """
     with open("/proc/stat", encoding="ascii") as file:
         return [int(word) for word in file.readline().split()[1:9]]
 

@@ -31,14 +31,25 @@ class Kubectl:
         self._environment = {**os.environ, **variables}  # for scripts that call it, too
 
     def __call__(self, *arguments: str, given: str | None = None) -> str:
-        """Runs a command and returns what it printed. Fails with what it said. `given`: on its standard input."""
+        """Runs a command and returns what it printed. Fails with what it said.
+
+        `given`: on its standard input.
+        """
         process = self.run(*arguments, given=given)
-        assert process.returncode == 0, f"kubectl {' '.join(arguments)}: {process.stderr or process.stdout}"
+        assert process.returncode == 0, (
+            f"kubectl {' '.join(arguments)}: {process.stderr or process.stdout}"
+        )
         return process.stdout
 
     def run(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
         """Runs a command."""
         command = [*self._command, *arguments]
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=SECONDS, env=self._environment, input=given
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=SECONDS,
+            env=self._environment,
+            input=given,
         )

@@ -1,7 +1,8 @@
-"""A kubelet for one test: its directories, its configuration, its credentials and what it leaves behind.
+"""A kubelet for one test: its directories, its configuration, its credentials
+and what it leaves behind.
 
-It authenticates clients by certificate and by token of the API server, and asks the API server whether they may: as
-on a node that kubeadm made.
+It authenticates clients by certificate and by token of the API server, and asks the API server
+whether they may: as on a node that kubeadm made.
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from tests.kubelet.programs import program
 from tests.ports import free_port
 from tests.real_node.loopfs import mounts_below, run_tool, search_path, unmount
 
-IMAGE_AGE_SECONDS = 1  # of the youngest image that may go; the kubelet counts from when it first saw one
+# of the youngest image that may go; the kubelet counts from when it first saw one
+IMAGE_AGE_SECONDS = 1
 NODE = "127.0.0.1"  # the node's name is its address, so that the API server finds it without DNS
-CONTAINER_LOG_LINKS = Path("/var/log/containers")  # the one place that no setting of the kubelet moves
-KERNEL_SETTINGS = {  # what a kubelet writes at its start: setupKernelTunables in its cm/container_manager_linux.go
+# the one place that no setting of the kubelet moves
+CONTAINER_LOG_LINKS = Path("/var/log/containers")
+# what a kubelet writes at its start: setupKernelTunables in its cm/container_manager_linux.go
+KERNEL_SETTINGS = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
     "kernel/panic": "10",
@@ -39,8 +43,8 @@ KERNEL_SETTINGS = {  # what a kubelet writes at its start: setupKernelTunables i
 
 @dataclass
 class KubeletSettings:
-    """What a test decides. `thresholds`: evictionHard; `fields`: further fields of its configuration; `drop_ins`: the
-    fields of each of its drop-ins."""
+    """What a test decides. `thresholds`: evictionHard; `fields`: further fields of its
+    configuration; `drop_ins`: the fields of each of its drop-ins."""
 
     thresholds: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -48,7 +52,9 @@ class KubeletSettings:
 
 
 class Kubelet:
-    """A kubelet with `--root-dir` and `podLogsDir` at these places; everything else in `directory`."""
+    """A kubelet with `--root-dir` and `podLogsDir` at these places; everything
+    else in `directory`.
+    """
 
     def __init__(
         self,
@@ -74,7 +80,9 @@ class Kubelet:
         self.port, self._health_port = free_port(), free_port()
         self.endpoint = f"https://127.0.0.1:{self.port}"
         self.health = f"http://127.0.0.1:{self._health_port}/healthz"
-        self.client_certificate, self.client_key = authority.sign(f"system:node:{NODE}", "system:nodes")
+        self.client_certificate, self.client_key = authority.sign(
+            f"system:node:{NODE}", "system:nodes"
+        )
         serving = authority.sign("kubelet-serving", serves=True)
         head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
         for number, fields in enumerate(settings.drop_ins):
@@ -108,7 +116,8 @@ class Kubelet:
                     "cgroupDriver": "cgroupfs",
                     "cgroupRoot": cgroup_parent,
                     "cgroupsPerQOS": False,
-                    "enforceNodeAllocatable": ["none"],  # an empty list is lost where there is a --config-dir
+                    # an empty list is lost where there is a --config-dir
+                    "enforceNodeAllocatable": ["none"],
                     "makeIPTablesUtilChains": False,
                     "oomScoreAdj": 0,
                     "imageGCHighThresholdPercent": 100,
@@ -120,7 +129,10 @@ class Kubelet:
                 }
             )
         )
-        credentials = {"client-certificate": str(self.client_certificate), "client-key": str(self.client_key)}
+        credentials = {
+            "client-certificate": str(self.client_certificate),
+            "client-key": str(self.client_key),
+        }
         kubeconfig = write_kubeconfig(directory / "kubeconfig", api, credentials)
         command = [
             program("KUBELET"), "--config", self.configuration, "--config-dir", self.drop_ins, "--kubeconfig",
@@ -144,7 +156,10 @@ class Kubelet:
         self.server.kill()
 
     def close(self) -> None:
-        """Ends it, and removes what it has mounted and linked. The pods have to be gone from the runtime."""
+        """Ends it, and removes what it has mounted and linked.
+
+        The pods have to be gone from the runtime.
+        """
         self.stop()
         for point in (*mounts_below(self.root), *self._shadowed):
             unmount(point)
@@ -156,8 +171,8 @@ class Kubelet:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _shadow_kernel_settings(self) -> None:
-        """Lets it write the kernel's settings, which are the machine's, into files of its own: only this process and
-        its children, which have entered mounts of their own, see those."""
+        """Lets it write the kernel's settings, which are the machine's, into files of its own: only
+        this process and its children, which have entered mounts of their own, see those."""
         for name, value in KERNEL_SETTINGS.items() if not self._shadowed else ():
             setting, own = Path("/proc/sys", name), self.directory / name.replace("/", ".")
             own.write_text(f"{value}\n")

@@ -1,5 +1,5 @@
-"""Pods for a node without network plug-in, scheduler and controllers: on the host's network, bound to the node, without
-a token; and never pulled, as no registry can be asked."""
+"""Pods for a node without network plug-in, scheduler and controllers: on the host's network, bound
+to the node, without a token; and never pulled, as no registry can be asked."""
 
 from __future__ import annotations
 
@@ -14,12 +14,22 @@ SLEEP = ("/bin/sleep", "1000000000")
 SHELL = ("/bin/sh", "-c")
 
 
-def container(name: str, image: str, command: Sequence[str] = SLEEP, **fields: Any) -> dict[str, Any]:
+def container(
+    name: str, image: str, command: Sequence[str] = SLEEP, **fields: Any
+) -> dict[str, Any]:
     """A container of a pod."""
-    return {"name": name, "image": image, "command": list(command), "imagePullPolicy": "Never", **fields}
+    return {
+        "name": name,
+        "image": image,
+        "command": list(command),
+        "imagePullPolicy": "Never",
+        **fields,
+    }
 
 
-def pod(name: str, *containers: dict[str, Any], restart: str = "Always", **fields: Any) -> dict[str, Any]:
+def pod(
+    name: str, *containers: dict[str, Any], restart: str = "Always", **fields: Any
+) -> dict[str, Any]:
     """A pod that runs these; `fields` of its specification replace those here."""
     return {
         "apiVersion": "v1",

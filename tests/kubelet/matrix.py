@@ -1,12 +1,14 @@
-"""The matrix: fills of nodes of every kubelet, runtime, filesystem and rate, each with every responder, a file a run.
+"""The matrix: fills of nodes of every kubelet, runtime, filesystem and rate, each with
+every responder, a file a run.
 
-Each round has every combination once, in a new order, with the responders of one combination one after another, so that
-a slow hour of the machine meets all alike. A run is a process of its own, which makes its node while the node of the
-last run settles and ends; a disk fills only when that process has ended and no other one has begun. Two API servers,
-started once, serve the nodes in turns, and the images are written once, as one tar.
+Each round has every combination once, in a new order, with the responders of one combination one
+after another, so that a slow hour of the machine meets all alike. A run is a process of its own,
+which makes its node while the node of the last run settles and ends; a disk fills only when that
+process has ended and no other one has begun. Two API servers, started once, serve the nodes in
+turns, and the images are written once, as one tar.
 
-A file is written at the end of its run, under another name first, so what was interrupted has none and is run again;
-so is what another commit of reclaimd has run.
+A file is written at the end of its run, under another name first, so what was interrupted has none
+and is run again; so is what another commit of reclaimd has run.
 """
 
 from __future__ import annotations
@@ -58,10 +60,12 @@ from tests.repository import ROOT
 
 PR_SET_CHILD_SUBREAPER = 36  # <linux/prctl.h>
 PRODUCT = ("signals", "reclaim", "eviction")
-SAMPLE_SECONDS = 0.1  # of what a file keeps: the lowest reading of each, if it differs from the last one kept
+# of what a file keeps: the lowest reading of each, if it differs from the last one kept
+SAMPLE_SECONDS = 0.1
 LONGEST_SECONDS = 900.0  # of a run
 OVERHEAD_SECONDS = 60.0  # of a run beside its fill, until one has been timed
-GOLDEN = 0.618034  # of a minute more after each round: prunes then begin at all times of the fill, however many rounds
+# of a minute more after each round: prunes then begin at all times of the fill, however many rounds
+GOLDEN = 0.618034
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,10 @@ class Program:
 
     @classmethod
     def found(cls, variable: str, path: str) -> Program:
-        """The program at a path, or of this name on PATH. ToolError, or ValueError where it tells no version."""
+        """The program at a path, or of this name on PATH.
+
+        ToolError, or ValueError where it tells no version.
+        """
         found = Path(find_tool(path) or path)
         return cls(variable, found, version_of(found))
 
@@ -126,21 +133,39 @@ class Matrix:
         return self.into / f"{run.name}.jsonl"
 
     def run(self) -> None:
-        """Runs what has no file yet. Prints each run as it ends, and how long the rest will take."""
+        """Runs what has no file yet.
+
+        Prints each run as it ends, and how long the rest will take.
+        """
         reclaimd = commit()
         waiting = [run for run in self.runs if not is_whole(self.file(run), reclaimd)]
-        say(f"{len(self.runs)} runs, {len(self.runs) - len(waiting)} of them have files; reclaimd is {reclaimd}")
+        say(
+            f"{len(self.runs)} runs, {len(self.runs) - len(waiting)} of them have files; reclaimd"
+            f" is {reclaimd}"
+        )
         if not waiting:
             return
-        with _alone(self.into), tempfile.TemporaryDirectory(prefix="matrix-") as name, ExitStack() as stack:
+        with (
+            _alone(self.into),
+            tempfile.TemporaryDirectory(prefix="matrix-") as name,
+            ExitStack() as stack,
+        ):
             tars = write_images(IMAGES, Path(name))
-            planes = [stack.enter_context(ControlPlane(Path(name) / f"plane-{number}")) for number in range(2)]
+            planes = [
+                stack.enter_context(ControlPlane(Path(name) / f"plane-{number}"))
+                for number in range(2)
+            ]
             for asked_to_stop in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(asked_to_stop, lambda *_: sys.exit("stopped; what is done need not be run again"))
+                signal.signal(
+                    asked_to_stop,
+                    lambda *_: sys.exit("stopped; what is done need not be run again"),
+                )
             last: _Child | None = None
             for number, run in enumerate(waiting):
                 began = time.monotonic()
-                child = _Child(run, planes[number % 2], tars, Path(name) / str(number), self.file(run))
+                child = _Child(
+                    run, planes[number % 2], tars, Path(name) / str(number), self.file(run)
+                )
                 stack.callback(child.end)
                 child.wait_for("ready")
                 self._finish(last, number, waiting)
@@ -167,7 +192,9 @@ class Matrix:
 class _Child:
     """The process of a run."""
 
-    def __init__(self, run: Run, plane: ControlPlane, tars: Sequence[ImageTar], directory: Path, file: Path) -> None:
+    def __init__(
+        self, run: Run, plane: ControlPlane, tars: Sequence[ImageTar], directory: Path, file: Path
+    ) -> None:
         self.run = run
         self.reason = ""
         self.said = ""
@@ -206,7 +233,9 @@ class _Child:
             self._tells.send("go")
 
     def end(self) -> None:
-        """Ends it: by SIGTERM if it has not ended by itself, upon which it undoes what it has made."""
+        """Ends it: by SIGTERM if it has not ended by itself, upon which it
+        undoes what it has made.
+        """
         if not self._over:
             self._process.terminate()
             self._over = True
@@ -214,18 +243,26 @@ class _Child:
 
 
 def _run_one(
-    run: Run, plane: ControlPlane, tars: Sequence[ImageTar], directory: Path, file: Path, tells: Connection
+    run: Run,
+    plane: ControlPlane,
+    tars: Sequence[ImageTar],
+    directory: Path,
+    file: Path,
+    tells: Connection,
 ) -> None:
     """What the process of a run does."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # whatever loses its parent is found at the end
+    # whatever loses its parent is found at the end
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the matrix ends it
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     try:
         for name in ("CONTAINERD", "CRIO"):
             os.environ.pop(name, None)
         os.environ.update(run.environment())
-        enter_private_mounts()  # so that no process that makes a namespace of its own holds the node's filesystem
-        if run.runtime.variable == "CRIO":  # the kubelet looks for each at one place, and there may be two
+        # so that no process that makes a namespace of its own holds the node's filesystem
+        enter_private_mounts()
+        # the kubelet looks for each at one place, and there may be two
+        if run.runtime.variable == "CRIO":
             run_tool("mount", "-t", "tmpfs", "none", "/run")
 
         def may_fill() -> None:
@@ -300,7 +337,10 @@ def header(run: Run, found: DuelRun) -> dict[str, Any]:
             "processors": os.cpu_count(),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         },
-        "thresholds": {"nodefs.available": f"{NODEFS_PERCENT}%", "imagefs.available": f"{IMAGEFS_PERCENT}%"},
+        "thresholds": {
+            "nodefs.available": f"{NODEFS_PERCENT}%",
+            "imagefs.available": f"{IMAGEFS_PERCENT}%",
+        },
         "margin": f"{MARGIN_PERCENT}%",
         "size_bytes": SIZE_BYTES,
         "unused_images": UNUSED,
@@ -309,8 +349,14 @@ def header(run: Run, found: DuelRun) -> dict[str, Any]:
 
 
 def write(file: Path, head: Mapping[str, Any], found: DuelRun) -> None:
-    """A run as JSON Lines: the header, an array [at, available, written] for each sample, the events, the summary."""
-    summary = {key: _rounded(value) for key, value in asdict(found).items() if key not in ("samples", "events")}
+    """A run as JSON Lines: the header, an array [at, available, written] for each
+    sample, the events, the summary.
+    """
+    summary = {
+        key: _rounded(value)
+        for key, value in asdict(found).items()
+        if key not in ("samples", "events")
+    }
     lines: list[object] = [head]
     lines += [[round(each.at, 3), each.available, each.written] for each in thinned(found.samples)]
     lines += [asdict(each) for each in found.events]
@@ -335,7 +381,9 @@ def thinned(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def is_whole(file: Path, reclaimd: str) -> bool:
-    """Whether the file of a run is there, to its last line, and not of another reclaimd than this commit."""
+    """Whether the file of a run is there, to its last line, and not of another
+    reclaimd than this commit.
+    """
     try:
         head, *_, last = map(json.loads, file.read_text().splitlines())
         return "summary" in last and head["reclaimd"] in (None, reclaimd)
@@ -349,8 +397,9 @@ def in_words(found: DuelRun) -> str:
     lowest = (found.lowest_bytes - found.mark_bytes) // (1 << 20)
     parts = ", ".join(f"{name} {seconds:.0f}" for name, seconds in found.parts.items())
     return (
-        f"{'DiskPressure' if found.pressure else 'no DiskPressure'}, first byte {first}, lowest {lowest:+d} MiB, "
-        f"{found.images_left} images left, {len(found.evicted)} pods evicted ({parts} s)"
+        f"{'DiskPressure' if found.pressure else 'no DiskPressure'}, first byte {first}, lowest"
+        f" {lowest:+d} MiB, {found.images_left} images left, {len(found.evicted)} pods evicted"
+        f" ({parts} s)"
     )
 
 
@@ -363,8 +412,12 @@ def version_of(path: str | Path) -> str:
 
 
 def commit() -> str:
-    """The last commit that changed the code of reclaimd, with `-changed` if what runs differs from that."""
-    head = run_tool("git", "-C", str(ROOT), "log", "-1", "--format=%h", "--abbrev=8", "--", *PRODUCT).strip()
+    """The last commit that changed the code of reclaimd, with `-changed` if
+    what runs differs from that.
+    """
+    head = run_tool(
+        "git", "-C", str(ROOT), "log", "-1", "--format=%h", "--abbrev=8", "--", *PRODUCT
+    ).strip()
     changed = run_tool("git", "-C", str(ROOT), "status", "--porcelain", "--", *PRODUCT).strip()
     return f"{head}-changed" if changed else head
 

@@ -1,7 +1,7 @@
 """The table and the picture of the matrix, and the picture of the root page, from its files.
 
-A cell of the table: runs with DiskPressure of all runs; the median first byte after the own mark; the median of the
-lowest point, above the kubelet's mark; how many images were left.
+A cell of the table: runs with DiskPressure of all runs; the median first byte after the own mark;
+the median of the lowest point, above the kubelet's mark; how many images were left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ class Recorded:
             head, *lines = map(json.loads, file.read_text().splitlines())
             summary = lines[-1]["summary"]
         except (ValueError, IndexError, KeyError, TypeError) as error:
-            raise ValueError(f"{file}: from a run that was interrupted: it ends without a summary") from error
+            raise ValueError(
+                f"{file}: from a run that was interrupted: it ends without a summary"
+            ) from error
         samples = [tuple(line) for line in lines if isinstance(line, list)]
         events = [line for line in lines[:-1] if isinstance(line, dict)]
         return cls(head, samples, events, summary)
@@ -60,7 +62,10 @@ class Recorded:
         return float(max(self.samples[-1][0], *(event["at"] for event in self.events)))
 
     def line(self, ended: float) -> list[tuple[float, float]]:
-        """What was available. A reading that is as the last one is not in the file, so each holds until the next."""
+        """What was available.
+
+        A reading that is as the last one is not in the file, so each holds until the next.
+        """
         points: list[tuple[float, float]] = []
         for at, available, _ in self.samples:
             if points and at - points[-1][0] > 2 * SAMPLE_SECONDS:
@@ -70,18 +75,28 @@ class Recorded:
 
     def said(self, whose: str, what: str) -> list[tuple[float, str]]:
         """When somebody said something that begins so, and the whole."""
-        found = [(each["at"], each["what"].strip('"')) for each in self.events if each["whose"] == whose]
+        found = [
+            (each["at"], each["what"].strip('"')) for each in self.events if each["whose"] == whose
+        ]
         return [(at, said) for at, said in found if re.match(what, said)]
 
     @property
     def pressure(self) -> list[Event]:
         """When the node had DiskPressure."""
-        changes = [(at, said == "DiskPressure") for at, said in self.said("node", "(no )?DiskPressure")]
+        changes = [
+            (at, said == "DiskPressure") for at, said in self.said("node", "(no )?DiskPressure")
+        ]
         periods = pairwise([*changes, (self.ended, False)])
-        return [Event("DiskPressure", "mark", began, ended) for (began, has), (ended, _) in periods if has]
+        return [
+            Event("DiskPressure", "mark", began, ended)
+            for (began, has), (ended, _) in periods
+            if has
+        ]
 
     def lanes(self, side: str) -> list[Lane]:
-        """DiskPressure, removals (of the kubelet each image, of reclaimd each pass) and evictions."""
+        """DiskPressure, removals (of the kubelet each image, of reclaimd each
+        pass) and evictions.
+        """
         gone = [*self.said("kubelet", "Removing image"), *self.said("reclaimd", ".*removed")]
         evicted = self.said("kubelet", ".*pod is evicted successfully")
         images = str(self.summary["images_before"] - self.summary["images_left"])
@@ -89,22 +104,27 @@ class Recorded:
             images += f", in {len(gone)} pass{'es' * (len(gone) > 1)}"
         return [
             Lane(f"{side}: DiskPressure", self.pressure),
-            Lane(f"{side}: images removed", [Event(said, "image", at) for at, said in gone], images),
+            Lane(
+                f"{side}: images removed", [Event(said, "image", at) for at, said in gone], images
+            ),
             Lane(f"{side}: pods evicted", [Event(said, "mark", at) for at, said in evicted]),
         ]
 
     @property
     def node(self) -> tuple[str, str, str, int]:
-        """What was filled, and how fast. Of the runtime's version without what a builder has added to it."""
+        """What was filled, and how fast.
+
+        Of the runtime's version without what a builder has added to it.
+        """
         runtime = re.sub(r"[~+].*", "", self.head["runtime"])
         return self.head["kubelet"], runtime, self.head["filesystem"], self.head["rate_mib"]
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Of the runs of one node and one responder: how many had DiskPressure; the median first byte, None: nothing was
-    freed; the median lowest point, in bytes above the kubelet's mark; how many images were left; how many pods were
-    evicted in all."""
+    """Of the runs of one node and one responder: how many had DiskPressure; the median first byte,
+    None: nothing was freed; the median lowest point, in bytes above the kubelet's mark; how many
+    images were left; how many pods were evicted in all."""
 
     runs: int
     pressure: int
@@ -121,7 +141,9 @@ def read_all(directory: Path) -> list[Recorded]:
 
 def nodes(runs: Sequence[Recorded]) -> list[tuple[str, str, str, int]]:
     """What was filled, in the order of the table."""
-    return sorted({run.node for run in runs}, key=lambda node: (*map(_by_number, node[:2]), *node[2:]))
+    return sorted(
+        {run.node for run in runs}, key=lambda node: (*map(_by_number, node[:2]), *node[2:])
+    )
 
 
 def table(runs: Sequence[Recorded]) -> str:
@@ -130,7 +152,9 @@ def table(runs: Sequence[Recorded]) -> str:
     above: tuple[object, ...] = (None,) * 4
     for node in nodes(runs):
         same = [node[: place + 1] == above[: place + 1] for place in range(3)]
-        names = ["" if is_same else name for is_same, name in zip((*same, False), node, strict=True)]
+        names = [
+            "" if is_same else name for is_same, name in zip((*same, False), node, strict=True)
+        ]
         cells = [_cell(figures(runs, node, who)) for who in Responder]
         lines.append(_line((*names, *cells)))
         above = node
@@ -145,14 +169,18 @@ def picture(runs: Sequence[Recorded]) -> str:
             found = [run for run in runs if run.node == node and run.head["responder"] == who]
             kubelet, runtime, filesystem, rate = node
             what = f"kubelet {kubelet}, {runtime}, {filesystem}, {rate} MiB/s: {who}"
-            rows.append(Row(what, "ms", [value * 1000 for value in _all(found, "first_freed_seconds")]))
+            rows.append(
+                Row(what, "ms", [value * 1000 for value in _all(found, "first_freed_seconds")])
+            )
     processors, kernel = runs[0].head["machine"]["processors"], runs[0].head["kernel"]
-    return chart(rows, f"from the own mark to the first freed byte; {processors} processors, Linux {kernel}")
+    return chart(
+        rows, f"from the own mark to the first freed byte; {processors} processors, Linux {kernel}"
+    )
 
 
 def duel_picture(runs: Sequence[Recorded]) -> str:
-    """The root page's picture: of the node `DUEL`, a run of the kubelet alone and one with reclaimd beside it. Of each
-    side, that whose first byte is the median."""
+    """The root page's picture: of the node `DUEL`, a run of the kubelet alone and one with reclaimd
+    beside it. Of each side, that whose first byte is the median."""
     kubelet, runtime, filesystem, rate = DUEL
     alone, beside = (_median_run(runs, who) for who in (Responder.NOBODY, Responder.RECLAIMD))
     sides = {"A": alone, "B": beside}
@@ -163,7 +191,10 @@ def duel_picture(runs: Sequence[Recorded]) -> str:
         f"B, with reclaimd beside it: {_told(beside)}.",
         f"{node}; {alone.head['date'][:10]}, one run of {len(_of(runs, Responder.NOBODY))} each.",
     ]
-    capacity, threshold = alone.summary["capacity_bytes"], beside.head["thresholds"]["imagefs.available"]
+    capacity, threshold = (
+        alone.summary["capacity_bytes"],
+        beside.head["thresholds"]["imagefs.available"],
+    )
     ours = f"reclaimd's mark {threshold} + {beside.head['margin']}"
     marks = [
         MarkLine(f"kubelet's mark {threshold}", alone.summary["mark_bytes"]),
@@ -176,8 +207,11 @@ def duel_picture(runs: Sequence[Recorded]) -> str:
     room = f"bytes available on the disk (of {format_bytes(capacity)})"
     lanes = [lane for side, run in sides.items() for lane in run.lanes(side)]
     drawings = [
-        (room, chart_svg(room, ended, series, marks)),
-        ("what happened", lanes_svg("what happened", ended, lanes, "seconds since the file began to grow")),
+        (room, chart_svg(room, ended, series, marks=marks)),
+        (
+            "what happened",
+            lanes_svg("what happened", ended, lanes, axis="seconds since the file began to grow"),
+        ),
     ]
     title = f"A disk fills at {rate} MiB/s: the kubelet alone, and with reclaimd"
     return sheet(title, lines, drawings)
@@ -190,11 +224,22 @@ def _told(run: Recorded) -> str:
     pressure = sum((event.ended or 0.0) - event.began for event in run.pressure)
     return ", ".join(
         [
-            f"first byte freed {format_duration(first)} after its mark is crossed" if first else "nothing freed",
+            (
+                f"first byte freed {format_duration(first)} after its mark is crossed"
+                if first
+                else "nothing freed"
+            ),
             f"{format_bytes(told['lowest_bytes'])} left at the lowest point",
             f"DiskPressure for {pressure:.0f} s" if told["pressure"] else "no DiskPressure",
-            f"{told['images_before'] - told['images_left']} of {told['images_before']} images removed",
-            f"{counted(len(told['evicted']), 'pod')} evicted" if told["evicted"] else "no pod evicted",
+            (
+                f"{told['images_before'] - told['images_left']} of {told['images_before']} images"
+                " removed"
+            ),
+            (
+                f"{counted(len(told['evicted']), 'pod')} evicted"
+                if told["evicted"]
+                else "no pod evicted"
+            ),
         ]
     )
 
@@ -211,12 +256,14 @@ def _median_run(runs: Sequence[Recorded], who: Responder) -> Recorded:
 
 
 def write_page(directory: Path) -> None:
-    """Puts the table into the tests' page in place of the one that is there, and writes the pictures. ValueError if
-    there are no files, or the page has no such table."""
+    """Puts the table into the tests' page in place of the one that is there, and writes the
+    pictures. ValueError if there are no files, or the page has no such table."""
     runs = read_all(directory)
     if not runs:
         raise ValueError(f"{directory}: no files of runs (*.jsonl)")
-    page, replaced = re.subn(re.escape(_line(HEAD)) + r"\n(\|.*\n)*", lambda _: table(runs), PAGE.read_text(), count=1)
+    page, replaced = re.subn(
+        re.escape(_line(HEAD)) + r"\n(\|.*\n)*", lambda _: table(runs), PAGE.read_text(), count=1
+    )
     if not replaced:
         raise ValueError(f"{PAGE}: no table whose head is {_line(HEAD)!r}")
     PAGE.write_text(page)
@@ -224,7 +271,9 @@ def write_page(directory: Path) -> None:
     DUEL_PICTURE.write_text(duel_picture(runs))
 
 
-def figures(runs: Sequence[Recorded], node: tuple[str, str, str, int], responder: Responder) -> Figures | None:
+def figures(
+    runs: Sequence[Recorded], node: tuple[str, str, str, int], responder: Responder
+) -> Figures | None:
     """Those of one node and one responder; None: no such run."""
     found = [run for run in runs if run.node == node and run.head["responder"] == responder]
     if not found:
@@ -243,8 +292,15 @@ def figures(runs: Sequence[Recorded], node: tuple[str, str, str, int], responder
 def _cell(found: Figures | None) -> str:
     if found is None:
         return ABSENT
-    first = ABSENT if found.first_freed_seconds is None else f"{figure(found.first_freed_seconds)} s"
-    words = [f"{found.pressure}/{found.runs}", first, f"{found.lowest_bytes / MIB:+.0f}", f"{found.images_left:g}"]
+    first = (
+        ABSENT if found.first_freed_seconds is None else f"{figure(found.first_freed_seconds)} s"
+    )
+    words = [
+        f"{found.pressure}/{found.runs}",
+        first,
+        f"{found.lowest_bytes / MIB:+.0f}",
+        f"{found.images_left:g}",
+    ]
     return ", ".join([*words, *([f"{found.evicted} evicted"] if found.evicted else ())])
 
 

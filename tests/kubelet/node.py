@@ -1,4 +1,6 @@
-"""A node with a real kubelet: one small filesystem, a container runtime and the kubelet's directories on it."""
+"""A node with a real kubelet: one small filesystem, a container runtime and the
+kubelet's directories on it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Any
 
 from tests.kubelet.api import Api
 from tests.kubelet.control_plane import ControlPlane
-from tests.kubelet.kubelet import CONTAINER_LOG_LINKS, IMAGE_AGE_SECONDS, NODE, Kubelet, KubeletSettings
+from tests.kubelet.kubelet import (
+    CONTAINER_LOG_LINKS,
+    IMAGE_AGE_SECONDS,
+    NODE,
+    Kubelet,
+    KubeletSettings,
+)
 from tests.kubelet.programs import new_runtime
 from tests.real_node.crio import Crio
 from tests.real_node.loopfs import LoopFilesystem
@@ -26,7 +34,10 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @dataclass(frozen=True)
 class KubeletNode:
-    """The parts of a node that a real kubelet keeps. `kubelet` runs. `image_filesystem`: the runtime's own, or None."""
+    """The parts of a node that a real kubelet keeps. `kubelet` runs.
+
+    `image_filesystem`: the runtime's own, or None.
+    """
 
     filesystem: LoopFilesystem
     runtime: ContainerRuntime
@@ -46,7 +57,10 @@ class KubeletNode:
         return self.filesystem.mountpoint
 
     def import_images(self, images: Sequence[Image | ImageTar]) -> list[str]:
-        """Brings images in; their ids. The first given is the oldest. If a tar is given, it is kept."""
+        """Brings images in; their ids. The first given is the oldest.
+
+        If a tar is given, it is kept.
+        """
         if tars := [each for each in images if isinstance(each, ImageTar)]:
             return self.runtime.import_images(tars, keep=True)
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
@@ -68,10 +82,15 @@ class KubeletNode:
 
     def wait_for_phase(self, name: str, *phases: str, seconds: float = 60.0) -> None:
         """Waits until a pod is in one of these phases. TimeoutError."""
-        self.api.wait(f"pod {name} {' or '.join(phases)}", lambda: self.phase(name) in phases, seconds)
+        self.api.wait(
+            f"pod {name} {' or '.join(phases)}", lambda: self.phase(name) in phases, seconds
+        )
 
     def conditions(self) -> dict[str, bool]:
-        """The conditions of the node. Without a network plug-in it is never Ready; pods on the host's network run."""
+        """The conditions of the node.
+
+        Without a network plug-in it is never Ready; pods on the host's network run.
+        """
         conditions = self.api.get(f"/api/v1/nodes/{NODE}")["status"]["conditions"]
         return {each["type"]: each["status"] == "True" for each in conditions}
 
@@ -99,9 +118,10 @@ def kubelet_node(
 ) -> Iterator[KubeletNode]:
     """A node of this cluster, registered; all of it is gone on exit, and the node object too.
 
-    `image_size_bytes`: of a second filesystem for all of the runtime, as with a dedicated imagefs; 0: there is none.
-    `split`: only the images are on the second one, the writable layers on the first: CRI-O can do that.
-    `images`: there before the kubelet starts, which sees them then; later ones it sees after 5 minutes at the latest.
+    `image_size_bytes`: of a second filesystem for all of the runtime, as with a dedicated imagefs;
+    0: there is none. `split`: only the images are on the second one, the writable layers on the
+    first: CRI-O can do that. `images`: there before the kubelet starts, which sees them then; later
+    ones it sees after 5 minutes at the latest.
     """
     with ExitStack() as stack:
         filesystem = stack.enter_context(LoopFilesystem(directory, size_bytes, fstype))
@@ -112,7 +132,9 @@ def kubelet_node(
             stack.enter_context(image_filesystem)
         store = disk if image_filesystem is None else image_filesystem.mountpoint
         images_alone = store / "images" if split else None
-        runtime = stack.enter_context(new_runtime((disk if split else store) / "runtime", images_alone))
+        runtime = stack.enter_context(
+            new_runtime((disk if split else store) / "runtime", images_alone)
+        )
         with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
             pause = runtime.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
         if isinstance(runtime, Crio):
@@ -141,9 +163,10 @@ def kubelet_node(
 
 @contextmanager
 def found_by_cadvisor(crio: Crio) -> Iterator[None]:
-    """A CRI-O is there where the kubelet asks it for its places by HTTP, which no setting moves, while the `with` block
-    lasts (https://github.com/google/cadvisor/blob/v0.56.2/container/crio/client.go). FileExistsError if the machine has
-    one of its own."""
+    """A CRI-O is there where the kubelet asks it for its places by HTTP, which no setting moves,
+    while the `with` block lasts
+    (https://github.com/google/cadvisor/blob/v0.56.2/container/crio/client.go). FileExistsError if
+    the machine has one of its own."""
     INFO_SOCKET.parent.mkdir()
     try:
         INFO_SOCKET.symlink_to(crio.socket)

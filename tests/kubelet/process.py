@@ -17,9 +17,14 @@ class NotStarted(RuntimeError):
 
 
 class Server:
-    """One program that runs until `stop`. `log`: the file that it writes to, over several starts."""
+    """One program that runs until `stop`.
 
-    def __init__(self, command: Sequence[object], log: Path, environment: Mapping[str, str] | None = None) -> None:
+    `log`: the file that it writes to, over several starts.
+    """
+
+    def __init__(
+        self, command: Sequence[object], log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._command = [str(word) for word in command]
         self._environment = environment
         self.log = log
@@ -36,7 +41,11 @@ class Server:
         """Starts it and waits until it is ready. NotStarted."""
         with open(self.log, "ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
             )
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._process.poll() is None:

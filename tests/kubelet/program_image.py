@@ -1,5 +1,6 @@
-"""The image of config/Containerfile, on a base of Debian's Python alone: interpreter, standard library, and what both
-need of the shared libraries. As in the usual images of Python there is no byte code."""
+"""The image of config/Containerfile, on a base of Debian's Python alone: interpreter,
+standard library, and what both need of the shared libraries. As in the usual images of Python
+there is no byte code."""
 
 from __future__ import annotations
 
@@ -19,13 +20,26 @@ from tests.real_node.oci import ImageTar
 
 REFERENCE = "reclaimd.test/reclaimd:1"
 INTERPRETER = Path("/usr/bin/python3")
-LEFT_OUT = ("__pycache__", "test", "idlelib", "lib2to3", "tkinter", "turtledemo", "config-*", "sitecustomize.py")
-COMPILED = ("pydantic_core/*.so", "google/_upb/*.so", "_yaml*.so", "yaml/*.so")  # modules of the program
+LEFT_OUT = (
+    "__pycache__",
+    "test",
+    "idlelib",
+    "lib2to3",
+    "tkinter",
+    "turtledemo",
+    "config-*",
+    "sitecustomize.py",
+)
+# modules of the program
+COMPILED = ("pydantic_core/*.so", "google/_upb/*.so", "_yaml*.so", "yaml/*.so")
 
 
 @dataclass(frozen=True)
 class ProgramImage:
-    """A written image. `size_bytes`: of its tar; `start`: entry point and command, as a container without any runs."""
+    """A written image.
+
+    `size_bytes`: of its tar; `start`: entry point and command, as a container without any runs.
+    """
 
     tar: ImageTar
     size_bytes: int
@@ -33,7 +47,9 @@ class ProgramImage:
 
 
 def write_program_image(directory: Path, wheels: Path) -> ProgramImage:
-    """Builds the image of the program's wheel and those of its dependencies, and writes it into a directory."""
+    """Builds the image of the program's wheel and those of its dependencies, and
+    writes it into a directory.
+    """
     directory.mkdir(parents=True)
     path = directory / "reclaimd.tar"
     with tempfile.TemporaryDirectory(prefix="buildah-") as store:
@@ -62,12 +78,24 @@ def _add_python(root: Path) -> None:
     """Debian's Python, with the files of its version's name and the shared libraries."""
     interpreter = INTERPRETER.resolve()
     library = Path(
-        run_tool(str(INTERPRETER), "-I", "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))").strip()
+        run_tool(
+            str(INTERPRETER), "-I", "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"
+        ).strip()
     )
-    shutil.copytree(library, _below(root, library), symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT))
-    here = Path(sys.prefix) / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    shutil.copytree(
+        library, _below(root, library), symlinks=True, ignore=shutil.ignore_patterns(*LEFT_OUT)
+    )
+    here = (
+        Path(sys.prefix)
+        / "lib"
+        / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        / "site-packages"
+    )
     modules = [file for pattern in COMPILED for file in here.glob(pattern)]
-    for file in {interpreter, *_libraries(interpreter, *library.glob("lib-dynload/*.so"), *modules)}:
+    for file in {
+        interpreter,
+        *_libraries(interpreter, *library.glob("lib-dynload/*.so"), *modules),
+    }:
         target = _below(root, file)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
@@ -81,5 +109,7 @@ def _libraries(*programs: Path) -> set[Path]:
 
 
 def _below(root: Path, path: Path) -> Path:
-    """Where a path of this machine is below another root, which has this machine's links beside /usr."""
+    """Where a path of this machine is below another root, which has this
+    machine's links beside /usr.
+    """
     return root / path.relative_to("/")

@@ -1,7 +1,8 @@
 """The programs of the ring: where they are, and what is missing.
 
-`KUBELET`, `KUBE_APISERVER` and `ETCD` name them, else they are looked for on PATH. `CRIO` names a CRI-O to take in the
-place of containerd; pinns is in the same directory. Only some tests need `KUBE_CONTROLLER_MANAGER`.
+`KUBELET`, `KUBE_APISERVER` and `ETCD` name them, else they are looked for on PATH. `CRIO` names a
+CRI-O to take in the place of containerd; pinns is in the same directory. Only some tests need
+`KUBE_CONTROLLER_MANAGER`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ def what_is_missing() -> str | None:
     """One sentence that names what this machine lacks for a real kubelet, or None."""
     if sentence := missing_for_a_node(crio_tools() or CONTAINERD_TOOLS):
         return sentence
-    missing = [f"{name} ({variable}=)" for variable, name in VARIABLES.items() if _found(variable, name) is None]
+    missing = [
+        f"{name} ({variable}=)"
+        for variable, name in VARIABLES.items()
+        if _found(variable, name) is None
+    ]
     missing += [tool for tool in ("openssl",) if find_tool(tool) is None]
     return f"no real kubelet can be started here: no {', no '.join(missing)}" if missing else None
 
@@ -46,8 +51,8 @@ def program(variable: str) -> Path:
 
 
 def new_runtime(root: Path, images: Path | None = None) -> ContainerRuntime:
-    """The runtime that the environment names, with its data in a directory. `images`: where CRI-O keeps its images
-    apart from the rest, of which containerd knows nothing."""
+    """The runtime that the environment names, with its data in a directory. `images`: where CRI-O
+    keeps its images apart from the rest, of which containerd knows nothing."""
     crio = crio_program()
     return Containerd(root) if crio is None else Crio(root, crio, images)
 

@@ -1,9 +1,9 @@
 """`crictl rmi --prune` by a timer, as many nodes have it: a responder that looks at no disk.
 
-Where `CRICTL` or PATH names a crictl, that one runs. Elsewhere this module stands in for it, as a program: `python -m
-tests.kubelet.prune SOCKET` makes the same calls, with the same time limit, as `removeImageCommand` of cri-tools 1.36
-(`cmd/crictl/image.go`): it lists images and containers, asks for the image of each container, and removes every other
-image that is not pinned, all at once.
+Where `CRICTL` or PATH names a crictl, that one runs. Elsewhere this module stands in for it, as a
+program: `python -m tests.kubelet.prune SOCKET` makes the same calls, with the same time limit, as
+`removeImageCommand` of cri-tools 1.36 (`cmd/crictl/image.go`): it lists images and containers, asks
+for the image of each container, and removes every other image that is not pinned, all at once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ CALL_SECONDS = 2.0  # crictl's default for each call
 
 
 class PruneTimer(Background):
-    """Prunes the images of the runtime at `socket` after `first_seconds`, then once a minute, until the `with` block
-    ends. `events`: when a prune began and ended (`time.monotonic()`), and what it said."""
+    """Prunes the images of the runtime at `socket` after `first_seconds`, then once a
+    minute, until the `with` block ends. `events`: when a prune began and ended
+    (`time.monotonic()`), and what it said."""
 
     def __init__(self, socket: Path, first_seconds: float) -> None:
         super().__init__("prune timer")
@@ -41,9 +42,13 @@ class PruneTimer(Background):
         while not self._over.wait(pause):
             began = time.monotonic()
             self.events.append((began, "prune begins"))
-            done = subprocess.run(self._command, check=False, capture_output=True, text=True, cwd=ROOT)
+            done = subprocess.run(
+                self._command, check=False, capture_output=True, text=True, cwd=ROOT
+            )
             ended, removed = time.monotonic(), done.stdout.count("Deleted: ")
-            self.events.append((ended, f"prune ends with {done.returncode}: {removed} images removed"))
+            self.events.append(
+                (ended, f"prune ends with {done.returncode}: {removed} images removed")
+            )
             pause = max(began + PERIOD_SECONDS - ended, 0.0)
 
 
@@ -53,7 +58,9 @@ def crictl() -> str | None:
 
 
 def prune(cri: CriClient) -> list[str]:
-    """Removes every image that no container uses, all at once; the references of those that are gone."""
+    """Removes every image that no container uses, all at once; the
+    references of those that are gone.
+    """
     images = {image.id: image for image in cri.list_images() if not image.pinned}
     for container in cri.list_containers():
         if (used := cri.image_status(container.image.image)) is not None:

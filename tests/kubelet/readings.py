@@ -23,13 +23,21 @@ def filesystem_of(node: KubeletNode, signal: str) -> LoopFilesystem:
 def by_reclaimd(configuration: Path) -> tuple[dict[str, tuple[int, int]], str]:
     """Available and capacity of each signal, and the layout."""
     check = answer(reclaimd("check", "--config", str(configuration), "-o", "json"))
-    found = {each["signal"]: (each["available"], each["capacity"]) for each in check["observations"]}
+    found = {
+        each["signal"]: (each["available"], each["capacity"]) for each in check["observations"]
+    }
     return found, check["layout"]
 
 
 def asking_the_kubelet(node: KubeletNode) -> Api:
-    """A client of the kubelet itself, which the API server does not reach for others on loopback."""
-    return Api(node.kubelet.endpoint, node.plane.authority.certificate, service_account(node, "nodes/stats"))
+    """A client of the kubelet itself, which the API server does not reach for
+    others on loopback.
+    """
+    return Api(
+        node.kubelet.endpoint,
+        node.plane.authority.certificate,
+        service_account(node, "nodes/stats"),
+    )
 
 
 def by_the_kubelet(kubelet: Api) -> dict[str, tuple[int, int]]:
@@ -48,8 +56,13 @@ def by_the_kubelet(kubelet: Api) -> dict[str, tuple[int, int]]:
 
 
 def agree(ours: dict[str, tuple[int, int]], kubelets: dict[str, tuple[int, int]]) -> bool:
-    """Whether all capacities are equal, and what is available is but for what was written between the readings."""
+    """Whether all capacities are equal, and what is available is but for what was
+    written between the readings.
+    """
     assert {signal: capacity for signal, (_, capacity) in ours.items()} == {
         signal: kubelets[signal][1] for signal in ours
     }
-    return all(abs(available - kubelets[signal][0]) <= WRITTEN_MEANWHILE for signal, (available, _) in ours.items())
+    return all(
+        abs(available - kubelets[signal][0]) <= WRITTEN_MEANWHILE
+        for signal, (available, _) in ours.items()
+    )

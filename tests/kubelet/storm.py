@@ -1,7 +1,8 @@
 """Pods that begin one after another while everything that nobody uses is removed again and again.
 
-Each pod runs a random image for a moment. Its image may be gone when it comes: then the kubelet says so, and that is
-the truth. What must not be: a pod whose image vanishes while it is being made, or that waits for its sandbox's image.
+Each pod runs a random image for a moment. Its image may be gone when it comes: then the kubelet
+says so, and that is the truth. What must not be: a pod whose image vanishes while it is being made,
+or that waits for its sandbox's image.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ ABSENT = "ErrImageNeverPull"  # the image was not there when the kubelet looked
 
 @dataclass(frozen=True)
 class Storm:
-    """What became of the pods, which came within `seconds`. `ends`: how many, by `ran`, `absent`, or the reason for
-    which a pod waits or failed."""
+    """What became of the pods, which came within `seconds`. `ends`: how many, by `ran`, `absent`,
+    or the reason for which a pod waits or failed."""
 
     seconds: float
     purges: int
@@ -41,7 +42,10 @@ class Storm:
 
 def storm(node: KubeletNode, pods: int, purge: Callable[[], object], seed: int = 1) -> Storm:
     """Lets so many pods come while `purge` is called again and again on another thread."""
-    images = [Image(f"reclaimd.test/storm:{number}", (BASE, random_layer(number, MIB))) for number in range(IMAGES)]
+    images = [
+        Image(f"reclaimd.test/storm:{number}", (BASE, random_layer(number, MIB)))
+        for number in range(IMAGES)
+    ]
     node.import_images(images)
     choice, stop, purges = random.Random(seed), threading.Event(), 0  # noqa: S311 # a repeatable order, no secret
 
@@ -71,13 +75,20 @@ def storm(node: KubeletNode, pods: int, purge: Callable[[], object], seed: int =
         time.sleep(max(EACH_SECONDS - (time.monotonic() - began), 0.0))
     seconds = time.monotonic() - first
     with contextlib.suppress(TimeoutError):  # then some have not ended, which is told
-        node.api.wait("every pod has ended", lambda: not _underway(node, names), SETTLE_SECONDS, pause_seconds=1.0)
+        node.api.wait(
+            "every pod has ended",
+            lambda: not _underway(node, names),
+            SETTLE_SECONDS,
+            pause_seconds=1.0,
+        )
     stop.set()
     for thread in threads:
         thread.join()
     found = node.api.pods()
     ends = Counter(_end(found[name]) for name in names)
-    return Storm(round(seconds, 1), purges, ends, tuple(name for name in names if restarts(found[name])))
+    return Storm(
+        round(seconds, 1), purges, ends, tuple(name for name in names if restarts(found[name]))
+    )
 
 
 def _underway(node: KubeletNode, names: list[str]) -> bool:

@@ -1,4 +1,6 @@
-"""`kubeletEndpoint: auto` beside a real kubelet that asks the API server whom it may answer, as kubeadm sets it up."""
+"""`kubeletEndpoint: auto` beside a real kubelet that asks the API server whom it may
+answer, as kubeadm sets it up.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
 from reclaim.evidence.pod_list import parse_pod_list
+from reclaim.kubelet.client import KubeletEndpoint, ask_kubelet
 from tests.kubelet import manifests
 from tests.kubelet.access import allow_group
 from tests.kubelet.conftest import NodeMaker
@@ -39,15 +41,19 @@ def containers(node: KubeletNode) -> int:
 
 
 def configured(node: KubeletNode, **fields: str) -> str:
-    """A configuration that leaves it at the default how the kubelet is asked, unless `fields` say so."""
+    """A configuration that leaves it at the default how the kubelet is
+    asked, unless `fields` say so.
+    """
     fields = {**node.reclaimd_fields(), "imageMinimumGCAge": f"{IMAGE_AGE_SECONDS}s", **fields}
     return str(write_configuration(node.disk.parent / f"reclaimd-{len(fields)}.yaml", **fields))
 
 
 def test_at_its_own_socket_the_kubelet_lists_its_pods_to_root(make_node: NodeMaker) -> None:
-    """Without an identity or a role: it says what it says over HTTPS, and what a terminated pod holds goes. Once the
-    gate is off, the socket stays behind, and the other ways are tried."""
-    version = subprocess.run([program("KUBELET"), "--version"], capture_output=True, text=True, check=True).stdout
+    """Without an identity or a role: it says what it says over HTTPS, and what a terminated pod
+    holds goes. Once the gate is off, the socket stays behind, and the other ways are tried."""
+    version = subprocess.run(
+        [program("KUBELET"), "--version"], capture_output=True, text=True, check=True
+    ).stdout
     if tuple(map(int, re.findall(r"\d+", version)[:2])) < (1, 36):
         pytest.skip(f"a kubelet has its Pods API from 1.36 on, and this is {version.strip()}")
     node = make_node(featureGates={"PodsAPI": True})
@@ -88,8 +94,8 @@ def test_at_its_own_socket_the_kubelet_lists_its_pods_to_root(make_node: NodeMak
 
 
 def test_the_nodes_own_identity_is_used_once_it_has_a_role(make_node: NodeMaker) -> None:
-    """Before, the kubelet forbids it, and nothing of a terminated pod goes. Only doctor says so, in a note, unless
-    `kubeletEndpoint` is written."""
+    """Before, the kubelet forbids it, and nothing of a terminated pod goes. Only doctor says so, in
+    a note, unless `kubeletEndpoint` is written."""
     node = make_node()
     node.import_images([Image(APP, (BASE,))])
     shutil.copy(node.kubelet.directory / "kubeconfig", node.kubelet.root / "kubeconfig")
@@ -97,10 +103,16 @@ def test_the_nodes_own_identity_is_used_once_it_has_a_role(make_node: NodeMaker)
     node.create(manifests.completed("done", APP))
     node.wait_for_phase("done", "Succeeded")
     assert "403 Forbidden" in finding(configuration)["evidence"]
-    for file, level, lines in ((configuration, "note", 0), (configured(node, kubeletEndpoint="auto"), "risk", 1)):
+    for file, level, lines in (
+        (configuration, "note", 0),
+        (configured(node, kubeletEndpoint="auto"), "risk", 1),
+    ):
         assert finding(file)["level"] == level
         collected = reclaimd(*COLLECT, "--config", file)
-        assert (collected.returncode, collected.stderr.count("no way was found to ask the kubelet")) == (0, lines)
+        assert (
+            collected.returncode,
+            collected.stderr.count("no way was found to ask the kubelet"),
+        ) == (0, lines)
         assert containers(node) == 1
     take_back = allow_group(node, "system:nodes", "nodes/pods")
     try:

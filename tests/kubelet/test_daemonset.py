@@ -1,7 +1,8 @@
-"""The DaemonSet as it is shipped, on a real node: image, manifests, probes, exec, and a new rollout.
+"""The DaemonSet as it is shipped, on a real node: image, manifests, probes, exec, and a new
+rollout.
 
-The image is built from config/Containerfile, what `reclaimd manifests` prints is applied by kubectl, the kubelet starts
-the pod under its restrictions. Only paths differ (`shipped_manifests`).
+The image is built from config/Containerfile, what `reclaimd manifests` prints is applied by
+kubectl, the kubelet starts the pod under its restrictions. Only paths differ (`shipped_manifests`).
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ def images(node: KubeletNode) -> set[str]:
 
 
 def fill_across_the_mark(node: KubeletNode, directory: str) -> float | None:
-    """A small fill from above reclaimd's mark to below it. Waits until the disk is above the mark again; seconds from
-    the crossing to the first freed byte."""
+    """A small fill from above reclaimd's mark to below it. Waits until the disk is above the mark
+    again; seconds from the crossing to the first freed byte."""
     time.sleep(1.1 * IMAGE_AGE_SECONDS)
     fill_bytes(node.disk / directory / "ballast", mark_of(node) + ABOVE_BYTES, fast=True).wait(60.0)
     fill = fill_bytes(node.disk / directory / "fill", 0, RATE_BYTES, most_bytes=FILL_BYTES)
@@ -116,7 +117,9 @@ def status(daemonset: DaemonSet) -> Any:
 def images_removed(seen: Any) -> set[str]:
     """The names of the images that went in the last passes."""
     outcomes = [each for record in seen["passes"] for each in record["removals"]]
-    return {each["name"] for each in outcomes if (each["kind"], each["result"]) == ("image", "removed")}
+    return {
+        each["name"] for each in outcomes if (each["kind"], each["result"]) == ("image", "removed")
+    }
 
 
 def first_detected(daemonset: DaemonSet) -> dict[str, float]:
@@ -134,30 +137,43 @@ def container_of(pod: dict[str, Any]) -> dict[str, Any]:
 def assert_not_restarted(daemonset: DaemonSet, pod: dict[str, Any]) -> None:
     """The first container of the pod runs. Else fails with how it ended, and its log."""
     container = container_of(pod)
-    log = daemonset.kubectl.run("logs", "--namespace", NAMESPACE, "--previous", pod["metadata"]["name"])
-    assert container["restartCount"] == 0, f"{container['lastState']}: {log.stdout or log.stderr}; {daemonset.events()}"
+    log = daemonset.kubectl.run(
+        "logs", "--namespace", NAMESPACE, "--previous", pod["metadata"]["name"]
+    )
+    assert container["restartCount"] == 0, (
+        f"{container['lastState']}: {log.stdout or log.stderr}; {daemonset.events()}"
+    )
 
 
 def assert_without_power(pid: int) -> None:
-    """By /proc: root without a capability and without a way to one, under a filter of system calls, its root
-    read-only."""
+    """By /proc: root without a capability and without a way to one, under a filter of system
+    calls, its root read-only."""
     proc = Path(f"/proc/{pid}")
     fields = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
-    capabilities = {name: fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    capabilities = {
+        name: fields[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+    }
     assert set(capabilities.values()) == {"0" * 16}, capabilities
     assert (fields["NoNewPrivs"], fields["Seccomp"], fields["Uid"].split()[0]) == ("1", "2", "0")
-    mounts = {words[4]: words[5] for words in map(str.split, (proc / "mountinfo").read_text().splitlines())}
+    mounts = {
+        words[4]: words[5]
+        for words in map(str.split, (proc / "mountinfo").read_text().splitlines())
+    }
     assert mounts["/"].startswith("ro,")
 
 
 def assert_the_fleet_is_told(daemonset: DaemonSet, unused: int) -> None:
-    """The example that asks every node for its plan has this one's in its table, by `kubectl exec`. `unused`: how many
-    such images there are at least."""
+    """The example that asks every node for its plan has this one's in its table, by `kubectl exec`.
+    `unused`: how many such images there are at least."""
     plan = json.loads(daemonset.exec(NAME, "plan", "-o", "json"))
-    images = sum((each["kind"], each["result"]) == ("image", "planned") for each in plan["removals"])
+    images = sum(
+        (each["kind"], each["result"]) == ("image", "planned") for each in plan["removals"]
+    )
     assert images >= unused
     variables = daemonset.kubectl._environment
-    told = subprocess.run([FLEET_PLAN], capture_output=True, text=True, check=False, timeout=120.0, env=variables)
+    told = subprocess.run(
+        [FLEET_PLAN], capture_output=True, text=True, check=False, timeout=120.0, env=variables
+    )
     assert (told.returncode, told.stderr) == (0, "")
     _, row, total = told.stdout.splitlines()
     assert row.startswith(f"{NODE} ")
@@ -168,19 +184,25 @@ def assert_the_fleet_is_told(daemonset: DaemonSet, unused: int) -> None:
 
 
 def probes(node: KubeletNode, kind: str) -> dict[str, float]:
-    """How often a probe of the container had which result, by the kubelet's own metrics. The kubelet itself is asked:
-    the API server is no proxy to a node on loopback."""
+    """How often a probe of the container had which result, by the kubelet's own metrics. The
+    kubelet itself is asked: the API server is no proxy to a node on loopback."""
     kubelet = Api(node.kubelet.endpoint, node.api.authority, node.api.token)
     found: dict[str, float] = {}
     for line in kubelet.text("/metrics/probes").splitlines():
-        if line.startswith("prober_probe_total{") and f'container="{NAME}"' in line and f'probe_type="{kind}"' in line:
+        if (
+            line.startswith("prober_probe_total{")
+            and f'container="{NAME}"' in line
+            and f'probe_type="{kind}"' in line
+        ):
             result = line.partition('result="')[2].partition('"')[0]
             found[result] = found.get(result, 0.0) + float(line.rpartition(" ")[2])
     return found
 
 
 def end_of(api: Api, name: str) -> dict[str, Any]:
-    """Deletes a pod, and says how its container ended: a finalizer holds the object until that is known."""
+    """Deletes a pod, and says how its container ended: a finalizer holds the
+    object until that is known.
+    """
     api.patch(f"{PODS}/{name}", {"metadata": {"finalizers": ["reclaimd.test/look"]}})
     api.delete(f"{PODS}/{name}")
     ended: list[dict[str, Any]] = []
@@ -193,9 +215,12 @@ def end_of(api: Api, name: str) -> dict[str, Any]:
     return {key: ended[0][key] for key in ("reason", "exitCode")}
 
 
-def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: DaemonSet, image: ProgramImage) -> None:
-    """Its pod starts by the shipped command, without any power, becomes ready, is probed, answers to exec, relieves the
-    node, and ends with 0 when it is deleted. Its pod is made of the template, as the controller would."""
+def test_the_shipped_daemonset_relieves_its_node(
+    node: KubeletNode, daemonset: DaemonSet, image: ProgramImage
+) -> None:
+    """Its pod starts by the shipped command, without any power, becomes ready, is probed, answers
+    to exec, relieves the node, and ends with 0 when it is deleted. Its pod is made of the template,
+    as the controller would."""
     began = time.monotonic()
     daemonset.create_pod()
     pod = daemonset.wait_until_ready()
@@ -205,8 +230,16 @@ def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: D
     assert_without_power(daemonset.process())
     assert image.start == (PROGRAM, "run", "--config=/etc/reclaimd/reclaimd.yaml")
     command = Path(f"/proc/{daemonset.process()}/cmdline").read_text().split("\0")[1:-1]
-    assert command == [*image.start, "--config-dir=/etc/reclaimd/reclaimd.conf.d", "--logging-format=json"]
-    node.api.wait("the liveness probe succeeds", lambda: probes(node, "Liveness").get("successful", 0) > 0, 60.0)
+    assert command == [
+        *image.start,
+        "--config-dir=/etc/reclaimd/reclaimd.conf.d",
+        "--logging-format=json",
+    ]
+    node.api.wait(
+        "the liveness probe succeeds",
+        lambda: probes(node, "Liveness").get("successful", 0) > 0,
+        60.0,
+    )
     for kind in ("Liveness", "Readiness"):
         assert "failed" not in probes(node, kind), "they begin once the daemon has started"
     log = [json.loads(line) for line in node.api.text(f"{PODS}/{name}/log").splitlines()]
@@ -226,8 +259,8 @@ def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: D
     assert_the_fleet_is_told(daemonset, UNUSED - len(removed))
     assert_not_restarted(daemonset, node.api.get(f"{PODS}/{name}"))
     print(
-        f"\nDaemonSet: ready after {ready_seconds:.1f} s, the first byte freed {freed_seconds:.2f} s after the"
-        f" crossing, {len(removed)} images; the image {image.size_bytes / MIB:.1f} MiB"
+        f"\nDaemonSet: ready after {ready_seconds:.1f} s, the first byte freed {freed_seconds:.2f}"
+        f" s after the crossing, {len(removed)} images; the image {image.size_bytes / MIB:.1f} MiB"
     )
     assert end_of(node.api, name) == {"reason": "Completed", "exitCode": 0}
 
@@ -236,17 +269,23 @@ def test_the_shipped_daemonset_relieves_its_node(node: KubeletNode, daemonset: D
     not has_program("KUBE_CONTROLLER_MANAGER"),
     reason="no DaemonSet controller: no kube-controller-manager (KUBE_CONTROLLER_MANAGER=)",
 )
-def test_it_survives_a_new_rollout(node: KubeletNode, daemonset: DaemonSet, plane: ControlPlane) -> None:
-    """By the DaemonSet controller, with `kubectl rollout restart`: the new pod gets the lock of the node, keeps the
-    ages of the images, and relieves the node of what came while none ran."""
+def test_it_survives_a_new_rollout(
+    node: KubeletNode, daemonset: DaemonSet, plane: ControlPlane
+) -> None:
+    """By the DaemonSet controller, with `kubectl rollout restart`: the new pod gets the lock of the
+    node, keeps the ages of the images, and relieves the node of what came while none ran."""
     with plane.controllers("daemonset-controller"):
         first = daemonset.wait_until_ready()["metadata"]["name"]
         ages = first_detected(daemonset)
         daemonset.kubectl("rollout", "restart", "--namespace", NAMESPACE, f"daemonset/{NAME}")
-        node.api.wait("the old pod is gone", lambda: first not in daemonset.pods(), 2.0 * GRACE_SECONDS)
+        node.api.wait(
+            "the old pod is gone", lambda: first not in daemonset.pods(), 2.0 * GRACE_SECONDS
+        )
         fill_bytes(node.disk / "ballast", mark_of(node) - ABOVE_BYTES, fast=True).wait(60.0)
         second = daemonset.wait_until_ready(first)
-        daemonset.kubectl("rollout", "status", "--timeout=30s", "--namespace", NAMESPACE, f"daemonset/{NAME}")
+        daemonset.kubectl(
+            "rollout", "status", "--timeout=30s", "--namespace", NAMESPACE, f"daemonset/{NAME}"
+        )
         node.api.wait("the node is relieved", lambda: available(node) >= mark_of(node), 60.0)
         later = first_detected(daemonset)
         assert {image: ages[image] for image in later} == pytest.approx(later, abs=CLOCKS_SECONDS)
@@ -261,17 +300,27 @@ def test_it_survives_a_new_rollout(node: KubeletNode, daemonset: DaemonSet, plan
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_a_daemon_that_hangs_is_restarted_by_its_probe(node: KubeletNode, daemonset: DaemonSet) -> None:
-    """Stopped by SIGSTOP it is not ready, and is killed; the next one becomes ready and relieves the node."""
+def test_a_daemon_that_hangs_is_restarted_by_its_probe(
+    node: KubeletNode, daemonset: DaemonSet
+) -> None:
+    """Stopped by SIGSTOP it is not ready, and is killed; the next one becomes
+    ready and relieves the node.
+    """
     daemonset.create_pod()
     name = daemonset.wait_until_ready()["metadata"]["name"]
     began = time.monotonic()
     os.kill(daemonset.process(), signal.SIGSTOP)
-    node.api.wait("the pod is not ready", lambda: not is_ready(node.api.get(f"{PODS}/{name}")), 120.0)
     node.api.wait(
-        "it is started again", lambda: container_of(node.api.get(f"{PODS}/{name}"))["restartCount"] == 1, 400.0
+        "the pod is not ready", lambda: not is_ready(node.api.get(f"{PODS}/{name}")), 120.0
     )
-    print(f"\nDaemonSet: a daemon that hung was started again after {time.monotonic() - began:.0f} s")
+    node.api.wait(
+        "it is started again",
+        lambda: container_of(node.api.get(f"{PODS}/{name}"))["restartCount"] == 1,
+        400.0,
+    )
+    print(
+        f"\nDaemonSet: a daemon that hung was started again after {time.monotonic() - began:.0f} s"
+    )
     daemonset.wait_until_ready()
     assert fill_across_the_mark(node, "first") is not None
     assert status(daemonset)["passes"][-1]["result"] == "satisfied"

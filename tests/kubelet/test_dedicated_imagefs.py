@@ -1,4 +1,6 @@
-"""A filesystem of its own for the runtime: the kubelet and reclaimd read the same, and what is full is relieved."""
+"""A filesystem of its own for the runtime: the kubelet and reclaimd read the same, and
+what is full is relieved.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,20 @@ from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import answer, reclaimd, write_configuration
 
 MARKS = {"nodefs.available": "10%", "imagefs.available": "15%"}
-OWN_MARK_PERCENT = {"nodefs.available": 15, "imagefs.available": 20}  # with the margin that is the default
+# with the margin that is the default
+OWN_MARK_PERCENT = {"nodefs.available": 15, "imagefs.available": 20}
 FILLED = {"nodefs.available": 300 * MIB, "imagefs.available": 100 * MIB}
 UNUSED = [
-    Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, 20 * MIB))) for number in range(4)
+    Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, 20 * MIB)))
+    for number in range(4)
 ]  # containerd holds each twice: as a blob, and as a snapshot
 
 
 @pytest.fixture
 def node(make_node: NodeMaker) -> KubeletNode:
-    """A node with a running pod and images that nobody uses; both filesystems are of different sizes."""
+    """A node with a running pod and images that nobody uses; both
+    filesystems are of different sizes.
+    """
     made = make_node(MARKS, image_size_bytes=GIB)
     made.import_removable([Image(APP, (BASE,)), *UNUSED])
     made.create(manifests.running("serves", APP))
@@ -49,14 +55,20 @@ def configuration(node: KubeletNode) -> Path:
     return write_configuration(node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields())
 
 
-def test_the_kubelets_summary_and_our_observations_are_the_same(node: KubeletNode, configuration: Path) -> None:
+def test_the_kubelets_summary_and_our_observations_are_the_same(
+    node: KubeletNode, configuration: Path
+) -> None:
     """Bytes and inodes, also after each filesystem was filled by an amount of its own."""
     kubelet, first = asking_the_kubelet(node), by_reclaimd(configuration)
     assert first[1] == "dedicated-imagefs"
-    node.api.wait("they agree", lambda: agree(by_reclaimd(configuration)[0], by_the_kubelet(kubelet)), 60.0)
+    node.api.wait(
+        "they agree", lambda: agree(by_reclaimd(configuration)[0], by_the_kubelet(kubelet)), 60.0
+    )
     for signal, amount in FILLED.items():
         filesystem = filesystem_of(node, signal)
-        fill_bytes(filesystem.mountpoint / "fill", filesystem.available_bytes() - amount, fast=True).wait(60.0)
+        fill_bytes(
+            filesystem.mountpoint / "fill", filesystem.available_bytes() - amount, fast=True
+        ).wait(60.0)
     ours: dict[str, tuple[int, int]] = {}
 
     def agree_now() -> bool:
@@ -95,7 +107,9 @@ def test_pressure_on_the_imagefs_alone_relieves_it(node: KubeletNode, configurat
     assert node.phase("serves") == "Running"
 
 
-def test_pressure_on_the_nodefs_alone_takes_no_image(node: KubeletNode, configuration: Path) -> None:
+def test_pressure_on_the_nodefs_alone_takes_no_image(
+    node: KubeletNode, configuration: Path
+) -> None:
     """Nothing that may be removed is there; the kubelet would remove no image either."""
     images = node.runtime.cri.image_ids()
     press(node, "nodefs.available")

@@ -1,7 +1,8 @@
-"""Pods that are deleted by force while they run: what they leave goes once the kubelet has let go of them, not before.
+"""Pods that are deleted by force while they run: what they leave goes once the kubelet has
+let go of them, not before.
 
-The API server forgets such a pod at once, so for a while only the kubelet's directory says that it exists; while no
-kubelet runs nobody removes that.
+The API server forgets such a pod at once, so for a while only the kubelet's directory says that it
+exists; while no kubelet runs nobody removes that.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ FORCED, FORCED_AND_DONE = "forced", "forced-and-done"
 
 @pytest.fixture
 def node(make_node: NodeMaker) -> KubeletNode:
-    """A node with a pod of each kind, and two more, one of which has finished, with an image that only they use."""
+    """A node with a pod of each kind, and two more, one of which has finished, with an
+    image that only they use.
+    """
     made = make_node()
     make_pods_of_every_kind(made)
     made.import_images([Image(OWN, (BASE, random_layer(1, MIB)))])
@@ -42,13 +45,23 @@ def node(make_node: NodeMaker) -> KubeletNode:
 def configured(node: KubeletNode, *, asks_the_kubelet: bool) -> Path:
     """A configuration for this node."""
     fields = kubelet_fields(node) if asks_the_kubelet else {}
-    return write_configuration(node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields(), **fields)
+    return write_configuration(
+        node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields(), **fields
+    )
 
 
 def purge(configuration: Path) -> list[dict[str, str]]:
     """What one pass to the end of the row has removed; it has to succeed."""
     done = reclaimd(
-        "reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now", "-o", "json"
+        "reclaim",
+        "--config",
+        str(configuration),
+        "--signal",
+        "imagefs.available",
+        "--all",
+        "--now",
+        "-o",
+        "json",
     )
     assert done.returncode == 0, done.stderr
     removals: list[dict[str, str]] = answer(done)["removals"]
@@ -97,8 +110,12 @@ def _is_ours(labels: Mapping[str, str]) -> bool:
     return labels["io.kubernetes.pod.name"] in (FORCED, FORCED_AND_DONE)
 
 
-@pytest.mark.parametrize("asks_the_kubelet", [False, True], ids=["by the directories", "by the kubelet's list"])
-def test_beside_passes_nothing_else_suffers_and_all_of_it_goes(node: KubeletNode, asks_the_kubelet: bool) -> None:
+@pytest.mark.parametrize(
+    "asks_the_kubelet", [False, True], ids=["by the directories", "by the kubelet's list"]
+)
+def test_beside_passes_nothing_else_suffers_and_all_of_it_goes(
+    node: KubeletNode, asks_the_kubelet: bool
+) -> None:
     """Passes go on from before the deletion until nothing is left of the two pods."""
     configuration = configured(node, asks_the_kubelet=asks_the_kubelet)
     before = statuses(node, *SETTLED)
@@ -110,9 +127,16 @@ def test_beside_passes_nothing_else_suffers_and_all_of_it_goes(node: KubeletNode
     assert statuses(node, *SETTLED) == before
 
 
-@pytest.mark.parametrize("asks_the_kubelet", [False, True], ids=["by the directories", "by the kubelet's list"])
-def test_while_the_kubelet_is_stopped_they_keep_everything(node: KubeletNode, asks_the_kubelet: bool) -> None:
-    """The one that runs and the one that has finished. Once the kubelet is back all of it goes, and nothing else."""
+@pytest.mark.parametrize(
+    "asks_the_kubelet", [False, True], ids=["by the directories", "by the kubelet's list"]
+)
+def test_while_the_kubelet_is_stopped_they_keep_everything(
+    node: KubeletNode, asks_the_kubelet: bool
+) -> None:
+    """The one that runs and the one that has finished.
+
+    Once the kubelet is back all of it goes, and nothing else.
+    """
     configuration = configured(node, asks_the_kubelet=asks_the_kubelet)
     before, held = statuses(node, *SETTLED), traces(node)
     node.kubelet.stop()

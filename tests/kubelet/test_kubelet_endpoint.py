@@ -1,4 +1,6 @@
-"""What finished pods hold goes with the kubelet's own list, asked as each identity that may; and stays without it."""
+"""What finished pods hold goes with the kubelet's own list, asked as each identity that
+may; and stays without it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from typing import Any
 import pytest
 
 from tests.kubelet import manifests
-from tests.kubelet.access import allow_group, certificate_fields, kubelet_fields, service_account, token_fields
+from tests.kubelet.access import (
+    allow_group,
+    certificate_fields,
+    kubelet_fields,
+    service_account,
+    token_fields,
+)
 from tests.kubelet.conftest import NodeMaker
 from tests.kubelet.every_kind import MIB, statuses
 from tests.kubelet.manifests import APP
@@ -32,10 +40,15 @@ def image_of(name: str) -> str:
 
 @pytest.fixture
 def node(make_node: NodeMaker) -> KubeletNode:
-    """A node with a running pod, ten finished ones, each with an image of its own, and an image that nobody uses."""
+    """A node with a running pod, ten finished ones, each with an image of its own, and
+    an image that nobody uses.
+    """
     made = make_node()
     names = [*FINISHED, "unused"]
-    own = [Image(image_of(name), (BASE, random_layer(number, MIB))) for number, name in enumerate(names)]
+    own = [
+        Image(image_of(name), (BASE, random_layer(number, MIB)))
+        for number, name in enumerate(names)
+    ]
     made.import_images([Image(APP, (BASE,)), *own])
     made.create(manifests.running("serves", APP))
     for name in FINISHED:
@@ -48,13 +61,23 @@ def node(make_node: NodeMaker) -> KubeletNode:
 
 def configured(node: KubeletNode, fields: dict[str, Any]) -> Path:
     """A configuration with this access to the kubelet."""
-    return write_configuration(node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields(), **fields)
+    return write_configuration(
+        node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields(), **fields
+    )
 
 
 def purge(configuration: Path) -> Any:
     """The record of `reclaimd reclaim --all`, which has to succeed."""
     done = reclaimd(
-        "reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now", "-o", "json"
+        "reclaim",
+        "--config",
+        str(configuration),
+        "--signal",
+        "imagefs.available",
+        "--all",
+        "--now",
+        "-o",
+        "json",
     )
     assert done.returncode == 0, done.stderr
     return answer(done)
@@ -66,7 +89,8 @@ def held(node: KubeletNode) -> tuple[set[str], set[str], set[str]]:
     return (
         {each.labels["io.kubernetes.pod.name"] for each in cri.list_containers()},
         {each.metadata.name for each in cri.list_sandboxes()},
-        {tag for image in cri.list_images() for tag in image.repo_tags} - {node.runtime.sandbox_image},
+        {tag for image in cri.list_images() for tag in image.repo_tags}
+        - {node.runtime.sandbox_image},
     )
 
 
@@ -89,8 +113,12 @@ WITH_PROXY = with_token_for("nodes/proxy")
     [with_token_for("nodes/pods"), WITH_PROXY, with_certificate],
     ids=["token for nodes/pods", "token for nodes/proxy", "certificate"],
 )
-def test_what_finished_pods_hold_goes_and_none_runs_again(node: KubeletNode, access: Access) -> None:
-    """Containers, sandboxes and images; a kubelet that restarts afterwards leaves the pods as they are."""
+def test_what_finished_pods_hold_goes_and_none_runs_again(
+    node: KubeletNode, access: Access
+) -> None:
+    """Containers, sandboxes and images; a kubelet that restarts afterwards
+    leaves the pods as they are.
+    """
     if access is not WITH_PROXY and kubelet_version() < "1.33":
         pytest.skip(f"kubelet {kubelet_version()} knows no nodes/pods")
     before = statuses(node, "serves", *FINISHED)
@@ -128,10 +156,14 @@ def test_without_the_list_finished_pods_keep_what_they_hold(
 
 @pytest.mark.regression
 def test_a_static_pod_that_has_finished_does_not_run_again(make_node: NodeMaker) -> None:
-    """Its status is in the API server, but the kubelet does not read it there: it would begin anew."""
+    """Its status is in the API server, but the kubelet does not read it there:
+    it would begin anew.
+    """
     node = make_node()
     node.import_images([Image(APP, (BASE,))])
-    (node.kubelet.static_pods / "once.json").write_text(json.dumps(manifests.completed("once", APP)))
+    (node.kubelet.static_pods / "once.json").write_text(
+        json.dumps(manifests.completed("once", APP))
+    )
     node.create(manifests.completed("done", APP))
     node.create(manifests.running("serves", APP))
     once = "once-127.0.0.1"

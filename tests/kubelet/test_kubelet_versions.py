@@ -1,4 +1,6 @@
-"""What is read for a kubelet follows its version: the kubelet itself says what it has made of its files."""
+"""What is read for a kubelet follows its version: the kubelet itself says what
+it has made of its files.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.reclaimd_process import answer, reclaimd, write_configuration
 
 
 def as_read(node: KubeletNode, *resources: str) -> tuple[dict[str, Any], str]:
-    """`reclaimd config`, asking the kubelet as a service account that may get these resources; its warnings."""
+    """`reclaimd config`, asking the kubelet as a service account that may get
+    these resources; its warnings.
+    """
     fields = {**node.reclaimd_fields(), "kubeletConfigDir": str(node.kubelet.drop_ins)}
     access = token_fields(node, service_account(node, *resources))
     file = write_configuration(Path(node.disk.parent, "reclaimd.yaml"), **fields, **access)
@@ -47,5 +51,11 @@ def test_the_newest_is_assumed_where_the_version_may_not_be_asked(make_node: Nod
     node = make_node({"nodefs.available": "7%"}, mergeDefaultEvictionSettings=True)
     found, warnings = as_read(node, "nodes/proxy")
     assert found["kubelet_version"]["version"] == "1.36"
-    assert "403 Forbidden: is the identity allowed to get nodes/metrics" in found["kubelet_version"]["assumed"]
-    assert "warning: the kubelet's settings depend on its version, for which 1.36 is assumed" in warnings
+    assert (
+        "403 Forbidden: is the identity allowed to get nodes/metrics"
+        in found["kubelet_version"]["assumed"]
+    )
+    assert (
+        "warning: the kubelet's settings depend on its version, for which 1.36 is assumed"
+        in warnings
+    )

@@ -1,4 +1,6 @@
-"""Events about the Node on an API server that asks RBAC, with no more than the role that is shipped."""
+"""Events about the Node on an API server that asks RBAC, with no more than
+the role that is shipped.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def node(make_node: NodeMaker) -> KubeletNode:
     for event in made.api.events():
         made.api.delete(f"/api/v1/namespaces/default/events/{event['metadata']['name']}")
     made.import_removable(
-        [Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, IMAGE_BYTES))) for number in range(4)]
+        [
+            Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, IMAGE_BYTES)))
+            for number in range(4)
+        ]
     )
     return made
 
@@ -82,7 +87,11 @@ def configured(node: KubeletNode, token: str, mark: int, **fields: object) -> Pa
 def events_of(node: KubeletNode, reason: str) -> list[dict[str, Any]]:
     """The events of reclaimd with this reason."""
     events = node.api.get("/api/v1/namespaces/default/events")["items"]
-    return [each for each in events if each["reason"] == reason and each["source"]["component"] == "reclaimd"]
+    return [
+        each
+        for each in events
+        if each["reason"] == reason and each["source"]["component"] == "reclaimd"
+    ]
 
 
 def press(node: KubeletNode, daemon: Daemon, mark: int, number: int) -> None:
@@ -91,30 +100,47 @@ def press(node: KubeletNode, daemon: Daemon, mark: int, number: int) -> None:
     fill_bytes(node.disk / f"fill-{number}", mark - SHORT, fast=True).wait(60.0)
     assert came_true(lambda: len(daemon.passes) > passes)
     assert daemon.passes[passes]["result"] == "satisfied", daemon.passes[passes]["reason"]
-    assert came_true(lambda: sum("ReclaimPressure is over" in each["message"] for each in daemon.events) > number)
+    assert came_true(
+        lambda: sum("ReclaimPressure is over" in each["message"] for each in daemon.events) > number
+    )
 
 
 def test_events_arrive_at_the_node_and_equal_ones_are_counted(node: KubeletNode) -> None:
-    """Two times of pressure are one event with a count of two; a periodic collection that cannot free what it has to
-    is another."""
+    """Two times of pressure are one event with a count of two; a periodic collection that cannot
+    free what it has to is another."""
     mark = node.filesystem.available_bytes() - BELOW
     low = {"imageGCHighThresholdPercent": 2, "imageGCLowThresholdPercent": 1}
     token = shipped_identity(node)
-    configuration = configured(node, token, mark, periodicGC=True, keepImages=["reclaimd.test/*"], **low)
+    configuration = configured(
+        node, token, mark, periodicGC=True, keepImages=["reclaimd.test/*"], **low
+    )
     with Daemon("--config", str(configuration)):
-        node.api.wait("it could not free enough", lambda: bool(events_of(node, "FreeDiskSpaceFailed")), 60.0)
+        node.api.wait(
+            "it could not free enough", lambda: bool(events_of(node, "FreeDiskSpaceFailed")), 60.0
+        )
     with Daemon("--config", str(configured(node, token, mark))) as daemon:
         press(node, daemon, mark, 0)
         node.api.wait("the event", lambda: len(events_of(node, "EvictionThresholdMet")) == 1, 60.0)
         press(node, daemon, mark, 1)
-        node.api.wait("the count", lambda: [e["count"] for e in events_of(node, "EvictionThresholdMet")] == [2], 90.0)
+        node.api.wait(
+            "the count",
+            lambda: [e["count"] for e in events_of(node, "EvictionThresholdMet")] == [2],
+            90.0,
+        )
         assert not daemon.logged(NOT_SENT)
     (event,) = events_of(node, "EvictionThresholdMet")
     (failed,) = events_of(node, "FreeDiskSpaceFailed")
     about = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": NODE}
     for each in (event, failed):
-        assert (each["involvedObject"], each["type"], each["source"]["host"]) == (about, "Warning", NODE)
-    assert event["message"] == "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
+        assert (each["involvedObject"], each["type"], each["source"]["host"]) == (
+            about,
+            "Warning",
+            NODE,
+        )
+    assert (
+        event["message"]
+        == "Attempting to reclaim ephemeral-storage (ReclaimPressure: below reclaimd's own mark)"
+    )
 
 
 def test_without_the_role_there_is_one_warning_and_relief_goes_on(node: KubeletNode) -> None:

@@ -1,7 +1,9 @@
-"""Which images a real kubelet has pulled, by its records, and which came to the node in another way.
+"""Which images a real kubelet has pulled, by its records, and which came to the node in another
+way.
 
-A registry of ours on loopback serves what is pulled; what is side-loaded is imported. `served` is pulled first and runs
-on, so its record and its container show that no record is missing of what comes after it.
+A registry of ours on loopback serves what is pulled; what is side-loaded is imported.
+`served` is pulled first and runs on, so its record and its container show that no record is
+missing of what comes after it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ OFF = {"nodefs.available": "0%", "imagefs.available": "0%"}
 
 def is_pulled(name: str, reference: str) -> dict[str, Any]:
     """A pod whose image is pulled if it is not there."""
-    return manifests.pod(name, manifests.container("serves", reference, imagePullPolicy="IfNotPresent"))
+    return manifests.pod(
+        name, manifests.container("serves", reference, imagePullPolicy="IfNotPresent")
+    )
 
 
 @dataclass
@@ -47,8 +51,16 @@ class PulledNode:
 
     def configuration(self, **fields: object) -> str:
         """A configuration for this node, without pressure."""
-        path = self.node.disk.parent / f"reclaimd-{len(list(self.node.disk.parent.glob('*.yaml')))}.yaml"
-        given = {"stateFile": str(self.state), "evictionHard": OFF, "imageMinimumGCAge": "0s", **fields}
+        path = (
+            self.node.disk.parent
+            / f"reclaimd-{len(list(self.node.disk.parent.glob('*.yaml')))}.yaml"
+        )
+        given = {
+            "stateFile": str(self.state),
+            "evictionHard": OFF,
+            "imageMinimumGCAge": "0s",
+            **fields,
+        }
         return str(write_configuration(path, **self.node.reclaimd_fields(), **given))
 
     def is_seen(self, reference: str) -> None:
@@ -67,11 +79,16 @@ class PulledNode:
         """These pods are deleted, and their containers with them."""
         for name in names:
             self.node.api.delete(f"{PODS}/{name}")
-        self.node.api.wait("they are gone", lambda: not set(names) & set(self.node.api.pods()), 60.0)
+        self.node.api.wait(
+            "they are gone", lambda: not set(names) & set(self.node.api.pods()), 60.0
+        )
         runtime = self.node.runtime.cri
 
         def of_them() -> bool:
-            return any(each.labels.get("io.kubernetes.pod.name") in names for each in runtime.list_containers())
+            return any(
+                each.labels.get("io.kubernetes.pod.name") in names
+                for each in runtime.list_containers()
+            )
 
         self.node.api.wait("their containers are gone", lambda: not of_them(), 120.0)
 
@@ -96,9 +113,13 @@ def findings(configuration: str) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture
 def pulled(make_node: NodeMaker) -> Iterator[PulledNode]:
-    """`serves` and `went` are pulled, `side` is side-loaded, and all three run; nobody uses the imported `spare`."""
+    """`serves` and `went` are pulled, `side` is side-loaded, and all three run; nobody
+    uses the imported `spare`.
+    """
     if int(kubelet_version().split(".")[1]) < 35:
-        pytest.skip(f"this kubelet ({kubelet_version()}) keeps no records of pulls: that is since 1.35")
+        pytest.skip(
+            f"this kubelet ({kubelet_version()}) keeps no records of pulls: that is since 1.35"
+        )
     with Registry() as registry:
         made = make_node()
         made.runtime.speaks_plainly_to(registry.address)
@@ -115,7 +136,9 @@ def pulled(make_node: NodeMaker) -> Iterator[PulledNode]:
 
 
 def test_side_loaded_images_go_last_and_pulled_ones_as_ever(pulled: PulledNode) -> None:
-    """`went` and the image that nobody used first, the side-loaded one only where they are not enough."""
+    """`went` and the image that nobody used first, the side-loaded one only
+    where they are not enough.
+    """
     assert len(pulled.records()) == 2
     pulled.is_seen(SIDE)
     finding = findings(pulled.configuration())["images-not-pulled"]
@@ -131,26 +154,47 @@ def test_side_loaded_images_go_last_and_pulled_ones_as_ever(pulled: PulledNode) 
     assert planned(pulled.configuration(keepImagesNotPulled=True))[SIDE] == ("keep", "not_pulled")
     assert planned(pulled.configuration(keepImagesNotPulled=False))[SIDE] == ("remove", "unused")
 
-    ask = ("reclaim", "--config", pulled.configuration(), "--signal", "imagefs.available", "--now", "-o", "json")
-    enough = answer(reclaimd(*ask, "--until", f"{pulled.node.filesystem.available_bytes() + MIB}e0"))
+    ask = (
+        "reclaim",
+        "--config",
+        pulled.configuration(),
+        "--signal",
+        "imagefs.available",
+        "--now",
+        "-o",
+        "json",
+    )
+    enough = answer(
+        reclaimd(*ask, "--until", f"{pulled.node.filesystem.available_bytes() + MIB}e0")
+    )
     assert SIDE not in [each["name"] for each in enough["removals"]]
     assert "had not pulled" not in enough["reason"]
-    more = answer(reclaimd(*ask, "--until", f"{pulled.node.filesystem.available_bytes() + SIDE_BYTES // 2}e0"))
+    more = answer(
+        reclaimd(*ask, "--until", f"{pulled.node.filesystem.available_bytes() + SIDE_BYTES // 2}e0")
+    )
     assert [each["name"] for each in more["removals"]][-1] == SIDE
-    assert more["reason"].endswith("nothing else was enough, so 1 image went that the kubelet had not pulled")
+    assert more["reason"].endswith(
+        "nothing else was enough, so 1 image went that the kubelet had not pulled"
+    )
     found = findings(pulled.configuration())
     assert "images-not-pulled" not in found
-    assert found["pull-records"]["evidence"].startswith("1 of 2 records"), "nobody prunes that of `went`"
+    assert found["pull-records"]["evidence"].startswith("1 of 2 records"), (
+        "nobody prunes that of `went`"
+    )
 
 
 def test_records_that_the_kubelet_prunes_make_no_image_side_loaded(pulled: PulledNode) -> None:
-    """It prunes those of images in use whenever it collects images for space; those that go are unused."""
+    """It prunes those of images in use whenever it collects images for space;
+    those that go are unused.
+    """
     pulled.leave("side")
     serves = pulled.node.runtime.cri.image_status(pulled.name("serves"))
     assert serves is not None
     assert serves.id in pulled.records()
     file = pulled.node.kubelet.configuration
-    pressure = {"evictionHard": {"nodefs.available": str(pulled.node.filesystem.available_bytes() + MIB)}}
+    pressure = {
+        "evictionHard": {"nodefs.available": str(pulled.node.filesystem.available_bytes() + MIB)}
+    }
     pulled.node.kubelet.stop()
     file.write_text(json.dumps({**json.loads(file.read_text()), **pressure}))
     pulled.node.kubelet.start()
@@ -163,7 +207,9 @@ def test_records_that_the_kubelet_prunes_make_no_image_side_loaded(pulled: Pulle
 
 
 def test_what_was_known_of_a_pull_outlives_its_record(pulled: PulledNode) -> None:
-    """And so does that an image was side-loaded, which no record shows any more after the kubelet has collected."""
+    """And so does that an image was side-loaded, which no record shows any more after
+    the kubelet has collected.
+    """
     pulled.is_seen(SIDE)
     directory = pulled.node.kubelet.root / "image_manager" / "pulled"
     for path in directory.iterdir():

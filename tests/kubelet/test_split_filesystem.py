@@ -1,8 +1,9 @@
-"""Images on a filesystem of their own, writable layers with the kubelet's data: each is relieved by what is on it.
+"""Images on a filesystem of their own, writable layers with the kubelet's data: each is
+relieved by what is on it.
 
-Only CRI-O keeps them apart, and for no other runtime does a kubelet look for them in two places. As in `test_twins` two
-nodes are compared: on the first only the kubelet has pressure to answer, on the second reclaimd answers above the
-kubelet's mark.
+Only CRI-O keeps them apart, and for no other runtime does a kubelet look for them in two places. As
+in `test_twins` two nodes are compared: on the first only the kubelet has pressure to answer, on the
+second reclaimd answers above the kubelet's mark.
 """
 
 from __future__ import annotations
@@ -33,18 +34,31 @@ pytestmark = pytest.mark.skipif(
 KUBELETS_MARK = 300 * MIB
 OWN_MARK = KUBELETS_MARK + 100 * MIB
 BELOW = 40 * MIB
-LOG_BYTES = 60 * MIB  # of the pod that is done: what its container frees of the kubelet's filesystem
+# of the pod that is done: what its container frees of the kubelet's filesystem
+LOG_BYTES = 60 * MIB
 Relieve = Callable[[KubeletNode, str], None]
-UNUSED = [Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, 20 * MIB))) for number in range(4)]
+UNUSED = [
+    Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, 20 * MIB)))
+    for number in range(4)
+]
 IMAGES = [Image(APP, (BASE,)), *UNUSED]
-TALKS = f"yes a line that says nothing, but is as long as a line of a log may well be | head -c {LOG_BYTES}"
+TALKS = (
+    "yes a line that says nothing, but is as long as a line of a log may well be | head -c"
+    f" {LOG_BYTES}"
+)
 
 
 @contextmanager
-def split_node(directory: Path, plane: ControlPlane, signal: str = "imagefs.available") -> Iterator[KubeletNode]:
-    """A node with one pod that runs, one that is done and has a long log, and images that nobody uses."""
+def split_node(
+    directory: Path, plane: ControlPlane, signal: str = "imagefs.available"
+) -> Iterator[KubeletNode]:
+    """A node with one pod that runs, one that is done and has a long log,
+    and images that nobody uses.
+    """
     settings = KubeletSettings({signal: str(KUBELETS_MARK)}, {"containerLogMaxSize": "1Gi"})
-    with kubelet_node(directory, plane, settings, GIB, images=IMAGES, image_size_bytes=GIB, split=True) as node:
+    with kubelet_node(
+        directory, plane, settings, GIB, images=IMAGES, image_size_bytes=GIB, split=True
+    ) as node:
         node.create(manifests.running("serves", APP))
         talks = manifests.container("works", APP, (*manifests.SHELL, TALKS))
         node.create(manifests.pod("done", talks, restart="Never"))
@@ -55,7 +69,9 @@ def split_node(directory: Path, plane: ControlPlane, signal: str = "imagefs.avai
 
 def press(node: KubeletNode, signal: str, mark: int) -> None:
     """Fills the filesystem of a signal to below a mark."""
-    fill_bytes(readings.filesystem_of(node, signal).mountpoint / "fill", mark - BELOW, fast=True).wait(60.0)
+    fill_bytes(
+        readings.filesystem_of(node, signal).mountpoint / "fill", mark - BELOW, fast=True
+    ).wait(60.0)
 
 
 def configured(node: KubeletNode, signal: str) -> Path:
@@ -69,13 +85,19 @@ def configured(node: KubeletNode, signal: str) -> Path:
     )
 
 
-def relieved(directory: Path, plane: ControlPlane, signal: str, mark: int, relieve: Relieve) -> tuple[Left, Left]:
-    """What is there before a filesystem is filled to below a mark, and what is left once somebody has made room."""
+def relieved(
+    directory: Path, plane: ControlPlane, signal: str, mark: int, relieve: Relieve
+) -> tuple[Left, Left]:
+    """What is there before a filesystem is filled to below a mark, and what is left
+    once somebody has made room.
+    """
     with split_node(directory, plane, signal) as node:
         before = left_on(node)
         press(node, signal, mark)
         relieve(node, signal)
-        assert not [pod for pod in node.api.pods().values() if pod["status"].get("reason") == "Evicted"]
+        assert not [
+            pod for pod in node.api.pods().values() if pod["status"].get("reason") == "Evicted"
+        ]
         return before, left_on(node)
 
 
@@ -91,14 +113,21 @@ def by_reclaimd(node: KubeletNode, signal: str) -> None:
     assert ENOUGH not in node.kubelet.log_text()
 
 
-def test_the_kubelets_summary_and_our_observations_are_the_same(plane: ControlPlane, tmp_path: Path) -> None:
+def test_the_kubelets_summary_and_our_observations_are_the_same(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
     """Of three filesystems by name; the layout is split."""
     with split_node(tmp_path / "node", plane) as node:
-        kubelet, configuration = readings.asking_the_kubelet(node), configured(node, "imagefs.available")
+        kubelet, configuration = (
+            readings.asking_the_kubelet(node),
+            configured(node, "imagefs.available"),
+        )
         assert readings.by_reclaimd(configuration)[1] == "split"
 
         def agree() -> bool:
-            return readings.agree(readings.by_reclaimd(configuration)[0], readings.by_the_kubelet(kubelet))
+            return readings.agree(
+                readings.by_reclaimd(configuration)[0], readings.by_the_kubelet(kubelet)
+            )
 
         node.api.wait("they agree", agree, 60.0)
 
@@ -106,13 +135,18 @@ def test_the_kubelets_summary_and_our_observations_are_the_same(plane: ControlPl
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("signal", "gone_images", "gone_pods"),
-    [("imagefs.available", {image.reference for image in UNUSED}, set()), ("nodefs.available", set(), {"done"})],
+    [
+        ("imagefs.available", {image.reference for image in UNUSED}, set()),
+        ("nodefs.available", set(), {"done"}),
+    ],
     ids=["images", "layers"],
 )
 def test_the_same_goes(
     plane: ControlPlane, tmp_path: Path, signal: str, gone_images: set[str], gone_pods: set[str]
 ) -> None:
-    """As when the kubelet makes room: images alone, or containers with their logs alone; and no pod is evicted."""
+    """As when the kubelet makes room: images alone, or containers with their logs
+    alone; and no pod is evicted.
+    """
     before, kubelets = relieved(tmp_path / "k", plane, signal, KUBELETS_MARK, by_the_kubelet)
     assert relieved(tmp_path / "r", plane, signal, OWN_MARK, by_reclaimd) == (before, kubelets)
     assert kubelets.images == before.images - gone_images

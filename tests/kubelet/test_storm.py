@@ -14,8 +14,18 @@ PURGE_SECONDS = 300.0  # the limit of one pass, in which the runtime is busy wit
 def storm_beside_reclaimd(make_node: NodeMaker, pods: int) -> Storm:
     """The storm with `reclaimd reclaim --all` after itself."""
     node = make_node(maxPods=500)
-    configuration = write_configuration(node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields())
-    command = ("reclaim", "--config", str(configuration), "--signal", "imagefs.available", "--all", "--now")
+    configuration = write_configuration(
+        node.disk.parent / "reclaimd.yaml", **node.reclaimd_fields()
+    )
+    command = (
+        "reclaim",
+        "--config",
+        str(configuration),
+        "--signal",
+        "imagefs.available",
+        "--all",
+        "--now",
+    )
     return storm(node, pods, lambda: reclaimd(*command, timeout_seconds=PURGE_SECONDS))
 
 

@@ -1,4 +1,6 @@
-"""Two reclaimds on one node: the lock refuses the second; where they have two locks they do each other no harm."""
+"""Two reclaimds on one node: the lock refuses the second; where they have two locks
+they do each other no harm.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.reclaimd_process import Daemon, came_true, reclaimd, write_configurat
 IMAGES = 12
 IMAGE_BYTES = 8 * MIB  # containerd holds it twice: as a blob, and as a snapshot
 BELOW = 100 * MIB  # the mark, below what is available at first
-SHORT = 400 * MIB  # how far below the mark the fill ends: all images are not enough, so neither comes too late
+# how far below the mark the fill ends: all images are not enough, so neither comes too late
+SHORT = 400 * MIB
 
 
 @pytest.fixture
@@ -25,7 +28,10 @@ def node(make_node: NodeMaker) -> KubeletNode:
     made = make_node()
     make_pods_of_every_kind(made)
     made.import_removable(
-        [Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, IMAGE_BYTES))) for number in range(IMAGES)]
+        [
+            Image(f"reclaimd.test/unused:{number}", (BASE, random_layer(number, IMAGE_BYTES)))
+            for number in range(IMAGES)
+        ]
     )
     return made
 
@@ -49,7 +55,9 @@ def unused_left(node: KubeletNode) -> list[str]:
     return [tag for tag in tags if tag.startswith("reclaimd.test/unused:")]
 
 
-def test_with_one_lock_the_second_is_refused_and_with_two_no_harm_is_done(node: KubeletNode, tmp_path: Path) -> None:
+def test_with_one_lock_the_second_is_refused_and_with_two_no_harm_is_done(
+    node: KubeletNode, tmp_path: Path
+) -> None:
     """Both answer one fill; each removal succeeds, or finds that the other was first."""
     before = statuses(node, *SETTLED)
     mark = node.filesystem.available_bytes() - BELOW
@@ -65,6 +73,8 @@ def test_with_one_lock_the_second_is_refused_and_with_two_no_harm_is_done(node: 
     outcomes = [each for record in records for each in record["removals"]]
     assert {each["result"] for each in outcomes} <= {"removed", "already_gone"}
     assert [record["errors"] for record in records if record["errors"]] == []
-    assert {each["name"].partition(":")[0] for each in outcomes if each["kind"] == "image"} == {"reclaimd.test/unused"}
+    assert {each["name"].partition(":")[0] for each in outcomes if each["kind"] == "image"} == {
+        "reclaimd.test/unused"
+    }
     assert statuses(node, *SETTLED) == before
     assert logs(node) == {**LOGS, "prepared": "prepared is prepared\n"}

@@ -1,4 +1,6 @@
-"""An embedded runtime behind its socket, with one client, a sandbox image and one application image; no small disk."""
+"""An embedded runtime behind its socket, with one client, a sandbox image and one
+application image; no small disk.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ class BareRuntime:
         self.root = directory / "images"
         self.now = NOON
         self.runtime = FullRuntime(str(self.root), wall_clock=lambda: self.now, **options)
-        self.pause_id = self.runtime.add_image([self.runtime.sandbox_image], [LayerSpec("pause", 4096)])
-        self.app_id = self.runtime.add_image([NAME, "registry.example/team/app:stable"], [BASE, APP])
+        self.pause_id = self.runtime.add_image(
+            [self.runtime.sandbox_image], [LayerSpec("pause", 4096)]
+        )
+        self.app_id = self.runtime.add_image(
+            [NAME, "registry.example/team/app:stable"], [BASE, APP]
+        )
         self.server = FullServer(self.runtime, str(directory / "cri.sock"))
         self.server.start()
         self.calls = CriCalls(self.server.target)

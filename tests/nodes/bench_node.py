@@ -1,4 +1,5 @@
-"""The node on which every responder is measured: one containerd on a loop-mounted ext4, its population, and one fill.
+"""The node on which every responder is measured: one containerd on a loop-mounted ext4, its
+population, and one fill.
 
 After each fill the removed images are imported again, so that every responder has the same node.
 """
@@ -22,7 +23,15 @@ from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.containerd import NAMESPACE
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import run_tool
-from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, ImageTar, random_layer, write_image, write_images
+from tests.real_node.oci import (
+    BASE,
+    SLEEP_FOR_EVER,
+    Image,
+    ImageTar,
+    random_layer,
+    write_image,
+    write_images,
+)
 from tests.reclaimd_process import came_true
 
 DISK_BYTES = 8 * GIB
@@ -35,14 +44,16 @@ AFTER_SECONDS = 10.0
 SHOWN_SECONDS = 2.0  # CRI hears of an import by an event
 RESTORE_SECONDS = 240.0
 _REMOVE_IMAGE = re.compile(
-    r'^time="(?P<second>[^.Z"]+)(?P<fraction>\.[0-9]+)Z" level=info msg="RemoveImage [^ ]+"$', re.MULTILINE
+    r'^time="(?P<second>[^.Z"]+)(?P<fraction>\.[0-9]+)Z" level=info msg="RemoveImage [^ ]+"$',
+    re.MULTILINE,
 )
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """One fill across the mark: milliseconds from the crossing to the first removal in containerd's log, to the first
-    byte freed and to the minimum reclaim, and the deepest point below the mark in MiB. None: did not happen in time."""
+    """One fill across the mark: milliseconds from the crossing to the first removal in containerd's
+    log, to the first byte freed and to the minimum reclaim, and the deepest point below the mark in
+    MiB. None: did not happen in time."""
 
     sent: float | None
     first_byte: float | None
@@ -61,9 +72,14 @@ class BenchNode:
         self._all = tars
 
     def populate(self) -> None:
-        """Images by one import, then containers that are never started: they are listed and kept."""
+        """Images by one import, then containers that are never started: they
+        are listed and kept.
+        """
         images = [
-            Image(f"reclaimd.test/bench/{number}:1", (random_layer(number, self.population.image_bytes),))
+            Image(
+                f"reclaimd.test/bench/{number}:1",
+                (random_layer(number, self.population.image_bytes),),
+            )
             for number in range(self.population.images)
         ]
         (self._tars / "each").mkdir()
@@ -83,7 +99,13 @@ class BenchNode:
 
     def _import(self, tar: Path) -> None:
         imported = ("--namespace", NAMESPACE, "images", "import", tar)
-        run_tool("ctr", "--address", self.node.containerd.socket, *imported, timeout_seconds=RESTORE_SECONDS)
+        run_tool(
+            "ctr",
+            "--address",
+            self.node.containerd.socket,
+            *imported,
+            timeout_seconds=RESTORE_SECONDS,
+        )
 
     def restore(self) -> None:
         """Brings back what was removed, until CRI shows all of it."""
@@ -91,8 +113,11 @@ class BenchNode:
         while missing := self._images.keys() - self.node.cri.image_ids():
             if time.monotonic() > deadline:
                 raise RuntimeError(f"{len(missing)} images that were imported again are not there")
-            few = len(missing) < len(self._images) / 4  # one import of all is faster than one of each
-            for tar in [self._images[image_id].path for image_id in missing] if few else [self._all]:
+            # one import of all is faster than one of each
+            few = len(missing) < len(self._images) / 4
+            for tar in (
+                [self._images[image_id].path for image_id in missing] if few else [self._all]
+            ):
                 self._import(tar)
             came_true(lambda: self._images.keys() <= self.node.cri.image_ids(), SHOWN_SECONDS)
 
@@ -113,25 +138,35 @@ class BenchNode:
         responder: Responder | None = None,
         finished: Callable[[], bool] = lambda: True,
     ) -> Crossing:
-        """One fill at this rate, from just above the mark until relief, until the responder has returned, or for
-        `wait_seconds`; `responder` None: a daemon runs, and `finished` says when its pass is over. The disk is as
-        before afterwards."""
+        """One fill at this rate, from just above the mark until relief, until the responder has
+        returned, or for `wait_seconds`; `responder` None: a daemon runs, and `finished` says when
+        its pass is over. The disk is as before afterwards."""
         rate, log = rate_mib * MIB, self.node.containerd.log
         log_bytes = log.stat().st_size
         fills: list[Fill] = []
         ended = threading.Event()
         thread = None
         try:
-            ahead = fill_bytes(self.node.mountpoint / "ahead", disk.mark + int(rate * LEAD_SECONDS), fast=True)
+            ahead = fill_bytes(
+                self.node.mountpoint / "ahead", disk.mark + int(rate * LEAD_SECONDS), fast=True
+            )
             fills.append(ahead)
             ahead.wait(30.0)
             time.sleep(SETTLED_SECONDS)
             with Observer(disk.path, disk.mark, goal=disk.goal) as observer:
                 if responder is not None:
-                    thread = threading.Thread(target=responder.respond, args=(disk, self.unused(), ended))
+                    thread = threading.Thread(
+                        target=responder.respond, args=(disk, self.unused(), ended)
+                    )
                     thread.start()
-                fills.append(fill_bytes(self.node.mountpoint / "fill", max(disk.mark - MARGIN_BYTES, 0), rate))
-                came_true(lambda: observer.relieved_at is not None or _has_ended(thread), wait_seconds)
+                fills.append(
+                    fill_bytes(
+                        self.node.mountpoint / "fill", max(disk.mark - MARGIN_BYTES, 0), rate
+                    )
+                )
+                came_true(
+                    lambda: observer.relieved_at is not None or _has_ended(thread), wait_seconds
+                )
                 fills[-1].stop()
         finally:
             ended.set()
@@ -151,7 +186,9 @@ def _has_ended(thread: threading.Thread | None) -> bool:
 
 
 def _first_removal(log: Path, log_bytes: int) -> float | None:
-    """When containerd began the first RemoveImage in its log after `log_bytes` bytes; monotonic seconds."""
+    """When containerd began the first RemoveImage in its log after `log_bytes`
+    bytes; monotonic seconds.
+    """
     with open(log, "rb") as file:
         file.seek(log_bytes)
         found = _REMOVE_IMAGE.search(file.read().decode(errors="replace"))
@@ -166,10 +203,16 @@ def _crossing(observer: Observer, sent_at: float | None) -> Crossing:
         raise RuntimeError("the fill never reached the mark")
 
     def since(then: float | None) -> float | None:
-        return None if then is None or observer.crossed_at is None else (then - observer.crossed_at) * 1000
+        return (
+            None
+            if then is None or observer.crossed_at is None
+            else (then - observer.crossed_at) * 1000
+        )
 
     below = max(observer.mark - observer.lowest, 0) / MIB
-    return Crossing(since(sent_at), since(observer.first_gain_at), since(observer.relieved_at), below)
+    return Crossing(
+        since(sent_at), since(observer.first_gain_at), since(observer.relieved_at), below
+    )
 
 
 @contextmanager

@@ -1,4 +1,5 @@
-"""A node with a crowded disk: live pods, dead copies of containers, a dead pod, and twenty unused images.
+"""A node with a crowded disk: live pods, dead copies of containers, a dead pod,
+and twenty unused images.
 
 Every object is known by its role, so a test can name what must be removed and what must be kept.
 """
@@ -23,7 +24,8 @@ SMALL_FILES = 600
 class CrowdedNode:
     """The ids of a crowded node, by role. `unused_images` is in the order of age, oldest first.
 
-    Live pods have a directory below the kubelet's root; the dead pod has none, and its sandbox is NOTREADY.
+    Live pods have a directory below the kubelet's root; the dead pod has none,
+    and its sandbox is NOTREADY.
     """
 
     node: RealNode
@@ -59,7 +61,12 @@ def unused_image(position: int, size_bytes: int) -> Image:
     reference = f"reclaimd.test/unused/{position:02d}:1"
     if position == SMALL_FILES_POSITION:
         return Image(
-            reference, (many_files_layer(1000 + position, SMALL_FILES, max(1, size_bytes // 4 // SMALL_FILES)),)
+            reference,
+            (
+                many_files_layer(
+                    1000 + position, SMALL_FILES, max(1, size_bytes // 4 // SMALL_FILES)
+                ),
+            ),
         )
     for pair, members in enumerate(SHARING_PAIRS):
         if position in members:
@@ -73,21 +80,26 @@ def build_crowded_node(
 ) -> CrowdedNode:
     """Crowd `node`: the pods first, then the unused images.
 
-    `image_bytes` is the size of the layers of one unused image; containerd keeps the blob and the unpacked layer, so
-    the disk holds about twice that. `unused` must reach beyond the positions that share layers (at least 16).
-    ValueError otherwise; ToolError when the disk is too small.
+    `image_bytes` is the size of the layers of one unused image; containerd keeps the blob and the
+    unpacked layer, so the disk holds about twice that. `unused` must reach beyond the positions
+    that share layers (at least 16). ValueError otherwise; ToolError when the disk is too small.
     """
     if unused <= max(max(pair) for pair in SHARING_PAIRS):
         raise ValueError(f"{unused} unused images: the pairs that share a layer need at least 16")
     app_layer = Layer(1, (("app/data.bin", app_bytes),))
     init_layer = Layer(2, (("init/data.bin", app_bytes),))
     app, init = node.import_images(
-        [Image("reclaimd.test/app:1", (BASE, app_layer)), Image("reclaimd.test/init:1", (BASE, init_layer))]
+        [
+            Image("reclaimd.test/app:1", (BASE, app_layer)),
+            Image("reclaimd.test/init:1", (BASE, init_layer)),
+        ]
     )
 
     first, second = admit_and_run(node, "web-0"), admit_and_run(node, "web-1")
     init_container = run_to_end(node, first, "init", init, "exit 0")
-    running = tuple(node.kubelet.run_container(pod, "web", app, SLEEP_FOR_EVER) for pod in (first, second))
+    running = tuple(
+        node.kubelet.run_container(pod, "web", app, SLEEP_FOR_EVER) for pod in (first, second)
+    )
 
     crashed = admit_and_run(node, "crasher-0")
     older = run_to_end(node, crashed, "worker", app, "exit 1", attempt=0)
@@ -97,7 +109,9 @@ def build_crowded_node(
     dead_container = run_to_end(node, dead, "job", app, "exit 0")
     node.kubelet.end_pod(dead)
 
-    images = tuple(node.import_images([unused_image(position, image_bytes) for position in range(unused)]))
+    images = tuple(
+        node.import_images([unused_image(position, image_bytes) for position in range(unused)])
+    )
     return CrowdedNode(
         node=node,
         sandbox_image=node.sandbox_image_id,
@@ -121,14 +135,21 @@ def build_crowded_node(
 
 
 def admit_and_run(node: RealNode, name: str) -> Sandbox:
-    """A new pod in the kubelet's order: directory, then sandbox. Its UID follows from its name, so logs read alike."""
+    """A new pod in the kubelet's order: directory, then sandbox.
+
+    Its UID follows from its name, so logs read alike.
+    """
     uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.reclaimd.test"))
     node.kubelet.admit_pod(uid)
     return node.kubelet.run_pod(name, uid)
 
 
-def run_to_end(node: RealNode, sandbox: Sandbox, name: str, image: str, script: str, attempt: int = 0) -> str:
+def run_to_end(
+    node: RealNode, sandbox: Sandbox, name: str, image: str, script: str, attempt: int = 0
+) -> str:
     """Run `script` in a container and wait for its end; return the id of the dead copy."""
-    container_id = node.kubelet.run_container(sandbox, name, image, ("/bin/sh", "-c", script), attempt)
+    container_id = node.kubelet.run_container(
+        sandbox, name, image, ("/bin/sh", "-c", script), attempt
+    )
     node.kubelet.wait_exited(container_id)
     return container_id

@@ -1,7 +1,9 @@
-"""Thousands of dead containers as records in the lists of an embedded runtime, without files on the disk.
+"""Thousands of dead containers as records in the lists of an embedded runtime,
+without files on the disk.
 
-Each has the labels and annotations of a kubelet's container: about 1.1 KB on the wire, as measured on containerd.
-Making 50 000 of them takes a second; 50 000 writable layers would take minutes and as many inodes.
+Each has the labels and annotations of a kubelet's container: about 1.1 KB on the wire, as
+measured on containerd. Making 50 000 of them takes a second; 50 000 writable layers would take
+minutes and as many inodes.
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ def add_dead_containers(
     return list(made)
 
 
-def dead_containers(sandbox: Sandbox, count: int, image_id: str, died_at: int) -> Iterator[Container]:
-    """`count` containers of one sandbox, each with a name of its own, that ran for a second and exited with 1.
+def dead_containers(
+    sandbox: Sandbox, count: int, image_id: str, died_at: int
+) -> Iterator[Container]:
+    """`count` containers of one sandbox, each with a name of its own, that ran for a
+    second and exited with 1.
 
-    `died_at`: wall-clock nanoseconds. Equal arguments make equal ids, so a second call for a sandbox adds none.
+    `died_at`: wall-clock nanoseconds. Equal arguments make equal ids, so a second
+    call for a sandbox adds none.
     """
     pod = sandbox.metadata
     for number in range(count):

@@ -1,10 +1,11 @@
 """Wrong answers of a runtime.
 
-A distortion changes a copy of one answer and not the node, so a test can compare both. Nothing tells a list that lacks
-entries without an error (`half_list`) from a complete one; the fault `Cut` sends such a list before its error.
+A distortion changes a copy of one answer and not the node, so a test can compare both. Nothing
+tells a list that lacks entries without an error (`half_list`) from a complete one; the fault `Cut`
+sends such a list before its error.
 
-The names that distortions change are for people: those of containers, pods and namespaces, and image tags. The label
-with the pod UID, on which decisions rest, stays as it is.
+The names that distortions change are for people: those of containers, pods and namespaces, and
+image tags. The label with the pod UID, on which decisions rest, stays as it is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from google.protobuf.message import Message
 from eviction.drill.runtime.faults import Failpoint
 
 HUGE_NAME_CHARACTERS = 1 << 20
-# A line break, a terminal escape, a NUL, a line separator, right-to-left text, a byte order mark, and quotes.
+# A line break, a terminal escape, a NUL, a line separator, right-to-left text, a
+# byte order mark, and quotes.
 CONTROL_CHARACTERS = "a\nb\x1b[31mc\x00d\u2028e\u202ef\ufeffg\x7f\x9b\"'\\"
 HOSTILE_PATH = "/var/log/pods/../../../proc/self/../..//dev/null\n/etc"
 _SHORT_ID = 6
@@ -33,9 +35,10 @@ _Answer = TypeVar("_Answer", bound=Message)
 class Distortion(StrEnum):
     """The ways in which an answer can be wrong. Sizes and times are set to the value in the name.
 
-    `rotated_ids`: every entry has the id of the next one. `short_ids`: the first six characters of each id, which a
-    runtime accepts in its place. `largest_sizes`: 2^63-1 bytes; CRI's sizes are unsigned, so there is no negative one.
-    `huge_names`: one MiB each. `hostile_paths`: paths of logs and mount points that lead out of their directories.
+    `rotated_ids`: every entry has the id of the next one. `short_ids`: the first six characters of
+    each id, which a runtime accepts in its place. `largest_sizes`: 2^63-1 bytes; CRI's sizes are
+    unsigned, so there is no negative one. `huge_names`: one MiB each. `hostile_paths`: paths of
+    logs and mount points that lead out of their directories.
     """
 
     HALF_LIST = "half_list"
@@ -67,7 +70,9 @@ class Distort(Failpoint):
 
 
 def distorted(answer: _Answer, how: Distortion) -> _Answer:
-    """A copy of the answer that is wrong in this way, or an equal copy if there is nothing to distort."""
+    """A copy of the answer that is wrong in this way, or an equal copy if
+    there is nothing to distort.
+    """
     changed = copy.deepcopy(answer)
     if how in _OF_THE_LIST:
         for known, entries in changed.ListFields():
@@ -105,8 +110,8 @@ def _entries(answer: Message) -> Iterator[Any]:
 
 
 def _change(message: Any, place: str, change: Callable[[Any], Any]) -> None:
-    """Changes the value at a place, if the message has one there: a field, each text of a list, a field of a field, or
-    a label."""
+    """Changes the value at a place, if the message has one there: a field, each text of a list, a
+    field of a field, or a label."""
     name, _, below = place.partition(".")
     if name not in message.DESCRIPTOR.fields_by_name:
         return
@@ -157,6 +162,11 @@ _PLACES: dict[str, tuple[str, ...]] = {
     "ids": ("id",),
     "sizes": ("size", "used_bytes.value", "inodes_used.value"),
     "times": ("created_at", "started_at", "finished_at", "timestamp"),
-    "names": ("metadata.name", "metadata.namespace", *(f"labels.{label}" for label in _LABELS), "repo_tags"),
+    "names": (
+        "metadata.name",
+        "metadata.namespace",
+        *(f"labels.{label}" for label in _LABELS),
+        "repo_tags",
+    ),
     "paths": ("log_path", "fs_id.mountpoint"),
 }

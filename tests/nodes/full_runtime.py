@@ -1,5 +1,5 @@
-"""An embedded runtime with more than a drill needs: calls that make pods, the rules of other versions and of
-CRI-O, runtime handlers, artifacts.
+"""An embedded runtime with more than a drill needs: calls that make pods, the rules of other
+versions and of CRI-O, runtime handlers, artifacts.
 
 RunPodSandbox and CreateContainer pull nothing: their images must be present.
 """
@@ -37,17 +37,21 @@ FULL_NAME = re.compile(r"([^/]*[.:][^/]*|localhost)/[^A-Z@]+(@sha256:[0-9a-f]{64
 class FullRuntime(EmbeddedRuntime):
     """A runtime with the rules of a dialect. `changes` overrides its fields.
 
-    Each name of an OCI artifact is an image here, whose id is the artifact's and that name. `runtime_handlers`: by id
-    of an image those for which it was pulled besides the default one.
+    Each name of an OCI artifact is an image here, whose id is the artifact's and that name.
+    `runtime_handlers`: by id of an image those for which it was pulled besides the default one.
     """
 
-    def __init__(self, images_root: str, *, dialect: Dialect = CONTAINERD_2, **options: Any) -> None:
+    def __init__(
+        self, images_root: str, *, dialect: Dialect = CONTAINERD_2, **options: Any
+    ) -> None:
         changes = {name: options.pop(name) for name in Dialect.__slots__ if name in options}
         super().__init__(images_root, **options)
         self.dialect = replace(dialect, **changes)
         self.runtime_handlers: dict[str, list[str]] = {}
         if self.dialect.is_cri_o:
-            self._reported = [f"{root}/{IMAGES if root == images_root else CONTAINERS}" for root in self._reported]
+            self._reported = [
+                f"{root}/{IMAGES if root == images_root else CONTAINERS}" for root in self._reported
+            ]
             for path in self._reported:
                 os.makedirs(path, exist_ok=True)
 
@@ -60,11 +64,16 @@ class FullRuntime(EmbeddedRuntime):
     def dialect(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self.runtime_name, self.runtime_version = dialect.runtime_name, dialect.runtime_version
-        self.fills_image_id, self.pins_sandbox_image = dialect.fills_image_id, dialect.pins_sandbox_image
+        self.fills_image_id, self.pins_sandbox_image = (
+            dialect.fills_image_id,
+            dialect.pins_sandbox_image,
+        )
         self.container_space_delay_seconds = dialect.container_space_delay_seconds
         self.image_space_delay_seconds = dialect.image_space_delay_seconds
 
-    def run_pod_sandbox(self, request: cri_pb2.RunPodSandboxRequest) -> cri_pb2.RunPodSandboxResponse:
+    def run_pod_sandbox(
+        self, request: cri_pb2.RunPodSandboxRequest
+    ) -> cri_pb2.RunPodSandboxResponse:
         """RunPodSandbox. Raises NotFoundError if the sandbox image is absent."""
         config = request.config
         with self._lock:
@@ -78,13 +87,20 @@ class FullRuntime(EmbeddedRuntime):
             )
         return cri_pb2.RunPodSandboxResponse(pod_sandbox_id=sandbox_id)
 
-    def create_container(self, request: cri_pb2.CreateContainerRequest) -> cri_pb2.CreateContainerResponse:
-        """CreateContainer. Raises NotFoundError if the sandbox, the image or an image volume is absent."""
+    def create_container(
+        self, request: cri_pb2.CreateContainerRequest
+    ) -> cri_pb2.CreateContainerResponse:
+        """CreateContainer.
+
+        Raises NotFoundError if the sandbox, the image or an image volume is absent.
+        """
         config = request.config
         with self._lock:
             sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             image = self._image_named(config.image.image)
-            volumes = [self._image_named(mount.image.image) for mount in config.mounts if mount.image.image]
+            volumes = [
+                self._image_named(mount.image.image) for mount in config.mounts if mount.image.image
+            ]
             container_id = self._new_id("container")
             self._store.make_writable(container_id)
             directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
@@ -103,8 +119,13 @@ class FullRuntime(EmbeddedRuntime):
             )
         return cri_pb2.CreateContainerResponse(container_id=container_id)
 
-    def start_container(self, request: cri_pb2.StartContainerRequest) -> cri_pb2.StartContainerResponse:
-        """StartContainer. Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY."""
+    def start_container(
+        self, request: cri_pb2.StartContainerRequest
+    ) -> cri_pb2.StartContainerResponse:
+        """StartContainer.
+
+        Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY.
+        """
         with self._lock:
             container = find(self._containers, request.container_id, "container")
             if container.state != cri_pb2.CONTAINER_CREATED:
@@ -145,13 +166,18 @@ class FullRuntime(EmbeddedRuntime):
             tag = normalized(request.image.image)
             if self.dialect.is_cri_o and tag in image.tags and len(image.tags) > 1:
                 image.tags.remove(tag)
-            elif not image.id.startswith(f"{request.image.image} "):  # no artifact is removed by its id
+            # no artifact is removed by its id
+            elif not image.id.startswith(f"{request.image.image} "):
                 self._refuse_in_use(image)
                 self._drop_image(image)
         return cri_pb2.RemoveImageResponse()
 
     def add_image(
-        self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False, is_artifact: bool = False
+        self,
+        tags: Sequence[str],
+        layers: Sequence[LayerSpec],
+        pinned: bool = False,
+        is_artifact: bool = False,
     ) -> str:
         """Pulls an image, or an artifact, which gets one tag."""
         if not is_artifact:
@@ -168,7 +194,10 @@ class FullRuntime(EmbeddedRuntime):
         return digits
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
-        """The container's process exits by itself. Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN."""
+        """The container's process exits by itself.
+
+        Raises EmbeddedNodeError unless it is RUNNING or UNKNOWN.
+        """
         with self._lock:
             container = self._containers.get(container_id)
             if container is not None and container.state not in (
@@ -187,13 +216,20 @@ class FullRuntime(EmbeddedRuntime):
         return digits if self.dialect.is_cri_o else super()._image_id(digits)
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
-        answer, image = super()._described(as_a, container, **others), self._images.get(container.image_id)
+        answer, image = (
+            super()._described(as_a, container, **others),
+            self._images.get(container.image_id),
+        )
         if self.dialect.is_cri_o and image is not None and image.digests:
             answer.image_ref = image.digests[0]
         return answer
 
     def _image_named(self, wanted: str) -> Image:
-        entries = [image for image_id, image in self._images.items() if image_id.partition(" ")[0] == wanted]
+        entries = [
+            image
+            for image_id, image in self._images.items()
+            if image_id.partition(" ")[0] == wanted
+        ]
         if len(entries) == 1:
             return entries[0]
         if self.dialect.is_cri_o and not FULL_NAME.fullmatch(wanted):
@@ -206,8 +242,8 @@ class FullRuntime(EmbeddedRuntime):
         return answer
 
     def _require_free_space(self, file: str) -> None:
-        """Raises EmbeddedNodeError on a full disk if the runtime writes its new list beside the old one before it
-        deletes."""
+        """Raises EmbeddedNodeError on a full disk if the runtime writes its new list beside the old
+        one before it deletes."""
         if not self.dialect.is_cri_o:
             return
         found = os.statvfs(self.images_root)

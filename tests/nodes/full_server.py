@@ -1,4 +1,5 @@
-"""An embedded server with more than a drill needs: several faults for one method, and containerd's own services.
+"""An embedded server with more than a drill needs: several faults for one method, and
+containerd's own services.
 
 The methods of those are named with the service: `LeasesCreate`, `ImagesList`.
 """
@@ -27,8 +28,8 @@ IMAGE_STORE = "containerd.services.images.v1.Images"
 
 
 class FullServer(EmbeddedServer):
-    """Serves a runtime. `leases` are containerd's; it serves them, and containerd's image store, unless the dialect is
-    CRI-O's."""
+    """Serves a runtime. `leases` are containerd's; it serves them, and containerd's image store,
+    unless the dialect is CRI-O's."""
 
     def __init__(self, runtime: FullRuntime, socket_path: str) -> None:
         super().__init__(runtime, socket_path)
@@ -36,12 +37,17 @@ class FullServer(EmbeddedServer):
         self.leases = Leases(runtime)
         own = tuple(_own_methods(self.leases))
         self.methods = METHODS if runtime.dialect.is_cri_o else (*METHODS, *own)
-        self.failpoints: SeveralFaults = SeveralFaults(frozenset(method.name for method in (*METHODS, *own)))
+        self.failpoints: SeveralFaults = SeveralFaults(
+            frozenset(method.name for method in (*METHODS, *own))
+        )
 
     def _services(self) -> dict[str, dict[str, grpc.RpcMethodHandler[Any, Any]]]:
         services = super()._services()
         return {
-            service: {name.removeprefix(service.rpartition(".")[2]): handler for name, handler in methods.items()}
+            service: {
+                name.removeprefix(service.rpartition(".")[2]): handler
+                for name, handler in methods.items()
+            }
             for service, methods in services.items()
         }
 
@@ -55,9 +61,16 @@ class FullServer(EmbeddedServer):
 def _own_methods(leases: Leases) -> Iterator[Method]:
     """The methods of containerd that CRI lacks: its leases and its image store."""
     for name in ("Create", "Delete", "List"):
-        request, answer = getattr(leases_pb2, f"{name}Request"), getattr(leases_pb2, f"{name}Response", Empty)
-        yield Method(LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower()))
-    yield Method(IMAGE_STORE, "ImagesList", stores_pb2.ImagesRequest, stores_pb2.Images, _stored_images)
+        request, answer = (
+            getattr(leases_pb2, f"{name}Request"),
+            getattr(leases_pb2, f"{name}Response", Empty),
+        )
+        yield Method(
+            LEASES_SERVICE, f"Leases{name}", request, answer, getattr(leases, name.lower())
+        )
+    yield Method(
+        IMAGE_STORE, "ImagesList", stores_pb2.ImagesRequest, stores_pb2.Images, _stored_images
+    )
 
 
 def images_created_at(runtime: FullRuntime) -> dict[str, float]:

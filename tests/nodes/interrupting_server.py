@@ -1,4 +1,6 @@
-"""An embedded server in whose calls a test can do something: change the node in the middle of a pass, or refuse."""
+"""An embedded server in whose calls a test can do something: change the node in the
+middle of a pass, or refuse.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ def id_in(request: Any) -> str:
 
 
 class InterruptingServer(FullServer):
-    """Calls `before` with the method and the id that a call is about. An EmbeddedNodeError that it raises is the
-    answer: UNKNOWN."""
+    """Calls `before` with the method and the id that a call is about. An EmbeddedNodeError that it
+    raises is the answer: UNKNOWN."""
 
     before: Callable[[str, str], object] = staticmethod(lambda *_: None)
 
@@ -47,8 +49,8 @@ class Once:
 
 
 class BetweenReadings:
-    """A `before` that does something right before the nth call (from 1 on) in which something is asked, or in several
-    of them. `asked`: those calls so far."""
+    """A `before` that does something right before the nth call (from 1 on) in which something is
+    asked, or in several of them. `asked`: those calls so far."""
 
     def __init__(self, steps: Mapping[int, Callable[[], object]]) -> None:
         self._steps = dict(steps)

@@ -7,7 +7,9 @@ from signals.clock import SystemClock
 
 
 class Later(SystemClock):
-    """The system's clock, so far ahead that the parts of a pod that has gone just now count as settled."""
+    """The system's clock, so far ahead that the parts of a pod that has gone
+    just now count as settled.
+    """
 
     def wall(self) -> float:
         """Seconds since the epoch."""

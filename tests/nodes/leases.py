@@ -1,9 +1,9 @@
 """containerd's leases, as other programs make them too.
 
-A lease belongs to a namespace and keeps what is attached to it until it is deleted or expires; a garbage collection
-deletes what no lease keeps, in all namespaces. Content that no list of CRI shows is at `<images root>/content/<name>`.
-Source: github.com/containerd/containerd docs/garbage-collection.md,
-core/metadata/leases.go.
+A lease belongs to a namespace and keeps what is attached to it until it is deleted or expires; a
+garbage collection deletes what no lease keeps, in all namespaces. Content that no list of CRI shows
+is at `<images root>/content/<name>`. Source: github.com/containerd/containerd
+docs/garbage-collection.md, core/metadata/leases.go.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ Lease = tuple[str, str]
 
 
 class Leases:
-    """The leases of a runtime, and its content. Thread-safe. Calls that fail raise InjectedError."""
+    """The leases of a runtime, and its content. Thread-safe.
+
+    Calls that fail raise InjectedError.
+    """
 
     def __init__(self, runtime: EmbeddedRuntime) -> None:
         self._runtime = runtime
@@ -42,7 +45,10 @@ class Leases:
         """How many garbage collections have run."""
 
     def add_content(self, name: str, size_bytes: int, lease: Lease | None = None) -> None:
-        """Adds content to which only a lease refers, or nothing. Raises OSError if it does not fit."""
+        """Adds content to which only a lease refers, or nothing.
+
+        Raises OSError if it does not fit.
+        """
         if lease is not None:
             self.labels.setdefault(lease, {})
             self._attached[name] = lease
@@ -55,17 +61,26 @@ class Leases:
         """The names of the content."""
         return sorted(os.listdir(self._directory)) if os.path.isdir(self._directory) else []
 
-    def create(self, metadata: Mapping[str, str], request: leases_pb2.CreateRequest) -> leases_pb2.CreateResponse:
+    def create(
+        self, metadata: Mapping[str, str], request: leases_pb2.CreateRequest
+    ) -> leases_pb2.CreateResponse:
         """Create. ALREADY_EXISTS if the namespace has this id."""
         lease = (metadata[NAMESPACE], request.id)
         with self._lock:
             if lease in self.labels:
-                raise InjectedError(StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists')
+                raise InjectedError(
+                    StatusCode.ALREADY_EXISTS, f'lease "{request.id}": already exists'
+                )
             self.labels[lease] = dict(request.labels)
-        return leases_pb2.CreateResponse(lease=leases_pb2.Lease(id=request.id, labels=request.labels))
+        return leases_pb2.CreateResponse(
+            lease=leases_pb2.Lease(id=request.id, labels=request.labels)
+        )
 
     def delete(self, metadata: Mapping[str, str], request: leases_pb2.DeleteRequest) -> Empty:
-        """Delete. NOT_FOUND if the namespace lacks this id. With `sync`, collects garbage before it answers."""
+        """Delete. NOT_FOUND if the namespace lacks this id.
+
+        With `sync`, collects garbage before it answers.
+        """
         with self._lock:
             if self.labels.pop((metadata[NAMESPACE], request.id), None) is None:
                 raise InjectedError(StatusCode.NOT_FOUND, f'lease "{request.id}": not found')
@@ -73,19 +88,29 @@ class Leases:
             self.collect_garbage()
         return Empty()
 
-    def list(self, metadata: Mapping[str, str], request: leases_pb2.ListRequest) -> leases_pb2.ListResponse:
-        """List: the leases of the namespace whose id matches any filter (`id~="…"`), or all without a filter."""
+    def list(
+        self, metadata: Mapping[str, str], request: leases_pb2.ListRequest
+    ) -> leases_pb2.ListResponse:
+        """List: the leases of the namespace whose id matches any filter
+        (`id~="…"`), or all without a filter.
+        """
         namespace = metadata[NAMESPACE]
-        patterns = [re.compile(each.removeprefix('id~="').removesuffix('"')) for each in request.filters]
+        patterns = [
+            re.compile(each.removeprefix('id~="').removesuffix('"')) for each in request.filters
+        ]
         answer = leases_pb2.ListResponse()
         with self._lock:
             for (space, name), labels in self.labels.items():
-                if space == namespace and (not patterns or any(pattern.search(name) for pattern in patterns)):
+                if space == namespace and (
+                    not patterns or any(pattern.search(name) for pattern in patterns)
+                ):
                     answer.leases.add(id=name, labels=labels)
         return answer
 
     def collect_garbage(self) -> None:
-        """Deletes expired leases and content that no lease keeps, and frees what CRI calls have left for later."""
+        """Deletes expired leases and content that no lease keeps, and frees what CRI
+        calls have left for later.
+        """
         now = self._runtime.wall_seconds()
         with self._lock:
             for lease, labels in list(self.labels.items()):

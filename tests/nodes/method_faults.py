@@ -1,4 +1,6 @@
-"""Faults that apply to some calls of a method only: from a call on, for a time, or with a probability."""
+"""Faults that apply to some calls of a method only: from a call on, for a
+time, or with a probability.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,11 @@ from eviction.drill.runtime.server import Failpoints
 class When:
     """The calls to which a fault applies; all conditions must hold.
 
-    `from_call`: from this call of the method on; the first call after the fault was set is 1. `after_seconds` and
-    `for_seconds` (None: no end): a span of time that begins when the fault is set. `probability`: the share of the
-    remaining calls, drawn from a generator seeded with `seed`, so that the same order of calls always gives the same
-    draws. Raises ValueError for numbers out of range.
+    `from_call`: from this call of the method on; the first call after the fault was set is 1.
+    `after_seconds` and `for_seconds` (None: no end): a span of time that begins when the
+    fault is set. `probability`: the share of the remaining calls, drawn from a generator
+    seeded with `seed`, so that the same order of calls always gives the same draws. Raises
+    ValueError for numbers out of range.
     """
 
     from_call: int = 1
@@ -73,10 +76,12 @@ class _Armed:
 
 
 class SeveralFaults(Failpoints):
-    """The faults in force, several for each method; as a mapping it has the first. `clock` returns monotonic
-    seconds."""
+    """The faults in force, several for each method; as a mapping it has the first. `clock`
+    returns monotonic seconds."""
 
-    def __init__(self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, methods: frozenset[str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         super().__init__(methods)
         self._clock = clock
         self._armed: dict[str, list[_Armed]] = {}
@@ -92,10 +97,14 @@ class SeveralFaults(Failpoints):
             super().__delitem__(method)
 
     def add(
-        self, method: str, action: Failpoint, applies: Callable[[int, float], bool] = lambda _calls, _seconds: True
+        self,
+        method: str,
+        action: Failpoint,
+        applies: Callable[[int, float], bool] = lambda _calls, _seconds: True,
     ) -> None:
-        """Adds a fault after those that the method already has; the first one that applies to a call is used. `applies`
-        is called with the number of calls and of seconds since now, at each call."""
+        """Adds a fault after those that the method already has; the first one that applies
+        to a call is used. `applies` is called with the number of calls and of seconds
+        since now, at each call."""
         with self._changed:
             if method not in self:
                 super().__setitem__(method, action)
@@ -117,5 +126,8 @@ class SeveralFaults(Failpoints):
 
 
 def arm(failpoints: SeveralFaults, fault: MethodFault) -> None:
-    """Adds a fault behind those that its method has already. Its calls and its time are counted from now on."""
+    """Adds a fault behind those that its method has already.
+
+    Its calls and its time are counted from now on.
+    """
     failpoints.add(fault.method, fault.action, fault.when())

@@ -1,8 +1,10 @@
-"""A root directory of its own for a test: this machine's programs, and empty /etc, /opt, /var, /run and /usr/local.
+"""A root directory of its own for a test: this machine's programs, and empty /etc, /opt,
+/var, /run and /usr/local.
 
-What an operator does as root on a fresh machine can be done in it, and nothing of it reaches the machine: programs run
-in namespaces of their own, with no network but a loopback of their own, and end with the command that started them.
-systemd does not run there: `stand_in_systemctl` is in its place.
+What an operator does as root on a fresh machine can be done in it, and nothing of it reaches
+the machine: programs run in namespaces of their own, with no network but a loopback of their
+own, and end with the command that started them. systemd does not run there:
+`stand_in_systemctl` is in its place.
 """
 
 from __future__ import annotations
@@ -20,7 +22,19 @@ from tests.sockets.mounts import need_mounts
 STAND_IN = Path(__file__).with_name("stand_in_systemctl")
 PYTHON = Path("/usr/bin/python3")
 OF_THE_MACHINE = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "sys")  # read-only
-DIRECTORIES = ("dev", "etc", "opt", "proc", "root", "run/systemd/system", "srv", "tmp", "var/lib", "var/log", "var/tmp")
+DIRECTORIES = (
+    "dev",
+    "etc",
+    "opt",
+    "proc",
+    "root",
+    "run/systemd/system",
+    "srv",
+    "tmp",
+    "var/lib",
+    "var/log",
+    "var/tmp",
+)
 FILES = ("passwd", "group", "ld.so.cache", "machine-id")
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -54,14 +68,20 @@ def need_own_root() -> None:
         if shutil.which(tool) is None:
             pytest.skip(f"needs {tool}")
     asked = subprocess.run(
-        [str(PYTHON), "-c", "import ensurepip, sys; assert sys.version_info >= (3, 11)"], check=False
+        [str(PYTHON), "-c", "import ensurepip, sys; assert sys.version_info >= (3, 11)"],
+        check=False,
     )
     if asked.returncode != 0:
-        pytest.skip("needs a /usr/bin/python3 of 3.11 or newer with venv (Debian package python3-venv)")
+        pytest.skip(
+            "needs a /usr/bin/python3 of 3.11 or newer with venv (Debian package python3-venv)"
+        )
 
 
 class OwnRoot:
-    """Such a root below `path`, which must not exist. `shown`: what else of the machine is there, by its path in it."""
+    """Such a root below `path`, which must not exist.
+
+    `shown`: what else of the machine is there, by its path in it.
+    """
 
     def __init__(self, path: Path, shown: Mapping[str, Path] | None = None):
         need_own_root()
@@ -89,11 +109,26 @@ class OwnRoot:
         """What has to be run for a command to run in it, to be given `ENVIRONMENT`."""
         # Of an earlier one no process is left.
         (self.path / "run" / "reclaimd.pid").unlink(missing_ok=True)
-        enter = ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-euc", ENTER, "sh"]
+        enter = [
+            "unshare",
+            "--mount",
+            "--net",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-euc",
+            ENTER,
+            "sh",
+        ]
         return [*enter, str(self.path), *self._mounts, "--", *words]
 
-    def run(self, script: str, *, timeout_seconds: float = 120.0, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Runs a script of the shell in it, from /root, to its end and that of everything that it started."""
+    def run(
+        self, script: str, *, timeout_seconds: float = 120.0, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a script of the shell in it, from /root, to its end and that of
+        everything that it started.
+        """
         return subprocess.run(
             self.command("/bin/sh", "-euc", f"cd /root\n{script}"),
             capture_output=True,

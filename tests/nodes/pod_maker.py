@@ -18,7 +18,8 @@ Answer = TypeVar("Answer")
 
 
 class PodMaker(CriClient):
-    """A CRI client that can also run pods. Every method raises RuntimeUnavailable with the runtime's message.
+    """A CRI client that can also run pods. Every method raises RuntimeUnavailable
+    with the runtime's message.
 
     `root_directory`: the kubelet's, for what it makes of a container in the directory of its pod.
     """
@@ -30,7 +31,9 @@ class PodMaker(CriClient):
     def run_pod(self, name: str, uid: str, log_directory: str, attempt: int = 0) -> str:
         """Calls RunPodSandbox on the host's network. Returns the sandbox's id."""
         config = pb.PodSandboxConfig(
-            metadata=pb.PodSandboxMetadata(name=name, uid=uid, namespace="default", attempt=attempt),
+            metadata=pb.PodSandboxMetadata(
+                name=name, uid=uid, namespace="default", attempt=attempt
+            ),
             hostname=name,
             log_directory=log_directory,
             labels=_labels(name, uid),
@@ -40,17 +43,26 @@ class PodMaker(CriClient):
                 )
             ),
         )
-        answer = self._make("RunPodSandbox", pb.RunPodSandboxRequest(config=config), pb.RunPodSandboxResponse)
+        answer = self._make(
+            "RunPodSandbox", pb.RunPodSandboxRequest(config=config), pb.RunPodSandboxResponse
+        )
         return answer.pod_sandbox_id
 
-    def run_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
-        """Calls CreateContainer and StartContainer; `pod` is (name, uid). Returns the container's id."""
+    def run_container(
+        self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0
+    ) -> str:
+        """Calls CreateContainer and StartContainer; `pod` is (name, uid).
+
+        Returns the container's id.
+        """
         container_id = self.create_container(sandbox_id, pod, name, image, attempt)
         start = pb.StartContainerRequest(container_id=container_id)
         self._make("StartContainer", start, pb.StartContainerResponse)
         return container_id
 
-    def create_container(self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0) -> str:
+    def create_container(
+        self, sandbox_id: str, pod: tuple[str, str], name: str, image: str, attempt: int = 0
+    ) -> str:
         """Calls CreateContainer only, so the container stays CREATED. Returns its id."""
         pod_name, uid = pod
         begin_container(os.path.join(self._root_directory, "pods", uid), name)
@@ -62,7 +74,9 @@ class PodMaker(CriClient):
                 labels={**_labels(pod_name, uid), CONTAINER_NAME_LABEL: name},
                 log_path=f"{name}/{attempt}.log",
             ),
-            sandbox_config=pb.PodSandboxConfig(metadata=pb.PodSandboxMetadata(name=pod_name, uid=uid)),
+            sandbox_config=pb.PodSandboxConfig(
+                metadata=pb.PodSandboxMetadata(name=pod_name, uid=uid)
+            ),
         )
         return self._make("CreateContainer", request, pb.CreateContainerResponse).container_id
 

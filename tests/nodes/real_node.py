@@ -1,6 +1,8 @@
-"""A node in miniature: one small filesystem, a container runtime on it, and a pretend kubelet with its directories.
+"""A node in miniature: one small filesystem, a container runtime on it, and a pretend
+kubelet with its directories.
 
-With everything on one filesystem, nodefs, imagefs and containerfs are the same: the layout that most nodes have.
+With everything on one filesystem, nodefs, imagefs and containerfs are the same: the
+layout that most nodes have.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ GIB = 1 << 30
 
 @dataclass(frozen=True)
 class RealNode:
-    """The parts of a running node. `containerd`: its runtime, or a CRI-O in its place. `sandbox_image_id`: the image
-    that the runtime's configuration names."""
+    """The parts of a running node. `containerd`: its runtime, or a CRI-O in its place.
+    `sandbox_image_id`: the image that the runtime's configuration names."""
 
     filesystem: LoopFilesystem
     containerd: ContainerRuntime
@@ -43,7 +45,9 @@ class RealNode:
         return self.filesystem.mountpoint
 
     def import_image(self, image: Image) -> str:
-        """Write `image` beside the filesystem under test, import it, delete the tar, and return its id."""
+        """Write `image` beside the filesystem under test, import it, delete
+        the tar, and return its id.
+        """
         return self.import_images([image])[0]
 
     def import_images(self, images: Sequence[Image]) -> list[str]:
@@ -64,17 +68,21 @@ def running_node(
 ) -> Iterator[RealNode]:
     """A node whose disk is a file in `directory`; all of it is gone on exit, also after a failure.
 
-    On the disk: `containerd/` (the root of containerd, or of the CRI-O that is this program), `kubelet/` (--root-dir),
-    `log/pods/` (podLogsDir). `image_store`: where a CRI-O keeps its images apart.
-    ToolError or ContainerRuntimeError when it cannot be built.
+    On the disk: `containerd/` (the root of containerd, or of the CRI-O that is this program),
+    `kubelet/` (--root-dir), `log/pods/` (podLogsDir). `image_store`: where a CRI-O keeps its images
+    apart. ToolError or ContainerRuntimeError when it cannot be built.
     """
     with LoopFilesystem(directory, size_bytes, fstype, inodes, mkfs_options) as filesystem:
         disk = filesystem.mountpoint
         root = disk / "containerd"
         with Containerd(root) if crio is None else Crio(root, crio, image_store) as containerd:
-            kubelet = PretendKubelet(containerd.cri, disk / "kubelet", disk / "log" / "pods", containerd.cgroup_parent)
+            kubelet = PretendKubelet(
+                containerd.cri, disk / "kubelet", disk / "log" / "pods", containerd.cgroup_parent
+            )
             (kubelet.root_dir / "pods").mkdir(parents=True)
             kubelet.pod_logs_dir.mkdir(parents=True)
             with tempfile.TemporaryDirectory(prefix="rn-image-") as outside:
-                pause = containerd.import_image(write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside)))
+                pause = containerd.import_image(
+                    write_image(Image(SANDBOX_IMAGE, (BASE,)), Path(outside))
+                )
             yield RealNode(filesystem, containerd, kubelet, pause)

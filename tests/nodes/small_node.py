@@ -1,6 +1,8 @@
-"""A small node to be relieved: small real filesystems, a kubelet's directories, an embedded runtime behind its socket.
+"""A small node to be relieved: small real filesystems, a kubelet's directories, an embedded
+runtime behind its socket.
 
-Images and pods are put on it as a kubelet and a runtime would; `node` is the product, assembled for it.
+Images and pods are put on it as a kubelet and a runtime would; `node` is the
+product, assembled for it.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.engine.world import Request
-from eviction.node.node import Node
-from eviction.record import Pass, Trigger
+from eviction.engine.effects import Request
+from eviction.engine.node import Node
+from eviction.records.passes import Pass, Trigger
 from eviction.types import Extent
 from reclaim.cri import cri_pb2 as pb
 from reclaim.cri.convert import UID_LABEL
-from reclaim.functions import FUNCTIONS
+from reclaim.functions.table import FUNCTIONS
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import symlink_name
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, ImageRecord, Outcome
@@ -71,10 +73,12 @@ class Pod:
 
 
 class SmallNode:
-    """A node with a sandbox image and one application image; each filesystem of its layout has 64 MiB and 4000 inodes.
+    """A node with a sandbox image and one application image; each filesystem of its layout
+    has 64 MiB and 4000 inodes.
 
-    `disk` holds the kubelet's root directory; images and writable layers are where `layout` says, or writable layers on
-    a filesystem of their own (`containers_apart`). `options` are the runtime's.
+    `disk` holds the kubelet's root directory; images and writable layers are where
+    `layout` says, or writable layers on a filesystem of their own (`containers_apart`).
+    `options` are the runtime's.
     """
 
     def __init__(
@@ -107,7 +111,11 @@ class SmallNode:
         self.pod_logs_dir.mkdir(parents=True)
         self.container_logs_dir.mkdir()
         self.images_root = self.image_disk / "images"
-        containers_root = "" if self.container_disk == self.image_disk else str(self.container_disk / "containers")
+        containers_root = (
+            ""
+            if self.container_disk == self.image_disk
+            else str(self.container_disk / "containers")
+        )
         self.runtime = runtime(str(self.images_root), containers_root=containers_root, **options)
         self.server = server(self.runtime, str(directory / "cri.sock"))
         self.server.start()
@@ -133,8 +141,11 @@ class SmallNode:
 
     # ---- what is on the node
 
-    def add_image(self, name: str, size_bytes: int = 4 * MIB, shared_bytes: int = 0, **options: Any) -> str:
-        """An image known for an hour; later ones are a second younger. `shared_bytes`: of a layer common to all.
+    def add_image(
+        self, name: str, size_bytes: int = 4 * MIB, shared_bytes: int = 0, **options: Any
+    ) -> str:
+        """An image known for an hour; later ones are a second younger. `shared_bytes`:
+        of a layer common to all.
 
         `options`: `files` of its layer, all its `tags`, whether it is `pinned`.
         """
@@ -147,7 +158,9 @@ class SmallNode:
     def add_images(self, count: int, size_bytes: int = 4 * MIB, shared_bytes: int = 0) -> list[str]:
         """Unused images, the oldest first."""
         return [
-            self.add_image(f"registry.example/old/{number}:1", size_bytes, shared_bytes=shared_bytes)
+            self.add_image(
+                f"registry.example/old/{number}:1", size_bytes, shared_bytes=shared_bytes
+            )
             for number in range(count)
         ]
 
@@ -163,29 +176,42 @@ class SmallNode:
         """A pod with its directory and a ready sandbox."""
         uid = f"uid-{name}"
         self.admit(uid)
-        return Pod(name, uid, self.maker.run_pod(name, uid, str(self.logs_of(name)), attempt=attempt))
+        return Pod(
+            name, uid, self.maker.run_pod(name, uid, str(self.logs_of(name)), attempt=attempt)
+        )
 
     def logs_of(self, name: str) -> Path:
         """Where the logs of a pod are, or would be: the runtime here writes none."""
         return self.pod_logs_dir / f"default_{name}_uid-{name}"
 
     def log(self, name: str, container_id: str, attempt: int = 0, container: str = "app") -> Path:
-        """Writes the log of a container, a rotated one beside it, and the symlink to it; the path of the log."""
+        """Writes the log of a container, a rotated one beside it, and the symlink
+        to it; the path of the log.
+        """
         log = self.logs_of(name) / container / f"{attempt}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("a line\n")
         log.with_name(f"{log.name}.20261121-120000").write_text("an older line\n")
-        (self.container_logs_dir / symlink_name(name, "default", container, container_id)).symlink_to(log)
+        (
+            self.container_logs_dir
+            / symlink_name(name, "default", container, container_id=container_id)
+        ).symlink_to(log)
         return log
 
-    def run(self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0) -> str:
+    def run(
+        self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0
+    ) -> str:
         """A running container that has written so many bytes; its id."""
-        container_id = self.maker.run_container(pod.sandbox_id, (pod.name, pod.uid), name, image, attempt)
+        container_id = self.maker.run_container(
+            pod.sandbox_id, (pod.name, pod.uid), name, image, attempt
+        )
         if writes:
             assert self.runtime.write_to_container(container_id, writes) == writes
         return container_id
 
-    def exited(self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0) -> str:
+    def exited(
+        self, pod: Pod, image: str = APP, name: str = "app", attempt: int = 0, writes: int = 0
+    ) -> str:
         """A container that ran ten minutes ago and exited; a higher attempt a minute later."""
         container_id = self.run(pod, image, name, attempt, writes)
         self.runtime.exit_container(container_id, 1)
@@ -193,14 +219,17 @@ class SmallNode:
         return container_id
 
     def stands(self) -> None:
-        """Another pod runs on, as on every node; it has a ready sandbox and no containers. Without any pod that has its
-        directory, the directories prove nothing."""
+        """Another pod runs on, as on every node; it has a ready sandbox and no containers. Without
+        any pod that has its directory, the directories prove nothing."""
         if not self._stands:
             self._stands = True
             self.runtime.age(self.run_pod(STANDING).sandbox_id, AN_HOUR)
 
     def vanish(self, pod: Pod) -> None:
-        """The pod's sandbox died ten minutes ago, and the kubelet has removed the pod's directory. Other pods run."""
+        """The pod's sandbox died ten minutes ago, and the kubelet has removed the pod's directory.
+
+        Other pods run.
+        """
         self.stands()
         self.runtime.kill_sandbox(pod.sandbox_id)
         self.runtime.age(pod.sandbox_id, DEAD_SECONDS)
@@ -214,7 +243,10 @@ class SmallNode:
         return container_id
 
     def create(self, pod: Pod, image: str = APP, name: str = "app", **config: Any) -> str:
-        """A container that is CREATED and does not run; `config` adds fields of ContainerConfig. Its id."""
+        """A container that is CREATED and does not run; `config` adds fields of ContainerConfig.
+
+        Its id.
+        """
         request = pb.CreateContainerRequest(
             pod_sandbox_id=pod.sandbox_id,
             config=pb.ContainerConfig(
@@ -233,7 +265,9 @@ class SmallNode:
         self.runtime.start_container(pb.StartContainerRequest(container_id=container_id))
 
     def fill(self, size_bytes: int = 0, inodes: int = 0, directory: Path | None = None) -> None:
-        """Writes `size_bytes` bytes and `inodes` empty files on the kubelet's filesystem or in another directory."""
+        """Writes `size_bytes` bytes and `inodes` empty files on the kubelet's
+        filesystem or in another directory.
+        """
         where = directory or self.disk
         if size_bytes:
             with open(where / "grown", "ab") as file:
@@ -249,11 +283,15 @@ class SmallNode:
 
     def containers(self) -> set[str]:
         """Ids of the containers."""
-        return {each.id for each in self.runtime.list_containers(pb.ListContainersRequest()).containers}
+        return {
+            each.id for each in self.runtime.list_containers(pb.ListContainersRequest()).containers
+        }
 
     def state(self, container_id: str) -> int:
         """State of a container, as on the wire."""
-        return self.runtime.container_status(pb.ContainerStatusRequest(container_id=container_id)).status.state
+        return self.runtime.container_status(
+            pb.ContainerStatusRequest(container_id=container_id)
+        ).status.state
 
     def removed(self, kind: str = "") -> list[str]:
         """Ids of what the runtime really removed, in order."""
@@ -271,12 +309,17 @@ class SmallNode:
     # ---- the product on it
 
     def fields(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> dict[str, Any]:
-        """Fields of a configuration. `signal`: under pressure until `above` more bytes or inodes are free than now."""
+        """Fields of a configuration.
+
+        `signal`: under pressure until `above` more bytes or inodes are free than now.
+        """
         marks: dict[str, str] = dict.fromkeys(map(str, KUBELET_EVICTION_HARD), "0%")  # switched off
         if signal is not None:
             where = self.image_disk if signal.filesystem == "imagefs" else self.disk
             found = os.statvfs(where)
-            marks[str(signal)] = str((found.f_ffree if signal.counts_inodes else self.available(where)) + above)
+            marks[str(signal)] = str(
+                (found.f_ffree if signal.counts_inodes else self.available(where)) + above
+            )
         return exact(self._bare_fields(marks, fields))
 
     def _bare_fields(self, marks: dict[str, str], fields: dict[str, Any]) -> dict[str, Any]:
@@ -298,27 +341,37 @@ class SmallNode:
         }
 
     def configuration(self, signal: Signal | None = None, above: int = 0, **fields: Any) -> str:
-        """Path of a configuration file for the program, under which the images of now are old enough to be removed."""
+        """Path of a configuration file for the program, under which the images of now are
+        old enough to be removed.
+        """
         own = (self.app_id, self.pause_id)  # the youngest
         known, now = images_created_at(self.runtime), time.time()
-        for rank, image_id in enumerate(sorted(known, key=lambda each: (each not in own, -self.first_detected[each]))):
-            self.runtime.age(image_id, known[image_id] - (now - rank * 0.001))  # the program takes the age from there
+        for rank, image_id in enumerate(
+            sorted(known, key=lambda each: (each not in own, -self.first_detected[each]))
+        ):
+            # the program takes the age from there
+            self.runtime.age(image_id, known[image_id] - (now - rank * 0.001))
         path = self._directory / f"reclaimd-{len(list(self._directory.glob('*.yaml')))}.yaml"
         given = self.fields(signal, above, **{"imageMinimumGCAge": "0s", **fields})
         return str(write_configuration(path, **given))
 
     def node(self, signal: Signal | None = None, above: int = 0, **options: Any) -> Node:
-        """The product, assembled. Options are `first`, a function that comes first in every row, those of its
-        constructor, and otherwise fields of the configuration."""
+        """The product, assembled. Options are `first`, a function that comes first in every row,
+        those of its constructor, and otherwise fields of the configuration."""
         first = options.pop("first", "")
         fields = {key: options.pop(key) for key in list(options) if key not in CONSTRUCTOR_OPTIONS}
         options.setdefault(
             "records",
-            ImageRecords(seed={known: ImageRecord(first) for known, first in self.first_detected.items()}),
+            ImageRecords(
+                seed={known: ImageRecord(first) for known, first in self.first_detected.items()}
+            ),
         )
         configuration = load(None, {}, self.fields(signal, above, **fields))
         if first:
-            rows = {each: tuple(map(RowEntry, (first, *row(each, self._layout)))) for each in KUBELET_SIGNALS}
+            rows = {
+                each: tuple(map(RowEntry, (first, *row(each, self._layout))))
+                for each in KUBELET_SIGNALS
+            }
             configuration = configuration.model_copy(update={"rows": rows})
         node = Node(configuration, **options)
         self._nodes.append(node)
@@ -326,7 +379,9 @@ class SmallNode:
 
     @contextmanager
     def relieving(self, node: Node, request: Request | None = None) -> Iterator[Future[Pass]]:
-        """A pass on a thread of its own, so that a test can change the node while the pass hangs at a failpoint."""
+        """A pass on a thread of its own, so that a test can change the node while the
+        pass hangs at a failpoint.
+        """
         with self.meanwhile(lambda: relieve(node, request)) as going:
             yield going
 
@@ -341,19 +396,23 @@ class SmallNode:
 
     def wait_for(self, method: str, count: int = 1) -> None:
         """Waits until a method has been called `count` times."""
-        assert self.failpoints.wait_for_calls(method, count, LONGEST_SECONDS), f"{method} was not called"
+        assert self.failpoints.wait_for_calls(method, count, LONGEST_SECONDS), (
+            f"{method} was not called"
+        )
 
 
 def relieve(node: Node, request: Request | None = None) -> Pass:
     """One pass of the product: observe, decide, reclaim, observe again."""
     node.locate()
     observations, decision = node.look()
-    return node.relieve(observations, decision, Trigger.INTERVAL, request)
+    return node.relieve(observations, decision, Trigger.INTERVAL, request=request)
 
 
 def outcome_of(record: Pass, object_id: str) -> Outcome:
     """The outcome of one object in a pass."""
-    found = [outcome for outcome in (*record.removals, *record.kept) if outcome.verdict.id == object_id]
+    found = [
+        outcome for outcome in (*record.removals, *record.kept) if outcome.verdict.id == object_id
+    ]
     assert len(found) == 1, f"{object_id} has {len(found)} outcomes"
     return found[0]
 

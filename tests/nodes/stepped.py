@@ -1,10 +1,10 @@
-"""The engine of a real small node on a stepped clock: while something is under way, time hardly passes; otherwise it is
-at once what is due next."""
+"""The engine of a real small node on a stepped clock: while something is under way, time hardly
+passes; otherwise it is at once what is due next."""
 
 from __future__ import annotations
 
+from eviction.engine.node import Node
 from eviction.engine.step import next_deadline
-from eviction.node.node import Node
 from tests.pure.values import SteppedClock
 
 UNDER_WAY_SECONDS = 0.01  # so that a wait for late space ends

@@ -13,7 +13,11 @@ from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import METHODS, FullServer
 from tests.nodes.method_faults import SeveralFaults
 
-STREAMS = {"ListContainers": "StreamContainers", "ListPodSandbox": "StreamPodSandboxes", "ListImages": "StreamImages"}
+STREAMS = {
+    "ListContainers": "StreamContainers",
+    "ListPodSandbox": "StreamPodSandboxes",
+    "ListImages": "StreamImages",
+}
 """The streaming counterparts of list calls: each message has one entry of the list."""
 
 
@@ -22,7 +26,9 @@ class StreamingServer(FullServer):
 
     def __init__(self, runtime: FullRuntime, socket_path: str) -> None:
         super().__init__(runtime, socket_path)
-        streams = tuple(each._replace(name=STREAMS[each.name]) for each in METHODS if each.name in STREAMS)
+        streams = tuple(
+            each._replace(name=STREAMS[each.name]) for each in METHODS if each.name in STREAMS
+        )
         self.methods += streams
         self.failpoints = SeveralFaults(frozenset(method.name for method in self.methods))
 
@@ -36,7 +42,9 @@ class StreamingServer(FullServer):
             for answer in handler.unary_stream(request, context):
                 yield from _one_by_one(answer)
 
-        return grpc.unary_stream_rpc_method_handler(streamed, handler.request_deserializer, handler.response_serializer)
+        return grpc.unary_stream_rpc_method_handler(
+            streamed, handler.request_deserializer, handler.response_serializer
+        )
 
 
 def _one_by_one(answer: Message) -> Iterator[Message]:

@@ -1,4 +1,5 @@
-"""Settings of ring 1: properties are searched without a time limit per example, since the machine may be shared.
+"""Settings of ring 1: properties are searched without a time limit per example, since
+the machine may be shared.
 
 `PROPERTY_EXAMPLES` sets the examples of each property, 100 if it is not set.
 """
@@ -14,7 +15,9 @@ from hypothesis import settings
 
 EXAMPLES = int(os.environ.get("PROPERTY_EXAMPLES", "100"))
 
-settings.register_profile("pure", deadline=None, database=None, print_blob=True, max_examples=EXAMPLES)
+settings.register_profile(
+    "pure", deadline=None, database=None, print_blob=True, max_examples=EXAMPLES
+)
 settings.load_profile("pure")
 
 

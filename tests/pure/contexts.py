@@ -5,16 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from reclaim.containers import ContainerGCPolicy
+from reclaim.containers.plan import ContainerGCPolicy
+from reclaim.cri.inventory import Inventory
 from reclaim.evidence.starts import PartAges
 from reclaim.evidence.states import PodStateProvider
 from reclaim.function import PassFacts, Policies, Ready, ReclaimContext, Refused, Stage, Wait
+from reclaim.functions.unused_images import UnusedImages
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
-from reclaim.inventory import Inventory
 from reclaim.pod_logs.names import LogPaths
 from reclaim.types import Outcome, Plan, Verdict
-from reclaim.unused_images import UnusedImages
 from tests.inline import configured, run_stages
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock
@@ -38,7 +38,7 @@ def context_of(
         runtime,
         runtime,
         provider,
-        Inventory(runtime, runtime, provider, clock),
+        Inventory(runtime, runtime, provider, clock=clock),
         records or ImageRecords(),
         PartAges(clock),
         clock,
@@ -85,8 +85,12 @@ class _Given(Stage):
         return self._stage.present(verdict)
 
 
-def carried_out(plan: Plan, stage: Stage, clock: SteppedClock, *, dry_run: bool = False) -> list[Outcome]:
-    """What becomes of the objects of a plan if nothing stops their removals, which come one after another."""
+def carried_out(
+    plan: Plan, stage: Stage, clock: SteppedClock, *, dry_run: bool = False
+) -> list[Outcome]:
+    """What becomes of the objects of a plan if nothing stops their removals,
+    which come one after another.
+    """
     result = run_stages(
         lambda facts: context_of(MemoryRuntime(clock), clock, facts=facts),
         clock,

@@ -1,4 +1,6 @@
-"""Something that another thread does in the middle of something else: at a given step, without chance."""
+"""Something that another thread does in the middle of something else: at a
+given step, without chance.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ MOMENT_SECONDS = 0.1
 
 
 class Interruption:
-    """Calls `do` once, on a thread of its own, at the step at which `come` is called. What is going on there continues
-    when that has ended, or, if it holds a lock that keeps the other thread out, after a moment; `join` waits for it."""
+    """Calls `do` once, on a thread of its own, at the step at which `come` is called. What is going
+    on there continues when that has ended, or, if it holds a lock that keeps the other thread out,
+    after a moment; `join` waits for it."""
 
     def __init__(self, do: Callable[[], object]):
         self._thread: threading.Thread | None = None

@@ -1,21 +1,26 @@
-"""The kubelet's garbage collection of containers and sandboxes, written once more, straight from its description.
+"""The kubelet's garbage collection of containers and sandboxes, written once more,
+straight from its description.
 
-Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go`. For inputs without equal creation times, whose order the
-kubelet leaves open. A second implementation to compare with: it knows no guards, no reasons and no order.
+Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go`. For inputs without equal creation
+times, whose order the kubelet leaves open. A second implementation to compare with: it knows no
+guards, no reasons and no order.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 
-from reclaim.containers import ContainerGCPolicy
+from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.evidence.states import PodStates
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState
 from tests.pure.values import NOW_NS, SECOND_NS
 
 
 def removable(pods: PodStates, uid: str, evict_non_deleted_pods: bool) -> bool:
-    """Whether all of a pod may go: `ShouldPodContentBeRemoved`, or `ShouldPodRuntimeBeRemoved` with the flag."""
+    """Whether all of a pod may go:
+
+    `ShouldPodContentBeRemoved`, or `ShouldPodRuntimeBeRemoved` with the flag.
+    """
     assert pods.kubelet is not None
     state = pods.kubelet.get(uid)
     if state is None:
@@ -60,7 +65,9 @@ def kubelet_removes_containers(
     return going
 
 
-def kubelet_removes_sandboxes(listing: Listing, pods: PodStates, evict_non_deleted_pods: bool) -> set[str]:
+def kubelet_removes_sandboxes(
+    listing: Listing, pods: PodStates, evict_non_deleted_pods: bool
+) -> set[str]:
     """`evictSandboxes`: inactive ones; of pods that may go all, of others all but the newest."""
     occupied = {one.sandbox_id for one in listing.containers}
     by_pod: dict[str, list[PodSandbox]] = defaultdict(list)
@@ -69,6 +76,10 @@ def kubelet_removes_sandboxes(listing: Listing, pods: PodStates, evict_non_delet
     going: set[str] = set()
     for uid, of_pod in by_pod.items():
         newest_first = sorted(of_pod, key=lambda one: -one.created_at_ns)
-        candidates = newest_first if removable(pods, uid, evict_non_deleted_pods) else newest_first[1:]
-        going |= {s.id for s in candidates if s.state is PodSandboxState.NOTREADY and s.id not in occupied}
+        candidates = (
+            newest_first if removable(pods, uid, evict_non_deleted_pods) else newest_first[1:]
+        )
+        going |= {
+            s.id for s in candidates if s.state is PodSandboxState.NOTREADY and s.id not in occupied
+        }
     return going

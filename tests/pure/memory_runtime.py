@@ -6,13 +6,30 @@ from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
 from reclaim.evidence.states import DirectoriesDoubted, PodDirectory, PodStates
-from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
-from reclaim.types import NEVER, Container, ContainerState, Image, Listing, PodSandbox, RuntimeUnavailable
+from reclaim.services import (
+    NO_STATUS,
+    ContainerStatus,
+    ImageFsInfo,
+    Metadata,
+    PodSandboxStatus,
+    RuntimeVersion,
+)
+from reclaim.types import (
+    NEVER,
+    Container,
+    ContainerState,
+    Image,
+    Listing,
+    PodSandbox,
+    RuntimeUnavailable,
+)
 from tests.pure.values import SteppedClock
 
 
 class MemoryRuntime:
-    """Containers, sandboxes and images by id; every call is written down, takes time, and may go unanswered."""
+    """Containers, sandboxes and images by id; every call is written down, takes
+    time, and may go unanswered.
+    """
 
     def __init__(self, clock: SteppedClock) -> None:
         self.clock = clock
@@ -23,7 +40,8 @@ class MemoryRuntime:
         self.call_seconds = 0.0
         self.slow: dict[str, float] = {}  # how many seconds more a method takes
         self.log_paths: dict[str, str] = {}  # of containers, by id
-        self.on_call: dict[str, Callable[[], object]] = {}  # what happens while a method is on its way
+        # what happens while a method is on its way
+        self.on_call: dict[str, Callable[[], object]] = {}
         self.away = False
         self.stops = True
         self.says_nothing = False
@@ -55,7 +73,9 @@ class MemoryRuntime:
         """A containerd without image volumes."""
         return RuntimeVersion("containerd", "1.6.20")
 
-    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+    def call_service(
+        self, method: str, request: bytes, seconds: float, metadata: Metadata
+    ) -> bytes:
         """It serves CRI and nothing else."""
         raise CallError(Code.UNIMPLEMENTED, f"unknown service {method}")
 
@@ -82,7 +102,9 @@ class MemoryRuntime:
         self._called("container_status")
         if self.says_nothing:
             return NO_STATUS
-        found = next((one for one in self.containers.values() if one.id.startswith(container_id)), None)
+        found = next(
+            (one for one in self.containers.values() if one.id.startswith(container_id)), None
+        )
         if found is None:
             return None
         log_path = self.log_paths.get(found.id, "")
@@ -126,7 +148,9 @@ class MemoryRuntime:
     def image_status(self, reference: str) -> Image | None:
         """By id or tag."""
         self._called(f"image_status {reference}")
-        return next((one for one in self.images.values() if reference in (one.id, *one.repo_tags)), None)
+        return next(
+            (one for one in self.images.values() if reference in (one.id, *one.repo_tags)), None
+        )
 
     def remove_image(self, image_id: str) -> bool:
         """Even one in use."""
@@ -167,7 +191,10 @@ class MemoryPods:
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory]:
         """Those of pods and of containers of which it is known when they began."""
         return {
-            uid: PodDirectory(at, {name: then for (pod, name), then in self.begun_containers.items() if pod == uid})
+            uid: PodDirectory(
+                at,
+                {name: then for (pod, name), then in self.begun_containers.items() if pod == uid},
+            )
             for uid, at in self.begun.items()
         }
 

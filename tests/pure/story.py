@@ -21,11 +21,17 @@ class Story:
         transition_period_seconds: float = 300.0,
         kubelets: tuple[Threshold, ...] | None = None,
     ):
-        self.state = ManagerState(EvictionConfig(thresholds, transition_period_seconds, kubelets=kubelets))
+        self.state = ManagerState(
+            EvictionConfig(thresholds, transition_period_seconds, kubelets=kubelets)
+        )
 
-    def at(self, now: float, *seen: SignalObservation, layout: FsLayout | None = FsLayout.SINGLE) -> Decision:
+    def at(
+        self, now: float, *seen: SignalObservation, layout: FsLayout | None = FsLayout.SINGLE
+    ) -> Decision:
         """The decision of the pass at `now` (seconds)."""
-        self.state, decision = synchronize(self.state, observations_of(*seen, time=now, layout=layout), now)
+        self.state, decision = synchronize(
+            self.state, observations_of(*seen, time=now, layout=layout), now
+        )
         return decision
 
     def nodefs(self, now: float, available: int) -> Decision:

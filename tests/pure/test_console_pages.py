@@ -1,4 +1,6 @@
-"""Pages of commands with what they print: what counts as the same, and what is written in their place."""
+"""Pages of commands with what they print: what counts as the same, and what
+is written in their place.
+"""
 
 from __future__ import annotations
 
@@ -57,8 +59,12 @@ def test_commands_are_read_with_what_they_are_shown_to_print(page: Path) -> None
         ([], False),
     ],
 )
-def test_a_shortened_output_is_compared_by_its_ends(page: Path, printed: list[str], same: bool) -> None:
-    """The lines before `…` are the first, those after it the last, and `…` stands for one at least."""
+def test_a_shortened_output_is_compared_by_its_ends(
+    page: Path, printed: list[str], same: bool
+) -> None:
+    """The lines before `…` are the first, those after it the last, and `…`
+    stands for one at least.
+    """
     assert steps_of(page)[0].is_what_was(printed) is same
 
 
@@ -91,7 +97,9 @@ def test_lines_between_two_marks_are_written_anew() -> None:
 
 
 @pytest.mark.parametrize("printed", [["a line"], [""]])
-def test_a_command_that_is_shown_to_print_nothing_prints_nothing(page: Path, printed: list[str]) -> None:
+def test_a_command_that_is_shown_to_print_nothing_prints_nothing(
+    page: Path, printed: list[str]
+) -> None:
     """Neither words nor an empty line."""
     assert not steps_of(page)[1].is_what_was(printed)
 
@@ -126,10 +134,14 @@ def test_words_are_not_masked(one: str, other: str) -> None:
 
 
 def test_a_page_is_written_anew_as_short_as_it_was(page: Path) -> None:
-    """What stands outside the blocks stays, and a page that has just been written is what was printed."""
+    """What stands outside the blocks stays, and a page that has just been
+    written is what was printed.
+    """
     outputs = [["first of 2", "b", "c", "last, 1MiB"], ["more"], ["made"]]
     page.write_text(with_outputs(page, outputs))
-    assert page.read_text() == PAGE.replace("first of 12", "first of 2").replace("3.5MiB", "1MiB").replace(
-        "# go on\n", "# go on\nmore\n"
-    ).replace("$ make\n", "$ make\nmade\n")
-    assert all(step.is_what_was(printed) for step, printed in zip(steps_of(page), outputs, strict=True))
+    assert page.read_text() == PAGE.replace("first of 12", "first of 2").replace(
+        "3.5MiB", "1MiB"
+    ).replace("# go on\n", "# go on\nmore\n").replace("$ make\n", "$ make\nmade\n")
+    assert all(
+        step.is_what_was(printed) for step, printed in zip(steps_of(page), outputs, strict=True)
+    )

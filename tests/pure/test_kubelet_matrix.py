@@ -1,4 +1,6 @@
-"""The matrix of fills beside a kubelet: its order, its files, and that the page's table is what the files say."""
+"""The matrix of fills beside a kubelet: its order, its files, and that the page's
+table is what the files say.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,24 @@ pytestmark = pytest.mark.house("tests/README.md", "tests/bench", "tests/kubelet"
 
 MIB = 1 << 20
 KUBELET = Program("KUBELET", Path("/opt/kubelet"), "1.36.2")
-RUNTIMES = [Program("CONTAINERD", Path(f"/opt/{version}/containerd"), version) for version in ("1.6.20", "2.1.9")]
+RUNTIMES = [
+    Program("CONTAINERD", Path(f"/opt/{version}/containerd"), version)
+    for version in ("1.6.20", "2.1.9")
+]
 ROUNDS, RATES_MIB = 3, (20, 100)
 PUBLISHED = read_all(MEASURED)
 
 
 def all_runs() -> list[Run]:
     """Two runtimes, two filesystems, two rates, three rounds."""
-    return list(combinations([KUBELET], RUNTIMES, ["ext4", "xfs"], RATES_MIB, list(Responder), ROUNDS))
+    return list(
+        combinations([KUBELET], RUNTIMES, ["ext4", "xfs"], RATES_MIB, list(Responder), ROUNDS)
+    )
 
 
-def a_run(responder: Responder = Responder.RECLAIMD, first_freed_seconds: float | None = 0.05) -> DuelRun:
+def a_run(
+    responder: Responder = Responder.RECLAIMD, first_freed_seconds: float | None = 0.05
+) -> DuelRun:
     """One that ended well."""
     return DuelRun(
         rate_mib=100,
@@ -62,7 +71,11 @@ def a_run(responder: Responder = Responder.RECLAIMD, first_freed_seconds: float 
         idle_share=0.5,
         stolen_share=0.0,
         parts={"fill": 12.7},
-        samples=(Sample(0.005, 1400 * MIB, 0), Sample(0.01, 1100 * MIB, MIB), Sample(0.2, 1300 * MIB, MIB)),
+        samples=(
+            Sample(0.005, 1400 * MIB, 0),
+            Sample(0.01, 1100 * MIB, MIB),
+            Sample(0.2, 1300 * MIB, MIB),
+        ),
         events=(Event(0.0, "fill", "begins"),),
     )
 
@@ -70,8 +83,20 @@ def a_run(responder: Responder = Responder.RECLAIMD, first_freed_seconds: float 
 def header(responder: Responder = Responder.RECLAIMD, **fields: object) -> dict[str, object]:
     """What the table and the resumption read of a header."""
     machine = {"processors": 2}
-    node = {"kubelet": "1.36.2", "runtime": "containerd 1.6.20~ds1", "filesystem": "ext4", "rate_mib": 100}
-    return {**node, "responder": responder, "reclaimd": "0123abcd", "kernel": "6.18", "machine": machine, **fields}
+    node = {
+        "kubelet": "1.36.2",
+        "runtime": "containerd 1.6.20~ds1",
+        "filesystem": "ext4",
+        "rate_mib": 100,
+    }
+    return {
+        **node,
+        "responder": responder,
+        "reclaimd": "0123abcd",
+        "kernel": "6.18",
+        "machine": machine,
+        **fields,
+    }
 
 
 def test_each_round_has_every_combination_once() -> None:
@@ -100,7 +125,10 @@ def test_prunes_begin_at_all_times_of_the_minute() -> None:
     """In any number of rounds from three on, each third of the minute has at least one."""
     for rounds in range(3, 12):
         firsts = {
-            int(Run(KUBELET, RUNTIMES[0], "ext4", 100, Responder.PRUNE, 1 + n).first_prune_seconds // 20)
+            int(
+                Run(KUBELET, RUNTIMES[0], "ext4", 100, Responder.PRUNE, 1 + n).first_prune_seconds
+                // 20
+            )
             for n in range(rounds)
         }
         assert firsts == {0, 1, 2}
@@ -108,7 +136,13 @@ def test_prunes_begin_at_all_times_of_the_minute() -> None:
 
 def test_a_file_keeps_the_lowest_reading_of_each_tenth_of_a_second() -> None:
     """And leaves out what says the same again."""
-    samples = [Sample(0.01, 50, 0), Sample(0.02, 30, 1), Sample(0.09, 40, 1), Sample(0.11, 30, 1), Sample(0.31, 20, 2)]
+    samples = [
+        Sample(0.01, 50, 0),
+        Sample(0.02, 30, 1),
+        Sample(0.09, 40, 1),
+        Sample(0.11, 30, 1),
+        Sample(0.31, 20, 2),
+    ]
     assert thinned(samples) == [Sample(0.02, 30, 1), Sample(0.31, 20, 2)]
 
 
@@ -120,11 +154,16 @@ def test_a_run_is_written_whole_and_read_back(tmp_path: Path) -> None:
     assert recorded.head == header()
     assert recorded.samples == [(0.01, 1100 * MIB, MIB), (0.2, 1300 * MIB, MIB)]
     assert recorded.events == [{"at": 0.0, "whose": "fill", "what": "begins"}]
-    assert (recorded.summary["lowest_bytes"], recorded.summary["parts"]) == (1100 * MIB, {"fill": 12.7})
+    assert (recorded.summary["lowest_bytes"], recorded.summary["parts"]) == (
+        1100 * MIB,
+        {"fill": 12.7},
+    )
 
 
 def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
-    """What was cut off anywhere is run again, and what another commit has run; the kubelet alone has no commit."""
+    """What was cut off anywhere is run again, and what another commit has run; the
+    kubelet alone has no commit.
+    """
     file = tmp_path / "a.jsonl"
     assert not is_whole(file, "0123abcd")
     write(file, header(), a_run())
@@ -141,7 +180,9 @@ def test_only_a_whole_file_of_the_same_reclaimd_counts(tmp_path: Path) -> None:
 
 
 def test_the_table_has_a_row_for_each_node_and_leaves_out_what_is_as_above(tmp_path: Path) -> None:
-    """Runs with DiskPressure, median of the first byte, of the lowest point and of the images left; `-` for none."""
+    """Runs with DiskPressure, median of the first byte, of the lowest point and of the
+    images left; `-` for none.
+    """
     for number, seconds in enumerate((0.04, 0.06, None)):
         write(tmp_path / f"r{number}.jsonl", header(), a_run(first_freed_seconds=seconds))
     write(tmp_path / "n.jsonl", header(Responder.NOBODY), a_run(Responder.NOBODY, None))
@@ -150,23 +191,40 @@ def test_the_table_has_a_row_for_each_node_and_leaves_out_what_is_as_above(tmp_p
     assert head == "| Kubelet | Runtime | Filesystem | MiB/s | nobody | reclaimd | prune |"
     assert rule == "|---|---|---|---|---|---|---|"
     assert rows == [
-        "| 1.36.2 | containerd 1.6.20 | ext4 | 100 | 1/1, -, +200, 15 | 0/3, 0.05 s, +200, 15 | - |",
+        (
+            "| 1.36.2 | containerd 1.6.20 | ext4 | 100 | 1/1, -, +200, 15 | 0/3, 0.05 s, +200, 15"
+            " | - |"
+        ),
         "| | | xfs | 100 | - | 0/1, 0.05 s, +200, 15 | - |",
     ]
 
 
-def test_the_picture_of_a_fill_shows_pressure_and_evictions_where_there_were_some(tmp_path: Path) -> None:
-    """Of a kubelet that evicts, and of reclaimd, beside which it has nothing to do; what is not there is `none`."""
+def test_the_picture_of_a_fill_shows_pressure_and_evictions_where_there_were_some(
+    tmp_path: Path,
+) -> None:
+    """Of a kubelet that evicts, and of reclaimd, beside which it has nothing to do;
+    what is not there is `none`.
+    """
     said = [
         Event(3.0, "node", "DiskPressure"),
         Event(3.1, "kubelet", '"Removing image to free bytes" imageID="sha256:1"'),
         Event(3.2, "kubelet", '"Eviction manager: pod is evicted successfully" pod="default/a"'),
         Event(5.5, "node", "no DiskPressure"),
     ]
-    evicts = replace(a_run(Responder.NOBODY, 8.0), events=tuple(said), evicted=("a",), lowest_bytes=700 * MIB)
-    passed = Event(2.1, "reclaimd", "imagefs.available: removed 3 objects, freed 234.1MiB and 24 inodes")
+    evicts = replace(
+        a_run(Responder.NOBODY, 8.0), events=tuple(said), evicted=("a",), lowest_bytes=700 * MIB
+    )
+    passed = Event(
+        2.1, "reclaimd", "imagefs.available: removed 3 objects, freed 234.1MiB and 24 inodes"
+    )
     kubelet, runtime, filesystem, rate = DUEL
-    node = {"kubelet": kubelet, "runtime": runtime, "filesystem": filesystem, "rate_mib": rate, "date": "2026-11-27T"}
+    node = {
+        "kubelet": kubelet,
+        "runtime": runtime,
+        "filesystem": filesystem,
+        "rate_mib": rate,
+        "date": "2026-11-27T",
+    }
     node |= {"thresholds": {"imagefs.available": "15%"}, "margin": "5%"}
     write(tmp_path / "n.jsonl", header(Responder.NOBODY) | node, evicts)
     write(tmp_path / "r.jsonl", header() | node, replace(a_run(), events=(passed,)))
@@ -178,7 +236,10 @@ def test_the_picture_of_a_fill_shows_pressure_and_evictions_where_there_were_som
     assert [rows[f"B: {what}"] for what in whats] == ["none", "16, in 1 pass", "none"]
     assert svg.count('<rect class="mark"') == svg.count('class="tick mark"') == 1
     told = " ".join(shown)
-    assert "8s after its mark is crossed, 700.0MiB left at the lowest point, DiskPressure for 2 s" in told
+    assert (
+        "8s after its mark is crossed, 700.0MiB left at the lowest point, DiskPressure for 2 s"
+        in told
+    )
     assert "no DiskPressure, 16 of 31 images removed, no pod evicted" in told
 
 
@@ -193,16 +254,23 @@ def test_the_pages_table_is_what_the_files_say() -> None:
 
 @pytest.mark.skipif(not PUBLISHED, reason="no run is published")
 def test_published_runs_agree_with_the_picture_and_with_themselves() -> None:
-    """The lowest point of each is among its samples; none has paths of the machine; all are small; those on one
-    filesystem are of one commit."""
+    """The lowest point of each is among its samples; none has paths of the machine; all are small;
+    those on one filesystem are of one commit."""
     assert PICTURE.read_text() == picture(PUBLISHED)
     assert DUEL_PICTURE.read_text() == duel_picture(PUBLISHED)
     assert sum(file.stat().st_size for file in MEASURED.glob("*.jsonl")) < 2 * MIB
     ran = {
-        (recorded.head["filesystem"], recorded.head["reclaimd"]) for recorded in PUBLISHED if recorded.head["reclaimd"]
+        (recorded.head["filesystem"], recorded.head["reclaimd"])
+        for recorded in PUBLISHED
+        if recorded.head["reclaimd"]
     }
     assert len(dict(ran)) == len(ran)
     assert not any(commit.endswith("-changed") for _, commit in ran)
     for recorded in PUBLISHED:
-        assert min(available for _, available, _ in recorded.samples) == recorded.summary["lowest_bytes"], recorded.node
-        assert not re.search(r"/(tmp|opt|srv|root|home)\b", json.dumps([recorded.head, recorded.events])), recorded.node
+        assert (
+            min(available for _, available, _ in recorded.samples)
+            == recorded.summary["lowest_bytes"]
+        ), recorded.node
+        assert not re.search(
+            r"/(tmp|opt|srv|root|home)\b", json.dumps([recorded.head, recorded.events])
+        ), recorded.node

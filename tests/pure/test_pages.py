@@ -1,4 +1,6 @@
-"""The pages: links lead somewhere, commands and options exist, closed lists are whole, and each guard has its tests."""
+"""The pages: links lead somewhere, commands and options exist, closed lists are whole, and
+each guard has its tests.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,23 @@ import pytest
 
 from eviction.decision.reclaim_table import RECLAIM_TABLE
 from eviction.drill.scenario import find_scenario
-from eviction.reporting.explain import REASONS
-from eviction.reporting.space import About
+from eviction.records.attribution import About
+from eviction.wording.explain import REASONS
 from reclaim.evidence.states import Why
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, EventReason
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
-from tests.pages import EVICTION, PAGES, RECLAIM, SAFETY_CASE, anchors, headings, links, name_of, prose, words
+from tests.pages import (
+    EVICTION,
+    PAGES,
+    RECLAIM,
+    SAFETY_CASE,
+    anchors,
+    headings,
+    links,
+    name_of,
+    prose,
+    words,
+)
 from tests.picture import NAMESPACE
 from tests.repository import ROOT
 
@@ -49,7 +62,10 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_path_exists(page: Path) -> None:
     """A path in code that begins like one of ours is that of a file or a folder."""
     for word in re.findall(r"`([\w./-]+)`", prose(page)):
-        if word.split("/")[0] in {"config", "signals", "reclaim", "eviction", "tests"} and "/" in word:
+        if (
+            word.split("/")[0] in {"config", "signals", "reclaim", "eviction", "tests"}
+            and "/" in word
+        ):
             assert (ROOT / word).exists(), word
 
 
@@ -75,7 +91,9 @@ def test_every_option_is_one() -> None:
     assert shown - OF_OTHERS <= OPTIONS
 
 
-@pytest.mark.parametrize("target", sorted(set(re.findall(r"(?:`|^[#$] )make ([a-z-]+)", TEXT, re.MULTILINE))))
+@pytest.mark.parametrize(
+    "target", sorted(set(re.findall(r"(?:`|^[#$] )make ([a-z-]+)", TEXT, re.MULTILINE)))
+)
 def test_every_target_of_make_exists(target: str) -> None:
     """`make x` names one."""
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -98,8 +116,13 @@ def test_every_word_of_a_closed_list_is_documented(page: Path, listed: type[obje
 def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
     """The page's row of each filesystem reads as the literal table does."""
     letters = {DELETE_ALL_UNUSED_CONTAINERS: "C", DELETE_UNUSED_IMAGES: "I"}
-    cells = [", ".join(letters[f] for f in RECLAIM_TABLE[role, layout]) or "(none)" for layout in FsLayout]
-    assert f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in EVICTION.read_text()
+    cells = [
+        ", ".join(letters[f] for f in RECLAIM_TABLE[role, layout]) or "(none)"
+        for layout in FsLayout
+    ]
+    assert (
+        f"| `{role}.available`, `{role}.inodesFree` | {' | '.join(cells)} |" in EVICTION.read_text()
+    )
 
 
 # ---- the picture
@@ -109,7 +132,8 @@ def test_the_picture_is_small_and_of_the_scenario_that_make_run_runs() -> None:
     """As `make picture` draws it: one sheet, nothing loaded from anywhere, everything held."""
     svg = (ROOT / "config" / "pictures" / "pressured-node.svg").read_text()
     assert len(svg) < 32 * 1024
-    shown = [element.text or "" for element in ElementTree.fromstring(svg).iter(f"{{{NAMESPACE}}}text")]  # noqa: S314 # our own
+    picture = ElementTree.fromstring(svg)  # noqa: S314 # our own
+    shown = [element.text or "" for element in picture.iter(f"{{{NAMESPACE}}}text")]
     scenario = find_scenario("pressured-node")
     assert shown[0] == f"{scenario.name}: everything held"
     assert " ".join(shown[1:4]).startswith(scenario.why)
@@ -118,18 +142,23 @@ def test_the_picture_is_small_and_of_the_scenario_that_make_run_runs() -> None:
 
 # ---- the safety case
 
-# How many hazards each class has that the design began with. A: something is removed that must stay. B: removal goes
-# wrong. C: the agent itself fails or misleads. A row that was found later has a letter behind the number: A9b.
+# How many hazards each class has that the design began with. A: something is removed that must
+# stay. B: removal goes wrong. C: the agent itself fails or misleads. A row that was found later has
+# a letter behind the number: A9b.
 HAZARDS = {"A": 16, "B": 11, "C": 10}
 HELD_BY: dict[str, list[str]] = tomllib.loads((ROOT / "tests" / "safety_case.toml").read_text())
 
 
 def test_the_safety_case_answers_every_hazard() -> None:
     """Every number of every class has a row with a hazard and a guard, and tests that hold it."""
-    rows = re.findall(r"^\| ([ABC]\d+[a-z]?) \| [^|]+ \| [^|]+ \|$", SAFETY_CASE.read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([ABC]\d+[a-z]?) \| [^|]+ \| [^|]+ \|$", SAFETY_CASE.read_text(), re.MULTILINE
+    )
     assert rows == list(HELD_BY)
     answered = {number.rstrip("bcdefg") for number in rows}
-    assert answered == {f"{letter}{number + 1}" for letter, count in HAZARDS.items() for number in range(count)}
+    assert answered == {
+        f"{letter}{number + 1}" for letter, count in HAZARDS.items() for number in range(count)
+    }
 
 
 @pytest.fixture(scope="module")

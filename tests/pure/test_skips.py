@@ -33,11 +33,30 @@ def outcomes(directory: Path, *options: str, **variables: str) -> tuple[int, str
     """The exit status of a run of these tests, and pytest's last line."""
     (directory / "test_some.py").write_text(TESTS)
     (directory / "test_whole.py").write_text(WHOLE)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.skips", "-p", "no:cacheprovider", *options]
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("HOUSE", "ALLOW_SKIPS", "PYTEST"))}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.skips",
+        "-p",
+        "no:cacheprovider",
+        *options,
+    ]
+    kept = {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("HOUSE", "ALLOW_SKIPS", "PYTEST"))
+    }
     environment = {**kept, **variables, "PYTHONPATH": str(ROOT)}
     run = subprocess.run(
-        [*command, str(directory)], cwd=directory, env=environment, capture_output=True, text=True, check=False
+        [*command, str(directory)],
+        cwd=directory,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     print(run.stdout, run.stderr)  # shown if a test fails: what ended pytest before its last line
     return run.returncode, run.stdout.strip().splitlines()[-1].partition(" in ")[0]

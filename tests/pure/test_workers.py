@@ -41,7 +41,9 @@ def test_a_thread_that_does_not_start_is_a_sentence_and_nothing_stays_behind() -
     """The task is not run; later, when threads start again, the next one is."""
     workers, done = Workers("tests", 2), threading.Event()
     with no_thread_starts():
-        with pytest.raises(NoThread, match=r"^no thread can be started for tests: can't start new thread$"):
+        with pytest.raises(
+            NoThread, match=r"^no thread can be started for tests: can't start new thread$"
+        ):
             workers.run(done.set)
         with pytest.raises(NoThread):
             workers.prepare(2)

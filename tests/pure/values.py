@@ -73,13 +73,22 @@ def value(text: str) -> ThresholdValue:
     return ThresholdValue(quantity=parse_quantity(text))
 
 
-def threshold(signal: Signal, text: str, *, grace_seconds: float = 0.0, min_reclaim: str = "") -> Threshold:
+def threshold(
+    signal: Signal, text: str, *, grace_seconds: float = 0.0, min_reclaim: str = ""
+) -> Threshold:
     """A threshold, its value and its minimum reclaim as they would be written."""
-    return Threshold(signal, value(text), grace_seconds, value(min_reclaim) if min_reclaim else None)
+    return Threshold(
+        signal, value(text), grace_seconds, value(min_reclaim) if min_reclaim else None
+    )
 
 
 def observation(
-    signal: Signal, available: int, capacity: int = 100 * GIB, *, time: float = 0.0, stale: bool = False
+    signal: Signal,
+    available: int,
+    capacity: int = 100 * GIB,
+    *,
+    time: float = 0.0,
+    stale: bool = False,
 ) -> SignalObservation:
     """One observation; `time` in monotonic seconds."""
     return SignalObservation(signal, available, capacity, time, stale)
@@ -93,7 +102,11 @@ def observations_of(
 
 
 def stats(
-    available_bytes: int = GIB, *, inodes_free: int = 500, inodes_total: int = 1000, time: float = 0.0
+    available_bytes: int = GIB,
+    *,
+    inodes_free: int = 500,
+    inodes_total: int = 1000,
+    time: float = 0.0,
 ) -> FsStats:
     """A reading of a filesystem of 10 GiB with nothing reserved for root."""
     return FsStats(available_bytes, available_bytes, 10 * GIB, inodes_free, inodes_total, time)
@@ -101,23 +114,43 @@ def stats(
 
 def filling(fill: FillRate, rate: float) -> FillRate:
     """The same amount, which has fallen by so many units a second for 0.4 s."""
-    steps = tuple(Step(fill.time - (count + 1) / 10, fill.time - count / 10, int(rate / 10)) for count in (3, 2, 1, 0))
-    return replace(fill, steps=steps if rate >= 10 else (), watched_since=fill.time - 0.4, steady_rate=float(rate))
+    steps = tuple(
+        Step(fill.time - (count + 1) / 10, fill.time - count / 10, int(rate / 10))
+        for count in (3, 2, 1, 0)
+    )
+    return replace(
+        fill,
+        steps=steps if rate >= 10 else (),
+        watched_since=fill.time - 0.4,
+        steady_rate=float(rate),
+    )
 
 
 def seen_filesystems(
     found: Mapping[FilesystemRole, tuple[int, FsStats]],
 ) -> dict[FilesystemRole, tuple[FilesystemIdentity, FsStats]]:
     """Observed filesystems by role, from device ids and readings."""
-    return {role: (FilesystemIdentity(f"/{role}", device), reading) for role, (device, reading) in found.items()}
+    return {
+        role: (FilesystemIdentity(f"/{role}", device), reading)
+        for role, (device, reading) in found.items()
+    }
 
 
 def image_id(number: int) -> str:
-    """The id of an image: 64 hexadecimal digits behind their algorithm, distinguished by the first 8."""
+    """The id of an image:
+
+    64 hexadecimal digits behind their algorithm, distinguished by the first 8.
+    """
     return "sha256:" + f"{number:08x}".ljust(64, "0")
 
 
-def image(number: int, *tags: str, digests: tuple[str, ...] = (), size_bytes: int = MIB, pinned: bool = False) -> Image:
+def image(
+    number: int,
+    *tags: str,
+    digests: tuple[str, ...] = (),
+    size_bytes: int = MIB,
+    pinned: bool = False,
+) -> Image:
     """An image with these tags."""
     return Image(image_id(number), tags, digests, size_bytes, pinned)
 
@@ -136,7 +169,16 @@ def container(
     """A container that was created `age_seconds` before NOW_NS."""
     created_at_ns = NOW_NS - int(age_seconds * SECOND_NS)
     return Container(
-        container_id, name, state, created_at_ns, pod_uid, "pod", "default", sandbox_id, attempt, references
+        container_id,
+        name,
+        state,
+        created_at_ns,
+        pod_uid,
+        "pod",
+        "default",
+        sandbox_id,
+        attempt,
+        references,
     )
 
 
@@ -151,9 +193,14 @@ def sandbox(
 ) -> PodSandbox:
     """A pod sandbox that was created `age_seconds` before NOW_NS."""
     created_at_ns = NOW_NS - int(age_seconds * SECOND_NS)
-    return PodSandbox(sandbox_id, state, created_at_ns, pod_uid, "pod", "default", attempt, labelled)
+    return PodSandbox(
+        sandbox_id, state, created_at_ns, pod_uid, "pod", "default", attempt, labelled
+    )
 
 
 def on_new_thread(serve: Callable[[], None]) -> None:
-    """Serves on a thread of its own, as a pool of the node does. Raises RuntimeError if none can be started."""
+    """Serves on a thread of its own, as a pool of the node does.
+
+    Raises RuntimeError if none can be started.
+    """
     threading.Thread(target=serve, name="statvfs", daemon=True).start()

@@ -1,4 +1,6 @@
-"""Every test of this ring needs a real node; where none can be built, all are skipped with the reason."""
+"""Every test of this ring needs a real node; where none can be built, all
+are skipped with the reason.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,18 @@ NodeFactory = Callable[..., RealNode]
 
 @functools.cache
 def what_is_missing(runtime_tools: tuple[str, ...] = CONTAINERD_TOOLS) -> str | None:
-    """One sentence that names what this machine lacks for a real node with this runtime, or None. Cached."""
+    """One sentence that names what this machine lacks for a real node with this runtime, or None.
+
+    Cached.
+    """
     missing = [] if os.geteuid() == 0 else ["root"]
     missing += [tool for tool in (*runtime_tools, *TOOLS) if find_tool(tool) is None]
     named = os.environ.get("CONTAINERD")
-    if "containerd" in runtime_tools and named and find_tool("containerd") != str(Path(named).resolve()):
+    if (
+        "containerd" in runtime_tools
+        and named
+        and find_tool("containerd") != str(Path(named).resolve())
+    ):
         missing.append(f"program containerd at CONTAINERD={named}")
     if not missing:
         try:
@@ -39,10 +48,12 @@ def what_is_missing(runtime_tools: tuple[str, ...] = CONTAINERD_TOOLS) -> str | 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark every test of this directory, and skip it where something is missing. Those on a CRI-O, which Debian lacks,
-    are left out unless `CRIO=` names one."""
+    """Mark every test of this directory, and skip it where something is missing. Those on a CRI-O,
+    which Debian lacks, are left out unless `CRIO=` names one."""
     if crio_program() is None:
-        on_a_crio = [item for item in items if item.nodeid.startswith(HERE) and "crio" in item.nodeid]
+        on_a_crio = [
+            item for item in items if item.nodeid.startswith(HERE) and "crio" in item.nodeid
+        ]
         config.hook.pytest_deselected(items=on_a_crio)
         items[:] = [item for item in items if item not in on_a_crio]
     for item in items:
@@ -55,10 +66,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def make_node(tmp_path: Path) -> Iterator[NodeFactory]:
-    """A factory: `make_node(size_bytes=2 GiB, inodes=None, fstype="ext4")` is a running node, gone after the test."""
+    """A factory:
+
+    `make_node(size_bytes=2 GiB, inodes=None, fstype="ext4")` is a running
+    node, gone after the test.
+    """
     with ExitStack() as stack:
 
-        def make(size_bytes: int = 2 * GIB, inodes: int | None = None, fstype: str = "ext4") -> RealNode:
+        def make(
+            size_bytes: int = 2 * GIB, inodes: int | None = None, fstype: str = "ext4"
+        ) -> RealNode:
             if find_tool(f"mkfs.{fstype}") is None:
                 pytest.skip(f"a real node cannot be built here: no mkfs.{fstype}")
             directory = tmp_path / f"node{len(list(tmp_path.glob('node*')))}"
@@ -80,7 +97,9 @@ def crowded_node(make_node: NodeFactory) -> CrowdedNode:
 
 
 @pytest.fixture(params=["containerd", "crio"])
-def node(request: pytest.FixtureRequest, make_node: NodeFactory, tmp_path: Path) -> Iterator[RealNode]:
+def node(
+    request: pytest.FixtureRequest, make_node: NodeFactory, tmp_path: Path
+) -> Iterator[RealNode]:
     """A node on an ext4 of 1 GiB, with containerd, and with a CRI-O if there is one."""
     if request.param == "containerd":
         yield make_node(GIB)

@@ -1,9 +1,10 @@
-"""The configuration file (version 2) of a test's containerd, which uses nothing outside the two given directories.
+"""The configuration file (version 2) of a test's containerd, which uses nothing outside
+the two given directories.
 
-What each setting is for: `sandbox_image` is an image that the test imports, since no registry can be asked;
-`restrict_oom_score_adj` because without CAP_SYS_RESOURCE no container starts otherwise; `disable_hugetlb_controller`
-because not every machine has that control group; `Root` keeps runc's state beside containerd's; `config_path` is where
-a test says how a registry of its own is reached.
+What each setting is for: `sandbox_image` is an image that the test imports, since no registry can
+be asked; `restrict_oom_score_adj` because without CAP_SYS_RESOURCE no container starts otherwise;
+`disable_hugetlb_controller` because not every machine has that control group; `Root` keeps runc's
+state beside containerd's; `config_path` is where a test says how a registry of its own is reached.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from tests.real_node.loopfs import find_tool
 
-# Plug-ins that probe devices or write outside the given directories; none is needed for runc pods on overlayfs.
+# Plug-ins that probe devices or write outside the given directories; none is needed
+# for runc pods on overlayfs.
 DISABLED_PLUGINS = (
     "io.containerd.snapshotter.v1.aufs",
     "io.containerd.snapshotter.v1.btrfs",

@@ -1,7 +1,7 @@
 """A plain CRI client for the tests: one blocking call a method, without retries.
 
-It is separate from the client under test on purpose: a test must not observe the node through the code that it checks.
-Errors are grpc.RpcError, as the runtime gave them.
+It is separate from the client under test on purpose: a test must not observe the node through the
+code that it checks. Errors are grpc.RpcError, as the runtime gave them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from reclaim.cri import cri_pb2 as cri
 Answer = TypeVar("Answer", bound=Message)
 
 OPTIONS = (
-    ("grpc.default_authority", "localhost"),  # grpcio's own is the percent-encoded path, which Go servers reject
+    # grpcio's own is the percent-encoded path, which Go servers reject
+    ("grpc.default_authority", "localhost"),
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
@@ -38,7 +39,13 @@ class CriClient:
         """Close the channel; calls under way are cancelled."""
         self._channel.close()
 
-    def call(self, method: str, request: Message, answer: type[Answer], timeout_seconds: float | None = None) -> Answer:
+    def call(
+        self,
+        method: str,
+        request: Message,
+        answer: type[Answer],
+        timeout_seconds: float | None = None,
+    ) -> Answer:
         """Call `method` (`RuntimeService/Version`) once."""
         stub: Callable[..., Any] = self._channel.unary_unary(
             f"/runtime.v1.{method}",
@@ -49,16 +56,24 @@ class CriClient:
 
     def version(self, timeout_seconds: float | None = None) -> cri.VersionResponse:
         """Name and version of the runtime."""
-        return self.call("RuntimeService/Version", cri.VersionRequest(), cri.VersionResponse, timeout_seconds)
+        return self.call(
+            "RuntimeService/Version", cri.VersionRequest(), cri.VersionResponse, timeout_seconds
+        )
 
     def runtime_config(self) -> dict[str, Any]:
         """The runtime's own configuration: Status(verbose), info key `config`, read as JSON."""
-        answer = self.call("RuntimeService/Status", cri.StatusRequest(verbose=True), cri.StatusResponse)
+        answer = self.call(
+            "RuntimeService/Status", cri.StatusRequest(verbose=True), cri.StatusResponse
+        )
         return cast(dict[str, Any], json.loads(answer.info["config"]))
 
     def list_images(self) -> list[cri.Image]:
         """Every image that CRI shows."""
-        return list(self.call("ImageService/ListImages", cri.ListImagesRequest(), cri.ListImagesResponse).images)
+        return list(
+            self.call(
+                "ImageService/ListImages", cri.ListImagesRequest(), cri.ListImagesResponse
+            ).images
+        )
 
     def image_ids(self) -> set[str]:
         """The ids of every image that CRI shows."""
@@ -76,28 +91,41 @@ class CriClient:
         self.call("ImageService/RemoveImage", request, cri.RemoveImageResponse)
 
     def pull_image(self, image: str) -> None:
-        """Pull one image. On the wire, its messages are those of a removal, but for an answer that nobody reads."""
+        """Pull one image.
+
+        On the wire, its messages are those of a removal, but for an answer that nobody reads.
+        """
         request = cri.RemoveImageRequest(image=cri.ImageSpec(image=image))
         self.call("ImageService/PullImage", request, cri.RemoveImageResponse)
 
     def image_filesystems(self) -> cri.ImageFsInfoResponse:
         """The answer of ImageFsInfo."""
-        return self.call("ImageService/ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse)
+        return self.call(
+            "ImageService/ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse
+        )
 
     def list_containers(self) -> list[cri.Container]:
         """Every container, in every state."""
         request = cri.ListContainersRequest()
-        return list(self.call("RuntimeService/ListContainers", request, cri.ListContainersResponse).containers)
+        return list(
+            self.call(
+                "RuntimeService/ListContainers", request, cri.ListContainersResponse
+            ).containers
+        )
 
     def list_sandboxes(self) -> list[cri.PodSandbox]:
         """Every sandbox, in every state."""
         request = cri.ListPodSandboxRequest()
-        return list(self.call("RuntimeService/ListPodSandbox", request, cri.ListPodSandboxResponse).items)
+        return list(
+            self.call("RuntimeService/ListPodSandbox", request, cri.ListPodSandboxResponse).items
+        )
 
     def container_status(self, container_id: str) -> cri.ContainerStatus:
         """One container. grpc.RpcError with NOT_FOUND when it is gone."""
         request = cri.ContainerStatusRequest(container_id=container_id)
-        return self.call("RuntimeService/ContainerStatus", request, cri.ContainerStatusResponse).status
+        return self.call(
+            "RuntimeService/ContainerStatus", request, cri.ContainerStatusResponse
+        ).status
 
     def sandbox_status(self, sandbox_id: str) -> cri.PodSandboxStatusResponse:
         """One sandbox, verbose: `status` and the runtime's `info`."""
@@ -107,7 +135,9 @@ class CriClient:
     def kill_container(self, container_id: str, timeout_seconds: float | None = None) -> None:
         """Stop one container by SIGKILL."""
         request = cri.StopContainerRequest(container_id=container_id)
-        self.call("RuntimeService/StopContainer", request, cri.StopContainerResponse, timeout_seconds)
+        self.call(
+            "RuntimeService/StopContainer", request, cri.StopContainerResponse, timeout_seconds
+        )
 
     def remove_container(self, container_id: str) -> None:
         """Remove one container, running or not."""
@@ -117,9 +147,16 @@ class CriClient:
     def stop_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
         """Stop one sandbox and what runs in it."""
         request = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox_id)
-        self.call("RuntimeService/StopPodSandbox", request, cri.StopPodSandboxResponse, timeout_seconds)
+        self.call(
+            "RuntimeService/StopPodSandbox", request, cri.StopPodSandboxResponse, timeout_seconds
+        )
 
     def remove_sandbox(self, sandbox_id: str, timeout_seconds: float | None = None) -> None:
         """Remove one sandbox and its containers."""
         request = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox_id)
-        self.call("RuntimeService/RemovePodSandbox", request, cri.RemovePodSandboxResponse, timeout_seconds)
+        self.call(
+            "RuntimeService/RemovePodSandbox",
+            request,
+            cri.RemovePodSandboxResponse,
+            timeout_seconds,
+        )

@@ -27,11 +27,18 @@ def crio_program() -> Path | None:
 def crio_tools() -> tuple[str, ...]:
     """The programs that it consists of; none if none is named."""
     program = crio_program()
-    return () if program is None else (str(program), str(program.with_name("pinns")), "conmon", "skopeo")
+    return (
+        ()
+        if program is None
+        else (str(program), str(program.with_name("pinns")), "conmon", "skopeo")
+    )
 
 
 class Crio(ContainerRuntime):
-    """`program`: CRI-O, with pinns beside it. `images`: an image store of its own, on another filesystem."""
+    """`program`: CRI-O, with pinns beside it.
+
+    `images`: an image store of its own, on another filesystem.
+    """
 
     name = "crio"
 
@@ -60,7 +67,9 @@ class Crio(ContainerRuntime):
         return processes_with("-r", self.run_directory / "runc")
 
     def _configure(self) -> None:
-        write_configuration(self.run_directory, self.socket, self.root, self.images, self.sandbox_image, self._crio)
+        write_configuration(
+            self.run_directory, self.socket, self.root, self.images, self.sandbox_image, self._crio
+        )
 
     def _command(self) -> list[str]:
         run = self.run_directory
@@ -72,7 +81,10 @@ class Crio(ContainerRuntime):
     def _bring_in(self, tars: Sequence[ImageTar]) -> None:
         """By one skopeo for each image, several at a time; CRI-O sees what is in its storage."""
         (path,) = {tar.path for tar in tars}
-        with tempfile.TemporaryDirectory(dir=self.run_directory) as layout, ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        with (
+            tempfile.TemporaryDirectory(dir=self.run_directory) as layout,
+            ThreadPoolExecutor(SIDE_BY_SIDE) as pool,
+        ):
             with tarfile.open(path) as archive:
                 of_docker = "manifest.json" in archive.getnames()
                 if not of_docker:
@@ -85,7 +97,8 @@ class Crio(ContainerRuntime):
         store = f"[overlay@{self.images or self.root}+{self.run_directory}/containers]"
         run_tool(
             "env",
-            # skopeo keeps a cache of what it has seen in /var/lib/containers unless it takes itself for rootless
+            # skopeo keeps a cache of what it has seen in /var/lib/containers unless it
+            # takes itself for rootless
             f"_CONTAINERS_ROOTLESS_UID={os.getuid() + 1}",
             f"XDG_DATA_HOME={self.run_directory}",
             "skopeo", "--policy", self.run_directory / "policy.json", "--tmpdir", self.run_directory / "tmp",

@@ -1,10 +1,12 @@
-"""The configuration file of a test's CRI-O, which uses nothing outside the two given directories; and a runc for it.
+"""The configuration file of a test's CRI-O, which uses nothing outside the two given
+directories; and a runc for it.
 
-What some settings are for: the pause image is one that the test imports, since no registry can be asked;
-`conmon_cgroup = "pod"` is what goes with cgroupfs; nothing is repaired or wiped, so that a CRI-O that was killed finds
-its containers again. The runc in the configuration is a script of ours before the machine's: it takes from each
-container what not every machine grants (limits of huge pages where that control group cannot be joined, an OOM score
-below that of the test without CAP_SYS_RESOURCE), for which CRI-O has no setting.
+What some settings are for: the pause image is one that the test imports, since no registry can be
+asked; `conmon_cgroup = "pod"` is what goes with cgroupfs; nothing is repaired or wiped, so that a
+CRI-O that was killed finds its containers again. The runc in the configuration is a script of ours
+before the machine's: it takes from each container what not every machine grants (limits of huge
+pages where that control group cannot be joined, an OOM score below that of the test without
+CAP_SYS_RESOURCE), for which CRI-O has no setting.
 """
 
 from __future__ import annotations
@@ -100,7 +102,12 @@ with open(file, "w") as text:
 
 
 def write_configuration(
-    run_directory: Path, socket: Path, root: Path, images: Path | None, sandbox_image: str, program: Path
+    run_directory: Path,
+    socket: Path,
+    root: Path,
+    images: Path | None,
+    sandbox_image: str,
+    program: Path,
 ) -> None:
     """Write `<run_directory>/crio.conf` and what it names. `images`: an image store of its own."""
     socket.parent.mkdir(parents=True)

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 BLOCK_BYTES = 1 << 20
-STEPS_PER_SECOND = 50  # a paced fill writes every 20 ms, so that an observer sees a slope and not stairs
+# a paced fill writes every 20 ms, so that an observer sees a slope and not stairs
+STEPS_PER_SECOND = 50
 
 
 @dataclass
@@ -36,7 +37,9 @@ class Fill:
 
     @property
     def running(self) -> bool:
-        """Whether the child still writes: it ends by itself at its mark or when the disk has no room."""
+        """Whether the child still writes: it ends by itself at its mark or
+        when the disk has no room.
+        """
         return self.process.poll() is None
 
     def amount(self) -> int:
@@ -52,7 +55,9 @@ class Fill:
         try:
             code = self.process.wait(timeout_seconds)
         except subprocess.TimeoutExpired as late:
-            raise TimeoutError(f"the fill in {self.directory} still writes after {timeout_seconds} s") from late
+            raise TimeoutError(
+                f"the fill in {self.directory} still writes after {timeout_seconds} s"
+            ) from late
         if code != 0:
             raise RuntimeError(f"the fill in {self.directory} ended with code {code}")
         return self.amount()
@@ -78,14 +83,18 @@ def fill_bytes(
     fast: bool = False,
     most_bytes: int | None = None,
 ) -> Fill:
-    """Write incompressible bytes into one file in `directory` (made here) until `until_available_bytes` are available.
+    """Write incompressible bytes into one file in `directory` (made here) until
+    `until_available_bytes` are available.
 
-    The last write is cut to size, so that the mark is met and not overshot. Without a rate it writes as fast as it can.
-    With `fast` the space is allocated, not written. It ends once it reaches the mark, also if space becomes free later;
-    ENOSPC ends it too, and `most_bytes` (in whole blocks) written, however much became free meanwhile. btrfs accounts
-    for written data at its next commit only, so there the mark is overshot.
+    The last write is cut to size, so that the mark is met and not overshot. Without a rate it
+    writes as fast as it can. With `fast` the space is allocated, not written. It ends once it
+    reaches the mark, also if space becomes free later; ENOSPC ends it too, and `most_bytes` (in
+    whole blocks) written, however much became free meanwhile. btrfs accounts for written data at
+    its next commit only, so there the mark is overshot.
     """
-    return _start("bytes", directory, until_available_bytes, rate_bytes_per_second, fast, most_bytes)
+    return _start(
+        "bytes", directory, until_available_bytes, rate_bytes_per_second, fast, most_bytes
+    )
 
 
 def fill_inodes(
@@ -94,13 +103,22 @@ def fill_inodes(
     rate_inodes_per_second: int | None = None,
     most_inodes: int | None = None,
 ) -> Fill:
-    """Make empty files in `directory` (made here) until `until_inodes_free` inodes are free. Ends as `fill_bytes`."""
-    return _start("inodes", directory, until_inodes_free, rate_inodes_per_second, False, most_inodes)
+    """Make empty files in `directory` (made here) until `until_inodes_free` inodes are free.
+
+    Ends as `fill_bytes`.
+    """
+    return _start(
+        "inodes", directory, until_inodes_free, rate_inodes_per_second, False, most_inodes
+    )
 
 
-def _start(what: str, directory: Path, until: int, rate: int | None, fast: bool, most: int | None) -> Fill:
+def _start(
+    what: str, directory: Path, until: int, rate: int | None, fast: bool, most: int | None
+) -> Fill:
     if rate is not None and rate <= 0:
-        raise ValueError(f"rate {rate}: a positive number a second, or None for as fast as possible")
+        raise ValueError(
+            f"rate {rate}: a positive number a second, or None for as fast as possible"
+        )
     directory.mkdir(parents=True)
     numbers = map(str, (until, rate or 0, int(fast), sys.maxsize if most is None else most))
     child = [sys.executable, "-I", "-S", __file__, what, str(directory), *numbers]
@@ -128,7 +146,9 @@ def _write_bytes(directory: str, until: int, rate: int, fast: bool, most: int) -
     step = BLOCK_BYTES if not rate else max(4096, min(BLOCK_BYTES, rate // STEPS_PER_SECOND))
     pace = _Pace(rate)
     offset = 0
-    descriptor = os.open(os.path.join(directory, "fill.bin"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    descriptor = os.open(
+        os.path.join(directory, "fill.bin"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644
+    )
     while True:
         figures = os.fstatvfs(descriptor)
         left = min(figures.f_bavail * figures.f_frsize - until, most - offset)
@@ -147,7 +167,11 @@ def _make_files(directory: str, until: int, rate: int, most: int) -> None:
     pace = _Pace(rate)
     count = 0
     while count < most and os.statvfs(directory).f_ffree > until:
-        os.close(os.open(os.path.join(directory, f"{count:08d}"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        os.close(
+            os.open(
+                os.path.join(directory, f"{count:08d}"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644
+            )
+        )
         count += 1
         pace.spend(1)
 

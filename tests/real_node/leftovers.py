@@ -1,7 +1,8 @@
-"""What a runtime leaves: its monitors, their sockets, the control groups of its pods and the processes in them.
+"""What a runtime leaves: its monitors, their sockets, the control groups of its pods
+and the processes in them.
 
-Everything is found by a name that belongs to one instance only (a path in its directory, its cgroup parent), so that
-removing it never touches another runtime on the same machine.
+Everything is found by a name that belongs to one instance only (a path in its directory, its cgroup
+parent), so that removing it never touches another runtime on the same machine.
 """
 
 from __future__ import annotations
@@ -37,16 +38,20 @@ def processes_with(option: str, value: Path) -> list[int]:
 def shim_sockets_named_in(state: Path) -> set[Path]:
     """The sockets of the shims, as the bundles below `state` name them.
 
-    containerd keeps them in one directory of the machine (/run/containerd/s), by a hash of socket and pod. 1.x writes
-    the address of a shim to the file `address`, 2.x into `bootstrap.json`.
+    containerd keeps them in one directory of the machine (/run/containerd/s), by a hash of socket
+    and pod. 1.x writes the address of a shim to the file `address`, 2.x into `bootstrap.json`.
     """
     bundles = list(state.glob("io.containerd.runtime.v2.task/*/*"))
-    texts = [read_text(bundle / name) for bundle in bundles for name in ("address", "bootstrap.json")]
+    texts = [
+        read_text(bundle / name) for bundle in bundles for name in ("address", "bootstrap.json")
+    ]
     return {Path(address) for text in texts for address in re.findall(r'unix://(/[^"\s]+)', text)}
 
 
 def cgroups_below(parent: str) -> list[Path]:
-    """The control groups at and below `parent` (`/name`), in every hierarchy (v1, v2, mixed), the deepest first."""
+    """The control groups at and below `parent` (`/name`), in every hierarchy (v1, v2,
+    mixed), the deepest first.
+    """
     if not CGROUP_ROOT.is_dir():
         return []
     tops = (point / parent[1:] for point in (CGROUP_ROOT, *CGROUP_ROOT.iterdir()))
@@ -55,7 +60,9 @@ def cgroups_below(parent: str) -> list[Path]:
 
 def processes_in(groups: list[Path]) -> list[int]:
     """The ids of the processes in these control groups."""
-    return sorted({int(pid) for group in groups for pid in read_text(group / "cgroup.procs").split()})
+    return sorted(
+        {int(pid) for group in groups for pid in read_text(group / "cgroup.procs").split()}
+    )
 
 
 def kill_if_there(pid: int) -> None:

@@ -1,6 +1,7 @@
 """A small real filesystem in a file, mounted by loop; and what is mounted where.
 
-Covers: ext4, xfs and btrfs of a chosen size and inode count, created and removed again, also after a failure.
+Covers: ext4, xfs and btrfs of a chosen size and inode count, created and removed
+again, also after a failure.
 
 Does not cover: quota, encryption, device-mapper.
 """
@@ -21,9 +22,14 @@ from typing import Self
 MIB = 1 << 20
 RELEASE_SECONDS = 30.0
 SYSTEM_PATH = (
-    "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"  # a service's PATH often lacks the sbin half
+    # a service's PATH often lacks the sbin half
+    "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 )
-MAKE = {"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q", "-f"), "btrfs": ("mkfs.btrfs", "-q", "-f")}
+MAKE = {
+    "ext4": ("mkfs.ext4", "-q", "-F"),
+    "xfs": ("mkfs.xfs", "-q", "-f"),
+    "btrfs": ("mkfs.btrfs", "-q", "-f"),
+}
 
 
 class ToolError(RuntimeError):
@@ -31,8 +37,8 @@ class ToolError(RuntimeError):
 
 
 def search_path() -> str:
-    """PATH as given, with the system's directories after it. Where `CONTAINERD` names another containerd than the
-    machine's, its directory is before it: its shim and ctr are beside it."""
+    """PATH as given, with the system's directories after it. Where `CONTAINERD` names another
+    containerd than the machine's, its directory is before it: its shim and ctr are beside it."""
     named = os.environ.get("CONTAINERD")
     beside = [str(Path(named).resolve().parent)] if named else []
     return ":".join((*beside, os.environ.get("PATH", ""), SYSTEM_PATH))
@@ -44,44 +50,64 @@ def find_tool(name: str) -> str | None:
 
 
 def run_tool(name: str, *arguments: str | Path, timeout_seconds: float = 60.0) -> str:
-    """Run a tool to its end and return its output. ToolError when it is missing, fails, or takes too long."""
+    """Run a tool to its end and return its output.
+
+    ToolError when it is missing, fails, or takes too long.
+    """
     found = find_tool(name)
     if found is None:
         raise ToolError(f"{name} is not installed")
     command = [found, *map(str, arguments)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_seconds, check=False
+        )
     except subprocess.TimeoutExpired as late:
         raise ToolError(f"{name} was not done after {timeout_seconds} s") from late
     if done.returncode:
-        raise ToolError(f"{' '.join(command)}: exit code {done.returncode}: {(done.stderr or done.stdout).strip()}")
+        raise ToolError(
+            f"{' '.join(command)}: exit code {done.returncode}:"
+            f" {(done.stderr or done.stdout).strip()}"
+        )
     return done.stdout
 
 
 def mounts_below(path: Path) -> list[Path]:
-    """Every mount point at or below `path`, the deepest and latest first: the order to unmount in."""
+    """Every mount point at or below `path`, the deepest and latest first: the
+    order to unmount in.
+    """
     found = []
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
         for line in table:
-            point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ", 5)[4]))
+            point = Path(
+                re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ", 5)[4])
+            )
             if point == path or path in point.parents:
                 found.append(point)
     return found[::-1]
 
 
 def holders_of(device_id: int) -> list[str]:
-    """The processes that keep the filesystem with this `st_dev` mounted: with an open file or their directory in it, or
-    with a mount namespace in which it is still mounted. For an error message."""
+    """The processes that keep the filesystem with this `st_dev` mounted: with an open
+    file or their directory in it, or with a mount namespace in which it is still
+    mounted. For an error message."""
     number, found = f"{os.major(device_id)}:{os.minor(device_id)}", []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         paths = [f"/proc/{pid}/cwd", f"/proc/{pid}/root", f"/proc/{pid}/exe"]
         try:
             paths += [f"/proc/{pid}/fd/{each}" for each in os.listdir(f"/proc/{pid}/fd")]
             mounts = Path(f"/proc/{pid}/mountinfo").read_text(errors="replace").splitlines()
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:80]
+            command = (
+                Path(f"/proc/{pid}/cmdline")
+                .read_bytes()
+                .replace(b"\0", b" ")
+                .decode(errors="replace")[:80]
+            )
         except OSError:  # it has ended, or we may not read it
             continue
-        ways = [os.path.relpath(path, f"/proc/{pid}") for path in paths if _device_of(path) == device_id]
+        ways = [
+            os.path.relpath(path, f"/proc/{pid}") for path in paths if _device_of(path) == device_id
+        ]
         ways += ["a mount"] * any(line.split(" ", 3)[2] == number for line in mounts)
         if ways:
             found.append(f"{pid} ({command.strip()}) by {', '.join(ways)}")
@@ -96,7 +122,8 @@ def _device_of(path: str) -> int | None:
 
 
 def unmount(point: Path, patience_seconds: float = 5.0) -> None:
-    """Unmount `point`, trying again while it is busy; detach it lazily when `patience_seconds` have passed.
+    """Unmount `point`, trying again while it is busy; detach it lazily when
+    `patience_seconds` have passed.
 
     ToolError when even that is refused.
     """
@@ -122,10 +149,11 @@ def loop_devices_of(file: Path) -> list[str]:
 
 @dataclass
 class LoopFilesystem:
-    """A filesystem of `size_bytes` in the sparse file `<directory>/disk.img`, mounted at `<directory>/disk`.
+    """A filesystem of `size_bytes` in the sparse file `<directory>/disk.img`,
+    mounted at `<directory>/disk`.
 
-    `inodes` (ext4 only) fixes the inode count; mkfs rounds it up to whole groups. ext4 gets no reserve for root
-    unless `mkfs_options` say otherwise (`-m`). xfs needs 300 MiB, btrfs 110 MiB.
+    `inodes` (ext4 only) fixes the inode count; mkfs rounds it up to whole groups. ext4 gets no
+    reserve for root unless `mkfs_options` say otherwise (`-m`). xfs needs 300 MiB, btrfs 110 MiB.
     ValueError for an unknown type or inodes elsewhere; ToolError when mkfs or mount fails.
     """
 
@@ -154,7 +182,12 @@ class LoopFilesystem:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.close()
 
     def available_bytes(self) -> int:
@@ -167,10 +200,11 @@ class LoopFilesystem:
         return os.statvfs(self.mountpoint).f_ffree
 
     def close(self) -> None:
-        """Unmount everything below, detach the loop device, delete the file. Safe to call twice, and half made.
+        """Unmount everything below, detach the loop device, delete the file. Safe to
+        call twice, and half made.
 
-        A killed process may still be writing back and so hold the filesystem for a while on a busy machine; ToolError
-        after half a minute, which names the processes that hold it.
+        A killed process may still be writing back and so hold the filesystem for a while on a busy
+        machine; ToolError after half a minute, which names the processes that hold it.
         """
         mounted = self.mountpoint in mounts_below(self.mountpoint)
         device_id = _device_of(str(self.mountpoint)) if mounted else None
@@ -181,10 +215,12 @@ class LoopFilesystem:
             if time.monotonic() > deadline:
                 held = "; ".join(holders_of(device_id)) if device_id is not None else ""
                 raise ToolError(
-                    f"{self.image} is still attached to {', '.join(devices)}; held by: {held or 'no process'}"
+                    f"{self.image} is still attached to {', '.join(devices)}; held by:"
+                    f" {held or 'no process'}"
                 )
             for device in devices:
-                with suppress(ToolError):  # it may just have detached itself; the loop condition checks
+                # it may just have detached itself; the loop condition checks
+                with suppress(ToolError):
                     run_tool("losetup", "--detach", device)
             time.sleep(0.05)
         self.image.unlink(missing_ok=True)
@@ -200,6 +236,7 @@ class LoopFilesystem:
             options += ["-m", "0", *(("-N", str(self.inodes)) if self.inodes is not None else ())]
         make, *quiet = MAKE[self.fstype]
         run_tool(make, *quiet, *options, *self.mkfs_options, self.image)
-        # mount's own loop device detaches by itself at the last unmount, also when this process is killed
+        # mount's own loop device detaches by itself at the last unmount, also
+        # when this process is killed
         mount_options = ",".join(("loop", *self.mount_options))
         run_tool("mount", "-t", self.fstype, "-o", mount_options, self.image, self.mountpoint)

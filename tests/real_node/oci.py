@@ -1,9 +1,11 @@
 """Generated container images: OCI image-layout tars that `ctr images import` accepts.
 
-Covers: layers of incompressible bytes or of many small files, a base layer with a static busybox so that a container
-can run, manifests and configurations with right digests, the annotations that give the import its reference.
+Covers: layers of incompressible bytes or of many small files, a base layer with a static busybox so
+that a container can run, manifests and configurations with right digests, the annotations that give
+the import its reference.
 
-Does not cover: compression (layers are plain tars: the bytes written are the bytes stored), registries, signatures.
+Does not cover: compression (layers are plain tars: the bytes written are the bytes
+stored), registries, signatures.
 
 Format: https://github.com/opencontainers/image-spec (image-layout.md, manifest.md, config.md).
 """
@@ -29,15 +31,18 @@ INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 APPLETS = ("sh", "sleep", "true", "false", "cat", "ls", "dd", "echo", "rm")
 SLEEP_FOR_EVER = ("/bin/sleep", "1000000000")
-FIXED_TIME = 1_700_000_000  # one modification time for all members: equal content gives equal digests
+# one modification time for all members: equal content gives equal digests
+FIXED_TIME = 1_700_000_000
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer by recipe: two equal recipes give byte-equal tars, so images that name both share one blob.
+    """One layer by recipe: two equal recipes give byte-equal tars, so images that
+    name both share one blob.
 
-    `files` are (path, size in bytes) of random content drawn from `seed`; `busybox` adds /bin/busybox and its links.
-    The tar is held in memory while an image is written: keep a layer below some hundred MiB.
+    `files` are (path, size in bytes) of random content drawn from `seed`; `busybox` adds
+    /bin/busybox and its links. The tar is held in memory while an image is written: keep a
+    layer below some hundred MiB.
     """
 
     seed: int = 0
@@ -45,7 +50,10 @@ class Layer:
     busybox: bool = False
 
     def tar(self) -> bytes:
-        """The uncompressed tar of this layer. FileNotFoundError when a busybox is wanted and none is installed."""
+        """The uncompressed tar of this layer.
+
+        FileNotFoundError when a busybox is wanted and none is installed.
+        """
         source = random.Random(self.seed)  # noqa: S311 - repeatable content, no secret
         out = io.BytesIO()
         with tarfile.open(fileobj=out, mode="w", format=tarfile.GNU_FORMAT) as archive:
@@ -71,7 +79,9 @@ BASE = Layer(busybox=True)
 
 @dataclass(frozen=True)
 class Image:
-    """An image by recipe: full reference (`host/path:tag`), layers from the bottom up, command of the image."""
+    """An image by recipe: full reference (`host/path:tag`), layers from the bottom
+    up, command of the image.
+    """
 
     reference: str
     layers: tuple[Layer, ...]
@@ -81,7 +91,10 @@ class Image:
 
 @dataclass(frozen=True)
 class ImageTar:
-    """A written image: `image_id` is the digest of its configuration (`sha256:...`), the id that CRI gives it."""
+    """A written image:
+
+    `image_id` is the digest of its configuration (`sha256:...`), the id that CRI gives it.
+    """
 
     path: Path
     reference: str
@@ -91,10 +104,11 @@ class ImageTar:
 
 
 def write_image(image: Image, directory: Path) -> ImageTar:
-    """Write `image` as one tar below `directory` (which must lie outside the filesystem under test).
+    """Write `image` as one tar below `directory` (which must lie outside
+    the filesystem under test).
 
-    The reference is part of the configuration, so two images with the same layers still have two ids.
-    OSError when the directory cannot hold it (layers once, plus a few KiB).
+    The reference is part of the configuration, so two images with the same layers still have two
+    ids. OSError when the directory cannot hold it (layers once, plus a few KiB).
     """
     return write_images([image], directory)[0]
 
@@ -107,22 +121,32 @@ def write_images(images: Sequence[Image], directory: Path) -> list[ImageTar]:
         written = [_add_image(archive, image, path) for image in images]
         manifests = [manifest for _, manifest in written]
         _add_file(
-            archive, "index.json", _json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}), 0o644
+            archive,
+            "index.json",
+            _json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": manifests}),
+            0o644,
         )
         _add_file(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}), 0o644)
     return [tar for tar, _ in written]
 
 
-def _add_image(archive: tarfile.TarFile, image: Image, path: Path) -> tuple[ImageTar, dict[str, object]]:
+def _add_image(
+    archive: tarfile.TarFile, image: Image, path: Path
+) -> tuple[ImageTar, dict[str, object]]:
     """Add the blobs of an image; what it is, and its entry in the index."""
     layers = [_add_blob(archive, layer.tar(), LAYER_TYPE) for layer in dict.fromkeys(image.layers)]
-    config = _add_blob(archive, _json(_config(image, [str(layer["digest"]) for layer in layers])), CONFIG_TYPE)
+    config = _add_blob(
+        archive, _json(_config(image, [str(layer["digest"]) for layer in layers])), CONFIG_TYPE
+    )
     manifest = _add_blob(
         archive,
         _json({"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": layers}),
         MANIFEST_TYPE,
     )
-    names = {"io.containerd.image.name": image.reference, "org.opencontainers.image.ref.name": image.reference}
+    names = {
+        "io.containerd.image.name": image.reference,
+        "org.opencontainers.image.ref.name": image.reference,
+    }
     tar = ImageTar(
         path,
         image.reference,
@@ -173,7 +197,12 @@ def _add_busybox(archive: tarfile.TarFile) -> None:
     _add_file(archive, "bin/busybox", Path(busybox).read_bytes(), 0o755)
     for applet in APPLETS:
         link = tarfile.TarInfo(f"bin/{applet}")
-        link.type, link.linkname, link.mode, link.mtime = tarfile.SYMTYPE, "busybox", 0o777, FIXED_TIME
+        link.type, link.linkname, link.mode, link.mtime = (
+            tarfile.SYMTYPE,
+            "busybox",
+            0o777,
+            FIXED_TIME,
+        )
         archive.addfile(link)
     _add_file(archive, "etc/passwd", b"root:x:0:0:root:/:/bin/sh\n", 0o644)
     _add_file(archive, "etc/group", b"root:x:0:\n", 0o644)

@@ -1,7 +1,8 @@
-"""The kubelet's side of a pod, over CRI: its directory, its sandbox, its containers, in the kubelet's order.
+"""The kubelet's side of a pod, over CRI: its directory, its sandbox, its
+containers, in the kubelet's order.
 
-The order matters: the kubelet makes `<root-dir>/pods/<uid>` before it asks for a sandbox and removes it only after the
-pod is gone, so the directory distinguishes a live pod from a dead one
+The order matters: the kubelet makes `<root-dir>/pods/<uid>` before it asks for a sandbox and
+removes it only after the pod is gone, so the directory distinguishes a live pod from a dead one
 (https://github.com/kubernetes/kubernetes, pkg/kubelet/kubelet.go, SyncPod).
 """
 
@@ -59,35 +60,49 @@ class PretendKubelet:
         return self.root_dir / "pods" / uid
 
     def admit_pod(self, uid: str) -> Path:
-        """Make the pod's directory, with the subdirectories that the kubelet gives it. Comes before the sandbox."""
+        """Make the pod's directory, with the subdirectories that the kubelet gives it.
+
+        Comes before the sandbox.
+        """
         directory = self.pod_directory(uid)
         for name in ("volumes", "plugins", "containers"):
             (directory / name).mkdir(parents=True, exist_ok=True)
         return directory
 
     def forget_pod(self, uid: str) -> None:
-        """Remove the pod's directory, after which the pod is gone. FileNotFoundError when it was never admitted."""
+        """Remove the pod's directory, after which the pod is gone.
+
+        FileNotFoundError when it was never admitted.
+        """
         shutil.rmtree(self.pod_directory(uid))
 
     def run_pod(self, name: str, uid: str, attempt: int = 0) -> Sandbox:
         """Run a sandbox for an admitted pod. ValueError when the pod was not admitted."""
         if not self.pod_directory(uid).is_dir():
-            raise ValueError(f"pod {uid} has no directory: admit_pod comes first, as in the kubelet")
+            raise ValueError(
+                f"pod {uid} has no directory: admit_pod comes first, as in the kubelet"
+            )
         log_directory = self.pod_logs_dir / f"{self.namespace}_{name}_{uid}"
         log_directory.mkdir(parents=True, exist_ok=True)
         config = cri_pb2.PodSandboxConfig(
-            metadata=cri_pb2.PodSandboxMetadata(name=name, uid=uid, namespace=self.namespace, attempt=attempt),
+            metadata=cri_pb2.PodSandboxMetadata(
+                name=name, uid=uid, namespace=self.namespace, attempt=attempt
+            ),
             log_directory=str(log_directory),
             labels={POD_NAME: name, POD_UID: uid, POD_NAMESPACE: self.namespace},
             linux=cri_pb2.LinuxPodSandboxConfig(
                 cgroup_parent=self.cgroup_parent,
                 security_context=cri_pb2.LinuxSandboxSecurityContext(
-                    namespace_options=cri_pb2.NamespaceOption(network=cri_pb2.NODE, pid=cri_pb2.CONTAINER)
+                    namespace_options=cri_pb2.NamespaceOption(
+                        network=cri_pb2.NODE, pid=cri_pb2.CONTAINER
+                    )
                 ),
             ),
         )
         request = cri_pb2.RunPodSandboxRequest(config=config)
-        answer = self.cri.call("RuntimeService/RunPodSandbox", request, cri_pb2.RunPodSandboxResponse)
+        answer = self.cri.call(
+            "RuntimeService/RunPodSandbox", request, cri_pb2.RunPodSandboxResponse
+        )
         return Sandbox(answer.pod_sandbox_id, config)
 
     def create_container(
@@ -99,11 +114,19 @@ class PretendKubelet:
         attempt: int = 0,
         mounts: Sequence[cri_pb2.Mount] = (),
     ) -> str:
-        """Create a container without starting it; return its id. `image` is an id or a reference."""
+        """Create a container without starting it; return its id.
+
+        `image` is an id or a reference.
+        """
         (sandbox.log_directory / name).mkdir(exist_ok=True)
         begin_container(str(self.pod_directory(sandbox.uid)), name)
         pod = sandbox.config.metadata
-        labels = {POD_NAME: pod.name, POD_UID: pod.uid, POD_NAMESPACE: pod.namespace, CONTAINER_NAME: name}
+        labels = {
+            POD_NAME: pod.name,
+            POD_UID: pod.uid,
+            POD_NAMESPACE: pod.namespace,
+            CONTAINER_NAME: name,
+        }
         config = cri_pb2.ContainerConfig(
             metadata=cri_pb2.ContainerMetadata(name=name, attempt=attempt),
             image=cri_pb2.ImageSpec(image=image, user_specified_image=image),
@@ -114,24 +137,35 @@ class PretendKubelet:
             log_path=f"{name}/{attempt}.log",
             linux=cri_pb2.LinuxContainerConfig(
                 security_context=cri_pb2.LinuxContainerSecurityContext(
-                    namespace_options=cri_pb2.NamespaceOption(network=cri_pb2.NODE, pid=cri_pb2.CONTAINER)
+                    namespace_options=cri_pb2.NamespaceOption(
+                        network=cri_pb2.NODE, pid=cri_pb2.CONTAINER
+                    )
                 )
             ),
         )
         request = cri_pb2.CreateContainerRequest(
             pod_sandbox_id=sandbox.id, config=config, sandbox_config=sandbox.config
         )
-        return self.cri.call("RuntimeService/CreateContainer", request, cri_pb2.CreateContainerResponse).container_id
+        return self.cri.call(
+            "RuntimeService/CreateContainer", request, cri_pb2.CreateContainerResponse
+        ).container_id
 
-    def run_container(self, sandbox: Sandbox, name: str, image: str, command: tuple[str, ...], attempt: int = 0) -> str:
+    def run_container(
+        self, sandbox: Sandbox, name: str, image: str, command: tuple[str, ...], attempt: int = 0
+    ) -> str:
         """Create and start a container; return its id."""
         container_id = self.create_container(sandbox, name, image, command, attempt)
         request = cri_pb2.StartContainerRequest(container_id=container_id)
         self.cri.call("RuntimeService/StartContainer", request, cri_pb2.StartContainerResponse)
         return container_id
 
-    def wait_exited(self, container_id: str, timeout_seconds: float = 10.0) -> cri_pb2.ContainerStatus:
-        """Wait until the container is EXITED and return its status. TimeoutError when it is not in time."""
+    def wait_exited(
+        self, container_id: str, timeout_seconds: float = 10.0
+    ) -> cri_pb2.ContainerStatus:
+        """Wait until the container is EXITED and return its status.
+
+        TimeoutError when it is not in time.
+        """
         deadline = time.monotonic() + timeout_seconds
         while (status := self.cri.container_status(container_id)).state != cri_pb2.CONTAINER_EXITED:
             if time.monotonic() > deadline:
@@ -145,6 +179,9 @@ class PretendKubelet:
         return self.cri.container_status(container_id).state
 
     def end_pod(self, sandbox: Sandbox) -> None:
-        """Stop the sandbox and what runs in it (it becomes NOTREADY), then forget the pod. Nothing is removed."""
+        """Stop the sandbox and what runs in it (it becomes NOTREADY), then forget the pod.
+
+        Nothing is removed.
+        """
         self.cri.stop_sandbox(sandbox.id)
         self.forget_pod(sandbox.uid)

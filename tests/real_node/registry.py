@@ -1,8 +1,9 @@
 """A registry on loopback, over plain HTTP: what a runtime needs to pull images of ours.
 
 Covers: manifests by tag and digest, and blobs, for GET and HEAD
-(https://github.com/opencontainers/distribution-spec/blob/main/spec.md). Does not cover: credentials, pushes by clients.
-Runtimes have to be told that it speaks no TLS (`ContainerRuntime.speaks_plainly_to`).
+(https://github.com/opencontainers/distribution-spec/blob/main/spec.md). Does not cover:
+credentials, pushes by clients. Runtimes have to be told that it speaks no TLS
+(`ContainerRuntime.speaks_plainly_to`).
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class _Server(ThreadingHTTPServer):
 
 
 class Registry:
-    """A registry, which serves while the `with` block lasts. `pulled`: the references of the manifests it was asked
-    for, by tag or digest. `slow_seconds`: how long each blob takes."""
+    """A registry, which serves while the `with` block lasts. `pulled`: the references of the
+    manifests it was asked for, by tag or digest. `slow_seconds`: how long each blob takes."""
 
     def __init__(self, slow_seconds: float = 0.0) -> None:
         self._slow_seconds = slow_seconds
@@ -43,7 +44,12 @@ class Registry:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -57,15 +63,31 @@ class Registry:
                 for member in archive.getmembers():
                     file = archive.extractfile(member) if member.name.startswith(BLOBS) else None
                     if file is not None:
-                        self._serve(repository, tag, f"sha256:{member.name.removeprefix(BLOBS)}", file.read(), written)
+                        self._serve(
+                            repository,
+                            tag,
+                            f"sha256:{member.name.removeprefix(BLOBS)}",
+                            file.read(),
+                            written,
+                        )
         return written
 
-    def _serve(self, repository: str, tag: str, digest: str, content: bytes, written: ImageTar) -> None:
+    def _serve(
+        self, repository: str, tag: str, digest: str, content: bytes, written: ImageTar
+    ) -> None:
         if digest != written.manifest_digest:
-            self._found[f"/v2/{repository}/blobs/{digest}"] = ("application/octet-stream", digest, content)
+            self._found[f"/v2/{repository}/blobs/{digest}"] = (
+                "application/octet-stream",
+                digest,
+                content,
+            )
             return
         for reference in (tag, digest):
-            self._found[f"/v2/{repository}/manifests/{reference}"] = (MANIFEST_TYPE, digest, content)
+            self._found[f"/v2/{repository}/manifests/{reference}"] = (
+                MANIFEST_TYPE,
+                digest,
+                content,
+            )
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         registry = self

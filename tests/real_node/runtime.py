@@ -1,7 +1,9 @@
-"""A container runtime for one test: its data on the filesystem under test, everything else outside it.
+"""A container runtime for one test: its data on the filesystem under test,
+everything else outside it.
 
-Covers: start, readiness, import of images, SIGSTOP and SIGCONT, SIGKILL and a new start on the same data, and an end
-that leaves no process, mount, control group or socket behind. `containerd` and `crio` say what differs.
+Covers: start, readiness, import of images, SIGSTOP and SIGCONT, SIGKILL and a new start on the
+same data, and an end that leaves no process, mount, control group or socket behind. `containerd`
+and `crio` say what differs.
 
 Does not cover: networks (pods use the host's), registries (none but a test's own is contacted).
 """
@@ -24,13 +26,20 @@ from typing import ClassVar, Self
 import grpc
 
 from tests.real_node.cri_client import CriClient
-from tests.real_node.leftovers import cgroups_below, kill_if_there, processes_in, until, wait_or_kill
+from tests.real_node.leftovers import (
+    cgroups_below,
+    kill_if_there,
+    processes_in,
+    until,
+    wait_or_kill,
+)
 from tests.real_node.loopfs import mounts_below, search_path, unmount
 from tests.real_node.oci import ImageTar
 from tests.stopped import wait_until_stopped
 
 SANDBOX_IMAGE = "reclaimd.test/pause:1"
-STAMP_SECONDS = 0.012  # the kernel stamps files by a clock that ticks every 4 ms, on some machines every 10 ms
+# the kernel stamps files by a clock that ticks every 4 ms, on some machines every 10 ms
+STAMP_SECONDS = 0.012
 SOCKET_PATH_LIMIT = 107  # bytes: sun_path is 108 with its closing zero (unix(7))
 LONGEST_SUFFIX = len(".ttrpc")  # of the sockets beside the runtime's own
 
@@ -40,10 +49,12 @@ class ContainerRuntimeError(RuntimeError):
 
 
 class ContainerRuntime(ABC):
-    """A runtime with its data in `root`; state, socket, configuration and log are in a directory of its own.
+    """A runtime with its data in `root`; state, socket, configuration and log are
+    in a directory of its own.
 
-    As a context manager it is ready on entry (CRI answers Version within `ready_seconds`) and removed on exit, whatever
-    happened in between. `cri` is a client on its socket; `cgroup_parent` the parent of everything that its pods run.
+    As a context manager it is ready on entry (CRI answers Version within `ready_seconds`) and
+    removed on exit, whatever happened in between. `cri` is a client on its socket; `cgroup_parent`
+    the parent of everything that its pods run.
     """
 
     name: ClassVar[str]
@@ -60,7 +71,8 @@ class ContainerRuntime(ABC):
         if len(os.fsencode(self.socket)) + LONGEST_SUFFIX > SOCKET_PATH_LIMIT:
             self.run_directory.rmdir()
             raise ValueError(
-                f"socket path {self.socket} is longer than {SOCKET_PATH_LIMIT} bytes: set a shorter TMPDIR"
+                f"socket path {self.socket} is longer than {SOCKET_PATH_LIMIT} bytes: set a shorter"
+                " TMPDIR"
             )
         self.cri = CriClient(self.socket)
 
@@ -74,12 +86,19 @@ class ContainerRuntime(ABC):
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.stop()
 
     @abstractmethod
     def _configure(self) -> None:
-        """Write the configuration, and make the directories that it names (`tmp` is the runtime's TMPDIR)."""
+        """Write the configuration, and make the directories that it names (`tmp`
+        is the runtime's TMPDIR).
+        """
 
     @abstractmethod
     def _command(self) -> list[str]:
@@ -109,7 +128,10 @@ class ContainerRuntime(ABC):
         return self._process.pid
 
     def start(self) -> None:
-        """Start it on its root and wait until CRI answers. ContainerRuntimeError after `ready_seconds`."""
+        """Start it on its root and wait until CRI answers.
+
+        ContainerRuntimeError after `ready_seconds`.
+        """
         if self._process is not None:
             raise ContainerRuntimeError(f"{self.name} runs already, as process {self.pid}")
         environment = {"PATH": search_path(), "TMPDIR": str(self.run_directory / "tmp")}
@@ -127,15 +149,16 @@ class ContainerRuntime(ABC):
     def import_image(self, tar: ImageTar, keep: bool = False) -> str:
         """Bring an image in, delete its tar unless `keep`, and return its id once CRI shows it.
 
-        ToolError when the runtime's tool refuses; ContainerRuntimeError when CRI does not list it within 10 s.
+        ToolError when the runtime's tool refuses; ContainerRuntimeError when CRI
+        does not list it within 10 s.
         """
         return self.import_images([tar], keep)[0]
 
     def import_images(self, tars: Sequence[ImageTar], keep: bool = False) -> list[str]:
         """Bring all images of one tar (`write_images`) in at once; errors as of `import_image`.
 
-        Their ages differ in the order given, as if they had been imported one after the other: what tells the age is
-        touched once more, further apart than the clock ticks that stamps files.
+        Their ages differ in the order given, as if they had been imported one after the other: what
+        tells the age is touched once more, further apart than the clock ticks that stamps files.
         """
         try:
             self._bring_in(tars)
@@ -149,9 +172,14 @@ class ContainerRuntime(ABC):
         return ids
 
     def _shown(self, tar: ImageTar) -> str:
-        """The id of an image that was imported, once CRI lists it. ContainerRuntimeError after 10 s."""
+        """The id of an image that was imported, once CRI lists it.
+
+        ContainerRuntimeError after 10 s.
+        """
         deadline = time.monotonic() + 10
-        while (image := self.cri.image_status(tar.reference)) is None or not tar.image_id.endswith(image.id):
+        while (image := self.cri.image_status(tar.reference)) is None or not tar.image_id.endswith(
+            image.id
+        ):
             if time.monotonic() > deadline:
                 raise ContainerRuntimeError(
                     f"CRI does not show {tar.reference} 10 s after its import\n{self.log_tail()}"
@@ -187,9 +215,11 @@ class ContainerRuntime(ABC):
         return "\n".join(text.splitlines()[-lines:])
 
     def stop(self) -> None:
-        """Remove all of it: pods over CRI, the runtime, monitors, processes, mounts, control groups.
+        """Remove all of it: pods over CRI, the runtime, monitors,
+        processes, mounts, control groups.
 
-        Safe to call twice, in any state. ToolError when a mount below its directories cannot be undone.
+        Safe to call twice, in any state. ToolError when a mount below its
+        directories cannot be undone.
         """
         if self._process is not None:
             self.resume()
@@ -210,10 +240,13 @@ class ContainerRuntime(ABC):
         shutil.rmtree(self.run_directory, ignore_errors=True)
 
     def remove_pods(self, budget_seconds: float) -> None:
-        """Kill, stop and remove every pod, as far as the runtime answers; the rest is killed by process id later."""
+        """Kill, stop and remove every pod, as far as the runtime answers; the rest is
+        killed by process id later.
+        """
         deadline = time.monotonic() + budget_seconds
         ends = (
-            (self.cri.list_containers, self.cri.kill_container),  # else CRI-O waits 10 s for what ignores SIGTERM
+            # else CRI-O waits 10 s for what ignores SIGTERM
+            (self.cri.list_containers, self.cri.kill_container),
             (self.cri.list_sandboxes, self.cri.stop_sandbox),
             (self.cri.list_sandboxes, self.cri.remove_sandbox),
         )
@@ -240,11 +273,17 @@ class ContainerRuntime(ABC):
 
     def _wait_until_ready(self) -> None:
         deadline = time.monotonic() + self.ready_seconds
-        while self._process is not None and self._process.poll() is None and time.monotonic() < deadline:
+        while (
+            self._process is not None
+            and self._process.poll() is None
+            and time.monotonic() < deadline
+        ):
             try:
                 self.cri.version(timeout_seconds=1.0)
             except grpc.RpcError:
                 time.sleep(0.02)
             else:
                 return
-        raise ContainerRuntimeError(f"{self.name} does not answer over CRI; the end of its log:\n{self.log_tail()}")
+        raise ContainerRuntimeError(
+            f"{self.name} does not answer over CRI; the end of its log:\n{self.log_tail()}"
+        )

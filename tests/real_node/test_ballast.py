@@ -1,4 +1,6 @@
-"""Ballast on the filesystems of nodes: its bytes are really taken, and come back on a disk without a free byte."""
+"""Ballast on the filesystems of nodes: its bytes are really taken, and come back on a
+disk without a free byte.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.ballast import create_ballast, read_ballast
-from reclaim.ballast import BallastRefused, BallastRelease, BallastSettings
+from eviction.engine.ballast import create_ballast, read_ballast
+from reclaim.functions.ballast import BallastRefused, BallastRelease, BallastSettings
 from signals.clock import SystemClock
 from tests.full_disk import full
 from tests.real_node.loopfs import MIB, LoopFilesystem, find_tool
@@ -59,17 +61,28 @@ def test_it_comes_back_on_a_disk_without_a_free_byte(tmp_path: Path, kind: str) 
             plan = stage.plan()
             assert plan is not None
             assert stage.remove(plan.remove[0]) is True
-            assert came_true(lambda: free_bytes(settings) - before >= SIZE - MIB, COMMIT_SECONDS, every_seconds=0.5)
+            assert came_true(
+                lambda: free_bytes(settings) - before >= SIZE - MIB,
+                COMMIT_SECONDS,
+                every_seconds=0.5,
+            )
 
 
-def test_where_blocks_prove_nothing_it_is_refused_and_a_file_of_its_name_is_not_it(tmp_path: Path) -> None:
+def test_where_blocks_prove_nothing_it_is_refused_and_a_file_of_its_name_is_not_it(
+    tmp_path: Path,
+) -> None:
     """On btrfs: zeros that are compressed away have all their blocks; nothing is left behind."""
     with small_disk(tmp_path, "btrfs", "compress-force=zstd") as settings:
-        why = "the blocks of a file on btrfs do not show what unlinking it frees: use another filesystem"
+        why = (
+            "the blocks of a file on btrfs do not show what unlinking it frees: use another"
+            " filesystem"
+        )
         with pytest.raises(BallastRefused, match=f"is not made: {why}$"):
             create_ballast(settings)
         assert os.listdir(settings.directory) == []
-        with open(settings.path, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        with open(
+            settings.path, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)
+        ) as file:
             file.write(bytes(SIZE))
             os.fsync(file.fileno())
         assert os.stat(settings.path).st_blocks * 512 == SIZE

@@ -1,4 +1,6 @@
-"""A btrfs with subvolumes, as some distributions install it: one filesystem, as for the kubelet's cAdvisor."""
+"""A btrfs with subvolumes, as some distributions install it: one filesystem, as
+for the kubelet's cAdvisor.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import eviction_config, load
+from eviction.engine.effects import Request
 from eviction.engine.fold import booked
 from eviction.engine.step import new_pass
-from eviction.engine.world import Request
-from eviction.node.view import NodeView
-from eviction.record import Trigger
-from eviction.reporting.space import About, DiskSurvey, Places
+from eviction.engine.view import NodeView
+from eviction.records.attribution import About
+from eviction.records.passes import Trigger
+from eviction.survey.space import DiskSurvey, Places
 from reclaim.evidence.states import PodStates
 from reclaim.types import Usage
 from signals.clock import SystemClock
@@ -39,7 +42,9 @@ IMAGES, IMAGE_BYTES = 8, 24 * MIB  # containerd keeps each twice: its blobs and 
 
 @dataclass
 class Subvolumes:
-    """A mounted btrfs: the kubelet's directory on one subvolume, the images on another, the logs on a third."""
+    """A mounted btrfs: the kubelet's directory on one subvolume, the images on
+    another, the logs on a third.
+    """
 
     kubelet: Path
     images: Path
@@ -48,7 +53,9 @@ class Subvolumes:
     def __post_init__(self) -> None:
         fields = {"rootDirectory": str(self.kubelet), "evictionHard": {"nodefs.available": "10%"}}
         self.view = NodeView(load(None, {}, fields))
-        self.view.summary.locate(FilesystemPaths(str(self.kubelet), str(self.images), str(self.images)))
+        self.view.summary.locate(
+            FilesystemPaths(str(self.kubelet), str(self.images), str(self.images))
+        )
 
     def observe(self) -> SignalObservations:
         """One observation, after everything written has its place."""
@@ -58,7 +65,9 @@ class Subvolumes:
 
 @pytest.fixture(params=["mounted", "directories"])
 def subvolumes(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subvolumes]:
-    """Each subvolume mounted at a point of its own, or all as directories of the filesystem, mounted once."""
+    """Each subvolume mounted at a point of its own, or all as directories of the
+    filesystem, mounted once.
+    """
     if find_tool("mkfs.btrfs") is None:
         pytest.skip("no mkfs.btrfs")
     with LoopFilesystem(tmp_path / "fs", SIZE_BYTES, "btrfs") as filesystem:
@@ -99,7 +108,7 @@ def test_what_is_freed_on_subvolumes_counts_once(subvolumes: Subvolumes) -> None
     file.write_bytes(os.urandom(LOG_BYTES))
     before = subvolumes.observe()
     engine = Inline(SteppedClock(), {}, lambda _: pytest.fail("nothing is planned"))
-    world, the = new_pass(engine.world, Trigger.REQUEST, Request(), NOTHING_DECIDED)
+    world, the = new_pass(engine.world, Trigger.REQUEST, Request(), decision=NOTHING_DECIDED)
     device = before.filesystems[FilesystemRole.NODEFS][0].device_id
     world = world._replace(passes={the.id: the}, booked_to={device: the.id})
     file.unlink()
@@ -108,17 +117,28 @@ def test_what_is_freed_on_subvolumes_counts_once(subvolumes: Subvolumes) -> None
         seen = world._replace(observations=subvolumes.observe())
         return booked(seen, before).passes[the.id].gained.gained_since(Usage())[0]
 
-    assert came_true(lambda: gained() >= LOG_BYTES - MIB), "what is removed comes back with a commit"
+    assert came_true(lambda: gained() >= LOG_BYTES - MIB), (
+        "what is removed comes back with a commit"
+    )
     assert gained() == pytest.approx(LOG_BYTES, rel=0.2)
 
 
 def test_bytes_of_every_subvolume_are_attributed(subvolumes: Subvolumes) -> None:
-    """Logs on a third subvolume, and a deleted file held open on that of the images: parts of the one filesystem."""
+    """Logs on a third subvolume, and a deleted file held open on that of the images:
+    parts of the one filesystem.
+    """
     log = subvolumes.logs / "default_web_uid-web" / "app" / "0.log"
     log.parent.mkdir(parents=True)
     log.write_bytes(os.urandom(LOG_BYTES))
     places = Places(str(subvolumes.kubelet), str(subvolumes.logs), (str(subvolumes.images),))
-    survey = DiskSurvey(subvolumes.observe, lambda: places, PodStates, lambda: None, SystemClock(), count_seconds=20.0)
+    survey = DiskSurvey(
+        subvolumes.observe,
+        lambda: places,
+        PodStates,
+        lambda: None,
+        SystemClock(),
+        count_seconds=20.0,
+    )
     with held_open(subvolumes.images / "gone.log", GONE_BYTES) as pid:
         (found,) = survey.survey(subvolumes.observe(), ())
     shares = {str(share.use): share.bytes for share in found.shares}
@@ -130,21 +150,34 @@ def test_bytes_of_every_subvolume_are_attributed(subvolumes: Subvolumes) -> None
 
 @pytest.mark.regression
 def test_what_a_removal_frees_counts_at_once(make_node: NodeFactory, tmp_path: Path) -> None:
-    """By itself, btrfs shows what was removed up to 30 s later: every image would go. Of eight, two are enough.
+    """By itself, btrfs shows what was removed up to 30 s later: every image would go.
+    Of eight, two are enough.
 
-    One at a time, and on a disk so large that nothing which the runtime writes meanwhile makes it urgent: then more
-    would be sent before the first are counted, and none waited for longer than 5 s.
+    One at a time, and on a disk so large that nothing which the runtime writes meanwhile
+    makes it urgent: then more would be sent before the first are counted, and none
+    waited for longer than 5 s.
     """
     node = make_node(ROOMY_BYTES, fstype="btrfs")
-    recipes = [Image(f"reclaimd.test/old/{number}:1", (random_layer(number, IMAGE_BYTES),)) for number in range(IMAGES)]
+    recipes = [
+        Image(f"reclaimd.test/old/{number}:1", (random_layer(number, IMAGE_BYTES),))
+        for number in range(IMAGES)
+    ]
     old = node.import_images(recipes)
     os.sync()
     mark = node.filesystem.available_bytes() + 3 * IMAGE_BYTES - MINIMUM_RECLAIM
     time.sleep(1.1)  # then the youngest is old enough
     marks = {"imagefs.available": str(mark)}
-    configuration = configure(tmp_path, node, evictionHard=marks, parallelRemovals=1, removalPatience="10m")
-    record = answer(reclaimd("reclaim", "--config", configuration, "--signal", "imagefs.available", "-o", "json"))
+    configuration = configure(
+        tmp_path, node, evictionHard=marks, parallelRemovals=1, removalPatience="10m"
+    )
+    record = answer(
+        reclaimd(
+            "reclaim", "--config", configuration, "--signal", "imagefs.available", "-o", "json"
+        )
+    )
     gone = removed(record, "image")
-    freed = [outcome["freed"]["bytes"] for outcome in record["removals"] if outcome["kind"] == "image"]
+    freed = [
+        outcome["freed"]["bytes"] for outcome in record["removals"] if outcome["kind"] == "image"
+    ]
     assert (record["result"], gone) == ("satisfied", list(old[:2]))
     assert sum(freed) > 3 * IMAGE_BYTES

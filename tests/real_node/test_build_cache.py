@@ -1,4 +1,6 @@
-"""A build cache beside containerd, on the same ext4: a program of the user's relieves the disk before an image goes."""
+"""A build cache beside containerd, on the same ext4: a program of the user's relieves the
+disk before an image goes.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,11 @@ def make_cache(directory: Path) -> None:
         os.utime(path, (modified, modified))
 
 
-def test_a_build_cache_is_pruned_before_an_image_goes(make_node: NodeFactory, tmp_path: Path) -> None:
-    """A fill of 25 MiB/s is relieved from the cache, the oldest files first; what a pass measured is what statvfs
-    says."""
+def test_a_build_cache_is_pruned_before_an_image_goes(
+    make_node: NodeFactory, tmp_path: Path
+) -> None:
+    """A fill of 25 MiB/s is relieved from the cache, the oldest files first; what a pass
+    measured is what statvfs says."""
     crowded = build_crowded_node(make_node(GIB), image_bytes=12 * MIB)
     node, cache, program = crowded.node, crowded.node.mountpoint / "cache", tmp_path / "prune"
     make_cache(cache)
@@ -50,22 +54,31 @@ def test_a_build_cache_is_pruned_before_an_image_goes(make_node: NodeFactory, tm
         node,
         controlSocket=str(tmp_path / "control.sock"),
         evictionHard={"imagefs.available": str(mark)},
-        reclaimFunctions=[{"name": "prune", "exec": [str(program)], "frees": "imagefs", "plan": False}],
+        reclaimFunctions=[
+            {"name": "prune", "exec": [str(program)], "frees": "imagefs", "plan": False}
+        ],
         reclaimTable={"imagefs.available": ["prune", "DeleteUnusedImages"]},
     )
     with Daemon("--config", configuration) as daemon:
-        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=25 * MIB, most_bytes=200 * MIB)
+        fill = fill_bytes(
+            node.mountpoint / "fill", MIB, rate_bytes_per_second=25 * MIB, most_bytes=200 * MIB
+        )
         assert fill.wait(60.0) >= 200 * MIB
         assert came_true(lambda: node.filesystem.available_bytes() >= mark)
         assert came_true(lambda: bool(daemon.passes) and daemon.passes[-1]["result"] == "satisfied")
         records = daemon.passes
         assert daemon.stop() == 0
     assert node.cri.image_ids() == images, "no image has gone"
-    assert {function["name"] for record in records for function in record["functions"] if function["removed"]} == {
-        "prune"
-    }
+    assert {
+        function["name"]
+        for record in records
+        for function in record["functions"]
+        if function["removed"]
+    } == {"prune"}
     left = sorted(path.name for path in cache.iterdir())
-    assert left == [f"{number:04}" for number in range(FILES - len(left), FILES)], "the oldest files have gone"
+    assert left == [f"{number:04}" for number in range(FILES - len(left), FILES)], (
+        "the oldest files have gone"
+    )
     assert available_after(records[-1], "imagefs.available") >= mark
     os.sync()
     before = node.filesystem.available_bytes()
@@ -78,4 +91,7 @@ def test_a_build_cache_is_pruned_before_an_image_goes(make_node: NodeFactory, tm
     assert abs(measured - gained) <= MIB, "but for what containerd writes meanwhile"
     assert gained >= 50 * MIB
     gone = FILES - len(left)
-    print(f"\nbuild cache: {len(records)} passes, {gone} of {FILES} files; measured {measured}, statvfs {gained}")
+    print(
+        f"\nbuild cache: {len(records)} passes, {gone} of {FILES} files; measured {measured},"
+        f" statvfs {gained}"
+    )

@@ -1,4 +1,5 @@
-"""What is removed and kept of twelve pods on a real containerd, in both modes, is exactly what was written down before.
+"""What is removed and kept of twelve pods on a real containerd, in both modes, is exactly
+what was written down before.
 
 Afterwards the kubelet's restart rule starts no container that it would not have started before.
 """
@@ -42,7 +43,9 @@ def would_run(pods: TwelvePods) -> dict[str, frozenset[str]]:
 def collect(pods: TwelvePods, path: Path, **fields: Any) -> dict[str, Any]:
     """One pass over the whole row; its record."""
     configuration = configure(path, pods.node, **fields)
-    process = reclaimd("reclaim", "--config", configuration, "--signal", "nodefs.available", "--now", "-o", "json")
+    process = reclaimd(
+        "reclaim", "--config", configuration, "--signal", "nodefs.available", "--now", "-o", "json"
+    )
     assert process.returncode == 0, process.stderr
     record: dict[str, Any] = answer(process)
     return record
@@ -57,7 +60,9 @@ def logs_of(pods: TwelvePods) -> dict[str, str]:
 def plan_of(pods: TwelvePods, path: Path, **fields: Any) -> dict[str, Any]:
     """What would be removed and kept now; nothing is."""
     before = pods.objects()
-    plan: dict[str, Any] = answer(reclaimd_here("plan", "--config", configure(path, pods.node, **fields), "-o", "json"))
+    plan: dict[str, Any] = answer(
+        reclaimd_here("plan", "--config", configure(path, pods.node, **fields), "-o", "json")
+    )
     assert pods.objects() == before
     return plan
 
@@ -70,9 +75,9 @@ def parts(record: dict[str, Any]) -> set[str]:
 def test_the_stricter_guards_decide_without_the_kubelets_state_and_with_it_it_is_the_kubelet_object_for_object(
     pods: TwelvePods, tmp_path: Path
 ) -> None:
-    """Without it older copies and all of deleted pods are removed; completed pods, whose directory is there, keep
-    everything. With it, and with extent all, terminated pods lose their containers and sandboxes too; their logs are
-    kept, as the pods are not deleted."""
+    """Without it older copies and all of deleted pods are removed; completed pods, whose directory
+    is there, keep everything. With it, and with extent all, terminated pods lose their containers
+    and sandboxes too; their logs are kept, as the pods are not deleted."""
     before, starts, logs = pods.objects(), would_run(pods), pods.log_directories()
     listed = kubelet_server.answer(kubelet_server.pod_list(*pods.pod_list))
     with kubelet_server.KubeletServer(listed) as kubelet:
@@ -80,18 +85,32 @@ def test_the_stricter_guards_decide_without_the_kubelets_state_and_with_it_it_is
         told = plan_of(pods, tmp_path, **with_state)
         assert parts(told) == pods.always_removed | pods.removed_with_kubelet
         assert told["pods"] == {"told_by": "kubelet", "problem": None, "directories": BELIEVED}
-        assert {o["rule"] for o in told["kept"] if o["kind"] in ("container", "sandbox")} == {"kubelet"}
+        assert {o["rule"] for o in told["kept"] if o["kind"] in ("container", "sandbox")} == {
+            "kubelet"
+        }
 
         guarded = plan_of(pods, tmp_path, **logs_of(pods))
-        over = [o for o in guarded["kept"] if o["id"] in pods.removed_with_kubelet and o["kind"] == "container"]
+        over = [
+            o
+            for o in guarded["kept"]
+            if o["id"] in pods.removed_with_kubelet and o["kind"] == "container"
+        ]
         assert over
-        assert {o["rule"] for o in over} == {"guard"}, "a guard keeps what only the kubelet knows to be terminated"
-        assert guarded["pods"] == {"told_by": "directories", "problem": None, "directories": BELIEVED}
+        assert {o["rule"] for o in over} == {"guard"}, (
+            "a guard keeps what only the kubelet knows to be terminated"
+        )
+        assert guarded["pods"] == {
+            "told_by": "directories",
+            "problem": None,
+            "directories": BELIEVED,
+        }
         record = collect(pods, tmp_path, **logs_of(pods))
         assert before - pods.objects() == pods.always_removed
         assert logs - pods.log_directories() == pods.logs_of_deleted
         assert would_run(pods) == starts, "the restart rule starts nothing more than before"
-        assert {o["id"] for o in record["removals"] if o["result"] == "removed"} >= pods.always_removed
+        assert {
+            o["id"] for o in record["removals"] if o["result"] == "removed"
+        } >= pods.always_removed
         assert parts(record) == pods.always_removed
 
         collect(pods, tmp_path, **with_state)

@@ -1,4 +1,6 @@
-"""`CollectContainerdGarbage` beside a real containerd: content that nothing refers to goes, measured by statvfs."""
+"""`CollectContainerdGarbage` beside a real containerd: content that nothing refers to
+goes, measured by statvfs.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,15 @@ from pathlib import Path
 from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry
-from eviction.node.node import Node
-from eviction.record import PassResult
-from reclaim.containerd import ID_PREFIX, OBJECT_ID, collect_garbage_function, examine
-from reclaim.functions import FUNCTIONS, table_of
+from eviction.engine.node import Node
+from eviction.records.passes import PassResult
+from reclaim.functions.containerd_garbage import (
+    ID_PREFIX,
+    OBJECT_ID,
+    collect_garbage_function,
+    examine,
+)
+from reclaim.functions.table import FUNCTIONS, table_of
 from signals.types import KUBELET_SIGNALS, FilesystemRole
 from tests.nodes.real_node import RealNode
 from tests.nodes.small_node import outcome_of, relieve
@@ -33,14 +40,25 @@ def ingest(node: RealNode, name: str, size_bytes: int) -> Path:
     content = os.urandom(size_bytes)
     program = find_tool("ctr")
     assert program is not None
-    command = [program, "--address", str(node.containerd.socket), "--namespace", "k8s.io", "content", "ingest", name]
+    command = [
+        program,
+        "--address",
+        str(node.containerd.socket),
+        "--namespace",
+        "k8s.io",
+        "content",
+        "ingest",
+        name,
+    ]
     done = subprocess.run(command, input=content, capture_output=True, timeout=60.0, check=False)
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return node.containerd.age_stamp(f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 
 def product_of(node: RealNode, above: int) -> Node:
-    """The product under pressure until `above` more bytes are free, with the function alone in every row."""
+    """The product under pressure until `above` more bytes are free, with the
+    function alone in every row.
+    """
     function = collect_garbage_function(NAME, 60.0, FilesystemRole.NODEFS)
     marks = {str(signal): "0%" for signal in KUBELET_EVICTION_HARD}
     fields = {
@@ -52,15 +70,22 @@ def product_of(node: RealNode, above: int) -> Node:
         "containerRuntimeEndpoint": f"unix://{node.containerd.socket}",
         "holdOffAfterStart": "0s",
         "evictionMinimumReclaim": {"nodefs.available": "0", "imagefs.available": "0"},
-        "evictionHard": {**marks, "nodefs.available": f"{node.filesystem.available_bytes() + above}e0"},
+        "evictionHard": {
+            **marks,
+            "nodefs.available": f"{node.filesystem.available_bytes() + above}e0",
+        },
     }
     rows = dict.fromkeys(KUBELET_SIGNALS, (RowEntry(NAME),))
     configuration = load(None, {}, fields).model_copy(update={"rows": rows})
     return Node(configuration, functions=table_of(function, *FUNCTIONS.values()))
 
 
-def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(containerd_on_ext4: RealNode) -> None:
-    """32 MiB of garbage beside 8 MiB that a label keeps; the images that CRI lists stay, and no lease is left."""
+def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(
+    containerd_on_ext4: RealNode,
+) -> None:
+    """32 MiB of garbage beside 8 MiB that a label keeps; the images that CRI lists
+    stay, and no lease is left.
+    """
     node = containerd_on_ext4
     garbage, labelled = ingest(node, "garbage", 32 * MIB), ingest(node, "labelled", 8 * MIB)
     ctr(node, "content", "label", f"sha256:{labelled.name}", "containerd.io/gc.root=kept")

@@ -1,4 +1,6 @@
-"""What is different on a real CRI-O (`CRIO=` names the program): artifacts, names, ages, and where the bytes are."""
+"""What is different on a real CRI-O (`CRIO=` names the program): artifacts, names,
+ages, and where the bytes are.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class CrioNode:
         self._layouts = 0
 
     def add_artifact(self, name: str, content: bytes) -> str:
-        """Copies an artifact with one file into the store under a name (empty: without one); its id."""
+        """Copies an artifact with one file into the store under a name
+        (empty: without one); its id.
+        """
         self._layouts += 1
         layout = self._directory / f"layout{self._layouts}"
         blobs = layout / "blobs" / "sha256"
@@ -49,7 +53,12 @@ class CrioNode:
         def blob(data: bytes, media_type: str, **more: object) -> dict[str, object]:
             digest = hashlib.sha256(data).hexdigest()
             (blobs / digest).write_bytes(data)
-            return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": len(data), **more}
+            return {
+                "mediaType": media_type,
+                "digest": f"sha256:{digest}",
+                "size": len(data),
+                **more,
+            }
 
         title = {"org.opencontainers.image.title": "model.bin"}
         manifest = {
@@ -68,11 +77,18 @@ class CrioNode:
 
     def names_of(self, image_id: str) -> list[str]:
         """The tags with which an id is listed, an entry for each."""
-        return sorted(tag for image in self.cri.list_images() if image.id == image_id for tag in image.repo_tags)
+        return sorted(
+            tag
+            for image in self.cri.list_images()
+            if image.id == image_id
+            for tag in image.repo_tags
+        )
 
     def plan(self, **fields: object) -> dict[str, Any]:
         """The plan of a command that remembers nothing."""
-        return dict(answer(reclaimd_here("plan", "--config", self._configuration(**fields), "-o", "json")))
+        return dict(
+            answer(reclaimd_here("plan", "--config", self._configuration(**fields), "-o", "json"))
+        )
 
     def verdict_on(self, image_id: str, **fields: object) -> dict[str, Any]:
         """What a plan says of one image."""
@@ -102,7 +118,9 @@ def crio(tmp_path: Path) -> Iterator[CrioNode]:
 
 
 def test_an_artifact_goes_by_its_digest_and_not_by_its_id(crio: CrioNode) -> None:
-    """Given its id, CRI-O reports success and removes nothing; so it does for one without a name, whatever is given."""
+    """Given its id, CRI-O reports success and removes nothing; so it does for one without
+    a name, whatever is given.
+    """
     model = crio.add_artifact(MODEL, os.urandom(MIB))
     crio.cri.remove_image(model)
     assert crio.names_of(model) == [MODEL]
@@ -112,9 +130,11 @@ def test_an_artifact_goes_by_its_digest_and_not_by_its_id(crio: CrioNode) -> Non
 
 @pytest.mark.regression
 def test_an_artifact_is_removed_with_all_its_names(crio: CrioNode) -> None:
-    """Two names in one repository and one in another: with several, CRI-O does not find it by its id."""
+    """Two names in one repository and one in another: with several, CRI-O
+    does not find it by its id.
+    """
     content = os.urandom(8 * MIB)
-    (model, _, _) = [crio.add_artifact(name, content) for name in (MODEL, SAME, OTHER)]
+    model, _, _ = [crio.add_artifact(name, content) for name in (MODEL, SAME, OTHER)]
     assert crio.names_of(model) == [OTHER, MODEL, SAME]
     assert crio.cri.image_status(model) is None
     outcome = crio.reclaim()[model]
@@ -124,7 +144,9 @@ def test_an_artifact_is_removed_with_all_its_names(crio: CrioNode) -> None:
 
 @pytest.mark.regression
 def test_an_artifact_whose_name_was_pulled_anew_stays(crio: CrioNode) -> None:
-    """CRI-O keeps the old content without a name, lists it as `unknown`, and removes it by nothing."""
+    """CRI-O keeps the old content without a name, lists it as `unknown`, and
+    removes it by nothing.
+    """
     old = crio.add_artifact(MODEL, os.urandom(MIB))
     new = crio.add_artifact(MODEL, os.urandom(MIB))
     assert (crio.names_of(old), crio.names_of(new)) == ([], [MODEL])
@@ -136,7 +158,10 @@ def test_an_artifact_whose_name_was_pulled_anew_stays(crio: CrioNode) -> None:
 
 @pytest.mark.regression
 def test_what_a_created_container_uses_stays(crio: CrioNode) -> None:
-    """Its image, an artifact and an image that it mounts: CRI-O would refuse them, and none is tried."""
+    """Its image, an artifact and an image that it mounts:
+
+    CRI-O would refuse them, and none is tried.
+    """
     app = crio.node.import_image(Image("reclaimd.test/app:1", (BASE, random_layer(1, MIB))))
     volume = crio.node.import_image(Image("reclaimd.test/volume:1", (random_layer(2, MIB),)))
     spare = crio.node.import_image(Image("reclaimd.test/spare:1", (random_layer(3, MIB),)))
@@ -144,10 +169,14 @@ def test_what_a_created_container_uses_stays(crio: CrioNode) -> None:
     crio.node.kubelet.admit_pod("uid-web")
     sandbox = crio.node.kubelet.run_pod("web", "uid-web")
     mounts = [
-        cri_pb2.Mount(container_path=path, image=cri_pb2.ImageSpec(image=name, user_specified_image=name))
+        cri_pb2.Mount(
+            container_path=path, image=cri_pb2.ImageSpec(image=name, user_specified_image=name)
+        )
         for path, name in (("/model", MODEL), ("/volume", "reclaimd.test/volume:1"))
     ]
-    crio.node.kubelet.create_container(sandbox, "app", "reclaimd.test/app:1", SLEEP_FOR_EVER, mounts=mounts)
+    crio.node.kubelet.create_container(
+        sandbox, "app", "reclaimd.test/app:1", SLEEP_FOR_EVER, mounts=mounts
+    )
     for reference in (app, f"reclaimd.test/model@sha256:{model}", volume):
         with pytest.raises(grpc.RpcError, match="in use"):
             crio.cri.remove_image(reference)
@@ -160,7 +189,9 @@ def test_what_a_created_container_uses_stays(crio: CrioNode) -> None:
 
 
 def test_an_image_goes_by_its_id_with_all_its_names(crio: CrioNode) -> None:
-    """By one of two names it only loses that name; without any name it is listed by its digest, and goes as well."""
+    """By one of two names it only loses that name; without any name it is listed by its
+    digest, and goes as well.
+    """
     image = crio.node.import_image(Image("reclaimd.test/app:1", (random_layer(1, MIB),)))
     runtime = crio.node.containerd
     assert isinstance(runtime, Crio)
@@ -171,7 +202,9 @@ def test_an_image_goes_by_its_id_with_all_its_names(crio: CrioNode) -> None:
     crio.cri.remove_image("reclaimd.test/app:1")
     assert crio.names_of(image) == ["elsewhere.test/app:1", "reclaimd.test/app:2"]
     moved = crio.node.import_image(Image("reclaimd.test/moved:1", (random_layer(2, MIB),)))
-    crio.node.import_image(Image("reclaimd.test/moved:1", (random_layer(3, MIB),), labels={"build": "2"}))
+    crio.node.import_image(
+        Image("reclaimd.test/moved:1", (random_layer(3, MIB),), labels={"build": "2"})
+    )
     assert crio.names_of(moved) == []
     outcomes = crio.reclaim()
     assert {outcomes[image]["result"], outcomes[moved]["result"]} == {"removed"}
@@ -210,7 +243,9 @@ def test_a_name_in_a_spec_that_a_cri_o_refuses_stops_nothing(crio: CrioNode, nam
 
 
 def test_an_image_is_as_old_as_its_pull(crio: CrioNode) -> None:
-    """Its layer came before it, and its build was in 2023: to a command without records neither makes it old."""
+    """Its layer came before it, and its build was in 2023: to a command without
+    records neither makes it old.
+    """
     layer = random_layer(1, MIB)
     first = crio.node.import_image(Image("reclaimd.test/first:1", (layer,)))
     model = crio.add_artifact(MODEL, os.urandom(MIB))
@@ -244,7 +279,9 @@ def test_a_name_more_or_less_makes_no_image_older_or_younger(crio: CrioNode) -> 
     image_id = crio.node.import_image(Image("reclaimd.test/app:1", (random_layer(1, MIB),)))
     stamp = crio.node.containerd.age_stamp(image_id)
     before = os.stat(stamp).st_ctime
-    crio.node.import_image(Image("reclaimd.test/app:1", (random_layer(2, MIB),), labels={"build": "2"}))
+    crio.node.import_image(
+        Image("reclaimd.test/app:1", (random_layer(2, MIB),), labels={"build": "2"})
+    )
     assert crio.names_of(image_id) == []
     assert os.stat(stamp).st_ctime == before
 
@@ -253,7 +290,9 @@ def test_a_name_more_or_less_makes_no_image_older_or_younger(crio: CrioNode) -> 
 
 
 def test_the_plan_attributes_the_bytes_of_a_cri_o(crio: CrioNode) -> None:
-    """Two images of 16 MiB, an artifact of 8 MiB, a container that wrote 12 MiB; ImageFsInfo tells some KiB of it."""
+    """Two images of 16 MiB, an artifact of 8 MiB, a container that wrote 12 MiB;
+    ImageFsInfo tells some KiB of it.
+    """
     node = crio.node
     used = node.import_image(Image("reclaimd.test/used:1", (BASE, random_layer(1, 16 * MIB))))
     node.import_image(Image("reclaimd.test/old:1", (random_layer(2, 16 * MIB),)))
@@ -265,7 +304,10 @@ def test_the_plan_attributes_the_bytes_of_a_cri_o(crio: CrioNode) -> None:
     written = sandbox.log_directory / "app" / "0.log"
     assert came_true(lambda: "stdout F done" in written.read_text())
     (reported,) = node.cri.image_filesystems().image_filesystems
-    assert (Path(reported.fs_id.mountpoint), reported.used_bytes.value < MIB) == (crio.root / "overlay-images", True)
+    assert (Path(reported.fs_id.mountpoint), reported.used_bytes.value < MIB) == (
+        crio.root / "overlay-images",
+        True,
+    )
     found = crio.plan(podLogsDir=str(node.kubelet.pod_logs_dir), imageMinimumGCAge="0s")
     (attribution,) = found["attribution"]
     shares = {share["use"]: share["bytes"] for share in attribution["shares"]}
@@ -278,10 +320,14 @@ def test_the_plan_attributes_the_bytes_of_a_cri_o(crio: CrioNode) -> None:
 
 
 def test_an_image_store_of_its_own_is_the_split_layout(tmp_path: Path) -> None:
-    """Images of 16 MiB on one filesystem, what a container has written on the other; no layer is somebody else's."""
+    """Images of 16 MiB on one filesystem, what a container has written on the other; no
+    layer is somebody else's.
+    """
     with (
         LoopFilesystem(tmp_path / "images", GIB, "ext4") as images,
-        running_node(tmp_path / "node", GIB, crio=crio_program(), image_store=images.mountpoint / "store") as node,
+        running_node(
+            tmp_path / "node", GIB, crio=crio_program(), image_store=images.mountpoint / "store"
+        ) as node,
     ):
         crio = CrioNode(node, tmp_path)
         old = node.import_image(Image("reclaimd.test/old:1", (random_layer(1, 16 * MIB),)))
@@ -301,7 +347,10 @@ def test_an_image_store_of_its_own_is_the_split_layout(tmp_path: Path) -> None:
         assert shares["imagefs"]["images_may_go"] == pytest.approx(16 * MIB, rel=0.15)
         assert shares["containerfs"]["containers_live"] == pytest.approx(12 * MIB, rel=0.1)
         assert not [
-            remark for each in found["attribution"] for remark in each["remarks"] if "layer" in remark["sentence"]
+            remark
+            for each in found["attribution"]
+            for remark in each["remarks"]
+            if "layer" in remark["sentence"]
         ]
         one = crio.verdict_on(old, imageMinimumGCAge="1h")
         assert (one["reason"], one["age_seconds"] < 60.0) == ("too_young", True)

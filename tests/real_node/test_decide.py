@@ -1,4 +1,6 @@
-"""Eviction on a real node: grace periods, minimum reclaim, the transition period, a layout that changes."""
+"""Eviction on a real node: grace periods, minimum reclaim, the transition
+period, a layout that changes.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,14 @@ SLACK_SECONDS = 10.0  # the machine is shared
 
 
 def unused_images(node: RealNode, count: int) -> list[str]:
-    """Unused images of 5 MiB, on disk as blob and as snapshot, old enough to be removed; the oldest first."""
+    """Unused images of 5 MiB, on disk as blob and as snapshot, old enough to be
+    removed; the oldest first.
+    """
     images = node.import_images(
-        [Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 5 * MIB),)) for number in range(count)]
+        [
+            Image(f"reclaimd.test/spare/{number}:1", (random_layer(number, 5 * MIB),))
+            for number in range(count)
+        ]
     )
     time.sleep(1.1)
     return images
@@ -32,7 +39,9 @@ def status(configuration: str) -> Any:
     return answer(reclaimd_here(*arguments))
 
 
-def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+def test_a_soft_threshold_acts_after_its_grace_and_not_before(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
     """A grace period of 3 s: the condition is logged at once, the first image removed 3 s later."""
     node = containerd_on_ext4
     images = unused_images(node, 2)
@@ -43,7 +52,9 @@ def test_a_soft_threshold_acts_after_its_grace_and_not_before(containerd_on_ext4
         evictionSoftGracePeriod={"nodefs.available": "3s"},
     )
     with Daemon("--config", configuration) as daemon:
-        daemon.wait_for(lambda event: event["message"].startswith("ReclaimPressure: nodefs.available"))
+        daemon.wait_for(
+            lambda event: event["message"].startswith("ReclaimPressure: nodefs.available")
+        )
         seen = time.monotonic()
         assert set(images) <= node.cri.image_ids()
         assert came_true(lambda: images[0] not in node.cri.image_ids())
@@ -72,15 +83,21 @@ def test_pressure_that_ends_within_the_grace_period_removes_nothing(
     grown = node.mountpoint / "grown"
     with Daemon("--config", configuration) as daemon:
         grown.write_bytes(b"x" * 40 * MIB)
-        daemon.wait_for(lambda event: event["message"].startswith("ReclaimPressure: nodefs.available"))
+        daemon.wait_for(
+            lambda event: event["message"].startswith("ReclaimPressure: nodefs.available")
+        )
         grown.unlink()
         time.sleep(4.0)
         assert daemon.passes == []
     assert set(images) <= node.cri.image_ids()
 
 
-def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """2 MiB are missing, 15 MiB the minimum reclaim: two images of 10 MiB are removed, the third is kept."""
+def test_release_is_above_trigger_by_the_minimum_reclaim(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """2 MiB are missing, 15 MiB the minimum reclaim: two images of 10 MiB are
+    removed, the third is kept.
+    """
     node = containerd_on_ext4
     images = unused_images(node, 3)
     mark = node.filesystem.available_bytes() + 2 * MIB
@@ -95,15 +112,23 @@ def test_release_is_above_trigger_by_the_minimum_reclaim(containerd_on_ext4: Rea
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         assert node.filesystem.available_bytes() >= mark + 15 * MIB
         left = node.cri.image_ids()
-        (node.mountpoint / "grown").write_bytes(b"x" * (node.filesystem.available_bytes() - mark - 2 * MIB))
+        (node.mountpoint / "grown").write_bytes(
+            b"x" * (node.filesystem.available_bytes() - mark - 2 * MIB)
+        )
         time.sleep(1.0)
-        assert node.cri.image_ids() == left, "above the mark nothing is removed, even below mark and minimum reclaim"
+        assert node.cri.image_ids() == left, (
+            "above the mark nothing is removed, even below mark and minimum reclaim"
+        )
         assert len(daemon.passes) == 1
     assert [image in left for image in images] == [False, False, True]
 
 
-def test_the_condition_is_kept_for_the_transition_period(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """With a period of 4 s ReclaimPressure is still reported after the relief, and ends after the period."""
+def test_the_condition_is_kept_for_the_transition_period(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """With a period of 4 s ReclaimPressure is still reported after the relief,
+    and ends after the period.
+    """
     node = containerd_on_ext4
     unused_images(node, 2)
     configuration = configure(
@@ -122,14 +147,18 @@ def test_the_condition_is_kept_for_the_transition_period(containerd_on_ext4: Rea
             assert document["conditions"] == ["ReclaimPressure"]
         assert [record["result"] for record in document["passes"]] == ["satisfied"]
         daemon.wait_for(lambda event: event["message"].startswith("ReclaimPressure is over"))
-        assert time.monotonic() - relieved >= 2.0, "the last observation with pressure was before the relief was logged"
+        assert time.monotonic() - relieved >= 2.0, (
+            "the last observation with pressure was before the relief was logged"
+        )
         assert status(configuration)["conditions"] == []
 
 
 def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """The layout changes from single to dedicated-imagefs; then no function of the row relieves nodefs."""
+    """The layout changes from single to dedicated-imagefs; then no function
+    of the row relieves nodefs.
+    """
     node = containerd_on_ext4
     images = unused_images(node, 1)
     mark = node.filesystem.available_bytes() - 36 * MIB
@@ -152,11 +181,15 @@ def test_a_filesystem_that_is_mounted_over_the_image_root_changes_layout_and_row
             try:
                 assert came_true(lambda: status(configuration)["layout"] == "dedicated-imagefs")
                 (node.mountpoint / "grown").write_bytes(b"x" * 40 * MIB)
-                daemon.wait_for(lambda event: event["message"].startswith("ReclaimPressure: nodefs"))
+                daemon.wait_for(
+                    lambda event: event["message"].startswith("ReclaimPressure: nodefs")
+                )
                 time.sleep(1.0)
                 assert daemon.passes == [], "the row is empty, so no pass runs"
                 signals = {one["signal"] for one in status(configuration)["thresholds"]}
-                assert signals == {"nodefs.available"}, "containerfs follows imagefs, which has no threshold"
+                assert signals == {"nodefs.available"}, (
+                    "containerfs follows imagefs, which has no threshold"
+                )
             finally:
                 unmount(Path(root))
         assert came_true(lambda: status(configuration)["layout"] == "single")

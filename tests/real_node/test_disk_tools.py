@@ -15,9 +15,13 @@ from tests.reclaimd_process import came_true
 MIB = 1 << 20
 
 
-@pytest.mark.parametrize(("fstype", "size"), [("ext4", 64 * MIB), ("xfs", 320 * MIB), ("btrfs", 256 * MIB)])
+@pytest.mark.parametrize(
+    ("fstype", "size"), [("ext4", 64 * MIB), ("xfs", 320 * MIB), ("btrfs", 256 * MIB)]
+)
 def test_filesystems_are_created_and_removed(tmp_path: Path, fstype: str, size: int) -> None:
-    """Each type can be written to, and its loop device is detached even when the test fails inside."""
+    """Each type can be written to, and its loop device is detached even when
+    the test fails inside.
+    """
 
     def write_and_fail() -> None:
         with LoopFilesystem(tmp_path / "fs", size, fstype) as filesystem:
@@ -33,8 +37,8 @@ def test_filesystems_are_created_and_removed(tmp_path: Path, fstype: str, size: 
 
 @pytest.mark.parametrize("fast", [False, True])
 def test_a_byte_fill_stops_at_its_mark(tmp_path: Path, fast: bool) -> None:
-    """A fill until 10 MiB are available ends within 1 MiB below that, but for what ext4 then gives back of what it had
-    allocated ahead; and removing it frees the bytes."""
+    """A fill until 10 MiB are available ends within 1 MiB below that, but for what ext4 then gives
+    back of what it had allocated ahead; and removing it frees the bytes."""
     with LoopFilesystem(tmp_path / "fs", 64 * MIB) as filesystem:
         before = filesystem.available_bytes()
         fill = fill_bytes(filesystem.mountpoint / "fill", 10 * MIB, fast=fast)

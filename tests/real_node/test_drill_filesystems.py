@@ -1,4 +1,6 @@
-"""Drills on ext4, XFS and btrfs, which loop devices mount; the same on tmpfs are with the rest of the library."""
+"""Drills on ext4, XFS and btrfs, which loop devices mount; the same on tmpfs are
+with the rest of the library.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +14,30 @@ import yaml
 from eviction.drill.scenario import library
 from tests.drill.loop_drill import loop_drill
 
-# On btrfs a crossing is seen when what was written is committed, which the speed of the disk decides: only what is held
-# there also when it comes late.
+# On btrfs a crossing is seen when what was written is committed, which the speed of the disk
+# decides: only what is held there also when it comes late.
 RUNS = [
     ("growing-file", "xfs"),
     ("small-files", "ext4"),
     ("small-files", "btrfs"),
     *(
         pytest.param(name, fstype, marks=pytest.mark.soak)
-        for name, fstype in (("deleted-file", "xfs"), ("two-filesystems", "xfs"), ("growing-file", "ext4"))
+        for name, fstype in (
+            ("deleted-file", "xfs"),
+            ("two-filesystems", "xfs"),
+            ("growing-file", "ext4"),
+        )
     ),
 ]
-# Full of what was freed and is not committed yet, a btrfs of 512 MiB now and then has no space for that commit: the
-# kernel ends the transaction (-28), and the filesystem is read-only. With 128 MiB more, no less has to be freed.
+# Full of what was freed and is not committed yet, a btrfs of 512 MiB now and then has no space for
+# that commit: the kernel ends the transaction (-28), and the filesystem is read-only. With 128 MiB
+# more, no less has to be freed.
 ROOMY = {("small-files", "btrfs"): {"size": "640Mi", "evictionHard": {"nodefs.available": "32%"}}}
 CLOSED: dict[str, Any] = {
     "name": "closed-file",
-    "why": "A file ends above the mark; what XFS allocated ahead of it is below: images go for that.",
+    "why": (
+        "A file ends above the mark; what XFS allocated ahead of it is below: images go for that."
+    ),
     "node": {
         "size": "512Mi",
         "inodes": 8000,
@@ -42,7 +51,9 @@ CLOSED: dict[str, Any] = {
     "expect": {"relievedWithin": "30s", "goes": ["image registry.example/old-01:1"]},
 }
 
-MOST_RUNS = 5  # now and then XFS allocates less ahead: where something else on the machine made it write back early
+# now and then XFS allocates less ahead: where something else on the machine made it write back
+# early
+MOST_RUNS = 5
 
 
 @pytest.mark.parametrize(("name", "fstype"), RUNS)
@@ -58,7 +69,9 @@ def test_a_drill_on_a_loop_device_holds(name: str, fstype: str, tmp_path: Path) 
 
 
 def test_what_xfs_allocates_ahead_counts_as_used(tmp_path: Path) -> None:
-    """It takes as much again as the file has, until that is closed: below the mark, so images go, and relief holds."""
+    """It takes as much again as the file has, until that is closed: below the mark, so
+    images go, and relief holds.
+    """
     scenario = tmp_path / "closed-file.yaml"
     scenario.write_text(json.dumps(CLOSED))
     runs = (loop_drill(str(scenario), "xfs") for _ in range(MOST_RUNS))

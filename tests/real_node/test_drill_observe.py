@@ -1,4 +1,6 @@
-"""`reclaimd drill --observe` on a real containerd: another responder acts, and the drill only measures."""
+"""`reclaimd drill --observe` on a real containerd: another responder acts,
+and the drill only measures.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,11 @@ def pod_on(node: RealNode, name: str, image: str) -> Any:
     return sandbox
 
 
-def test_the_response_of_another_responder_is_measured(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """A fill crosses the mark, a pod is ended, an image is removed: the report has all of it with its times, and the
-    observation ends by itself once the node is relieved and nothing changes."""
+def test_the_response_of_another_responder_is_measured(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """A fill crosses the mark, a pod is ended, an image is removed: the report has all of it with
+    its times, and the observation ends by itself once the node is relieved and nothing changes."""
     node = containerd_on_ext4
     app = node.import_image(Image("reclaimd.test/app:1", (BASE,)))
     images = unused_images(node, 2)
@@ -38,9 +42,14 @@ def test_the_response_of_another_responder_is_measured(containerd_on_ext4: RealN
     pod_on(node, "bystander", app)
     mark = node.filesystem.available_bytes() - 30 * MIB
     configuration = configure(
-        tmp_path, node, evictionHard={"nodefs.available": str(mark)}, evictionMinimumReclaim={"nodefs.available": "0"}
+        tmp_path,
+        node,
+        evictionHard={"nodefs.available": str(mark)},
+        evictionMinimumReclaim={"nodefs.available": "0"},
     )
-    observing = Observing(tmp_path / "report", "--config", configuration, "--quiet", "1s", "--for", "60s")
+    observing = Observing(
+        tmp_path / "report", "--config", configuration, "--quiet", "1s", "--for", "60s"
+    )
     fill = fill_bytes(node.mountpoint / "fill", mark - 5 * MIB, rate_bytes_per_second=200 * MIB)
     fill.wait(60.0)
     time.sleep(1.0)
@@ -53,7 +62,11 @@ def test_the_response_of_another_responder_is_measured(containerd_on_ext4: RealN
     assert document["crossed_seconds"] is not None
     assert names_gone(document, "image") == ["reclaimd.test/spare/0:1"]
     assert [pod["name"] for pod in document["ended_pods"]] == ["default/victim"]
-    assert 0.1 < document["from_crossing_to_first_relief_seconds"] <= document["from_crossing_to_relief_seconds"]
+    assert (
+        0.1
+        < document["from_crossing_to_first_relief_seconds"]
+        <= document["from_crossing_to_relief_seconds"]
+    )
     assert document["from_crossing_to_first_removal_seconds"] > 0.1
     assert mark - 7 * MIB < document["lowest"]["nodefs.available"] <= mark - 5 * MIB
     assert document["lists_apart_seconds"] < 20.0
@@ -63,14 +76,24 @@ def test_the_response_of_another_responder_is_measured(containerd_on_ext4: RealN
     fill.remove()
 
 
-def test_an_observation_changes_nothing_and_ends_on_sigint(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """Under lasting pressure it removes nothing, and on SIGINT it writes its report and exits with 0."""
+def test_an_observation_changes_nothing_and_ends_on_sigint(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """Under lasting pressure it removes nothing, and on SIGINT it writes
+    its report and exits with 0.
+    """
     node = containerd_on_ext4
     images = unused_images(node, 1)
     configuration = configure(
-        tmp_path, node, evictionHard={"nodefs.available": str(node.filesystem.available_bytes() + 10 * MIB)}
+        tmp_path,
+        node,
+        evictionHard={"nodefs.available": str(node.filesystem.available_bytes() + 10 * MIB)},
     )
-    before = node.cri.image_ids(), containers_of(node), sorted(path.name for path in node.mountpoint.rglob("*"))
+    before = (
+        node.cri.image_ids(),
+        containers_of(node),
+        sorted(path.name for path in node.mountpoint.rglob("*")),
+    )
     observing = Observing(tmp_path / "report", "--config", configuration)
     time.sleep(1.0)
     code, printed = observing.stopped(signal.SIGINT)
@@ -78,7 +101,9 @@ def test_an_observation_changes_nothing_and_ends_on_sigint(containerd_on_ext4: R
     assert (node.cri.image_ids(), containers_of(node)) == before[:2]
     assert set(images) <= node.cri.image_ids()
     assert observing.report()["from_crossing_to_relief_seconds"] is None
-    assert observing.report()["crossed_seconds"] < 10.0, "it was under pressure from the first observation on"
+    assert observing.report()["crossed_seconds"] < 10.0, (
+        "it was under pressure from the first observation on"
+    )
     assert "relief never" in printed
 
 
@@ -87,7 +112,9 @@ def test_an_observation_ends_after_its_time(containerd_on_ext4: RealNode, tmp_pa
     node = containerd_on_ext4
     configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})
     began = time.monotonic()
-    code, printed = Observing(tmp_path / "report", "--config", configuration, "--for", "500ms").ended()
+    code, printed = Observing(
+        tmp_path / "report", "--config", configuration, "--for", "500ms"
+    ).ended()
     assert code == 0
     assert time.monotonic() - began < 60.0
     assert "crossed  no mark" in printed
@@ -96,7 +123,9 @@ def test_an_observation_ends_after_its_time(containerd_on_ext4: RealNode, tmp_pa
 def test_lists_missing_for_a_while_are_reported_as_a_fault_and_not_as_removals(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """A runtime that is killed and restarted: the report names the outage, and no image as removed."""
+    """A runtime that is killed and restarted: the report names the outage, and
+    no image as removed.
+    """
     node = containerd_on_ext4
     unused_images(node, 1)
     configuration = configure(tmp_path, node, evictionHard={"nodefs.available": "1Mi"})

@@ -1,11 +1,13 @@
-"""The page of a first hour is run: its commands in their order, and what each prints is what the page shows.
+"""The page of a first hour is run: its commands in their order, and what each
+prints is what the page shows.
 
-The node is a root of its own (`OwnRoot`) with the tests' real containerd and a pretended kubelet on one ext4. The
-daemon is started by a stand-in for systemctl. `make run` is run by the test of the README, whose example is compared
-with the page; `make bundle` is run once for all tests. Where a person would wait, the test waits for the pass.
+The node is a root of its own (`OwnRoot`) with the tests' real containerd and a pretended kubelet on
+one ext4. The daemon is started by a stand-in for systemctl. `make run` is run by the test of the
+README, whose example is compared with the page; `make bundle` is run once for all tests. Where a
+person would wait, the test waits for the pass.
 
-`UPDATE_PAGES=1 pytest -n0 -s tests/real_node/test_first_hour.py` writes the page anew with what is printed now, and
-prints the difference.
+`UPDATE_PAGES=1 pytest -n0 -s tests/real_node/test_first_hour.py` writes the page anew with what is
+printed now, and prints the difference.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import Self
 
 import pytest
 
-from eviction.node.state_file import Moment, current_boot_id, records_json
+from eviction.records.state_file import Moment, current_boot_id, records_json
 from tests.bundles import Bundle, made_bundle
 from tests.console_pages import Step, steps_of, with_outputs
 from tests.nodes.crowded_node import build_crowded_node
@@ -71,7 +73,10 @@ class Operator:
         self._shell.communicate()
 
     def types(self, command: str) -> list[str]:
-        """Types a command and waits for its end; the lines that it printed. Fails for one that does not exist."""
+        """Types a command and waits for its end; the lines that it printed.
+
+        Fails for one that does not exist.
+        """
         assert self._shell.stdin is not None
         assert self._shell.stdout is not None
         self._shell.stdin.write(f"{{ {command}\n}} </dev/null\necho; echo {ENDED} $?\n")
@@ -98,15 +103,19 @@ class Operator:
         return journal.read_text() if journal.exists() else ""
 
     def reloads(self, command: str) -> list[str]:
-        """Types a command that has the daemon read its configuration again, and waits until it has."""
+        """Types a command that has the daemon read its configuration again, and
+        waits until it has.
+        """
         before = self._told().count(RELOADED)
         printed = self.types(command)
-        assert came_true(lambda: self._told().count(RELOADED) > before), "the configuration was not read again"
+        assert came_true(lambda: self._told().count(RELOADED) > before), (
+            "the configuration was not read again"
+        )
         return printed
 
     def looks(self, command: str) -> list[str]:
-        """Types a command that shows the status, and again until it is that of a daemon at rest, which knows where the
-        images are."""
+        """Types a command that shows the status, and again until it is that of a daemon at rest,
+        which knows where the images are."""
         printed: list[str] = []
 
         def at_rest() -> bool:
@@ -117,8 +126,8 @@ class Operator:
         return printed
 
     def makes_room(self, command: str) -> list[str]:
-        """Types a command that removes the fill, and waits as a person would: the daemon looks once a second or more
-        often while it is under pressure, and then knows that it is over."""
+        """Types a command that removes the fill, and waits as a person would: the daemon looks once
+        a second or more often while it is under pressure, and then knows that it is over."""
         printed = self.types(command)
         time.sleep(3.0)
         return printed
@@ -139,13 +148,16 @@ class Operator:
 
 @pytest.fixture
 def node(make_node: NodeFactory) -> RealNode:
-    """A node whose disk is half full, with pods, dead containers and twenty images that nobody uses."""
+    """A node whose disk is half full, with pods, dead containers and twenty images that nobody
+    uses.
+    """
     return build_crowded_node(make_node(GIB // 2), image_bytes=6 << 20).node
 
 
 def remember_the_clocks(directory: Path) -> None:
-    """A state file without an image, saved an hour ago. On a node the process of containerd tells since when the clocks
-    are known; this root has a PID namespace of its own, in which it cannot be seen."""
+    """A state file without an image, saved an hour ago. On a node the process of containerd
+    tells since when the clocks are known; this root has a PID namespace of its own, in
+    which it cannot be seen."""
     directory.mkdir(mode=0o700)
     saved = Moment(time.monotonic() - 3600.0, time.time() - 3600.0, current_boot_id())
     file = directory / "images.json"
@@ -187,11 +199,17 @@ def waits_of(operator: Operator, command: str) -> Callable[[str], list[str]]:
 
 def of_the_readme(command: str) -> list[str]:
     """What the README shows of a command that its own test runs."""
-    (example,) = [block for block in code_blocks(INSTALLATION, "console") if block.startswith(f"$ {command}\n")]
+    (example,) = [
+        block
+        for block in code_blocks(INSTALLATION, "console")
+        if block.startswith(f"$ {command}\n")
+    ]
     return example.splitlines()[1:]
 
 
-def what_is_printed(steps: Sequence[Step], bundle: Bundle, node: RealNode, directory: Path) -> list[list[str]]:
+def what_is_printed(
+    steps: Sequence[Step], bundle: Bundle, node: RealNode, directory: Path
+) -> list[list[str]]:
     """By each command, in their order."""
     outputs = []
     with operator_on(node, bundle, directory) as operator:
@@ -209,7 +227,10 @@ def what_is_printed(steps: Sequence[Step], bundle: Bundle, node: RealNode, direc
 
 @pytest.mark.timeout(600)  # a bundle is made and installed, and three fills take 8 s each
 def test_what_the_page_shows_is_what_is_printed(
-    node: RealNode, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+    node: RealNode,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Every command of the page, in its order; but for amounts, times and ids."""
     bundle = made_bundle(tmp_path_factory)
@@ -219,15 +240,26 @@ def test_what_the_page_shows_is_what_is_printed(
         before, after = FIRST_HOUR.read_text(), with_outputs(FIRST_HOUR, outputs)
         FIRST_HOUR.write_text(after)
         with capsys.disabled():
-            print("".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "before", "after")))
+            print(
+                "".join(
+                    difflib.unified_diff(
+                        before.splitlines(True), after.splitlines(True), "before", "after"
+                    )
+                )
+            )
         return
     for step, printed in zip(steps, outputs, strict=True):
         shown, now = "\n".join(step.shown), "\n".join(printed)
-        assert step.is_what_was(printed), f"{step.command} prints\n{now}\nand the page shows\n{shown}"
+        assert step.is_what_was(printed), (
+            f"{step.command} prints\n{now}\nand the page shows\n{shown}"
+        )
 
 
 def test_shadow_ends_by_one_line_and_a_reload() -> None:
     """As the page says."""
     commands = [step.command for step in steps_of(FIRST_HOUR)]
     reload = commands.index(RELOAD)
-    assert commands[reload - 1] == "sed -i 's/^dryRun: true/dryRun: false/' /etc/reclaimd/reclaimd.yaml"
+    assert (
+        commands[reload - 1]
+        == "sed -i 's/^dryRun: true/dryRun: false/' /etc/reclaimd/reclaimd.yaml"
+    )

@@ -1,4 +1,6 @@
-"""What takes space without showing, on real filesystems: each is made, found, and told with its bytes."""
+"""What takes space without showing, on real filesystems: each is made,
+found, and told with its bytes.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.space import (
-    About,
+from eviction.records.attribution import About, Remark
+from eviction.survey.space import (
     HiddenSpace,
-    Remark,
     TimeLimit,
     Tree,
     TreeUsage,
@@ -61,9 +62,14 @@ def mounted(directory: Path, kind: str, *mkfs_options: str) -> Iterator[Path]:
 
 @contextmanager
 def held_open(file: Path, size_bytes: int, *before: str) -> Iterator[int]:
-    """A process that writes a file, removes it, and keeps it open; its number. `before`: what runs it."""
+    """A process that writes a file, removes it, and keeps it open; its number.
+
+    `before`: what runs it.
+    """
     command = [*before, sys.executable, "-c", HOLDER, str(file), str(size_bytes)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "gone\n"
         yield process.pid
@@ -94,7 +100,9 @@ def told(path: Path) -> dict[About, Remark]:
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs"])
 def test_what_a_process_holds_open_is_found_with_its_bytes(tmp_path: Path, kind: str) -> None:
-    """`du` does not find them, `df` counts them; once the process has ended, they are free and nothing is told."""
+    """`du` does not find them, `df` counts them; once the process has ended, they are
+    free and nothing is told.
+    """
     with mounted(tmp_path, kind) as disk:
         with held_open(disk / "gone.log", 12 * MIB) as pid:
             used = os.statvfs(disk)
@@ -126,7 +134,9 @@ def test_what_a_container_holds_open_counts_for_the_disk_below(tmp_path: Path) -
 
 
 def test_speculative_preallocation_of_xfs_is_found_while_the_file_is_open(tmp_path: Path) -> None:
-    """A file that grows in many writes has more on the disk than it needs; one that is only read is not told."""
+    """A file that grows in many writes has more on the disk than it needs; one that
+    is only read is not told.
+    """
     with mounted(tmp_path, "xfs") as disk:
         grows = disk / "grows"
         with grows.open("wb", buffering=0) as file:
@@ -143,7 +153,9 @@ def test_speculative_preallocation_of_xfs_is_found_while_the_file_is_open(tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["ext4", "btrfs", "tmpfs"])
-def test_what_other_filesystems_have_behind_an_end_is_no_speculation(tmp_path: Path, kind: str) -> None:
+def test_what_other_filesystems_have_behind_an_end_is_no_speculation(
+    tmp_path: Path, kind: str
+) -> None:
     """Whoever asks for space ahead (fallocate) has it on purpose."""
     with mounted(tmp_path, kind) as disk, (disk / "ahead").open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, 8 * MIB)
@@ -169,7 +181,9 @@ def test_the_mount_of_each_is_found(tmp_path: Path, kind: str) -> None:
 
 
 def test_without_a_capability_it_says_whom_it_did_not_see(tmp_path: Path) -> None:
-    """As the service runs: a file that a process with capabilities holds is not found, and the line says why."""
+    """As the service runs: a file that a process with capabilities holds is not
+    found, and the line says why.
+    """
     program = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
         "from tests.real_node.test_hidden_space import looked_at\n"
@@ -178,13 +192,24 @@ def test_without_a_capability_it_says_whom_it_did_not_see(tmp_path: Path) -> Non
         "print(sum(file.bytes for file in space.open_files if file.deleted), unseen.sentence)\n"
     )
     with mounted(tmp_path, "ext4") as disk:
-        command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all", sys.executable, "-c", program]
+        command = [
+            "setpriv",
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+            sys.executable,
+            "-c",
+            program,
+        ]
         arguments = [str(disk), str(ROOT)]
         with held_open(disk / "hidden", 8 * MIB):
-            process = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True, cwd=ROOT)
+            process = subprocess.run(
+                [*command, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
+            )
         assert process.stdout.startswith("0 files that processes hold open: ")
         assert "could not be looked at (CAP_SYS_PTRACE)" in process.stdout
         alike = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
         with held_open(disk / "seen", 8 * MIB, *alike):
-            process = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True, cwd=ROOT)
+            process = subprocess.run(
+                [*command, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
+            )
         assert int(process.stdout.split()[0]) == pytest.approx(8 * MIB, abs=MIB)

@@ -1,4 +1,6 @@
-"""The history on real filesystems without a free byte: what is allocated can be written in place."""
+"""The history on real filesystems without a free byte: what is allocated can be
+written in place.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.history_file.store import HistoryStore, HistoryUnusable, read_records
+from eviction.records.store import HistoryStore, HistoryUnusable, read_records
 from tests.real_node.loopfs import LoopFilesystem
 
 MIB = 1 << 20
@@ -33,14 +35,18 @@ def fill(path: Path) -> None:
 
 @pytest.mark.real_node
 @pytest.mark.parametrize(("fstype", "size"), [("ext4", 64 * MIB), ("xfs", 320 * MIB)])
-def test_every_record_is_written_without_a_free_byte(tmp_path: Path, fstype: str, size: int) -> None:
+def test_every_record_is_written_without_a_free_byte(
+    tmp_path: Path, fstype: str, size: int
+) -> None:
     """Into space that was allocated and never written before, each record synced."""
     with LoopFilesystem(tmp_path / "fs", size, fstype) as filesystem:
         path = filesystem.mountpoint / "history"
         store = HistoryStore(str(path), MIB)
         store.open()
         fill(filesystem.mountpoint / "fill")
-        assert filesystem.available_bytes() < 64 * 1024, "but for some blocks that XFS keeps for itself"
+        assert filesystem.available_bytes() < 64 * 1024, (
+            "but for some blocks that XFS keeps for itself"
+        )
         for number in range(LAPS):
             store.append(record(number))
             store.sync()
@@ -52,7 +58,9 @@ def test_every_record_is_written_without_a_free_byte(tmp_path: Path, fstype: str
 
 @pytest.mark.real_node
 def test_where_writing_copies_a_refusal_loses_nothing_that_was_written(tmp_path: Path) -> None:
-    """btrfs may have no room for a copy: then that is said, the records before it stay, and later ones are written."""
+    """btrfs may have no room for a copy: then that is said, the records before it stay,
+    and later ones are written.
+    """
     with LoopFilesystem(tmp_path / "fs", 256 * MIB, "btrfs") as filesystem:
         path = filesystem.mountpoint / "history"
         store = HistoryStore(str(path), MIB)

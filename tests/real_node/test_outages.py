@@ -1,4 +1,6 @@
-"""While containerd is stopped or killed the daemon's heartbeat continues, and reclaiming resumes soon afterwards."""
+"""While containerd is stopped or killed the daemon's heartbeat continues, and
+reclaiming resumes soon afterwards.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ KILLS, APART_SECONDS = 6, 5.0
 
 
 class Outage:
-    """A node with an unused image, and a configuration whose mark the disk crosses when `press` is called."""
+    """A node with an unused image, and a configuration whose mark the disk
+    crosses when `press` is called.
+    """
 
     def __init__(self, node: RealNode, directory: Path) -> None:
         self.node = node
@@ -40,7 +44,9 @@ class Outage:
 
     def _import_image(self) -> str:
         self._serial += 1
-        return self.node.import_image(Image(f"reclaimd.test/unused/{self._serial}:1", (random_layer(1, 20 * MIB),)))
+        return self.node.import_image(
+            Image(f"reclaimd.test/unused/{self._serial}:1", (random_layer(1, 20 * MIB),))
+        )
 
     def press(self) -> None:
         """Writes until the disk has crossed the mark; removing the unused image relieves it."""
@@ -54,12 +60,16 @@ class Outage:
 
 
 def measured_outage(outage: Outage, seconds: float) -> tuple[Report, float]:
-    """An outage of `seconds` by SIGSTOP, with pressure in it; the meters, and the seconds from its end to relief."""
+    """An outage of `seconds` by SIGSTOP, with pressure in it; the meters, and the
+    seconds from its end to relief.
+    """
     containerd = outage.node.containerd
     with Daemon("--config", outage.configuration, cold=True) as daemon:
         time.sleep(1.0)
         with Meters(daemon.process.pid, control_heartbeat(outage.control)) as meters:
-            assert outage.unused in outage.node.cri.image_ids(), "nothing is removed before the outage"
+            assert outage.unused in outage.node.cri.image_ids(), (
+                "nothing is removed before the outage"
+            )
             containerd.pause()
             try:
                 outage.press()
@@ -77,18 +87,23 @@ def assert_recovered(report: Report, back: float) -> None:
     assert report.longest_stall_seconds is not None
     assert report.longest_stall_seconds <= HEARTBEAT_SECONDS, str(report)
     assert report.peak.threads - report.first.threads <= 6, str(report)
-    assert report.threads_more <= 2, str(report)  # one client of the control socket, one call to the runtime
+    # one client of the control socket, one call to the runtime
+    assert report.threads_more <= 2, str(report)
     assert back <= BACK_SECONDS
 
 
-def test_after_an_outage_of_1_s_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+def test_after_an_outage_of_1_s_work_goes_on_within_2_s(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
     """The heartbeat continues, and threads do not accumulate."""
     assert_recovered(*measured_outage(Outage(containerd_on_ext4, tmp_path), 1.0))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_after_an_outage_of_40_s_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+def test_after_an_outage_of_40_s_work_goes_on_within_2_s(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
     """40 s are longer than every back-off and deadline of reclaimd's."""
     report, back = measured_outage(Outage(containerd_on_ext4, tmp_path), 40.0)
     print(f"outage of 40 s: back after {back:.2f} s; {report}")
@@ -97,7 +112,9 @@ def test_after_an_outage_of_40_s_work_goes_on_within_2_s(containerd_on_ext4: Rea
 
 @pytest.mark.soak
 @pytest.mark.timeout(300)
-def test_after_six_sigkills_5_s_apart_work_goes_on_within_2_s(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+def test_after_six_sigkills_5_s_apart_work_goes_on_within_2_s(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
     """containerd is restarted after each; the last outage is under pressure."""
     outage = Outage(containerd_on_ext4, tmp_path)
     containerd = outage.node.containerd

@@ -1,4 +1,6 @@
-"""What hangs on a real containerd: a removal, which is waited for while the others relieve the disk, or a shim."""
+"""What hangs on a real containerd: a removal, which is waited for while the others
+relieve the disk, or a shim.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ RUN_AND_END = ("/bin/sleep", "0")
 
 
 class DeadCopyNode:
-    """A node with a running pod in which two copies of a container are dead, so that the older one may go, and six
-    images that nobody uses."""
+    """A node with a running pod in which two copies of a container are dead, so that the older one
+    may go, and six images that nobody uses."""
 
     def __init__(self, node: RealNode, directory: Path):
         self.node = node
@@ -42,18 +44,29 @@ class DeadCopyNode:
         kubelet.admit_pod("web-uid")
         sandbox = kubelet.run_pod("web", "web-uid")
         self.running = kubelet.run_container(sandbox, "app", self.app, SLEEP_FOR_EVER)
-        self.dead = [kubelet.run_container(sandbox, "job", self.app, RUN_AND_END, attempt) for attempt in range(2)]
+        self.dead = [
+            kubelet.run_container(sandbox, "job", self.app, RUN_AND_END, attempt)
+            for attempt in range(2)
+        ]
         for each in self.dead:
             kubelet.wait_exited(each)
         layers = [(random_layer(number, IMAGE_MIB * MIB),) for number in range(IMAGES)]
         tars = write_images(
-            [Image(f"reclaimd.test/unused/{number}:1", layer) for number, layer in enumerate(layers)], directory
+            [
+                Image(f"reclaimd.test/unused/{number}:1", layer)
+                for number, layer in enumerate(layers)
+            ],
+            directory,
         )
         self.unused = set(node.containerd.import_images(tars))
-        self.proxy = Proxy(str(node.containerd.socket), str(node.containerd.run_directory / "proxy.sock"))
+        self.proxy = Proxy(
+            str(node.containerd.socket), str(node.containerd.run_directory / "proxy.sock")
+        )
 
     def relieved(self, directory: Path) -> tuple[Daemon, float]:
-        """A daemon under pressure that about half of the images relieve, and how long it took to relieve it."""
+        """A daemon under pressure that about half of the images relieve, and how
+        long it took to relieve it.
+        """
         mark = self.node.filesystem.available_bytes() + IMAGES // 2 * IMAGE_MIB * MIB
         configuration = configure(
             directory,
@@ -71,7 +84,9 @@ class DeadCopyNode:
         return daemon, time.monotonic() - began
 
     def assert_guarded(self) -> None:
-        """What must stay is there, and it was the images that relieved the disk, not all of them."""
+        """What must stay is there, and it was the images that relieved the
+        disk, not all of them.
+        """
         kubelet, images = self.node.kubelet, self.node.cri.image_ids()
         assert kubelet.state_of(self.running) == 1
         assert self.dead[1] in {each.id for each in self.node.cri.list_containers()}
@@ -95,8 +110,12 @@ def copies(made: DeadCopyNode) -> set[str]:
 
 
 @pytest.mark.regression
-def test_a_container_whose_removal_hangs_holds_up_nothing_else(dead_copy_node: DeadCopyNode, tmp_path: Path) -> None:
-    """RemoveContainer is not answered: after the patience images go; when it is answered at last, that is told."""
+def test_a_container_whose_removal_hangs_holds_up_nothing_else(
+    dead_copy_node: DeadCopyNode, tmp_path: Path
+) -> None:
+    """RemoveContainer is not answered: after the patience images go; when it is
+    answered at last, that is told.
+    """
     made = dead_copy_node
     made.proxy.failpoints["RemoveContainer"] = Hang()
     daemon, seconds = made.relieved(tmp_path)
@@ -110,13 +129,18 @@ def test_a_container_whose_removal_hangs_holds_up_nothing_else(dead_copy_node: D
         daemon.wait_for(lambda event: "the parked removal has ended" in event["message"])
     finally:
         daemon.__exit__(None, None, None)
-    print(f"relieved {seconds:.2f} s after the start of the daemon; the patience was {PATIENCE_SECONDS:g} s")
+    print(
+        f"relieved {seconds:.2f} s after the start of the daemon; the patience was"
+        f" {PATIENCE_SECONDS:g} s"
+    )
 
 
 def test_a_shim_that_is_stopped_while_its_container_is_removed_holds_up_nothing_else(
     dead_copy_node: DeadCopyNode, tmp_path: Path
 ) -> None:
-    """SIGSTOP for the shim of the pod: whatever that does to the removal of its dead copy, images relieve the disk."""
+    """SIGSTOP for the shim of the pod: whatever that does to the removal of its dead
+    copy, images relieve the disk.
+    """
     made = dead_copy_node
     shims = made.node.containerd.monitors()
     for shim in shims:
@@ -129,13 +153,19 @@ def test_a_shim_that_is_stopped_while_its_container_is_removed_holds_up_nothing_
             os.kill(shim, signal.SIGCONT)
     assert seconds < (PATIENCE_SECONDS + PROMISED_SECONDS) * SLACK
     made.assert_guarded()
-    print(f"relieved {seconds:.2f} s after the start of the daemon; the patience was {PATIENCE_SECONDS:g} s")
+    print(
+        f"relieved {seconds:.2f} s after the start of the daemon; the patience was"
+        f" {PATIENCE_SECONDS:g} s"
+    )
 
 
 @pytest.mark.regression
-def test_a_shim_that_hangs_keeps_no_unused_image(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """containerd asks it for the status of its sandbox, which would say which image the sandbox was made from. That is
-    known: by the configuration (1.x), or by the pin (2.x, whose status does not contain the configuration of images).
+def test_a_shim_that_hangs_keeps_no_unused_image(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """containerd asks it for the status of its sandbox, which would say which image the sandbox was
+    made from. That is known: by the configuration (1.x), or by the pin (2.x, whose status does not
+    contain the configuration of images).
     """
     node = containerd_on_ext4
     node.kubelet.admit_pod("web-uid")
@@ -151,7 +181,9 @@ def test_a_shim_that_hangs_keeps_no_unused_image(containerd_on_ext4: RealNode, t
 
 @pytest.mark.regression
 def test_a_deadline_that_containerd_sees_first_has_passed_too(containerd_on_ext4: RealNode) -> None:
-    """At the deadline containerd resets the call, which had ended as cancelled; or it answers without the shim."""
+    """At the deadline containerd resets the call, which had ended as cancelled; or it
+    answers without the shim.
+    """
     node = containerd_on_ext4
     node.kubelet.admit_pod("web-uid")
     sandbox = node.kubelet.run_pod("web", "web-uid")

@@ -1,9 +1,9 @@
 """The daemon within the limits of its unit, on a real containerd.
 
-What can be set up of `config/systemd/reclaimd.service` without systemd: no capability, none to be gained, a user
-namespace with root alone, a mount namespace in which everything is read-only but what the unit names, and a
-network without an interface. Not here: the system call filter, the device policy and the memory limits, which only
-systemd sets up.
+What can be set up of `config/systemd/reclaimd.service` without systemd: no capability, none to be
+gained, a user namespace with root alone, a mount namespace in which everything is read-only but
+what the unit names, and a network without an interface. Not here: the system call filter, the
+device policy and the memory limits, which only systemd sets up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ exec unshare --user --map-root-user setpriv --bounding-set=-all --inh-caps=-all 
 
 
 def limits(logs: Path, state: Path, run: Path) -> list[str]:
-    """The command that starts a program within the limits; it may write only to these three directories."""
+    """The command that starts a program within the limits; it may write only
+    to these three directories.
+    """
     script = ["sh", "-ec", LIMITS, "limits", str(logs), str(state), str(run)]
     return ["unshare", "--mount", "--net", *script]
 
@@ -52,11 +54,18 @@ def assert_limited(process: int, disk: Path) -> None:
     """By /proc: no capability, no new privileges, the disk read-only, no network but loopback."""
     proc = Path(f"/proc/{process}")
     status = dict(line.split(":\t", 1) for line in (proc / "status").read_text().splitlines())
-    capabilities = {name: status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    capabilities = {
+        name: status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+    }
     assert set(capabilities.values()) == {"0" * 16}, capabilities
     assert (status["NoNewPrivs"], status["Uid"].split()[0]) == ("1", "0")
-    assert [line.split(":")[0].strip() for line in (proc / "net/dev").read_text().splitlines()[2:]] == ["lo"]
-    options = {fields[4]: fields[5] for fields in map(str.split, (proc / "mountinfo").read_text().splitlines())}
+    assert [
+        line.split(":")[0].strip() for line in (proc / "net/dev").read_text().splitlines()[2:]
+    ] == ["lo"]
+    options = {
+        fields[4]: fields[5]
+        for fields in map(str.split, (proc / "mountinfo").read_text().splitlines())
+    }
     assert options["/"].startswith("ro,")
     assert options[str(disk)].startswith("ro,")
 
@@ -64,7 +73,9 @@ def assert_limited(process: int, disk: Path) -> None:
 def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     crowded_node: CrowdedNode, tmp_path: Path
 ) -> None:
-    """Images, dead containers and a deleted pod's log are removed, records saved, and the control socket answers."""
+    """Images, dead containers and a deleted pod's log are removed, records saved, and
+    the control socket answers.
+    """
     missing = [tool for tool in NEEDED if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {', no '.join(missing)} (Debian packages util-linux, mount)")
@@ -89,7 +100,9 @@ def test_the_daemon_relieves_a_real_containerd_within_the_limits_of_its_unit(
     )
     with Daemon("--config", configuration, before=limits(logs, state, run)) as daemon:
         assert_limited(daemon.process.pid, node.mountpoint)
-        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=40 * MIB, most_bytes=62 * MIB)
+        fill = fill_bytes(
+            node.mountpoint / "fill", MIB, rate_bytes_per_second=40 * MIB, most_bytes=62 * MIB
+        )
         assert fill.wait(60.0) >= 62 * MIB
         assert came_true(lambda: relieved_for_good(daemon, crowded_node, mark)), "it is relieved"
         assert node.filesystem.available_bytes() >= mark

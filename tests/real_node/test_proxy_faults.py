@@ -1,4 +1,6 @@
-"""A real containerd behind a faulty proxy: guards hold, the record is true, and a later pass does the rest."""
+"""A real containerd behind a faulty proxy: guards hold, the record is true, and a
+later pass does the rest.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ import pytest
 
 from eviction.configuration.effective import load
 from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail
-from eviction.node.node import Node
+from eviction.engine.node import Node
 from tests.faults.proxy import Proxy
 from tests.nodes.distortions import Distort, Distortion
 from tests.nodes.later import Later
@@ -30,7 +32,9 @@ LONGEST_SECONDS = 30.0
 
 
 class SharedNode:
-    """A node with a running pod, for all tests of this file; three unused images are imported before each."""
+    """A node with a running pod, for all tests of this file; three unused images
+    are imported before each.
+    """
 
     def __init__(self, node: RealNode, outside: Path) -> None:
         self.node = node
@@ -40,7 +44,11 @@ class SharedNode:
         self.running = node.kubelet.run_container(self._sandbox, "app", app, SLEEP_FOR_EVER)
         self.protected = {app, node.sandbox_image_id}
         self._tars = write_images(
-            [Image(f"reclaimd.test/unused/{n}:1", (random_layer(n, 2 * MIB),)) for n in range(UNUSED_IMAGES)], outside
+            [
+                Image(f"reclaimd.test/unused/{n}:1", (random_layer(n, 2 * MIB),))
+                for n in range(UNUSED_IMAGES)
+            ],
+            outside,
         )
         self.unused = [tar.image_id for tar in self._tars]
 
@@ -58,7 +66,9 @@ class SharedNode:
             if sandbox.id != self._sandbox.id:
                 self.node.cri.stop_sandbox(sandbox.id)
                 self.node.cri.remove_sandbox(sandbox.id)
-                shutil.rmtree(self.node.kubelet.pod_directory(sandbox.metadata.uid), ignore_errors=True)
+                shutil.rmtree(
+                    self.node.kubelet.pod_directory(sandbox.metadata.uid), ignore_errors=True
+                )
 
 
 class ProxiedNode:
@@ -70,7 +80,8 @@ class ProxiedNode:
         socket = node.containerd.run_directory / f"{directory.name[-30:]}.sock"
         self.proxy = Proxy(str(node.containerd.socket), str(socket))
         self.failpoints = self.proxy.failpoints
-        mark = node.filesystem.available_bytes() + 256 * MIB  # more than all of them free: every one is removed
+        # more than all of them free: every one is removed
+        mark = node.filesystem.available_bytes() + 256 * MIB
         self.configuration = configure(
             directory,
             node,
@@ -127,11 +138,15 @@ def test_the_proxy_passes_everything_on(proxied: ProxiedNode) -> None:
     proxied.assert_guarded()
 
 
-def test_lists_too_large_for_one_message_come_as_streams_or_not_at_all(proxied: ProxiedNode) -> None:
-    """containerd streams them since 2.4 (KEP-5825), and the pass removes the three images and nothing else. An older
-    one does not, and nothing is removed."""
+def test_lists_too_large_for_one_message_come_as_streams_or_not_at_all(
+    proxied: ProxiedNode,
+) -> None:
+    """containerd streams them since 2.4 (KEP-5825), and the pass removes the three images and
+    nothing else. An older one does not, and nothing is removed."""
     for method in ("ListContainers", "ListPodSandbox", "ListImages"):
-        proxied.failpoints[method] = Fail(grpc.StatusCode.RESOURCE_EXHAUSTED, "a message larger than max")
+        proxied.failpoints[method] = Fail(
+            grpc.StatusCode.RESOURCE_EXHAUSTED, "a message larger than max"
+        )
     process = reclaimd("reclaim", "--config", proxied.configuration, "-o", "json")
     if streams_lists(proxied.node):
         assert results(answer(process)) == dict.fromkeys(proxied.unused, "removed")
@@ -149,12 +164,18 @@ def streams_lists(node: RealNode) -> bool:
 
 
 def test_removals_that_time_out_after_they_were_done_count_as_done(proxied: ProxiedNode) -> None:
-    """Every removal acts and fails with DEADLINE_EXCEEDED: each absent image counts as removed, once."""
-    proxied.failpoints["RemoveImage"] = ActThenFail(grpc.StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded")
+    """Every removal acts and fails with DEADLINE_EXCEEDED: each absent
+    image counts as removed, once.
+    """
+    proxied.failpoints["RemoveImage"] = ActThenFail(
+        grpc.StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded"
+    )
     record = proxied.reclaim()
     assert proxied.unused_left() == set()
     assert results(record) == dict.fromkeys(proxied.unused, "removed")
-    assert all("deadline" in each["error"] for each in record["removals"] if each["kind"] == "image")
+    assert all(
+        "deadline" in each["error"] for each in record["removals"] if each["kind"] == "image"
+    )
     sizes = sum(each["size"] for each in record["removals"] if each["kind"] == "image")
     assert record["nominal"]["bytes"] == sizes
     assert proxied.failpoints.calls["RemoveImage"] == UNUSED_IMAGES, "none is tried twice"
@@ -162,7 +183,9 @@ def test_removals_that_time_out_after_they_were_done_count_as_done(proxied: Prox
 
 
 @pytest.mark.parametrize("method", ["ListContainers", "ListImages"])
-def test_a_cut_list_removes_nothing_and_the_next_pass_removes_all(proxied: ProxiedNode, method: str) -> None:
+def test_a_cut_list_removes_nothing_and_the_next_pass_removes_all(
+    proxied: ProxiedNode, method: str
+) -> None:
     """After half of a list and an error no image is removed; with whole lists all three are."""
     proxied.failpoints[method] = Cut(grpc.StatusCode.INTERNAL, "stream terminated by RST_STREAM")
     record = proxied.reclaim()
@@ -179,7 +202,10 @@ def test_a_container_that_is_listed_twice_or_without_a_name_is_kept(proxied: Pro
     kubelet = proxied.node.kubelet
     kubelet.admit_pod("job-uid")
     sandbox = kubelet.run_pod("job", "job-uid")
-    dead = [kubelet.run_container(sandbox, name, "reclaimd.test/app:1", ("/bin/true",)) for name in ("init", "job")]
+    dead = [
+        kubelet.run_container(sandbox, name, "reclaimd.test/app:1", ("/bin/true",))
+        for name in ("init", "job")
+    ]
     for container in dead:
         kubelet.wait_exited(container)
     for how in (Distortion.DUPLICATE_ENTRIES, Distortion.EMPTY_NAMES, Distortion.SHORT_IDS):
@@ -190,7 +216,9 @@ def test_a_container_that_is_listed_twice_or_without_a_name_is_kept(proxied: Pro
 
 
 def test_late_statuses_delay_a_pass_and_do_not_change_it(proxied: ProxiedNode) -> None:
-    """Each is 0.3 s late; a status counts from its answer, so the dead container of a deleted pod is still removed."""
+    """Each is 0.3 s late; a status counts from its answer, so the dead container of a
+    deleted pod is still removed.
+    """
     kubelet = proxied.node.kubelet
     kubelet.admit_pod("gone-uid")
     sandbox = kubelet.run_pod("gone", "gone-uid")
@@ -203,26 +231,37 @@ def test_late_statuses_delay_a_pass_and_do_not_change_it(proxied: ProxiedNode) -
         record = relieve(node)
     finally:
         node.close()
-    assert {each.verdict.id: str(each.result) for each in record.removals if each.verdict.kind == "container"} == {
-        dead: "removed"
-    }
+    assert {
+        each.verdict.id: str(each.result)
+        for each in record.removals
+        if each.verdict.kind == "container"
+    } == {dead: "removed"}
     assert dead not in {each.id for each in proxied.node.cri.list_containers()}
     proxied.assert_guarded()
 
 
 def test_the_daemon_goes_on_through_bursts_of_unavailable(proxied: ProxiedNode) -> None:
-    """Every method fails for 1.5 s, then at random: the daemon goes on until all three images are removed."""
-    for number, method in enumerate(("ListContainers", "ListImages", "ListPodSandbox", "ImageStatus", "RemoveImage")):
+    """Every method fails for 1.5 s, then at random: the daemon goes on until all
+    three images are removed.
+    """
+    for number, method in enumerate(
+        ("ListContainers", "ListImages", "ListPodSandbox", "ImageStatus", "RemoveImage")
+    ):
         lost = Fail(grpc.StatusCode.UNAVAILABLE, "error reading from server: EOF")
         arm(proxied.failpoints, MethodFault(method, lost, When(for_seconds=1.5)))
-        arm(proxied.failpoints, MethodFault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)))
+        arm(
+            proxied.failpoints,
+            MethodFault(method, lost, When(after_seconds=1.5, probability=0.2, seed=number)),
+        )
     with Daemon("--config", proxied.configuration) as daemon:
         assert came_true(lambda: not proxied.unused_left())
         proxied.failpoints.clear()
         assert daemon.process.poll() is None
         assert not daemon.logged("NOT AN EVENT"), "every line is one JSON object"
         assert not daemon.logged("Error"), "no exception was logged"
-        reported = [o["id"] for p in daemon.passes for o in p["removals"] if o["result"] == "removed"]
+        reported = [
+            o["id"] for p in daemon.passes for o in p["removals"] if o["result"] == "removed"
+        ]
         assert sorted(reported) == sorted(set(reported)), "nothing is counted twice"
         assert daemon.stop() == 0
     proxied.assert_guarded()

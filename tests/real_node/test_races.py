@@ -1,12 +1,13 @@
-"""Pods are made from idle images while those are being reclaimed, on a real containerd; with `CRIO=` also on a CRI-O.
+"""Pods are made from idle images while those are being reclaimed, on a real containerd;
+with `CRIO=` also on a CRI-O.
 
-Whatever images are removed meanwhile, a pod whose image is there when the kubelet calls ImageStatus is created, runs,
-and keeps its image. If the image was removed before that call a kubelet would pull it again; here such a round is
-counted as "gone before".
+Whatever images are removed meanwhile, a pod whose image is there when the kubelet calls ImageStatus
+is created, runs, and keeps its image. If the image was removed before that call a kubelet would
+pull it again; here such a round is counted as "gone before".
 
-Nothing shows that a pod which runs already is about to begin its next container, until the kubelet makes the directory
-of that container. So there an image may go right after ImageStatus ("gone between"): the kubelet pulls it again. None
-goes once a container was made of it.
+Nothing shows that a pod which runs already is about to begin its next container, until the kubelet
+makes the directory of that container. So there an image may go right after ImageStatus ("gone
+between"): the kubelet pulls it again. None goes once a container was made of it.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ class Races:
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
         self._tars: list[ImageTar] = [
-            write_image(Image(f"reclaimd.test/idle/{number}:1", (BASE, Layer(number, (("data", 4096),)))), outside)
+            write_image(
+                Image(f"reclaimd.test/idle/{number}:1", (BASE, Layer(number, (("data", 4096),)))),
+                outside,
+            )
             for number in range(IMAGES)
         ]
 
@@ -78,7 +82,8 @@ class Races:
         uid = f"race-{number}-uid"
         if node.cri.image_status(tar.image_id) is None:
             try:
-                node.containerd.import_image(tar, keep=True)  # as a pull would: it is idle from here on
+                # as a pull would: it is idle from here on
+                node.containerd.import_image(tar, keep=True)
             except (
                 ToolError,
                 ContainerRuntimeError,
@@ -120,7 +125,10 @@ def races(node: RealNode, directory: Path, seed: int) -> Iterator[Races]:
         imageMinimumGCAge=f"{OLD_ENOUGH_SECONDS}s",
         pollCeiling="20ms",
     )
-    with TemporaryDirectory(prefix="rn-image-") as outside, Daemon("--config", configuration) as daemon:
+    with (
+        TemporaryDirectory(prefix="rn-image-") as outside,
+        Daemon("--config", configuration) as daemon,
+    ):
         made = Races(node, Path(outside), seed)
         yield made
         assert daemon.process.poll() is None
@@ -140,8 +148,12 @@ def raced(node: RealNode, directory: Path, rounds: int, seed: int) -> Races:
     return made
 
 
-def test_pods_are_made_from_idle_images_all_through_reclaim(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """In a few rounds every pod that is created runs, also if its image is removed at the same moment."""
+def test_pods_are_made_from_idle_images_all_through_reclaim(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """In a few rounds every pod that is created runs, also if its image is
+    removed at the same moment.
+    """
     raced(containerd_on_ext4, tmp_path, ROUNDS, seed=7)
 
 
@@ -157,8 +169,9 @@ def test_pods_are_made_from_idle_images_all_through_reclaim_300_times(
 
 
 class NextContainers:
-    """A node on which `reclaim --all` runs once in each round. Sixteen images are idle then; at some moment of it a pod
-    begins its next containers from some of them. Half of the pods are old, and half have just begun."""
+    """A node on which `reclaim --all` runs once in each round. Sixteen images are idle then; at
+    some moment of it a pod begins its next containers from some of them. Half of the pods are old,
+    and half have just begun."""
 
     def __init__(self, node: RealNode, directory: Path, outside: Path, seed: int) -> None:
         self.node = node
@@ -167,7 +180,11 @@ class NextContainers:
         self._chance = random.Random(seed)  # noqa: S311 # a repeatable sequence, no secret
         self._file = configure(directory, node, imageMinimumGCAge="0s", stateFile="")
         self._tars = write_images(
-            [Image(f"reclaimd.test/next/{n}:1", (BASE, random_layer(n, 64 << 10))) for n in range(NEXT_IMAGES)], outside
+            [
+                Image(f"reclaimd.test/next/{n}:1", (BASE, random_layer(n, 64 << 10)))
+                for n in range(NEXT_IMAGES)
+            ],
+            outside,
         )
         node.import_image(Image(INIT, (BASE, random_layer(99, 64 << 10))))
         self._old = [self._pod(f"old-{number}") for number in range(OLD_PODS)]
@@ -179,13 +196,16 @@ class NextContainers:
         idle = self.node.containerd.import_images(self._tars, keep=True)
         with ThreadPoolExecutor(1) as pool:
             reclaiming = pool.submit(self._reclaim)
-            time.sleep(self._chance.uniform(0.0, 2.0 if new else 1.0))  # a pod that has just begun is waited for
+            # a pod that has just begun is waited for
+            time.sleep(self._chance.uniform(0.0, 2.0 if new else 1.0))
             made = self._begin(number, pod, idle)
             reclaiming.result()
         there = self.node.cri.image_ids()
         for name, (container, image) in made.items():
             if image not in there:
-                self.lost.append(f"round {number}, {'new' if new else 'old'} pod, {name}: {image} is gone")
+                self.lost.append(
+                    f"round {number}, {'new' if new else 'old'} pod, {name}: {image} is gone"
+                )
                 self.counts["images of a container that went"] += 1
             self.node.cri.remove_container(container)
             shutil.rmtree(self.node.kubelet.pod_directory(pod.uid) / "containers" / name)
@@ -195,7 +215,16 @@ class NextContainers:
             self.node.kubelet.forget_pod(pod.uid)
 
     def _reclaim(self) -> None:
-        arguments = ("--config", self._file, "--standalone", "--signal", "nodefs.available", "--all", "-o", "json")
+        arguments = (
+            "--config",
+            self._file,
+            "--standalone",
+            "--signal",
+            "nodefs.available",
+            "--all",
+            "-o",
+            "json",
+        )
         record = answer(reclaimd("reclaim", *arguments))
         results = Counter(each["result"] for each in record["removals"] if each["kind"] == "image")
         self.counts["removed"] += results["removed"]
@@ -211,7 +240,10 @@ class NextContainers:
                 self.counts["gone before"] += 1
                 continue
             try:
-                made[name] = self.node.kubelet.create_container(pod, name, tar.reference, SLEEP_FOR_EVER), image
+                made[name] = (
+                    self.node.kubelet.create_container(pod, name, tar.reference, SLEEP_FOR_EVER),
+                    image,
+                )
                 self.counts["made"] += 1
             except grpc.RpcError:
                 self.counts["gone between"] += 1
@@ -232,7 +264,10 @@ def next_containers(node: RealNode, directory: Path, rounds: int, seed: int) -> 
         made = NextContainers(node, directory, Path(outside), seed)
         for number in range(rounds):
             made.round(number)
-    print(f"seed {seed}; {rounds} rounds of next containers on {node.containerd.name}: {dict(made.counts)}")
+    print(
+        f"seed {seed}; {rounds} rounds of next containers on {node.containerd.name}:"
+        f" {dict(made.counts)}"
+    )
     assert made.lost == []
     assert made.counts["removed"] > rounds, "images were reclaimed meanwhile"
     assert made.counts["made"] > rounds // 2
@@ -247,15 +282,17 @@ def test_pods_begin_their_next_container_beside_reclaim(node: RealNode, tmp_path
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_pods_begin_their_next_container_beside_reclaim_500_times(node: RealNode, tmp_path: Path) -> None:
+def test_pods_begin_their_next_container_beside_reclaim_500_times(
+    node: RealNode, tmp_path: Path
+) -> None:
     """500 rounds with a new seed each time, which is printed with the counts."""
     next_containers(node, tmp_path, NEXT_ROUNDS_OF_SOAK, time.time_ns())
 
 
 @pytest.mark.regression
 def test_images_go_where_eight_containers_a_second_begin(node: RealNode, tmp_path: Path) -> None:
-    """A list takes 0.3 s, so that none is ever younger than the youngest container: all unused images go all the
-    same."""
+    """A list takes 0.3 s, so that none is ever younger than the youngest container: all unused
+    images go all the same."""
     app, *idle = node.import_images(
         [Image(f"reclaimd.test/app/{n}:1", (BASE, random_layer(n, 64 << 10))) for n in range(7)]
     )
@@ -265,14 +302,22 @@ def test_images_go_where_eight_containers_a_second_begin(node: RealNode, tmp_pat
     def begin() -> int:
         made = 0
         while not ended.wait(BEGIN_EVERY_SECONDS):
-            node.kubelet.create_container(pod, f"app-{made}", "reclaimd.test/app/0:1", SLEEP_FOR_EVER)
+            node.kubelet.create_container(
+                pod, f"app-{made}", "reclaimd.test/app/0:1", SLEEP_FOR_EVER
+            )
             made += 1
         return made
 
     socket = str(node.containerd.run_directory / "late.sock")
     with Proxy(str(node.containerd.socket), socket) as proxy, ThreadPoolExecutor(1) as pool:
         proxy.failpoints["ListContainers"] = Delay(LIST_SECONDS)
-        file = configure(tmp_path, node, imageMinimumGCAge="0s", stateFile="", containerRuntimeEndpoint=proxy.endpoint)
+        file = configure(
+            tmp_path,
+            node,
+            imageMinimumGCAge="0s",
+            stateFile="",
+            containerRuntimeEndpoint=proxy.endpoint,
+        )
         beginning = pool.submit(begin)
         try:
             arguments = ("--standalone", "--signal", "nodefs.available", "--all", "-o", "json")

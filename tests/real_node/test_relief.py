@@ -1,4 +1,6 @@
-"""A node under pressure is relieved, end to end: a real containerd, a real ext4, a process that fills the disk."""
+"""A node under pressure is relieved, end to end: a real containerd, a real ext4, a
+process that fills the disk.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ from tests.real_node.conftest import NodeFactory
 from tests.real_node.fill import fill_bytes, fill_inodes
 from tests.real_node.loopfs import loop_devices_of, run_tool
 from tests.real_node.oci import SLEEP_FOR_EVER, Image, random_layer
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
+from tests.reclaimd_process import (
+    Daemon,
+    answer,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    write_configuration,
+)
 
 MIB = 1 << 20
 MINIMUM_RECLAIM = 16 * MIB
@@ -20,7 +29,9 @@ SETTLED_SECONDS = 11.0  # parts of a vanished pod count as gone from 10 s on
 
 
 def configure(path: Path, node: RealNode, **fields: object) -> str:
-    """A configuration for this node; images count as old enough after a second, as they were imported just now."""
+    """A configuration for this node; images count as old enough after a second, as
+    they were imported just now.
+    """
     thresholds = {"nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%"}
     given = fields.pop("evictionHard", {})
     assert isinstance(given, dict)
@@ -33,7 +44,10 @@ def configure(path: Path, node: RealNode, **fields: object) -> str:
                 "imageMinimumGCAge": "1s",
                 "holdOffAfterStart": "0s",
                 "evictionHard": {"imagefs.available": "0%", **thresholds, **given},
-                "evictionMinimumReclaim": {"imagefs.available": str(MINIMUM_RECLAIM), "nodefs.available": "0"},
+                "evictionMinimumReclaim": {
+                    "imagefs.available": str(MINIMUM_RECLAIM),
+                    "nodefs.available": "0",
+                },
                 **fields,
             },
         )
@@ -51,7 +65,9 @@ def containers_of(node: RealNode) -> set[str]:
 
 
 def assert_protected_objects_kept(crowded: CrowdedNode) -> None:
-    """Running containers, newest dead copies, images in use and the sandbox image are kept; a new pod starts."""
+    """Running containers, newest dead copies, images in use and the sandbox image
+    are kept; a new pod starts.
+    """
     node = crowded.node
     assert crowded.protected_images() <= node.cri.image_ids()
     assert crowded.protected_containers() <= containers_of(node)
@@ -67,7 +83,9 @@ def assert_oldest_images_removed_first(crowded: CrowdedNode, left: set[str]) -> 
     """The removed images are the first ones imported, without a gap; returns their number."""
     removed_flags = [image not in left for image in crowded.unused_images]
     count = sum(removed_flags)
-    assert removed_flags == [True] * count + [False] * (len(removed_flags) - count), "the oldest are removed first"
+    assert removed_flags == [True] * count + [False] * (len(removed_flags) - count), (
+        "the oldest are removed first"
+    )
     return count
 
 
@@ -80,7 +98,8 @@ def available_after(record: dict[str, Any], signal: str) -> int:
 def relieved_for_good(daemon: Daemon, crowded: CrowdedNode, mark: int) -> bool:
     """After a fill: the disk is above the mark, the last pass succeeded, and no pass runs.
 
-    One that runs has removed an image that no record names yet, or the disk would still be below the mark.
+    One that runs has removed an image that no record names yet, or the disk
+    would still be below the mark.
     """
     above = crowded.node.filesystem.available_bytes() >= mark
     gone = set(crowded.unused_images) - crowded.node.cri.image_ids()
@@ -96,8 +115,11 @@ def removed(record: dict[str, Any], kind: str) -> list[str]:
 def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclaims(
     make_node: NodeFactory, tmp_path: Path
 ) -> None:
-    """The daemon relieves a disk that fills although image garbage collection is switched off at 100 percent."""
-    crowded_node = build_crowded_node(make_node(GIB), image_bytes=12 * MIB)  # as the last bound is in bytes
+    """The daemon relieves a disk that fills although image garbage collection is
+    switched off at 100 percent.
+    """
+    # as the last bound is in bytes
+    crowded_node = build_crowded_node(make_node(GIB), image_bytes=12 * MIB)
     node, minimum, most = crowded_node.node, 64 * MIB, 250 * MIB
     let_settle(crowded_node)
     mark = node.filesystem.available_bytes() - 100 * MIB
@@ -110,7 +132,9 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
         imageGCLowThresholdPercent=99,
     )
     with Daemon("--config", configuration) as daemon:
-        fill = fill_bytes(node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB, most_bytes=most)
+        fill = fill_bytes(
+            node.mountpoint / "fill", MIB, rate_bytes_per_second=100 * MIB, most_bytes=most
+        )
         assert fill.wait(60.0) >= most
         assert came_true(lambda: relieved_for_good(daemon, crowded_node, mark)), "it is relieved"
         assert node.filesystem.available_bytes() >= mark
@@ -120,24 +144,34 @@ def test_with_image_gc_at_100_percent_and_no_periodic_loop_pressure_still_reclai
     assert all(record["layout"] == "single" for record in records)
     assert records[0]["acted_on"]["signal"] == "imagefs.available"
     assert records[0]["row"] == ["DeleteAllUnusedContainers", "DeleteUnusedImages"]
-    for record in records:  # the fill goes on meanwhile, and on a busy machine it may be faster than a pass
+    # the fill goes on meanwhile, and on a busy machine it may be faster than a pass
+    for record in records:
         reached = available_after(record, "imagefs.available") >= mark + minimum
-        assert record["result"] == ("satisfied" if reached else "not_enough"), "each pass reaches the minimum reclaim"
+        assert record["result"] == ("satisfied" if reached else "not_enough"), (
+            "each pass reaches the minimum reclaim"
+        )
     assert records[-1]["result"] == "satisfied", "and the last one does"
     gone_containers = {id_ for record in records for id_ in removed(record, "container")}
     assert gone_containers == {crowded_node.crashed_older, crowded_node.dead_container}
     gone_sandboxes = {id_ for record in records for id_ in removed(record, "sandbox")}
-    assert gone_sandboxes <= {crowded_node.dead_sandbox}, "it frees nothing: in a hurry images go before it"
+    assert gone_sandboxes <= {crowded_node.dead_sandbox}, (
+        "it frees nothing: in a hurry images go before it"
+    )
     count = assert_oldest_images_removed_first(crowded_node, node.cri.image_ids())
-    assert 1 <= count < len(crowded_node.unused_images), "removal stopped once the threshold was no longer met"
-    # In a hurry several go side by side, as many as the fill would need; when it ends meanwhile they are not needed.
+    assert 1 <= count < len(crowded_node.unused_images), (
+        "removal stopped once the threshold was no longer met"
+    )
+    # In a hurry several go side by side, as many as the fill would need; when it ends
+    # meanwhile they are not needed.
     beyond = node.filesystem.available_bytes() - mark - minimum
     assert beyond < most, "never more beyond need than was written"
     assert_protected_objects_kept(crowded_node)
 
 
 def assert_the_plan_names_what_is_removed(crowded: CrowdedNode, configuration: str) -> None:
-    """`reclaimd plan` names every object with its reason, in the order of removal, and removes none."""
+    """`reclaimd plan` names every object with its reason, in the order of
+    removal, and removes none.
+    """
     node = crowded.node
     images, containers = node.cri.image_ids(), containers_of(node)
     process = reclaimd_here("plan", "--config", configuration, "-o", "json")
@@ -146,7 +180,11 @@ def assert_the_plan_names_what_is_removed(crowded: CrowdedNode, configuration: s
     planned = [o["id"] for o in record["removals"]]
     unused = list(crowded.unused_images)
     assert planned[-len(unused) :] == unused
-    assert set(planned[: -len(unused)]) == {crowded.crashed_older, crowded.dead_container, crowded.dead_sandbox}
+    assert set(planned[: -len(unused)]) == {
+        crowded.crashed_older,
+        crowded.dead_container,
+        crowded.dead_sandbox,
+    }
     kept = {o["id"] for o in record["kept"]}
     assert crowded.protected_images() | crowded.protected_containers() <= kept
     assert (images, containers) == (node.cri.image_ids(), containers_of(node))
@@ -158,26 +196,35 @@ def assert_the_plan_names_what_is_removed(crowded: CrowdedNode, configuration: s
 def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the_filesystem(
     crowded_node: CrowdedNode, tmp_path: Path
 ) -> None:
-    """`reclaimd plan` changes nothing; `reclaimd reclaim` removes the oldest images until the threshold is no longer
-    met, and reports the freed bytes as statvfs shows them, to the mebibyte."""
+    """`reclaimd plan` changes nothing; `reclaimd reclaim` removes the oldest images
+    until the threshold is no longer met, and reports the freed bytes as statvfs shows
+    them, to the mebibyte."""
     node = crowded_node.node
     let_settle(crowded_node)
     mark = node.filesystem.available_bytes() - 5 * MIB
     configuration = configure(tmp_path, node, evictionHard={"imagefs.available": str(mark)})
     assert_the_plan_names_what_is_removed(crowded_node, configuration)
     idle = reclaimd_here("reclaim", "--config", configuration, "-o", "json")
-    assert (idle.returncode, answer(idle)["result"]) == (0, "idle"), "without pressure nothing is done"
+    assert (idle.returncode, answer(idle)["result"]) == (0, "idle"), (
+        "without pressure nothing is done"
+    )
 
     fill_bytes(node.mountpoint / "fill", mark - 25 * MIB, fast=True).wait(60.0)
     check = reclaimd_here("check", "--config", configuration, "-o", "json")
     assert check.returncode == 1
     assert [t["signal"] for t in answer(check)["thresholds_met"]] == ["imagefs.available"]
 
-    images, containers, before = node.cri.image_ids(), containers_of(node), node.filesystem.available_bytes()
+    images, containers, before = (
+        node.cri.image_ids(),
+        containers_of(node),
+        node.filesystem.available_bytes(),
+    )
     dry = reclaimd_here("reclaim", "--config", configuration, "--dry-run", "-o", "json")
     assert (dry.returncode, answer(dry)["result"]) == (0, "dry_run")
     assert {o["result"] for o in answer(dry)["removals"]} == {"planned"}
-    assert (images, containers) == (node.cri.image_ids(), containers_of(node)), "a dry run removes nothing"
+    assert (images, containers) == (node.cri.image_ids(), containers_of(node)), (
+        "a dry run removes nothing"
+    )
 
     process = reclaimd("reclaim", "--config", configuration, "-o", "json")
     after = node.filesystem.available_bytes()
@@ -195,14 +242,22 @@ def test_reclaim_does_what_the_plan_says_and_its_measured_bytes_are_those_of_the
     kept = {o["id"]: o["reason"] for o in record["kept"]}
     assert kept[crowded_node.sandbox_image] == "sandbox_image"
     assert kept[crowded_node.init_image] == kept[crowded_node.app_image] == "in_use"
-    assert kept[crowded_node.crashed_newest] == kept[crowded_node.init_container] == "newest_of_live_pod"
+    assert (
+        kept[crowded_node.crashed_newest]
+        == kept[crowded_node.init_container]
+        == "newest_of_live_pod"
+    )
     assert kept[crowded_node.running_containers[0]] == "running"
     assert kept[crowded_node.unused_images[-1]] == "relieved"
     assert_protected_objects_kept(crowded_node)
 
 
-def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory, tmp_path: Path) -> None:
-    """Empty files use up the inodes; the daemon removes images until enough inodes are free, and stops."""
+def test_a_filesystem_that_runs_out_of_inodes_is_relieved(
+    make_node: NodeFactory, tmp_path: Path
+) -> None:
+    """Empty files use up the inodes; the daemon removes images until enough
+    inodes are free, and stops.
+    """
     crowded = build_crowded_node(make_node(GIB // 4, inodes=4000), image_bytes=MIB)
     node = crowded.node
     let_settle(crowded)
@@ -215,7 +270,9 @@ def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory
         imageGCHighThresholdPercent=100,
     )
     with Daemon("--config", configuration) as daemon:
-        fill = fill_inodes(node.mountpoint / "fill", 10, rate_inodes_per_second=1000, most_inodes=500)
+        fill = fill_inodes(
+            node.mountpoint / "fill", 10, rate_inodes_per_second=1000, most_inodes=500
+        )
         assert fill.wait(60.0) == 500
         assert came_true(lambda: node.filesystem.inodes_free() >= mark + 40), "it is relieved"
         assert came_true(lambda: bool(daemon.passes) and daemon.passes[-1]["result"] == "satisfied")
@@ -231,12 +288,20 @@ def test_a_filesystem_that_runs_out_of_inodes_is_relieved(make_node: NodeFactory
     assert_protected_objects_kept(crowded)
 
 
-def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(make_node: NodeFactory, tmp_path: Path) -> None:
-    """While an ext4 recovers from its reserve the available bytes stay at 0; removal goes on until they rise."""
+def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(
+    make_node: NodeFactory, tmp_path: Path
+) -> None:
+    """While an ext4 recovers from its reserve the available bytes stay at 0;
+    removal goes on until they rise.
+    """
     node = make_node(GIB // 4)
-    run_tool("tune2fs", "-m", "5", loop_devices_of(node.filesystem.image)[0])  # as mkfs leaves it by default
+    # as mkfs leaves it by default
+    run_tool("tune2fs", "-m", "5", loop_devices_of(node.filesystem.image)[0])
     images = node.import_images(
-        [Image(f"reclaimd.test/spare/{number:02}:1", (random_layer(number, 5 * MIB),)) for number in range(8)]
+        [
+            Image(f"reclaimd.test/spare/{number:02}:1", (random_layer(number, 5 * MIB),))
+            for number in range(8)
+        ]
     )
     time.sleep(1.1)
     configuration = configure(
@@ -258,5 +323,9 @@ def test_a_disk_filled_to_the_last_byte_of_its_reserve_is_relieved(make_node: No
     assert (process.returncode, record["result"]) == (0, "satisfied"), record["reason"]
     gone = removed(record, "image")
     assert gone == images[: len(gone)], "oldest first"
-    assert 2 <= len(gone) < len(images), "refilling the reserve takes more than one image, and not all"
-    assert all(o["freed"]["bytes"] > 5 * MIB for o in record["removals"]), "bytes that refill the reserve are counted"
+    assert 2 <= len(gone) < len(images), (
+        "refilling the reserve takes more than one image, and not all"
+    )
+    assert all(o["freed"]["bytes"] > 5 * MIB for o in record["removals"]), (
+        "bytes that refill the reserve are counted"
+    )

@@ -1,4 +1,6 @@
-"""An image that the program removed from a real containerd comes back: it is remembered, recorded, and counted."""
+"""An image that the program removed from a real containerd comes back: it is
+remembered, recorded, and counted.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,18 @@ def returned_of(file: str) -> list[dict[str, Any]]:
 
 def counted(daemon: Daemon) -> tuple[float, float]:
     """The metrics: images that returned, and their bytes."""
-    served = daemon.wait_for(lambda event: event["message"].startswith("metrics and health are served"))
+    served = daemon.wait_for(
+        lambda event: event["message"].startswith("metrics and health are served")
+    )
     with urllib.request.urlopen(f"http://{served['address']}/metrics", timeout=30.0) as page:
-        lines = dict(line.rsplit(" ", 1) for line in page.read().decode().splitlines() if not line.startswith("#"))
-    return float(lines["reclaimd_images_returned_total"]), float(lines["reclaimd_image_returned_bytes_total"])
+        lines = dict(
+            line.rsplit(" ", 1)
+            for line in page.read().decode().splitlines()
+            if not line.startswith("#")
+        )
+    return float(lines["reclaimd_images_returned_total"]), float(
+        lines["reclaimd_image_returned_bytes_total"]
+    )
 
 
 def remembered(state: Path) -> set[str]:
@@ -52,8 +62,8 @@ def remembered(state: Path) -> set[str]:
 def test_what_was_removed_and_comes_back_is_joined_with_its_removal(
     containerd_on_ext4: RealNode, tmp_path: Path, meanwhile: str
 ) -> None:
-    """While it comes back the daemon runs, or does not. If it was killed, it had not saved what is gone: then the time
-    of the pull tells that an image came back."""
+    """While it comes back the daemon runs, or does not. If it was killed, it had not saved what is
+    gone: then the time of the pull tells that an image came back."""
     assert_joined(containerd_on_ext4, tmp_path, meanwhile)
 
 
@@ -68,14 +78,20 @@ def assert_joined(node: RealNode, tmp_path: Path, meanwhile: str) -> None:
     """One image comes back as it was, one by its tag with other content, one stays away."""
     state = tmp_path / "images.json"
     app, other, away = node.import_images([APP, OTHER, STAYS_AWAY])
-    fields = {"historyFile": str(tmp_path / "history"), "historySize": "1Mi", "stateFile": str(state)}
+    fields = {
+        "historyFile": str(tmp_path / "history"),
+        "historySize": "1Mi",
+        "stateFile": str(state),
+    }
     sockets = {"controlSocket": str(tmp_path / "control.sock"), "metricsAddress": "127.0.0.1:0"}
     file = configure(tmp_path, node, **fields, **sockets)
     time.sleep(1.1)  # the youngest image is old enough
     with Daemon("--config", file) as daemon:
         assert came_true(lambda: {app, other, away} <= remembered(state))
         began = time.time()
-        relief = reclaimd("reclaim", "--config", file, "--signal", "imagefs.available", "--all", "-o", "json")
+        relief = reclaimd(
+            "reclaim", "--config", file, "--signal", "imagefs.available", "--all", "-o", "json"
+        )
         removed = {each["id"] for each in answer(relief)["removals"] if each["result"] == "removed"}
         assert {app, other, away} <= removed
         assert node.cri.image_ids() == {node.sandbox_image_id}
@@ -85,7 +101,8 @@ def assert_joined(node: RealNode, tmp_path: Path, meanwhile: str) -> None:
             os.kill(daemon.process.pid, signal.SIGKILL)
         if meanwhile != "running":
             daemon.stop()
-        saved = meanwhile == "running" or app not in remembered(state)  # at its end it waits for its disk for 1 s
+        # at its end it waits for its disk for 1 s
+        saved = meanwhile == "running" or app not in remembered(state)
         time.sleep(1.1)  # a list that is older than the removal cannot show them
         assert node.import_image(APP) == app
         (new_other,) = node.import_images([OTHER_AGAIN])
@@ -97,17 +114,27 @@ def assert_joined(node: RealNode, tmp_path: Path, meanwhile: str) -> None:
     if meanwhile != "running":
         with Daemon("--config", file) as daemon:
             assert came_true(lambda: len(returned_of(file)) == 1 + saved)
-            assert came_true(lambda: new_other in remembered(state)), "and it has saved what is gone"
+            assert came_true(lambda: new_other in remembered(state)), (
+                "and it has saved what is gone"
+            )
             assert counted(daemon)[0] == 2 * saved, "what it knows that it has removed"
     by_id = {each["id"]: each["gone_id"] for each in returned_of(file)}
     assert by_id == ({app: app, new_other: other} if saved else {app: app})
     regret = history(file, "--regret")
     names = {each["name"]: (each["removed"], each["returned"]) for each in regret["images"]}
-    assert names == {APP.reference: (1, 1), OTHER.reference: (1, int(saved)), STAYS_AWAY.reference: (1, 0)}
+    assert names == {
+        APP.reference: (1, 1),
+        OTHER.reference: (1, int(saved)),
+        STAYS_AWAY.reference: (1, 0),
+    }
     within = regret["within"]["1h"]
     assert (within["returned"], within["not_returned"]) == (1 + saved, 0)
-    assert within["not_over"] + within["unknown"] == 2 - saved, "not known, if the last save took longer than 1 s"
-    soonest = next(each["soonest_seconds"] for each in regret["images"] if each["name"] == APP.reference)
+    assert within["not_over"] + within["unknown"] == 2 - saved, (
+        "not known, if the last save took longer than 1 s"
+    )
+    soonest = next(
+        each["soonest_seconds"] for each in regret["images"] if each["name"] == APP.reference
+    )
     assert 0 < soonest <= time.time() - began
     assert regret["returned_bytes"] == sum(each["size"] for each in returned_of(file))
     why = reclaimd_here("why", APP.reference, "--config", file)

@@ -1,4 +1,6 @@
-"""A runtime that is missing, refuses, hangs or dies is logged; reclaiming resumes within 2 s of its return."""
+"""A runtime that is missing, refuses, hangs or dies is logged; reclaiming resumes
+within 2 s of its return.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ BACK_SECONDS = 20.0  # ten times the 2 s that it takes at most on an idle machin
 
 def import_unused_images(node: RealNode) -> None:
     """Two, of 10 MiB each."""
-    node.import_images([Image(f"reclaimd.test/spare/{n}:1", (random_layer(n, 5 * MIB),)) for n in range(2)])
+    node.import_images(
+        [Image(f"reclaimd.test/spare/{n}:1", (random_layer(n, 5 * MIB),)) for n in range(2)]
+    )
 
 
 def under_pressure(node: RealNode, tmp_path: Path, **fields: object) -> str:
@@ -41,7 +45,9 @@ def unused_images(node: RealNode) -> int:
 def test_a_missing_runtime_is_logged_once_and_used_within_2_s_of_its_return(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """The daemon starts without a runtime, logs that, and relieves the node when the runtime is there."""
+    """The daemon starts without a runtime, logs that, and relieves the node
+    when the runtime is there.
+    """
     node = containerd_on_ext4
     configuration = under_pressure(node, tmp_path)
     node.containerd.kill()
@@ -49,7 +55,9 @@ def test_a_missing_runtime_is_logged_once_and_used_within_2_s_of_its_return(
         daemon.wait_for(lambda event: "the container runtime cannot be asked" in event["message"])
         time.sleep(3.0)
         assert daemon.process.poll() is None, "it does not end"
-        assert sum("cannot be asked" in event["message"] for event in daemon.events) == 1, "logged once"
+        assert sum("cannot be asked" in event["message"] for event in daemon.events) == 1, (
+            "logged once"
+        )
         node.containerd.start()
         assert came_true(lambda: unused_images(node) < 2, BACK_SECONDS)
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
@@ -58,7 +66,9 @@ def test_a_missing_runtime_is_logged_once_and_used_within_2_s_of_its_return(
 def test_a_runtime_that_hangs_does_not_stop_polling_and_is_used_within_2_s_of_its_return(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """While the runtime is stopped the daemon still logs disk pressure, and relieves it after the runtime's return."""
+    """While the runtime is stopped the daemon still logs disk pressure, and relieves it
+    after the runtime's return.
+    """
     node = containerd_on_ext4
     configuration = under_pressure(node, tmp_path)
     node.containerd.pause()
@@ -91,7 +101,9 @@ def test_a_daemon_beside_a_hung_runtime_exits_within_2_s_of_sigterm(
         node.containerd.resume()
 
 
-def test_a_runtime_that_is_killed_is_used_again_after_its_restart(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
+def test_a_runtime_that_is_killed_is_used_again_after_its_restart(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
     """After SIGKILL of the runtime a pass fails; after its restart the node is relieved."""
     node = containerd_on_ext4
     import_unused_images(node)
@@ -112,17 +124,28 @@ def test_a_runtime_that_is_killed_is_used_again_after_its_restart(containerd_on_
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
 
 
-def test_reclaim_reports_an_unreachable_runtime_in_one_sentence(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """Missing, refusing, not a socket: exit 3 and one sentence that names the path; check still shows the disk."""
+def test_reclaim_reports_an_unreachable_runtime_in_one_sentence(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """Missing, refusing, not a socket: exit 3 and one sentence that names the path;
+    check still shows the disk.
+    """
     node = containerd_on_ext4
     refusing = tmp_path / "refusing.sock"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(refusing))  # bound and never listened on: connections are refused
     plain = tmp_path / "plain-file"
     plain.touch()
-    for run, path in ((reclaimd, tmp_path / "missing.sock"), (reclaimd_here, refusing), (reclaimd_here, plain)):
+    for run, path in (
+        (reclaimd, tmp_path / "missing.sock"),
+        (reclaimd_here, refusing),
+        (reclaimd_here, plain),
+    ):
         configuration = configure(
-            tmp_path, node, evictionHard={"nodefs.available": "100Gi"}, containerRuntimeEndpoint=f"unix://{path}"
+            tmp_path,
+            node,
+            evictionHard={"nodefs.available": "100Gi"},
+            containerRuntimeEndpoint=f"unix://{path}",
         )
         process = run("reclaim", "--config", configuration)
         assert process.returncode == 3

@@ -1,4 +1,6 @@
-"""Attribution of bytes on a real containerd: its statistics, its directories, and another namespace in its store."""
+"""Attribution of bytes on a real containerd: its statistics, its directories, and
+another namespace in its store.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ def shares(file: str) -> dict[str, int]:
     return found
 
 
-def test_the_plan_attributes_the_bytes_of_a_containerd(containerd_on_ext4: RealNode, tmp_path: Path) -> None:
-    """Two images of 16 MiB, a container that wrote 12 MiB, 8 MiB of logs, an image of 24 MiB in another namespace."""
+def test_the_plan_attributes_the_bytes_of_a_containerd(
+    containerd_on_ext4: RealNode, tmp_path: Path
+) -> None:
+    """Two images of 16 MiB, a container that wrote 12 MiB, 8 MiB of logs, an image of 24
+    MiB in another namespace.
+    """
     node = containerd_on_ext4
     measure_often(node)
     used = node.import_image(Image("registry.example/used:1", (BASE, random_layer(1, 16 * MIB))))
@@ -58,7 +64,16 @@ def test_the_plan_attributes_the_bytes_of_a_containerd(containerd_on_ext4: RealN
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(os.urandom(8 * MIB))
     hidden = write_image(Image("registry.example/built:1", (random_layer(3, 24 * MIB),)), tmp_path)
-    run_tool("ctr", "--address", node.containerd.socket, "--namespace", "another", "images", "import", hidden.path)
+    run_tool(
+        "ctr",
+        "--address",
+        node.containerd.socket,
+        "--namespace",
+        "another",
+        "images",
+        "import",
+        hidden.path,
+    )
     written = sandbox.log_directory / "app" / "0.log"
     assert came_true(lambda: "stdout F done" in written.read_text())
     time.sleep(STATISTICS_SECONDS)
@@ -72,15 +87,24 @@ def test_the_plan_attributes_the_bytes_of_a_containerd(containerd_on_ext4: RealN
     assert found["hidden"] == pytest.approx(ON_DISK * 24 * MIB, rel=0.15)
 
 
-def test_a_deleted_file_that_a_container_holds_open_is_told(make_node: NodeFactory, tmp_path: Path) -> None:
-    """It was in the container's writable layer, whose statistics know nothing of it; the layer is the runtime's."""
+def test_a_deleted_file_that_a_container_holds_open_is_told(
+    make_node: NodeFactory, tmp_path: Path
+) -> None:
+    """It was in the container's writable layer, whose statistics know nothing of it;
+    the layer is the runtime's.
+    """
     node = make_node(512 * MIB)
     image = node.import_image(Image("registry.example/used:1", (BASE,)))
     node.kubelet.admit_pod("uid-web")
     sandbox = node.kubelet.run_pod("web", "uid-web")
-    script = "exec 3>/gone; dd if=/dev/urandom bs=1048576 count=10 >&3; sync; rm /gone; echo done; exec sleep 1000000"
+    script = (
+        "exec 3>/gone; dd if=/dev/urandom bs=1048576 count=10 >&3; sync; rm /gone; echo done; exec"
+        " sleep 1000000"
+    )
     node.kubelet.run_container(sandbox, "app", image, ("/bin/sh", "-c", script))
-    assert came_true(lambda: "stdout F done" in (sandbox.log_directory / "app" / "0.log").read_text())
+    assert came_true(
+        lambda: "stdout F done" in (sandbox.log_directory / "app" / "0.log").read_text()
+    )
     attribution = planned(configure(tmp_path, node, podLogsDir=str(node.kubelet.pod_logs_dir)))
     found = {share["use"]: share["bytes"] for share in attribution["shares"]}
     assert found["deleted_open"] == pytest.approx(10 * MIB, rel=0.05)

@@ -29,8 +29,12 @@ def test_doctor_says_that_space_which_nobody_uses_counts_as_used(
 
 
 @pytest.mark.parametrize(("options", "most"), [((), None), (("allocsize=64k",), 2 * MIB)])
-def test_allocsize_bounds_what_is_allocated_ahead(tmp_path: Path, options: tuple[str, ...], most: int | None) -> None:
-    """Of a file that grows to 100 MiB: without it some MiB cost 32 MiB and more, with it none costs more than 2."""
+def test_allocsize_bounds_what_is_allocated_ahead(
+    tmp_path: Path, options: tuple[str, ...], most: int | None
+) -> None:
+    """Of a file that grows to 100 MiB: without it some MiB cost 32 MiB and more, with
+    it none costs more than 2.
+    """
     with LoopFilesystem(tmp_path / "xfs", SIZE, "xfs", mount_options=options) as xfs:
         falls = []
         with open(xfs.mountpoint / "grows", "wb", buffering=0) as file:
@@ -41,9 +45,11 @@ def test_allocsize_bounds_what_is_allocated_ahead(tmp_path: Path, options: tuple
         assert max(falls) >= 32 * MIB if most is None else max(falls) <= most
 
 
-def test_small_files_take_more_than_twice_their_size_until_they_are_written_back(tmp_path: Path) -> None:
-    """For each XFS sets blocks aside that its extents might need; `check` and `doctor` say so of the type. Looked at
-    all the while, as the kernel may write some back meanwhile."""
+def test_small_files_take_more_than_twice_their_size_until_they_are_written_back(
+    tmp_path: Path,
+) -> None:
+    """For each XFS sets blocks aside that its extents might need; `check` and `doctor` say so of
+    the type. Looked at all the while, as the kernel may write some back meanwhile."""
     with LoopFilesystem(tmp_path / "xfs", SIZE, "xfs") as xfs:
         before, files, size, shares = xfs.available_bytes(), 4000, 16 << 10, list[float]()
         for number in range(1, files + 1):

@@ -1,8 +1,9 @@
-"""Twelve pods in the states in which a node's pods are found, and which of their parts must be removed.
+"""Twelve pods in the states in which a node's pods are found, and which of
+their parts must be removed.
 
-Two of each, as some differ in odd pods: running; crashed several times; completed (Succeeded, not deleted); deleted;
-with a dead first sandbox; just created. The expectations here follow from the kubelet's rules, not from the code under
-test.
+Two of each, as some differ in odd pods: running; crashed several times; completed (Succeeded, not
+deleted); deleted; with a dead first sandbox; just created. The expectations here follow from the
+kubelet's rules, not from the code under test.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ CRASHES = 3  # dead copies of a container that crashed before it kept running
 class TwelvePods:
     """What was built. Sets of ids of the runtime, and names of log directories.
 
-    `always_removed`: older copies, and everything of deleted pods. `removed_with_kubelet`: what only the kubelet knows
-    to be terminated. Everything else is kept.
+    `always_removed`: older copies, and everything of deleted pods. `removed_with_kubelet`: what
+    only the kubelet knows to be terminated. Everything else is kept.
     """
 
     node: RealNode
@@ -46,15 +47,21 @@ class TwelvePods:
         for item in self.node.cri.list_containers():
             status = self.node.cri.container_status(item.id)
             uid, name = item.labels[POD_UID], item.metadata.name
-            found.append(Copy(uid, name, container_state(item.state), status.exit_code, item.created_at))
+            found.append(
+                Copy(uid, name, container_state(item.state), status.exit_code, item.created_at)
+            )
         return found
 
     def objects(self) -> set[str]:
         """The ids of all containers and sandboxes."""
         sandboxes = self.node.cri.call(
-            "RuntimeService/ListPodSandbox", cri_pb2.ListPodSandboxRequest(), cri_pb2.ListPodSandboxResponse
+            "RuntimeService/ListPodSandbox",
+            cri_pb2.ListPodSandboxRequest(),
+            cri_pb2.ListPodSandboxResponse,
         )
-        return {item.id for item in self.node.cri.list_containers()} | {item.id for item in sandboxes.items}
+        return {item.id for item in self.node.cri.list_containers()} | {
+            item.id for item in sandboxes.items
+        }
 
     def log_directories(self) -> set[str]:
         """The names in the pod log root."""
@@ -97,7 +104,9 @@ def _uid(name: str) -> str:
 
 def _run_to_end(pods: TwelvePods, sandbox: Sandbox, name: str, code: int, attempt: int = 0) -> str:
     kubelet = pods.node.kubelet
-    copy = kubelet.run_container(sandbox, name, pods.image, ("/bin/sh", "-c", f"exit {code}"), attempt)
+    copy = kubelet.run_container(
+        sandbox, name, pods.image, ("/bin/sh", "-c", f"exit {code}"), attempt
+    )
     kubelet.wait_exited(copy)
     return copy
 
@@ -110,8 +119,12 @@ def _running(pods: TwelvePods, name: str) -> None:
 
 
 def _crashed(pods: TwelvePods, name: str) -> None:
-    """Several dead copies, in odd pods also a running one: the newest dead copy is kept, the older ones are removed."""
-    sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",), restart_policy=RestartPolicy.ON_FAILURE))
+    """Several dead copies, in odd pods also a running one: the newest dead copy is kept,
+    the older ones are removed.
+    """
+    sandbox = _admit(
+        pods, name, PodSpec(_uid(name), ("app",), restart_policy=RestartPolicy.ON_FAILURE)
+    )
     copies = [_run_to_end(pods, sandbox, "app", 1, attempt) for attempt in range(CRASHES)]
     pods.always_removed |= set(copies[:-1])
     if int(name[-1]) % 2:
@@ -119,11 +132,20 @@ def _crashed(pods: TwelvePods, name: str) -> None:
 
 
 def _completed(pods: TwelvePods, name: str) -> None:
-    """Succeeded and not deleted: its containers and sandbox are removed only with the kubelet's state."""
+    """Succeeded and not deleted: its containers and sandbox are removed only
+    with the kubelet's state.
+    """
     sandbox = _admit(
-        pods, name, PodSpec(_uid(name), ("job",), ("init",), RestartPolicy.NEVER, over=True), phase="Succeeded"
+        pods,
+        name,
+        PodSpec(_uid(name), ("job",), ("init",), RestartPolicy.NEVER, over=True),
+        phase="Succeeded",
     )
-    parts = {_run_to_end(pods, sandbox, "init", 0), _run_to_end(pods, sandbox, "job", 0), sandbox.id}
+    parts = {
+        _run_to_end(pods, sandbox, "init", 0),
+        _run_to_end(pods, sandbox, "job", 0),
+        sandbox.id,
+    }
     pods.node.cri.stop_sandbox(sandbox.id)
     pods.removed_with_kubelet |= parts
 
@@ -139,7 +161,9 @@ def _deleted(pods: TwelvePods, name: str) -> None:
 
 
 def _with_a_dead_first_sandbox(pods: TwelvePods, name: str) -> None:
-    """Its sandbox died and a new one runs: the dead one is removed if empty, a dead copy in it is kept."""
+    """Its sandbox died and a new one runs: the dead one is removed if empty,
+    a dead copy in it is kept.
+    """
     spec = PodSpec(_uid(name), ("app",))
     first = _admit(pods, name, spec)
     kubelet = pods.node.kubelet
@@ -154,7 +178,9 @@ def _with_a_dead_first_sandbox(pods: TwelvePods, name: str) -> None:
 
 
 def _just_created(pods: TwelvePods, name: str) -> None:
-    """A sandbox, in odd pods also a container that has not been started: nothing of it is removed."""
+    """A sandbox, in odd pods also a container that has not been started:
+    nothing of it is removed.
+    """
     sandbox = _admit(pods, name, PodSpec(_uid(name), ("app",)), phase="Pending")
     if int(name[-1]) % 2:
         pods.node.kubelet.create_container(sandbox, "app", pods.image, SLEEP_FOR_EVER)

@@ -29,12 +29,20 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         os.environ["PYTHONHASHSEED"] = HASH_SEED
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])  # noqa: S606 # itself
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Simulates the whole daemon.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description="Simulates the whole daemon."
+    )
     parser.add_argument("seed", type=int, nargs="?", help="run this one alone")
-    parser.add_argument("--hours", type=float, default=HOURS, help="how long a run lasts in its own time")
-    parser.add_argument("--for", type=float, default=60.0, dest="seconds", help="begin runs for so many seconds")
+    parser.add_argument(
+        "--hours", type=float, default=HOURS, help="how long a run lasts in its own time"
+    )
+    parser.add_argument(
+        "--for", type=float, default=60.0, dest="seconds", help="begin runs for so many seconds"
+    )
     parser.add_argument("--runs", type=int, default=0, help="so many runs, however long that takes")
-    parser.add_argument("--from", type=int, dest="first", help="the first seed; a random one otherwise")
+    parser.add_argument(
+        "--from", type=int, dest="first", help="the first seed; a random one otherwise"
+    )
     parser.add_argument("--trace", action="store_true", help="print the end of the trace")
     parser.add_argument("--no-shrink", action="store_true", help="leave a failing run as it is")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failing run")
@@ -66,7 +74,10 @@ def _run_many(made: Bench, given: argparse.Namespace, first: int) -> int:
                 return 1
     minutes = (time.monotonic() - began) / 60
     speed = hours / max(minutes, 1e-9)
-    print(f"seeds {first} to {seed - 1}: {hours:.1f} hours, {speed:.0f} a minute, {violations} violations")
+    print(
+        f"seeds {first} to {seed - 1}: {hours:.1f} hours, {speed:.0f} a minute, {violations}"
+        " violations"
+    )
     print(_in_words(counts))
     return 1 if violations else 0
 
@@ -80,7 +91,9 @@ def _tell(made: Bench, result: Result, *, shorten: bool) -> int:
     print(f"again: python -m tests.simulation {result.seed} --hours {result.hours:g}", flush=True)
     if shorten:
         short = shrink(made, result, lambda progress: print(progress, flush=True))
-        print(f"{len(short.entries)} of its {result.entries} entries are enough ({short.runs} runs):")
+        print(
+            f"{len(short.entries)} of its {result.entries} entries are enough ({short.runs} runs):"
+        )
         print("\n".join(map(str, short.entries)))
         print(f"then, after {short.result.at:.1f} s: {short.result.problem}")
     return 1

@@ -1,7 +1,8 @@
-"""The product in a simulation: its fold and step, its stages, its inventory and records; its effects take virtual time.
+"""The product in a simulation: its fold and step, its stages, its inventory and records; its
+effects take virtual time.
 
-What `eviction.engine.owner` and `eviction.node.node` do with threads and sockets is done here with a scheduler. Nothing
-else of the product is replaced.
+What `eviction.engine.owner` and `eviction.engine.node` do with threads and sockets is done here
+with a scheduler. Nothing else of the product is replaced.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Protocol
 
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.policies import policies_of
+from eviction.engine.detection import Detection
 from eviction.engine.effects import (
     Check,
     Crossed,
@@ -37,22 +39,21 @@ from eviction.engine.effects import (
     Watch,
 )
 from eviction.engine.fold import fold
+from eviction.engine.node import most_at_work
 from eviction.engine.owner import not_begun
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
 from eviction.engine.step import next_deadline, step
 from eviction.engine.world import Pause, World, first_world
-from eviction.node.detection import Detection
-from eviction.node.node import most_at_work
 from eviction.types import Extent
-from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.cri.inventory import Inventory
 from reclaim.evidence.starts import PartAges
 from reclaim.function import PassFacts, ReclaimContext
-from reclaim.functions import FUNCTIONS, PERIODIC_CONTAINERS
-from reclaim.images.pull_records import PullRecords, record_names
+from reclaim.functions.periodic_image_gc import PeriodicImages
+from reclaim.functions.table import FUNCTIONS, PERIODIC_CONTAINERS
 from reclaim.images.records import ImageRecords, Loaded
-from reclaim.inventory import Inventory
-from reclaim.periodic_image_gc import PeriodicImages
+from reclaim.kubelet.pods import KubeletPods
+from reclaim.kubelet.pull_records import PullRecords, record_names
 from reclaim.pod_logs.names import LogPaths
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemPaths, Reading
@@ -76,7 +77,9 @@ def configured(fields: Fields, kubelet_file: str) -> Configuration:
         name: dict(value) if isinstance(value, tuple) and name.startswith("evictionS") else value
         for name, value in fields
     }
-    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    given = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in given.items()
+    }
     base = {
         "kubeletConfig": kubelet_file,
         "rootDirectory": "/node",
@@ -94,7 +97,9 @@ class Spins(Exception):
 class Observer(Protocol):
     """Who looks at each turn."""
 
-    def turned(self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]) -> None:
+    def turned(
+        self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]
+    ) -> None:
         """Events were taken in."""
 
     def begins(self, job: object) -> None:
@@ -163,7 +168,10 @@ Saved = tuple[dict[str, ImageRecord], dict[str, ImageRecord], tuple[float, float
 
 
 class Daemon:
-    """One process of the daemon, from its start until it is killed or has stopped. `saved`: what the last one left."""
+    """One process of the daemon, from its start until it is killed or has stopped.
+
+    `saved`: what the last one left.
+    """
 
     def __init__(
         self,
@@ -187,17 +195,23 @@ class Daemon:
         self.runtime = Runtime(machine, mood, clock, rng, observer)
         self.runtime.called = self._called
         self.pods = KubeletPods(Directories(machine, mood, clock, observer), clock)  # type: ignore[arg-type] # as it is used
-        self.inventory = Inventory(self.runtime, self.runtime, self.pods, clock, sleep=clock.sleep)
+        self.inventory = Inventory(
+            self.runtime, self.runtime, self.pods, clock=clock, sleep=clock.sleep
+        )
         self.records = ImageRecords(
             lambda: {image_id: held.wall for image_id, held in machine.images.items()},
             pulls=self._pulls,
         )
         if saved is not None:
             records, gone, (monotonic, wall) = saved
-            self.records.restore(Loaded(dict(records), dict(gone), saved=(monotonic, wall), at=wall))
+            self.records.restore(
+                Loaded(dict(records), dict(gone), saved=(monotonic, wall), at=wall)
+            )
         self.saved = saved
         self._part_ages = PartAges(clock)
-        self._detection = Detection(self.inventory, self.pods, self.records, self._part_ages, clock)
+        self._detection = Detection(
+            self.inventory, self.pods, self.records, part_ages=self._part_ages, clock=clock
+        )
         self._stopping = threading.Event()
         self._log_paths = log_paths
         self._paths = FilesystemPaths("/node")
@@ -209,7 +223,9 @@ class Daemon:
         self._inbox: list[Event] = []
         self._turns: tuple[float, int] = (clock.now, 0)
         now = clock.now
-        periodic = PeriodicImages(now, self._image_fs_space, lambda: self.world.configuration.extent is Extent.ALL)
+        periodic = PeriodicImages(
+            now, self._image_fs_space, lambda: self.world.configuration.extent is Extent.ALL
+        )
         both = {function.name: function for function in (PERIODIC_CONTAINERS, periodic.function())}
         images = policies_of(configuration).images.has_periodic_work
         self.world = first_world(
@@ -229,7 +245,9 @@ class Daemon:
     # ---- the owner of the state
 
     def post(self, event: Event) -> None:
-        """Something has happened; it is taken in now, with everything else that happens at this moment."""
+        """Something has happened; it is taken in now, with everything else
+        that happens at this moment.
+        """
         if not self._inbox and not self.ended:
             self.clock.at(self.clock.now, self._turn)
         self._inbox.append(event)
@@ -244,7 +262,8 @@ class Daemon:
         if count > MOST_TURNS_A_SECOND:
             due = next_deadline(self.world) - clock.now
             raise Spins(
-                f"{count} turns in a second, the last one for {type(events[-1]).__name__}; the next is due in {due:g} s"
+                f"{count} turns in a second, the last one for {type(events[-1]).__name__}; the next"
+                f" is due in {due:g} s"
             )
         before = self.world
         world = before._replace(now=clock.now, wall=clock.wall())
@@ -338,7 +357,9 @@ class Daemon:
             info = self.runtime.image_fs_info()
         except RuntimeUnavailable as error:
             return Located(self._paths, str(error))
-        self._paths = FilesystemPaths("/node", info.image_filesystems[0], info.container_filesystems[0])
+        self._paths = FilesystemPaths(
+            "/node", info.image_filesystems[0], info.container_filesystems[0]
+        )
         return Located(self._paths)
 
     def _refreshed(self) -> Refreshed:
@@ -379,7 +400,11 @@ class Daemon:
             self.post(progress)
 
     def _save(self) -> None:
-        self.saved = dict(self.records.records), dict(self.records.gone), (self.clock.now, self.clock.wall())
+        self.saved = (
+            dict(self.records.records),
+            dict(self.records.gone),
+            (self.clock.now, self.clock.wall()),
+        )
 
     # ---- its end
 

@@ -1,8 +1,9 @@
-"""What must hold, whatever happens: judged after every turn, and by the runtime's own tables when something is removed.
+"""What must hold, whatever happens: judged after every turn, and by the runtime's own tables
+when something is removed.
 
-Nothing here asks the product whether it is right. What no program could know is not held against it: between the last
-look at the kubelet's directories and the removal, and between the kubelet's question whether an image is there and the
-container's directory, a container may begin unseen.
+Nothing here asks the product whether it is right. What no program could know is not held against
+it: between the last look at the kubelet's directories and the removal, and between the kubelet's
+question whether an image is there and the container's directory, a container may begin unseen.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from eviction.engine.effects import (
 )
 from eviction.engine.effects import CheckEnded as CheckAnswer
 from eviction.engine.world import RunningPass, World
-from eviction.record import Pass, PassResult, Trigger
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Extent
 from reclaim.removals import Claim, StageId
 from reclaim.types import Kind, PodSandboxState, Reason, Result
@@ -60,9 +61,9 @@ class Violation(Exception):
 
 @dataclass(slots=True)
 class Looked:
-    """A check that has ended. `look`: of which moment the directories were that it last saw; `listed`: and those
-    before the last list of containers. `answered`: of which moment its last answer of the runtime was; the last look
-    comes after it."""
+    """A check that has ended. `look`: of which moment the directories were that it last saw;
+    `listed`: and those before the last list of containers. `answered`: of which moment its last
+    answer of the runtime was; the last look comes after it."""
 
     began: float
     look: float
@@ -85,7 +86,9 @@ class Sent:
 
 @dataclass
 class Judge:
-    """The judge of one run, over all lives of its daemon; it is also who watches the simulated runtime."""
+    """The judge of one run, over all lives of its daemon; it is also who
+    watches the simulated runtime.
+    """
 
     clock: Scheduler
     machine: Machine
@@ -102,10 +105,13 @@ class Judge:
     def __post_init__(self) -> None:
         self._looked: dict[object, Looked] = {}
         self._check_began: dict[object, float] = {}
-        self._look = self._look_in_vain = self._listed = float("-inf")  # the moment of the last look
+        # the moment of the last look
+        self._look = self._look_in_vain = self._listed = float("-inf")
         self._answered: dict[object, float] = {}  # by the task that was answered
-        self._stood: dict[str, tuple[object, int]] = {}  # how often in a row a pass was seen as it is
-        self._plan_progress: dict[tuple[str, StageId], float] = {}  # when a plan that is awaited was last answered
+        # how often in a row a pass was seen as it is
+        self._stood: dict[str, tuple[object, int]] = {}
+        # when a plan that is awaited was last answered
+        self._plan_progress: dict[tuple[str, StageId], float] = {}
         self._under_way: dict[str, Sent] = {}
         self._sent: dict[object, Sent] = {}
         self._ledger: dict[str, list[int]] = {}
@@ -113,20 +119,28 @@ class Judge:
         self._began: dict[int, float] = {}  # device -> when a pass for it last began
         self._pressed_since: dict[int, float] = {}
         self._calm_since: dict[int, float] = {}
-        self._dirty_at: dict[int, float] = {}  # device -> when something last kept it from being relieved
+        # device -> when something last kept it from being relieved
+        self._dirty_at: dict[int, float] = {}
         self._removed_ids: set[str] = set()
         self.tag_changed: dict[str, float] = {}
         self.pinned_at: dict[str, float] = {}
         self._pass_began: dict[str, tuple[float, Trigger, bool, bool]] = {}
         self._read_at: dict[int, float] = {}  # device -> when it was last read
         self._gone_at: dict[str, float] = {}  # image -> when this daemon was told that it has gone
-        self._in_vain = deque[float](maxlen=IN_VAIN)  # when passes ended that have not removed anything
+        # when passes ended that have not removed anything
+        self._in_vain = deque[float](maxlen=IN_VAIN)
 
     # ---- a life begins
 
-    def starts(self, configuration: Configuration, hold_off_until: float, jobs: dict[object, object]) -> None:
+    def starts(
+        self, configuration: Configuration, hold_off_until: float, jobs: dict[object, object]
+    ) -> None:
         """A new process: what the last one had under way is nobody's any more."""
-        self.configuration, self.hold_off_until, self.stopping = configuration, hold_off_until, False
+        self.configuration, self.hold_off_until, self.stopping = (
+            configuration,
+            hold_off_until,
+            False,
+        )
         self.jobs = jobs
         self._looked.clear()
         self._check_began.clear()
@@ -143,13 +157,17 @@ class Judge:
         self.all_dirty(40.0)
 
     def all_dirty(self, seconds: float = 0.0) -> None:
-        """Nothing can be relieved at present, by no fault of the daemon's, nor for so long after."""
+        """Nothing can be relieved at present, by no fault of the daemon's, nor
+        for so long after.
+        """
         for device in {disk.device for disk in self.machine.disks.values()}:
             self._dirty_at[device] = max(self._dirty_at.get(device, 0.0), self.clock.now + seconds)
 
     # ---- turns
 
-    def turned(self, events: list[Event], before: World, world: World, effects: tuple[Effect, ...]) -> None:
+    def turned(
+        self, events: list[Event], before: World, world: World, effects: tuple[Effect, ...]
+    ) -> None:
         if world.news:
             raise Violation("there is news that nobody is told")
         sampled = False
@@ -157,12 +175,17 @@ class Judge:
             if type(event) is Sampled:
                 sampled = True
                 if event.sample.reading is not None:
-                    self._available[event.sample.reading.device_id] = event.sample.reading.stats.available_bytes
+                    self._available[event.sample.reading.device_id] = (
+                        event.sample.reading.stats.available_bytes
+                    )
                     self._read_at[event.sample.reading.device_id] = self.clock.now
             elif type(event) is Ended:
                 self._under_way.pop(event.claim.object_id, None)
                 sent = self._sent.pop(event.claim, None)
-                if sent is not None and event.outcome.result in (Result.REMOVED, Result.ALREADY_GONE):
+                if sent is not None and event.outcome.result in (
+                    Result.REMOVED,
+                    Result.ALREADY_GONE,
+                ):
                     self._is_gone(event.claim.object_id, sent)
             elif type(event) is Planned:
                 self._plan_progress.pop((event.pass_id, event.stage), None)
@@ -199,7 +222,9 @@ class Judge:
             assert isinstance(event, CheckAnswer)
             began, now = self._check_began[job.claim.id], self.clock.now
             last_look_follows = self._look_in_vain < began - LOOKS_IN_VAIN_SECONDS
-            answered = self._answered.get(self.clock.task, began) if last_look_follows else float("-inf")
+            answered = (
+                self._answered.get(self.clock.task, began) if last_look_follows else float("-inf")
+            )
             self._looked[job.claim.id] = Looked(began, self._look, self._listed, answered, now)
             self.counts["checks"] += 1
         elif type(job) is Plan:
@@ -210,7 +235,9 @@ class Judge:
         held, image = self.machine.containers.get(object_id), self.machine.images.get(object_id)
         there = held is not None or object_id in self.machine.sandboxes
         if there or (image is not None and image.since < sent.at):  # else it was pulled again
-            raise Violation(f"{sent.claim.verdict.kind} {sent.claim.verdict.name} counts as gone, and is there")
+            raise Violation(
+                f"{sent.claim.verdict.kind} {sent.claim.verdict.name} counts as gone, and is there"
+            )
         self._gone_at[object_id] = self.clock.now
 
     def _reclaiming(self, threshold: object, world: World) -> None:
@@ -239,7 +266,10 @@ class Judge:
     def _sends(self, effect: Send, world: World) -> None:
         claim, now = effect.claim, self.clock.now
         self.counts["sends"] += 1
-        what = f"{claim.verdict.kind} {claim.verdict.name} ({claim.verdict.id[:20]}) for pass {claim.pass_id}"
+        what = (
+            f"{claim.verdict.kind} {claim.verdict.name} ({claim.verdict.id[:20]}) for pass"
+            f" {claim.pass_id}"
+        )
         the = world.passes.get(claim.pass_id)
         if the is None:
             raise Violation(f"{what} was sent for a pass that has ended")
@@ -279,12 +309,18 @@ class Judge:
         late = [sent for sent in self._under_way.values() if now - sent.at > patience]
         if len(late) > parallel:
             raise Violation(f"{what} was sent although {len(late)} removals are not answered")
-        mine = [sent for sent in self._under_way.values() if sent.claim.pass_id == the.id and now - sent.at < 4.0]
+        mine = [
+            sent
+            for sent in self._under_way.values()
+            if sent.claim.pass_id == the.id and now - sent.at < 4.0
+        ]
         if len(mine) >= (max(URGENT_IN_FLIGHT, parallel) if parallel > 1 else 1):
             raise Violation(f"{what} was sent although {len(mine)} of its pass are under way")
 
     def _is_pressed(self, what: str, the: RunningPass, device: int, world: World) -> None:
-        """A pass of the daemon's own removes only while something presses, as far as it can be read."""
+        """A pass of the daemon's own removes only while something presses,
+        as far as it can be read.
+        """
         if self.clock.now - self._read_at.get(device, 0.0) > BLIND_SECONDS:
             raise Violation(f"{what} was sent for device {device}, which cannot be read")
         share = 0.34 if self.configuration.eviction_soft else self.mark() + 0.03
@@ -294,10 +330,16 @@ class Judge:
                 available = self._available.get(disk.device)
                 if available is None or available <= share * disk.capacity:
                     return
-        seen = [s for s in world.observations.signals.values() if s.filesystem and s.filesystem.device_id == device]
+        seen = [
+            s
+            for s in world.observations.signals.values()
+            if s.filesystem and s.filesystem.device_id == device
+        ]
         if not any(one.signal.counts_inodes and one.available < 0.4 * one.capacity for one in seen):
             percent = 100 * self._available.get(device, 0) / self.machine.disks["/images"].capacity
-            raise Violation(f"{what} was sent in a pass of {the.trigger} while {percent:.1f} % are available")
+            raise Violation(
+                f"{what} was sent in a pass of {the.trigger} while {percent:.1f} % are available"
+            )
 
     def mark(self) -> float:
         margin = str(self.configuration.effective["margin"])
@@ -311,12 +353,21 @@ class Judge:
             for outcome in stage.outcomes:
                 if outcome.result in (Result.FAILED, Result.UNANSWERED, Result.PARKED):
                     raise Violation(
-                        f"{what} was sent as a last resort although {outcome.verdict.name} {outcome.result}"
+                        f"{what} was sent as a last resort although {outcome.verdict.name}"
+                        f" {outcome.result}"
                     )
             if stage.error:
-                raise Violation(f"{what} was sent as a last resort although a stage has failed: {stage.error}")
-        tried = {outcome.verdict.id for stage in the.done for outcome in (*stage.outcomes, *stage.kept)}
-        missed = [each for each in self.candidates() if not each.preloaded and each.since < the.began_at - 1.0]
+                raise Violation(
+                    f"{what} was sent as a last resort although a stage has failed: {stage.error}"
+                )
+        tried = {
+            outcome.verdict.id for stage in the.done for outcome in (*stage.outcomes, *stage.kept)
+        }
+        missed = [
+            each
+            for each in self.candidates()
+            if not each.preloaded and each.since < the.began_at - 1.0
+        ]
         missed = [each for each in missed if each.listed.id not in tried]
         if missed and claim.stage.function in the.row:
             raise Violation(f"{what} was sent as a last resort before {missed[0].listed.title}")
@@ -327,7 +378,9 @@ class Judge:
         ready = any(each.state is PodSandboxState.READY for each in machine.sandboxes.values())
         if not (machine.says_sandbox_image or ready):
             return []  # nothing says which image sandboxes need
-        used = {each for held in machine.containers.values() for each in (held.image_id, *held.mounts)}
+        used = {
+            each for held in machine.containers.values() for each in (held.image_id, *held.mounts)
+        }
         used |= machine.starting.keys() | machine.bad_images
         no_last_resort = not machine.bad_images.isdisjoint(machine.images)  # they fail
         return [
@@ -365,7 +418,9 @@ class Judge:
         if not isinstance(sent, Sent):
             raise Violation(f"{kind} {object_id[:20]} is removed, and nobody has sent that")
         if sent.claim.verdict.id != object_id:
-            raise Violation(f"{kind} {object_id[:20]} is removed in place of {sent.claim.verdict.id[:20]}")
+            raise Violation(
+                f"{kind} {object_id[:20]} is removed in place of {sent.claim.verdict.id[:20]}"
+            )
         self.counts["removals"] += 1
         wrong = ""
         if kind == "image":
@@ -385,21 +440,28 @@ class Judge:
         self._removed_ids.add(image_id)
 
     def _patience_is_used_up(self, began: float, sent: Sent) -> bool:
-        """Whether, by its rules, a pass need not wait for what has begun then: it has waited for as long as it does,
-        and it is urgent, or others have begun in it before. What has begun since the list, the last look sees, which
-        then stops an image once."""
+        """Whether, by its rules, a pass need not wait for what has begun then: it has waited for as
+        long as it does, and it is urgent, or others have begun in it before. What has begun since
+        the list, the last look sees, which then stops an image once."""
         if began > max(sent.looked.began, sent.looked.listed) and not sent.claim.attempts:
             return False
-        if sent.at - sent.pass_began < min(2 * self.configuration.pod_start_seconds, PATIENCE_SECONDS):
+        if sent.at - sent.pass_began < min(
+            2 * self.configuration.pod_start_seconds, PATIENCE_SECONDS
+        ):
             return False
-        return sent.urgent or any(sent.pass_began < each < began for each in self.machine.beginnings)
+        return sent.urgent or any(
+            sent.pass_began < each < began for each in self.machine.beginnings
+        )
 
     def _must_be_seen(self, began: float, last_look: float, pod: Pod, sent: Sent) -> bool:
-        """Whether a container that is not listed yet must stop the removal of its image: its directory was there at the
-        last look, and it is waited for, or its pod was touched since the list."""
+        """Whether a container that is not listed yet must stop the removal of its image:
+        its directory was there at the last look, and it is waited for, or its pod was
+        touched since the list."""
         if began >= last_look - SLACK:
             return False
-        touched = sent.looked.listed < pod.touched_at < last_look - SLACK and not sent.claim.attempts
+        touched = (
+            sent.looked.listed < pod.touched_at < last_look - SLACK and not sent.claim.attempts
+        )
         return touched or not self._patience_is_used_up(began, sent)
 
     def _wrong_with_image(self, image_id: str, sent: Sent) -> str:
@@ -409,12 +471,16 @@ class Judge:
         if held is None:
             return ""
         for user in machine.containers.values():
-            mounted = image_id in user.mounts and user.listed.state is not EXITED  # else that need not be known
+            # else that need not be known
+            mounted = image_id in user.mounts and user.listed.state is not EXITED
             if user.image_id != image_id and not mounted:
                 continue
             if user.made_at < looked.began - LIST_AGE_SECONDS - SLACK:
                 there = looked.began - user.made_at
-                return f"container {user.listed.title} uses it, and was there {there:.3f} s before the check"
+                return (
+                    f"container {user.listed.title} uses it, and was there {there:.3f} s before the"
+                    " check"
+                )
             if self._must_be_seen(user.directory_at, last_look, user.pod, sent):
                 there = last_look - user.directory_at
                 what = f"container {user.listed.title} uses it"
@@ -424,14 +490,21 @@ class Judge:
             if making.pod.over:  # nothing comes of it
                 continue
             if self._must_be_seen(making.directory_at, last_look, making.pod, sent):
-                return f"pod {making.pod.name} makes {making.name} of it; its directory was there before the last look"
+                return (
+                    f"pod {making.pod.name} makes {making.name} of it; its directory was there"
+                    " before the last look"
+                )
             self.counts["began unseen"] += 1
         if held.listed.pinned and self.pinned_at.get(image_id, 0.0) < looked.began:
             return "it is pinned"
         if "pause" in held.listed.title:
             return "no pod starts without it"
-        age, least = self.clock.now - held.since, policies_of(self.configuration).images.min_age_seconds
-        age += READ_DEADLINE_SECONDS  # an age begins when the list was asked for that has it first, as in the kubelet
+        age, least = (
+            self.clock.now - held.since,
+            policies_of(self.configuration).images.min_age_seconds,
+        )
+        # an age begins when the list was asked for that has it first, as in the kubelet
+        age += READ_DEADLINE_SECONDS
         came_again = held.since > self._gone_at.get(image_id, float("inf"))
         known = came_again or image_id not in self._removed_ids
         if known and age < least and sent.trigger is not Trigger.PERIODIC:
@@ -455,9 +528,13 @@ class Judge:
         if pod.back_at >= sent.looked.began - SLACK:
             self.counts["pods back unseen"] += 1
             return ""
-        if machine.others_removed_at.get((pod.uid, held.listed.name), 0.0) > sent.looked.began - 1.0:
+        if (
+            machine.others_removed_at.get((pod.uid, held.listed.name), 0.0)
+            > sent.looked.began - 1.0
+        ):
             return ""
-        by_date = held.listed.created_at_ns  # as the kubelet orders them: wrongly, if the clock was set back in between
+        # as the kubelet orders them: wrongly, if the clock was set back in between
+        by_date = held.listed.created_at_ns
         newer = any(
             each.pod is pod
             and each.listed.name == held.listed.name
@@ -476,7 +553,8 @@ class Judge:
         if not found.pod_uid:
             return "no kubelet has made it"
         if any(
-            c.listed.sandbox_id == sandbox_id and c.made_at < sent.looked.began for c in machine.containers.values()
+            c.listed.sandbox_id == sandbox_id and c.made_at < sent.looked.began
+            for c in machine.containers.values()
         ):
             return "it holds containers"
         pod = machine.pods.get(found.pod_uid)
@@ -491,9 +569,15 @@ class Judge:
     # ---- bookings
 
     def _booked(self, before: World, world: World) -> None:
-        known = {identity.device_id: stats for identity, stats in before.observations.filesystems.values()}
+        known = {
+            identity.device_id: stats
+            for identity, stats in before.observations.filesystems.values()
+        }
         for identity, stats in dict(world.observations.filesystems.values()).items():
-            then, booked_to = known.get(identity.device_id), before.booked_to.get(identity.device_id)
+            then, booked_to = (
+                known.get(identity.device_id),
+                before.booked_to.get(identity.device_id),
+            )
             if then is None or booked_to is None or stats.time <= then.time:
                 continue
             del known[identity.device_id]
@@ -506,11 +590,20 @@ class Judge:
         self._pass_began.pop(record.id, None)
         ledger = self._ledger.pop(record.id, [0, 0, 0])
         gained = record.measured.bytes - record.written_meanwhile.bytes
-        if gained != max(ledger[0], ledger[1]) or record.measured.inodes - record.written_meanwhile.inodes != ledger[2]:
-            raise Violation(f"pass {record.id} says it gained {gained} bytes, and its filesystems {max(ledger[:2])}")
+        if (
+            gained != max(ledger[0], ledger[1])
+            or record.measured.inodes - record.written_meanwhile.inodes != ledger[2]
+        ):
+            raise Violation(
+                f"pass {record.id} says it gained {gained} bytes, and its filesystems"
+                f" {max(ledger[:2])}"
+            )
         if record.measured.bytes < 0 or record.written_meanwhile.bytes < 0:
             raise Violation(f"pass {record.id} has measured less than nothing")
-        if record.trigger in (Trigger.INTERVAL, Trigger.WATCH) and record.result is not PassResult.SATISFIED:
+        if (
+            record.trigger in (Trigger.INTERVAL, Trigger.WATCH)
+            and record.result is not PassResult.SATISFIED
+        ):
             self._is_in_vain(record)
         freed = sum(result.freed_bytes for result in record.functions)
         self.counts["freed MiB"] += freed >> 20
@@ -521,10 +614,16 @@ class Judge:
                 if A_DEFECT.search(outcome.error):
                     raise Violation(f"pass {record.id} has a defect: {outcome.error}")
                 if outcome.result is Result.REMOVED and outcome.verdict.id in self._under_way:
-                    raise Violation(f"{outcome.verdict.name} counts as removed, and is being removed")
+                    raise Violation(
+                        f"{outcome.verdict.name} counts as removed, and is being removed"
+                    )
                 if outcome.result is not None:
                     self.counts[f"{outcome.result}"] += 1
-        if any(kept.verdict.reason is Reason.LAYOUT_CHANGED for result in record.functions for kept in result.kept):
+        if any(
+            kept.verdict.reason is Reason.LAYOUT_CHANGED
+            for result in record.functions
+            for kept in result.kept
+        ):
             self.counts["layout changed"] += 1
 
     def _is_in_vain(self, record: Pass) -> None:
@@ -534,7 +633,8 @@ class Judge:
         self._in_vain.append(self.clock.now)
         if len(self._in_vain) == IN_VAIN and self.clock.now - self._in_vain[0] < IN_VAIN_SECONDS:
             raise Violation(
-                f"pass {record.id} is the {IN_VAIN}th in a row in {IN_VAIN_SECONDS:g} s that removes nothing"
+                f"pass {record.id} is the {IN_VAIN}th in a row in {IN_VAIN_SECONDS:g} s that"
+                " removes nothing"
             )
 
     # ---- from time to time
@@ -550,12 +650,18 @@ class Judge:
             for run in the.current:
                 waits = now - self._plan_progress.get((the.id, run.id), now)
                 if run.plan is None and waits > PLAN_HANGS_SECONDS:
-                    raise Violation(f"pass {the.id} waits for a plan that has hung for {waits:.0f} s")
+                    raise Violation(
+                        f"pass {the.id} waits for a plan that has hung for {waits:.0f} s"
+                    )
         for claim in world.removals.values():
-            patience = 60.0 if claim.sent_at is None else self.configuration.removal_patience_seconds
+            patience = (
+                60.0 if claim.sent_at is None else self.configuration.removal_patience_seconds
+            )
             waits = now - (claim.claimed_at if claim.sent_at is None else claim.sent_at)
             if claim.awaited and waits > patience + 2.0:
-                raise Violation(f"pass {claim.pass_id} waits for {claim.verdict.name} for {waits:.0f} s")
+                raise Violation(
+                    f"pass {claim.pass_id} waits for {claim.verdict.name} for {waits:.0f} s"
+                )
         sizes = {
             "claims": (len(world.removals), MOST_CLAIMS),
             "passes": (len(world.passes), MOST_PASSES),
@@ -574,7 +680,9 @@ class Judge:
         self._relief_begins(world)
 
     def _goes_on(self, world: World) -> None:
-        """A pass that waits for nothing that it has sent, asked or planned goes on, whatever a filesystem does."""
+        """A pass that waits for nothing that it has sent, asked or planned goes on,
+        whatever a filesystem does.
+        """
         stood: dict[str, tuple[object, int]] = {}
         waits = {claim.pass_id for claim in world.removals.values() if claim.awaited}
         for the in world.passes.values():
@@ -602,7 +710,9 @@ class Judge:
         for device, disk in disks.items():
             if now < disk.hangs_until:
                 self._dirty_at[device] = now
-            pressed = disk.available() < (self.mark() - 0.005) * disk.capacity and device in relieved
+            pressed = (
+                disk.available() < (self.mark() - 0.005) * disk.capacity and device in relieved
+            )
             if not pressed:
                 self._pressed_since.pop(device, None)
                 if disk.available() > (self.mark() + 0.03) * disk.capacity:
@@ -620,7 +730,9 @@ class Judge:
             calm_before = since - calm_since > 90.0 and began < calm_since
             within = BEGINS_WITHIN_SECONDS + self.configuration.poll_ceiling_seconds  # after a jump
             if calm_before and clean > now - since + 30.0 and waits > within:
-                raise Violation(f"nothing relieves device {device}, which has pressed for {now - since:.0f} s")
+                raise Violation(
+                    f"nothing relieves device {device}, which has pressed for {now - since:.0f} s"
+                )
             if clean > waits + 30.0 and waits > BEGINS_AGAIN_WITHIN_SECONDS:
                 raise Violation(f"nothing relieves device {device} again, for {waits:.0f} s")
 
@@ -636,12 +748,15 @@ class Judge:
         return set()
 
     def at_the_end(self, world: World) -> None:
-        """After a while in which nothing went wrong: what can be relieved is, and nothing is left over."""
+        """After a while in which nothing went wrong: what can be relieved is,
+        and nothing is left over.
+        """
         now = self.clock.now
         old = [claim for claim in world.removals.values() if now - claim.claimed_at > 120.0]
         if old:
             raise Violation(
-                f"{old[0].verdict.name} is still {old[0].state} at the end, after {now - old[0].claimed_at:.0f} s"
+                f"{old[0].verdict.name} is still {old[0].state} at the end, after"
+                f" {now - old[0].claimed_at:.0f} s"
             )
         if world.hanging:
             raise Violation(f"a plan hangs at the end: {next(iter(world.hanging))}")
@@ -653,5 +768,7 @@ class Judge:
         left = self.candidates(600.0)
         if images.device in self.relieved_devices(layout) and images.available() < mark and left:
             percent = 100 * images.available() / images.capacity
-            raise Violation(f"{len(left)} images could go at the end, and {percent:.1f} % are available")
+            raise Violation(
+                f"{len(left)} images could go at the end, and {percent:.1f} % are available"
+            )
         self.counts["ends relieved"] += 1

@@ -1,13 +1,15 @@
-"""The simulated machine: its disks, the runtime's tables, the kubelet's pods. Nothing in it knows the product.
+"""The simulated machine: its disks, the runtime's tables, the kubelet's pods.
+Nothing in it knows the product.
 
 Everything here happens at one moment of virtual time. What takes time is a chain of such moments.
 
-* The kubelet makes a pod as the real one does: its directory, the sandbox, and for each container: is its image there?
-  (else it is pulled), the container's directory, the container, its start. Between that check and the container, the
-  image is in use, and nothing in the runtime shows it.
+* The kubelet makes a pod as the real one does: its directory, the sandbox, and for each container:
+  is its image there? (else it is pulled), the container's directory, the container, its start.
+  Between that check and the container, the image is in use, and nothing in the runtime shows it.
 * A disk gains what a removal frees when the runtime frees it, which may be later than its answer.
-* How a runtime is (how it names images, what it says of its own image, whether containers mount images) stays as it is
-  for a run. It is drawn from a stream of its own, so that all else is drawn as if nothing of this was there.
+* How a runtime is (how it names images, what it says of its own image, whether containers mount
+  images) stays as it is for a run. It is drawn from a stream of its own, so that all else is drawn
+  as if nothing of this was there.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ class Disk:
     def fills(self, rate: float, seconds: float) -> None:
         """Others write at this rate from now on, for so long."""
         self._filled = float(self.filled())
-        self._fills_since, self._rate, self._stops_at = self._clock.now, rate, self._clock.now + seconds
+        self._fills_since, self._rate, self._stops_at = (
+            self._clock.now,
+            rate,
+            self._clock.now + seconds,
+        )
 
     def is_freed(self, share: float) -> None:
         """Others remove this share of what they have written."""
@@ -70,7 +76,10 @@ class Disk:
 
 @dataclass(slots=True, eq=False)
 class HeldImage:
-    """An image in the runtime. `since`: when it came. `preloaded`: the kubelet has not pulled it."""
+    """An image in the runtime. `since`: when it came.
+
+    `preloaded`: the kubelet has not pulled it.
+    """
 
     listed: Image
     disk: Disk
@@ -82,8 +91,9 @@ class HeldImage:
 
 @dataclass(slots=True, eq=False)
 class HeldContainer:
-    """A container in the runtime. `directory_at`: when the kubelet made its directory for this attempt. `runs_until`:
-    until when it runs although lists say that it has exited. `mounts`: the images that it mounts."""
+    """A container in the runtime. `directory_at`: when the kubelet made its directory for this
+    attempt. `runs_until`: until when it runs although lists say that it has exited. `mounts`: the
+    images that it mounts."""
 
     listed: Container
     image_id: str
@@ -98,7 +108,10 @@ class HeldContainer:
 
 @dataclass(slots=True, eq=False)
 class Starting:
-    """A container that the kubelet makes: it has found its images there. `directory_at`: NEVER until it is made."""
+    """A container that the kubelet makes: it has found its images there. `directory_at`:
+
+    NEVER until it is made.
+    """
 
     pod: Pod
     name: str
@@ -110,8 +123,9 @@ class Starting:
 
 @dataclass(slots=True, eq=False)
 class Pod:
-    """A pod of the kubelet's. `seen`: its directory as it can be read; None: it is gone, or not there yet.
-    `touched_at`: when something in it was last made or removed; `back_at`: when the pod came back."""
+    """A pod of the kubelet's. `seen`: its directory as it can be read; None: it is gone, or
+    not there yet. `touched_at`: when something in it was last made or removed; `back_at`:
+    when the pod came back."""
 
     uid: str
     name: str
@@ -139,10 +153,11 @@ Removal = Callable[[], bool]
 class Machine:
     """All of it. `beginnings`: when directories of pods and containers were made, the last ones.
 
-    Of the runtime: `mounts_images`: whether it knows image volumes, perhaps only since another version took its place
-    (`replaced`). `says_sandbox_image`: whether it says which image sandboxes are made from. `names_by_digest`: whether
-    containers name their image by digest, and not by id. `bad_images`: about these every answer is an error;
-    `pinned_image`: it is pinned from the start; empty: none is."""
+    Of the runtime: `mounts_images`: whether it knows image volumes, perhaps only since another
+    version took its place (`replaced`). `says_sandbox_image`: whether it says which image
+    sandboxes are made from. `names_by_digest`: whether containers name their image by digest, and
+    not by id. `bad_images`: about these every answer is an error; `pinned_image`: it is pinned
+    from the start; empty: none is."""
 
     def __init__(self, clock: Scheduler, rng: Random):
         self.clock = clock
@@ -156,8 +171,11 @@ class Machine:
         self.starting: dict[str, list[Starting]] = {}  # by image id
         self.pulled_by_kubelet: set[str] = set()
         self.beginnings: list[float] = []
-        self.others_removed_at: dict[tuple[str, str], float] = {}  # (pod, container's name) -> when somebody else did
-        self.lists: tuple[tuple[Container, ...] | None, tuple[PodSandbox, ...] | None, tuple[Image, ...] | None]
+        # (pod, container's name) -> when somebody else did
+        self.others_removed_at: dict[tuple[str, str], float] = {}
+        self.lists: tuple[
+            tuple[Container, ...] | None, tuple[PodSandbox, ...] | None, tuple[Image, ...] | None
+        ]
         self.lists = (None, None, None)
         self.pulls_failed = 0
         self._made = 0
@@ -167,7 +185,9 @@ class Machine:
         self.mounts_images = more.random() < 0.2
         self.says_sandbox_image = more.random() < 0.7
         self.names_by_digest = more.random() < 0.3
-        self.bad_images = frozenset(map(self.image_id, (0, 6, 9, 12) if more.random() < 0.15 else ()))
+        self.bad_images = frozenset(
+            map(self.image_id, (0, 6, 9, 12) if more.random() < 0.15 else ())
+        )
         self.pinned_image = self.image_id(3) if more.random() < 0.4 else ""
         self._others_begin()
 
@@ -179,7 +199,14 @@ class Machine:
         nobody, disk = Pod("", "", (), 0, self.more, 0.0), Disk(0, 0, self.clock)
         for number in range(2):
             container_id, made = f"{number}".rjust(64, "c"), since + number
-            listed = Container(container_id, "job", EXITED, made, sandbox_id=sandbox.id, image_references=(its_image,))
+            listed = Container(
+                container_id,
+                "job",
+                EXITED,
+                made,
+                sandbox_id=sandbox.id,
+                image_references=(its_image,),
+            )
             self.containers[container_id] = HeldContainer(listed, its_image, nobody, disk, 0.0, 0.0)
         self.sandboxes = {each.id: each for each in (sandbox, empty)}
 
@@ -220,7 +247,9 @@ class Machine:
     def image_id(self, number: int) -> str:
         return "sha256:" + f"{number:08x}".ljust(64, "0")
 
-    def pull(self, tag: str, size: int, *, preloaded: bool = False, pinned: bool = False) -> str | None:
+    def pull(
+        self, tag: str, size: int, *, preloaded: bool = False, pinned: bool = False
+    ) -> str | None:
         """An image comes; None if there is no room for it."""
         if tag in self.tags:
             return self.tags[tag]
@@ -232,8 +261,12 @@ class Machine:
         if image_id not in self.images:
             digest = digest_of(tag.rpartition(":")[0], image_id)
             inodes = size // BYTES_AN_INODE
-            image = Image(image_id, (tag,), (digest,), size, pinned or image_id == self.pinned_image)
-            self.images[image_id] = HeldImage(image, disk, self.clock.now, self.clock.wall(), preloaded, inodes)
+            image = Image(
+                image_id, (tag,), (digest,), size, pinned or image_id == self.pinned_image
+            )
+            self.images[image_id] = HeldImage(
+                image, disk, self.clock.now, self.clock.wall(), preloaded, inodes
+            )
             disk.used += size
             disk.inodes_used += inodes
         else:
@@ -252,7 +285,10 @@ class Machine:
         name, at, _ = reference.partition("@")
         if not at:
             return self.images.get(self.tags.get(reference, reference))
-        return next((held for held in self.images.values() if digest_of(name, held.listed.id) == reference), None)
+        return next(
+            (held for held in self.images.values() if digest_of(name, held.listed.id) == reference),
+            None,
+        )
 
     def retag(self, image_id: str, tag: str) -> None:
         """An image gets one more tag, which another one loses."""
@@ -261,7 +297,9 @@ class Machine:
             return
         if before is not None:
             old = self.images[before]
-            old.listed = old.listed._replace(repo_tags=tuple(t for t in old.listed.repo_tags if t != tag))
+            old.listed = old.listed._replace(
+                repo_tags=tuple(t for t in old.listed.repo_tags if t != tag)
+            )
         held = self.images[image_id]
         held.listed = held.listed._replace(repo_tags=(*held.listed.repo_tags, tag))
         self.tags[tag] = image_id
@@ -294,7 +332,10 @@ class Machine:
 
     def uses_of(self, image_id: str) -> bool:
         """Whether any container was made from it, or is being made."""
-        used = any(image_id == held.image_id or image_id in held.mounts for held in self.containers.values())
+        used = any(
+            image_id == held.image_id or image_id in held.mounts
+            for held in self.containers.values()
+        )
         return used or bool(self.starting.get(image_id))
 
     # ---- containers and sandboxes
@@ -325,7 +366,9 @@ class Machine:
         """With its containers."""
         if self.sandboxes.pop(sandbox_id, None) is None:
             return False
-        for each in [each for each in self.containers.values() if each.listed.sandbox_id == sandbox_id]:
+        for each in [
+            each for each in self.containers.values() if each.listed.sandbox_id == sandbox_id
+        ]:
             self.remove_container(each.listed.id, by_us=by_us)
         self._changed()
         return True
@@ -351,7 +394,9 @@ class Machine:
         self._next(pod, len(pod.images) - 1)
 
     def touch(self, pod: Pod) -> None:
-        """The kubelet makes or removes something in the pod's directory, as /etc/hosts or a volume."""
+        """The kubelet makes or removes something in the pod's directory, as
+        /etc/hosts or a volume.
+        """
         if pod.seen is not None:
             pod.seen, pod.touched_at = pod.seen._replace(changed=self.clock.wall()), self.clock.now
 
@@ -362,7 +407,9 @@ class Machine:
         self.begin_pod(pod)
 
     def said_to_have_exited(self, container_id: str, seconds: float) -> None:
-        """For so long the lists are wrong about a container that runs; the kubelet believes them and begins it anew."""
+        """For so long the lists are wrong about a container that runs; the kubelet
+        believes them and begins it anew.
+        """
         held = self.containers[container_id]
         held.listed, held.runs_until = held.listed._replace(state=EXITED), self.clock.now + seconds
         self._changed()
@@ -411,11 +458,16 @@ class Machine:
         making = Starting(pod, name, image_id, self.clock.now, mounts=self._volumes(image_id))
         for each in (image_id, *making.mounts):
             self.starting.setdefault(each, []).append(making)
-        directory, made = pod.rng.choice((0.0002, 0.001, 0.01)), pod.rng.choice((0.01, 0.03, 0.1, 0.4, 1.5))
+        directory, made = (
+            pod.rng.choice((0.0002, 0.001, 0.01)),
+            pod.rng.choice((0.01, 0.03, 0.1, 0.4, 1.5)),
+        )
 
         def directory_made() -> None:
             if pod.seen is not None:
-                pod.seen = PodDirectory(pod.seen.changed, {**pod.seen.containers, name: self.clock.wall()})
+                pod.seen = PodDirectory(
+                    pod.seen.changed, {**pod.seen.containers, name: self.clock.wall()}
+                )
                 making.directory_at = self.clock.now
                 self._begins()
 
@@ -427,7 +479,9 @@ class Machine:
         if not self.mounts_images or self.more.random() >= SHARE_WITH_VOLUMES:
             return ()
         others = [
-            each for each, held in self.images.items() if each != but and PAUSE_IMAGE not in held.listed.repo_tags
+            each
+            for each, held in self.images.items()
+            if each != but and PAUSE_IMAGE not in held.listed.repo_tags
         ]
         return (self.more.choice(others),) if others else ()
 
@@ -440,7 +494,8 @@ class Machine:
                 del self.starting[each]
         if pod.over or pod.sandbox_id not in self.sandboxes:
             return
-        if not self.images.keys() >= set(needed):  # one went in between: this fails, and the kubelet begins anew
+        # one went in between: this fails, and the kubelet begins anew
+        if not self.images.keys() >= set(needed):
             self.clock.at(self.clock.now + 2.0, lambda: self._next(pod, place))
             return
         self._made += 1
@@ -461,7 +516,9 @@ class Machine:
             (digests[0] if self.names_by_digest else making.image_id, tag),
         )
         disk = self.disk_of_containers()
-        held = HeldContainer(listed, making.image_id, pod, disk, self.clock.now, making.directory_at)
+        held = HeldContainer(
+            listed, making.image_id, pod, disk, self.clock.now, making.directory_at
+        )
         held.mounts = making.mounts
         self.containers[container_id] = held
         held.bytes = pod.write_bytes if disk.available() > pod.write_bytes else 0
@@ -473,7 +530,9 @@ class Machine:
         self._goes_on(pod, place, container_id)
 
     def _goes_on(self, pod: Pod, place: int, container_id: str) -> None:
-        """What follows: an init container ends, then the next one begins; another one may crash and begin again."""
+        """What follows: an init container ends, then the next one begins; another one
+        may crash and begin again.
+        """
         clock, is_init = self.clock, place < pod.inits
         if is_init:
             seconds = pod.rng.uniform(0.1, 3.0)
@@ -520,15 +579,23 @@ class Machine:
         self.clock.at(self.clock.now + pod.rng.choice((0.2, 2.0, 20.0)), directory_goes)
 
     def collect(self, most: int) -> None:
-        """The kubelet's own garbage collection: dead containers of pods that are gone, then their sandboxes."""
-        exited = (each for each in self.containers.values() if each.listed.state is EXITED and each.pod.uid)
+        """The kubelet's own garbage collection: dead containers of pods that are
+        gone, then their sandboxes.
+        """
+        exited = (
+            each
+            for each in self.containers.values()
+            if each.listed.state is EXITED and each.pod.uid
+        )
         for each in [each for each in exited if each.pod.seen is None][:most]:
             self.remove_container(each.listed.id, by_us=False)
         held = {each.listed.sandbox_id for each in self.containers.values()}
         empty = [
             each
             for each in self.sandboxes.values()
-            if each.pod_uid not in {"", *self.pods} and each.id not in held and each.state is PodSandboxState.NOTREADY
+            if each.pod_uid not in {"", *self.pods}
+            and each.id not in held
+            and each.state is PodSandboxState.NOTREADY
         ]
         for sandbox in empty[:most]:
             self.remove_sandbox(sandbox.id, by_us=False)

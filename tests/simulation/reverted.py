@@ -1,4 +1,5 @@
-"""Reverts one mend or one guard at a time in a copy of the tree, and says whether the simulation finds it.
+"""Reverts one mend or one guard at a time in a copy of the tree, and says
+whether the simulation finds it.
 
     python -m tests.simulation.reverted [NAME …] [--seeds 200] [--hours 0.1]
 
@@ -23,9 +24,9 @@ PACKAGES = ("eviction", "reclaim", "signals", "tests", "config")
 
 
 class Revert(NamedTuple):
-    """One change: `new` in place of `old`, which the file has once. `of`: the hazard, by its row in safety_case.md or
-    in words. `also`: more of them (file, old, new), where one guard stands behind another. `test`: what finds it if
-    the simulation does not."""
+    """One change: `new` in place of `old`, which the file has once. `of`: the hazard, by its row in
+    safety_case.md or in words. `also`: more of them (file, old, new), where one guard stands behind
+    another. `test`: what finds it if the simulation does not."""
 
     name: str
     of: str
@@ -36,11 +37,25 @@ class Revert(NamedTuple):
     test: str = ""
 
 
-STEP, RELIEF, GATE, FOLD = (f"eviction/engine/{name}.py" for name in ("step", "relief", "gate", "fold"))
-IMAGES, CONTAINERS, REMOVALS = "reclaim/unused_images.py", "reclaim/unused_containers.py", "reclaim/removals.py"
-STARTS, STATES, INVENTORY = "reclaim/evidence/starts.py", "reclaim/evidence/states.py", "reclaim/inventory.py"
+STEP, RELIEF, GATE, FOLD = (
+    f"eviction/engine/{name}.py" for name in ("step", "relief", "gate", "fold")
+)
+IMAGES, CONTAINERS, REMOVALS = (
+    "reclaim/functions/unused_images.py",
+    "reclaim/functions/unused_containers.py",
+    "reclaim/removals.py",
+)
+STARTS, STATES, INVENTORY = (
+    "reclaim/evidence/starts.py",
+    "reclaim/evidence/states.py",
+    "reclaim/cri/inventory.py",
+)
 PLAN, REFERENCES = "reclaim/images/plan.py", "reclaim/evidence/references.py"
-DEAD, RECORDS, THRESHOLDS = "reclaim/containers.py", "reclaim/images/records.py", "eviction/decision/thresholds.py"
+DEAD, RECORDS, THRESHOLDS = (
+    "reclaim/containers/plan.py",
+    "reclaim/images/records.py",
+    "eviction/decision/thresholds.py",
+)
 TABLE = "eviction/decision/reclaim_table.py"
 
 REVERTS = (
@@ -56,7 +71,8 @@ REVERTS = (
         "another configuration stops no pass",
         "a reload while a pass runs",
         RELIEF,
-        "    if the.configuration is not world.configuration:\n        return Reason.RECONFIGURED\n",
+        "    if the.configuration is not world.configuration:\n        return"
+        " Reason.RECONFIGURED\n",
         "",
     ),
     Revert(
@@ -129,7 +145,7 @@ REVERTS = (
         "a pod that has come back is not seen",
         "directories",
         CONTAINERS,
-        " or pods.gone(verdict.pod_uid):\n        return None\n    return Refused(Reason.POD_ALIVE",
+        "        or pods.gone(verdict.pod_uid)\n    ):\n        return None\n    return Refused(Reason.POD_ALIVE",
         " or True:\n        return None\n    return Refused(Reason.POD_ALIVE",
     ),
     Revert(
@@ -194,7 +210,8 @@ REVERTS = (
         "an image is in use by its id alone",
         "A7",
         REFERENCES,
-        "            found, missing = _resolve(references, index, listing.resolved)\n            used |= found\n",
+        "            found, missing = _resolve(references, index, listing.resolved)\n           "
+        " used |= found\n",
         "            found, missing = set(references), []\n            used |= found\n",
     ),
     Revert(
@@ -215,13 +232,15 @@ REVERTS = (
         "a list that fails is empty",
         "A9",
         INVENTORY,
-        "        return self._pods.pod_directories(), self._retried(self._runtime.list_containers)\n",
-        "        try:\n"
-        "            return self._pods.pod_directories(), self._retried(self._runtime.list_containers)\n"
-        "        except RuntimeUnavailable:\n"
-        "            return self._pods.pod_directories(), ()\n",
+        "        return self._pods.pod_directories(),"
+        " self._retried(self._runtime.list_containers)\n",
+        "        try:\n            return self._pods.pod_directories(),"
+        " self._retried(self._runtime.list_containers)\n        except RuntimeUnavailable:\n       "
+        "     return self._pods.pod_directories(), ()\n",
     ),
-    Revert("the image of sandboxes may go", "A10", REFERENCES, "        by_sandboxes |= found\n", ""),
+    Revert(
+        "the image of sandboxes may go", "A10", REFERENCES, "        by_sandboxes |= found\n", ""
+    ),
     Revert(
         "an unknown sandbox image stops nothing",
         "A10",
@@ -245,17 +264,33 @@ REVERTS = (
         "        if False:\n",
         ((IMAGES, "    if keep.kept_ids((status,)):\n", "    if False:\n"),),
     ),
-    Revert("the minimum age is not asked", "A12", PLAN, "if wait > 0:  # equal is old enough", "if False:"),
+    Revert(
+        "the minimum age is not asked",
+        "A12",
+        PLAN,
+        "if wait > 0:  # equal is old enough",
+        "if False:",
+    ),
     Revert(
         "an image that comes again keeps its age",
         "A12",
         RECORDS,
-        "            self.records = {known: each for known, each in self.records.items() if known != image_id}\n",
+        "            self.records = {\n                known: each for known, each in self.records.items() if known != image_id\n            }\n",
         "",
-        ((RECORDS, "            self.records = found\n", "            self.records = {**self.records, **found}\n"),),
+        (
+            (
+                RECORDS,
+                "            self.records = found\n",
+                "            self.records = {**self.records, **found}\n",
+            ),
+        ),
     ),
     Revert(
-        "what no kubelet has made may go", "A16", DEAD, "return Reason.NOT_KUBELETS if guarded else None", "return None"
+        "what no kubelet has made may go",
+        "A16",
+        DEAD,
+        "return Reason.NOT_KUBELETS if guarded else None",
+        "return None",
     ),
     Revert(
         "a sandbox that no kubelet has made may go",
@@ -265,12 +300,18 @@ REVERTS = (
         "elif False:",
     ),
     # ---- what goes wrong
-    Revert("a stuck runtime is asked on", "B6", REMOVALS, "    if len(unanswered) <= parallel:\n", "    if True:\n"),
+    Revert(
+        "a stuck runtime is asked on",
+        "B6",
+        REMOVALS,
+        "    if len(unanswered) <= parallel:\n",
+        "    if True:\n",
+    ),
     Revert(
         "any number of removals is in flight",
         "B6",
         RELIEF,
-        "    return len(in_flight) < bound and disk_of",
+        "    return (\n        len(in_flight) < bound\n        and disk_of",
         "    return disk_of",
     ),
     Revert(
@@ -349,7 +390,7 @@ REVERTS = (
         "one object is sent twice",
         "a claim",
         RELIEF,
-        "    if any(claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()):\n",
+        "    if any(\n        claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()\n    ):\n",
         "    if False:\n",
     ),
     Revert(
@@ -357,7 +398,8 @@ REVERTS = (
         "a claim is held until its call has ended",
         STEP,
         "            world = world.with_claim(lonely)\n",
-        "            world = world._replace(removals={k: c for k, c in world.removals.items() if k != claim.id})\n",
+        "            world = world._replace(removals={k: c for k, c in world.removals.items() if k"
+        " != claim.id})\n",
     ),
     Revert(
         "what was not asked counts as gone",
@@ -368,13 +410,18 @@ REVERTS = (
     ),
     # ---- passes
     Revert(
-        "the last resort comes after errors", "the last resort", RELIEF, " and not under_way and settled(the):\n", ":\n"
+        "the last resort comes after errors",
+        "the last resort",
+        RELIEF,
+        " and not under_way and settled(the):\n",
+        ":\n",
     ),
     Revert(
         "nothing is measured after a removal",
         "more goes than needed",
         RELIEF,
-        "        relieved = not thresholds_met(goal.thresholds, promised.signals, enforce_min_reclaim=True)\n",
+        "        relieved = not thresholds_met(goal.thresholds, promised.signals,"
+        " enforce_min_reclaim=True)\n",
         "        relieved = False\n",
     ),
     Revert(
@@ -425,7 +472,7 @@ REVERTS = (
     Revert(
         "a pass stopped while it plans has no record",
         "found by this simulation",
-        "eviction/engine/records.py",
+        "eviction/engine/ended.py",
         "    planned = () if stage.plan is None else stage.plan.remove",
         "    planned = stage.plan.remove",
     ),
@@ -455,9 +502,14 @@ REVERTS = (
 
 
 def tree_with(revert: Revert, made: Path) -> Path:
-    """A copy of the tree with this one change. Raises ValueError if the text is not there exactly once."""
+    """A copy of the tree with this one change.
+
+    Raises ValueError if the text is not there exactly once.
+    """
     for package in PACKAGES:
-        shutil.copytree(ROOT / package, made / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / package, made / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
     for file, text in changed(revert).items():
         (made / file).write_text(text, encoding="utf-8")
     return made
@@ -469,7 +521,9 @@ def changed(revert: Revert) -> dict[str, str]:
     for file, old, new in ((revert.file, revert.old, revert.new), *revert.also):
         text = texts.get(file) or (ROOT / file).read_text(encoding="utf-8")
         if text.count(old) != 1:
-            raise ValueError(f"{file}: the text of {revert.name!r} is there {text.count(old)} times")
+            raise ValueError(
+                f"{file}: the text of {revert.name!r} is there {text.count(old)} times"
+            )
         texts[file] = text.replace(old, new)
     return texts
 
@@ -481,7 +535,9 @@ def found(revert: Revert, seeds: int, hours: float) -> str:
         tree = tree_with(revert, Path(made))
         command = [sys.executable, "-m", "tests.simulation", *arguments]
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": made}
-        ran = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+        )
     if ran.returncode == 0:
         return ""
     return (ran.stdout.strip().splitlines() or [ran.stderr.strip()[-300:]])[0][:300]
@@ -489,7 +545,9 @@ def found(revert: Revert, seeds: int, hours: float) -> str:
 
 def main() -> int:
     """Exit code 1: something is not found."""
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.reverted", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation.reverted", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("names", nargs="*", help="these alone")
     parser.add_argument("--seeds", type=int, default=200)
     parser.add_argument("--hours", type=float, default=0.1)
@@ -502,7 +560,10 @@ def main() -> int:
         problem = found(revert, given.seeds, given.hours)
         seconds = time.monotonic() - began
         missed += not problem
-        print(f"| {revert.name} | {revert.of} | {problem or 'not found'} | {seconds:.0f} s |", flush=True)
+        print(
+            f"| {revert.name} | {revert.of} | {problem or 'not found'} | {seconds:.0f} s |",
+            flush=True,
+        )
     return 1 if missed else 0
 
 

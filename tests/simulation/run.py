@@ -27,14 +27,15 @@ from eviction.engine.effects import (
     Planned,
     Read,
     Reconfigured,
+    Request,
     Sampled,
     Send,
     Tell,
     Watch,
     Withdrawn,
 )
-from eviction.engine.world import LONGEST_PAUSE_SECONDS, Request, World
-from eviction.record import Trigger
+from eviction.engine.world import LONGEST_PAUSE_SECONDS, World
+from eviction.records.passes import Trigger
 from eviction.types import Extent
 from reclaim.pod_logs.names import LogPaths
 from reclaim.removals import sent_claims
@@ -87,7 +88,10 @@ IN_A_PLAN = frozenset(("directories are others", "list hangs", "said to have exi
 
 @dataclass
 class Result:
-    """What became of a run. `problem`: what was wrong; empty if nothing was. `at`: when, in seconds."""
+    """What became of a run. `problem`: what was wrong; empty if nothing was.
+
+    `at`: when, in seconds.
+    """
 
     seed: int
     hours: float
@@ -103,7 +107,14 @@ class Result:
 class Run:
     """A run that has been prepared."""
 
-    def __init__(self, seed: int, hours: float, entries: Sequence[Entry] | None, kubelet_file: str, logs: LogPaths):
+    def __init__(
+        self,
+        seed: int,
+        hours: float,
+        entries: Sequence[Entry] | None,
+        kubelet_file: str,
+        logs: LogPaths,
+    ):
         self.seed, self.hours = seed, hours
         self.node: Node = node_of(seed)
         self.entries = timeline(seed, hours) if entries is None else entries
@@ -140,7 +151,9 @@ class Run:
         self._hash.update(line.encode())
         self._hash.update(b"\n")
 
-    def turned(self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]) -> None:
+    def turned(
+        self, events: list[Event], before: World, after: World, effects: tuple[Effect, ...]
+    ) -> None:
         """One line an event, and one an effect."""
         for event in events:
             self._line(told(event))
@@ -204,7 +217,10 @@ class Run:
             except Exception as defect:  # noqa: BLE001 # of the product, or of the simulation
                 last = traceback.extract_tb(defect.__traceback__)[-1]
                 where = f"{Path(last.filename).name}:{last.lineno}"
-                result.problem, result.kind = f"{type(defect).__name__}: {defect} ({where})", "exception"
+                result.problem, result.kind = (
+                    f"{type(defect).__name__}: {defect} ({where})",
+                    "exception",
+                )
                 result.tail = tuple(traceback.format_exception(defect))
             result.at = self.clock.now - 1000.0
         result.hash = self._hash.hexdigest()
@@ -216,7 +232,9 @@ class Run:
 
     def _is_at_rest(self) -> bool:
         """Whether nothing is left of what went wrong."""
-        hangs = any(disk.hangs_until + 60.0 > self.clock.now for disk in self.machine.disks.values())
+        hangs = any(
+            disk.hangs_until + 60.0 > self.clock.now for disk in self.machine.disks.values()
+        )
         world = None if self.daemon is None else self.daemon.world
         return not hangs and world is not None and not world.removals and not world.hanging
 
@@ -271,7 +289,9 @@ class Run:
         """From now on nothing goes wrong, and nothing presses that was not there."""
         self._quiet = True
         mood, now = self.mood, self.clock.now
-        mood.factor_until = mood.away_until = mood.frozen_until = mood.errors_until = mood.look_until = now
+        mood.factor_until = mood.away_until = mood.frozen_until = mood.errors_until = (
+            mood.look_until
+        ) = now
         mood.removals_hang.clear()
         mood.lists_hang.clear()
         mood.lies.clear()
@@ -297,7 +317,10 @@ class Run:
         self.daemon.post(PauseSet(seconds, unknown))
 
         def in_force() -> None:
-            self.judge.paused_at, self.judge.paused_until = now, now + min(seconds, LONGEST_PAUSE_SECONDS)
+            self.judge.paused_at, self.judge.paused_until = (
+                now,
+                now + min(seconds, LONGEST_PAUSE_SECONDS),
+            )
 
         self.clock.at(now, in_force)
 
@@ -447,15 +470,25 @@ class Run:
             case "preload":
                 tag = f"registry.example/preloaded:{first}"
                 image_id = machine.pull(tag, image_size(tag) // 4, preloaded=True)
-                if image_id is not None:  # a pod uses it for a while, and the kubelet need not pull it
-                    pod = Pod(f"uid-{entry.number:x}", f"p{entry.number:x}", (tag,), 0, Random(entry.number), now)
+                # a pod uses it for a while, and the kubelet need not pull it
+                if image_id is not None:
+                    pod = Pod(
+                        f"uid-{entry.number:x}",
+                        f"p{entry.number:x}",
+                        (tag,),
+                        0,
+                        Random(entry.number),
+                        now,
+                    )
                     pod.run_seconds = 90.0
                     machine.begin_pod(pod)
             case "tag":
                 tag = f"registry.example/app{what[1]}:{what[1]}"
                 image_id = machine.image_id(first)
                 if image_id in machine.images and tag in machine.tags:
-                    self.judge.tag_changed[image_id] = self.judge.tag_changed[machine.tags[tag]] = now
+                    self.judge.tag_changed[image_id] = self.judge.tag_changed[machine.tags[tag]] = (
+                        now
+                    )
                     machine.retag(image_id, tag)
             case "pin":
                 image_id = machine.image_id(first)
@@ -487,26 +520,34 @@ class Run:
 
     def _others_press(self, but: Disk | None) -> None:
         """In a moment, every filesystem but this one."""
-        for disk in {disk.device: disk for disk in self.machine.disks.values() if disk is not but}.values():
+        for disk in {
+            disk.device: disk for disk in self.machine.disks.values() if disk is not but
+        }.values():
             self.clock.at(self.clock.now + 0.5, lambda disk=disk: self._presses(disk, 0.02, 60.0))  # type: ignore[misc]
 
     def _checked(self, effect: Check) -> None:
-        """An object is about to be removed: now happens what has waited for that, within the next moments."""
+        """An object is about to be removed: now happens what has waited for
+        that, within the next moments.
+        """
         if self._next_pass and not effect.claim.dry_run:
             entry, later = self._next_pass.pop(0), self._later(effect)
-            if entry.kind == "pin" and later and later[0] in self.machine.images:  # it is checked next
+            # it is checked next
+            if entry.kind == "pin" and later and later[0] in self.machine.images:
                 entry = entry._replace(what=(int(later[0][7:15], 16), True))
             seconds = (0.02, 0.4)[entry.number % 2] * (entry.number % 997) / 997
             self.clock.at(self.clock.now + seconds, lambda: self._happens(entry, waits=False))
         if self._next_use and effect.claim.verdict.kind == Kind.IMAGE:
             use = self._next_use.pop(0)
             seconds = (0.004, 0.01, 0.02, 0.1)[use.number % 4] * (use.number % 997) / 997
-            later = [effect.claim.verdict.id, *self._later(effect)][: 1 + use.number % 3]  # it, or one of the next
+            # it, or one of the next
+            later = [effect.claim.verdict.id, *self._later(effect)][: 1 + use.number % 3]
             self.clock.at(self.clock.now + seconds, lambda: self._used(use, later[-1]))
         making = self.machine.starting.get(effect.claim.verdict.id)
         if self._next_touch and making:
             pod, touch = making[0].pod, self._next_touch.pop(0)
-            self.clock.at(self.clock.now + 0.008 * (touch.number % 997) / 997, lambda: self.machine.touch(pod))
+            self.clock.at(
+                self.clock.now + 0.008 * (touch.number % 997) / 997, lambda: self.machine.touch(pod)
+            )
             self.judge.counts["touched"] += 1
         if self._next_back and effect.claim.verdict.kind == Kind.CONTAINER:
             self._comes_back(effect)
@@ -514,8 +555,17 @@ class Run:
     def _later(self, effect: Check) -> list[str]:
         """What its pass has planned to remove next."""
         the = None if self.daemon is None else self.daemon.world.passes.get(effect.claim.pass_id)
-        plans = [] if the is None else [(run.plan, run.taken) for run in the.current if run.id == effect.claim.stage]
-        return [verdict.id for plan, taken in plans if plan is not None for verdict in plan.remove[taken:]]
+        plans = (
+            []
+            if the is None
+            else [(run.plan, run.taken) for run in the.current if run.id == effect.claim.stage]
+        )
+        return [
+            verdict.id
+            for plan, taken in plans
+            if plan is not None
+            for verdict in plan.remove[taken:]
+        ]
 
     def _plans(self) -> None:
         """Something is about to be planned: now happens what has waited for that."""
@@ -526,7 +576,9 @@ class Run:
     def _comes_back(self, effect: Check) -> None:
         """A pod of which something is planned to be removed, but not checked yet, begins anew."""
         containers, later = self.machine.containers, self._later(effect)
-        gone = [held.pod for each in later if (held := containers.get(each)) and held.pod.seen is None]
+        gone = [
+            held.pod for each in later if (held := containers.get(each)) and held.pod.seen is None
+        ]
         if gone:
             entry = self._next_back.pop(0)
             self._line(f"-- pod {gone[entry.number % len(gone)].name} comes back")
@@ -534,13 +586,19 @@ class Run:
             self.judge.counts["pods back"] += 1
 
     def _used(self, entry: Entry, image_id: str) -> None:
-        """A pod that is new, or the next container of an old one, begins to use an image that is about to go."""
+        """A pod that is new, or the next container of an old one, begins to use an
+        image that is about to go.
+        """
         machine, which, old = self.machine, entry.number, bool(entry.what[0])
         held = machine.images.get(image_id)
         if held is None or not held.listed.repo_tags or self._quiet:
             return
         tag = held.listed.repo_tags[0]
-        here = [pod for pod in machine.pods.values() if not pod.over and self.clock.now - pod.began_at > 40.0]
+        here = [
+            pod
+            for pod in machine.pods.values()
+            if not pod.over and self.clock.now - pod.began_at > 40.0
+        ]
         if old and here:
             pod = here[which % len(here)]
             machine.begin_container(pod, tag)
@@ -573,7 +631,9 @@ class Run:
             "dry run": Request(row=ROW, dry_run=True, every_function=True),
             "now": Request(row=ROW, now=True),
         }.get(which, Request(row=ROW, extent=Extent.ENOUGH))
-        wanted = PassWanted(world.observations, world.decision, Trigger.REQUEST, request, None, self.clock.now)
+        wanted = PassWanted(
+            world.observations, world.decision, Trigger.REQUEST, request, None, self.clock.now
+        )
         self._post(wanted)
         if which == "withdrawn":
             self.clock.at(self.clock.now + 0.5, lambda: self._post(Withdrawn(wanted)))
@@ -600,10 +660,16 @@ def told(event: Event) -> str:
     name = type(event).__name__
     match event:
         case Sampled(sample):
-            return f"{name} {sample.path} {sample.reading.stats.available_bytes if sample.reading else sample.problem}"
+            return (
+                f"{name} {sample.path}"
+                f" {sample.reading.stats.available_bytes if sample.reading else sample.problem}"
+            )
         case Planned():
             size = (len(event.plan.remove), len(event.plan.keep)) if event.plan else ()
-            return f"{name} {event.pass_id} {event.stage.function} {event.stage.number} {size} {event.error}"
+            return (
+                f"{name} {event.pass_id} {event.stage.function} {event.stage.number} {size}"
+                f" {event.error}"
+            )
         case CheckEnded(claim, pass_id, checked):
             return f"{name} {pass_id} {claim.object_id[:20]} {type(checked.answer).__name__}"
         case Ended(claim, pass_id, outcome):
@@ -638,7 +704,9 @@ evictionHard: {nodefs.available: 5%, imagefs.available: 5%, nodefs.inodesFree: 5
 
 
 class Bench:
-    """What all runs of a process share: the kubelet's file, and directories of logs in which there are none."""
+    """What all runs of a process share: the kubelet's file, and directories of
+    logs in which there are none.
+    """
 
     def __init__(self, directory: str):
         self.kubelet_file = str(Path(directory, "kubelet.yaml"))

@@ -1,12 +1,15 @@
-"""A virtual clock, and code that waits on it: one thing happens at a time, in the order of virtual time.
+"""A virtual clock, and code that waits on it: one thing happens at a time, in
+the order of virtual time.
 
-The product's blocking code (a call of the runtime, a look into directories) runs on threads that hand one baton around:
-only who has it runs, so nothing depends on how the machine schedules them. Who waits in virtual time has everything
-happen that comes before its wait is over, on its own thread, and hands the baton on only to another task. So everything
-between two waits is atomic, and the order of all waits follows from the seed.
+The product's blocking code (a call of the runtime, a look into directories) runs on threads that
+hand one baton around: only who has it runs, so nothing depends on how the machine schedules them.
+Who waits in virtual time has everything happen that comes before its wait is over, on its own
+thread, and hands the baton on only to another task. So everything between two waits is atomic, and
+the order of all waits follows from the seed.
 
-A lock that is held across a call would stop the one thread that runs. So while a simulation runs, its threads get locks
-and events from `threading` that wait in virtual time, as gevent's do; every other thread gets real ones.
+A lock that is held across a call would stop the one thread that runs. So while a simulation runs,
+its threads get locks and events from `threading` that wait in virtual time, as gevent's do; every
+other thread gets real ones.
 """
 
 from __future__ import annotations
@@ -39,7 +42,8 @@ class _Fiber:
         self.owner: object = None
         self.waits = 0  # how often it was resumed: an older wake-up is not for it
         self._scheduler = scheduler
-        before, _here.scheduler = getattr(_here, "scheduler", None), None  # a real thread, with real locks
+        # a real thread, with real locks
+        before, _here.scheduler = getattr(_here, "scheduler", None), None
         threading.Thread(target=self._serve, name="simulated", daemon=True).start()
         _here.scheduler = before
 
@@ -102,7 +106,9 @@ class Scheduler:
         self.now = max(self.now, until)
 
     def _happens(self, host: _Fiber | None) -> None:
-        """Everything happens, on this thread, until the task of its host goes on; at the end, the hub does."""
+        """Everything happens, on this thread, until the task of its host goes on;
+        at the end, the hub does.
+        """
         self._current, self._host = None, host
         heap = self._heap
         while self._next is None and heap and heap[0][0] <= self.until and self._defect is None:
@@ -143,7 +149,10 @@ class Scheduler:
         return run
 
     def sleep(self, seconds: float) -> None:
-        """Waits in virtual time. Raises Killed if the process ends meanwhile. In the hub: nothing."""
+        """Waits in virtual time. Raises Killed if the process ends meanwhile.
+
+        In the hub: nothing.
+        """
         fiber = self._current
         if fiber is None:
             return
@@ -270,7 +279,9 @@ class _Event:
 
 @contextmanager
 def simulated(scheduler: Scheduler) -> Iterator[None]:
-    """Within the block this thread, and those of the scheduler, get locks and events that wait in virtual time."""
+    """Within the block this thread, and those of the scheduler, get locks and events
+    that wait in virtual time.
+    """
 
     def lock() -> Any:
         mine = getattr(_here, "scheduler", None)

@@ -1,7 +1,9 @@
-"""What the product's stages talk to: the runtime's two services and the kubelet's directories, each call taking time.
+"""What the product's stages talk to: the runtime's two services and the kubelet's
+directories, each call taking time.
 
-A call is on its way, is answered as of one moment, and the answer is on its way back. What it does is done in the
-runtime at that moment, whatever has become of who sent it: a removal goes on when the daemon is killed.
+A call is on its way, is answered as of one moment, and the answer is on its way back. What it
+does is done in the runtime at that moment, whatever has become of who sent it: a removal goes on
+when the daemon is killed.
 """
 
 from __future__ import annotations
@@ -13,7 +15,14 @@ from typing import Protocol
 
 from reclaim.cri.status import CallError, Code
 from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, doubt
-from reclaim.services import NO_STATUS, ContainerStatus, ImageFsInfo, Metadata, PodSandboxStatus, RuntimeVersion
+from reclaim.services import (
+    NO_STATUS,
+    ContainerStatus,
+    ImageFsInfo,
+    Metadata,
+    PodSandboxStatus,
+    RuntimeVersion,
+)
 from reclaim.types import (
     NEVER,
     AnsweredLate,
@@ -84,7 +93,9 @@ class Mood:
 class Runtime:
     """Both services. `faults`: how many calls went wrong."""
 
-    def __init__(self, machine: Machine, mood: Mood, clock: Scheduler, rng: Random, watcher: Watcher):
+    def __init__(
+        self, machine: Machine, mood: Mood, clock: Scheduler, rng: Random, watcher: Watcher
+    ):
         self._machine = machine
         self._mood = mood
         self._clock = clock
@@ -149,7 +160,9 @@ class Runtime:
         self._answered()
         return found
 
-    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+    def call_service(
+        self, method: str, request: bytes, seconds: float, metadata: Metadata
+    ) -> bytes:
         raise CallError(Code.UNIMPLEMENTED, f"unknown service {method}")
 
     def sandbox_image(self) -> str | None:
@@ -160,7 +173,9 @@ class Runtime:
         self._list()
         found = self._machine.listed_containers()
         if sandbox_id or pod_uid:
-            found = tuple(c for c in found if sandbox_id in ("", c.sandbox_id) and pod_uid in ("", c.pod_uid))
+            found = tuple(
+                c for c in found if sandbox_id in ("", c.sandbox_id) and pod_uid in ("", c.pod_uid)
+            )
         else:
             self._watcher.lists("containers")
         self._answered()
@@ -176,7 +191,13 @@ class Runtime:
         self._read()
         held = self._machine.containers.get(container_id)
         runs = held is not None and self._clock.now < held.runs_until
-        state = ContainerState.RUNNING if runs else ContainerState.EXITED if held is None else held.listed.state
+        state = (
+            ContainerState.RUNNING
+            if runs
+            else ContainerState.EXITED
+            if held is None
+            else held.listed.state
+        )
         odd = self._mood.lies and self._mood.lies[-1] == "no status" and self._mood.lies.pop()
         self._answered()
         if odd:
@@ -200,7 +221,9 @@ class Runtime:
         self._remove("container stop", container_id, lambda: True)
 
     def remove_container(self, container_id: str) -> bool:
-        return self._remove("container", container_id, lambda: self._machine.remove_container(container_id))
+        return self._remove(
+            "container", container_id, lambda: self._machine.remove_container(container_id)
+        )
 
     def stop_pod_sandbox(self, sandbox_id: str) -> None:
         def stop() -> bool:
@@ -256,7 +279,9 @@ class Runtime:
                 before += hangs
             else:
                 after += hangs
-        elif mood.lies and mood.lies[-1] != "no status" and kind in ("image", "container", "sandbox"):
+        elif (
+            mood.lies and mood.lies[-1] != "no status" and kind in ("image", "container", "sandbox")
+        ):
             way = mood.lies.pop()
             self.faults += 1
         elif clock.now < mood.errors_until and self._rng.random() < mood.errors:

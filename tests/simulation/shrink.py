@@ -1,6 +1,8 @@
-"""Makes a failing run short: fewer entries of its time line, then shorter times, as long as it fails the same way.
+"""Makes a failing run short: fewer entries of its time line, then shorter times, as long
+as it fails the same way.
 
-Delta debugging (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input): whole halves first.
+Delta debugging (Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing
+Input): whole halves first.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ class Shrunk:
 
 
 def shrink(
-    bench: Bench, failed: Result, say: Callable[[str], object] = lambda _: None, most_runs: int = MOST_RUNS
+    bench: Bench,
+    failed: Result,
+    say: Callable[[str], object] = lambda _: None,
+    most_runs: int = MOST_RUNS,
 ) -> Shrunk:
     """The same failure with as little as possible around it."""
     hours = failed.hours
@@ -65,7 +70,11 @@ def shrink(
     for place, entry in enumerate(entries):
         for factor in (0.1, 0.5):
             shorter = entry._replace(seconds=entry.seconds * factor)
-            if entry.seconds > 1.0 and runs < most_runs and fails((*entries[:place], shorter, *entries[place + 1 :])):
+            if (
+                entry.seconds > 1.0
+                and runs < most_runs
+                and fails((*entries[:place], shorter, *entries[place + 1 :]))
+            ):
                 entries = (*entries[:place], shorter, *entries[place + 1 :])
                 break
     return Shrunk(best, entries, runs)

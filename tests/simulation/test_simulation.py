@@ -1,6 +1,8 @@
-"""The whole daemon in simulated worlds: a few seeds, in processes of their own, in which a seed always does the same.
+"""The whole daemon in simulated worlds: a few seeds, in processes of their own, in which a
+seed always does the same.
 
-`python -m tests.simulation` runs more of them, and `python -m tests.simulation.reverted` says which mends they protect.
+`python -m tests.simulation` runs more of them, and `python -m tests.simulation.reverted` says
+which mends they protect.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def simulation(*arguments: str, tree: Path = ROOT) -> subprocess.CompletedProces
     """The command, in a process with the order of sets that it has there."""
     command = [sys.executable, "-m", "tests.simulation", *arguments]
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": str(tree)}
-    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.timeout(300)
@@ -43,8 +47,12 @@ def test_nothing_that_must_not_happen_happens() -> None:
 
 @pytest.mark.timeout(300)
 def test_a_seed_is_a_run() -> None:
-    """The same seed gives the same trace, byte for byte, in another process too; another seed another one."""
-    first, again, other = (simulation(seed, "--hours", "0.05").stdout.splitlines()[0] for seed in ("3", "3", "4"))
+    """The same seed gives the same trace, byte for byte, in another process too;
+    another seed another one.
+    """
+    first, again, other = (
+        simulation(seed, "--hours", "0.05").stdout.splitlines()[0] for seed in ("3", "3", "4")
+    )
     assert first == again
     assert len(first.split()[-1]) == 64
     assert first.split()[-1] != other.split()[-1]
@@ -53,9 +61,14 @@ def test_a_seed_is_a_run() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(0)
 def test_soak_of_the_simulation() -> None:
-    """As many seeds as an hour has room for, or `SIMULATION_SECONDS`, on each processor; what happened is printed."""
+    """As many seeds as an hour has room for, or `SIMULATION_SECONDS`, on each processor;
+    what happened is printed.
+    """
     command = [sys.executable, "-m", "tests.simulation", "--for", SOAK_SECONDS, "--keep-going"]
-    soaks = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) for _ in range(os.cpu_count() or 1)]
+    soaks = [
+        subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for _ in range(os.cpu_count() or 1)
+    ]
     for soak in soaks:
         print(soak.communicate()[0])
     assert not any(soak.returncode for soak in soaks)
@@ -69,7 +82,9 @@ def test_what_is_reverted_is_there() -> None:
 def test_the_page_says_what_finds_each_of_them() -> None:
     """A seed, or the test that it names, which is there."""
     page = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
-    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    tests = "\n".join(
+        path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")
+    )
     for each in reverted.REVERTS:
         what = re.escape(f"(`{each.test}`)") if each.test else r"\(\d+\)"
         assert re.search(rf"[|;] {re.escape(each.name)} {what}", page), each.name

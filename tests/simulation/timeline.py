@@ -1,4 +1,5 @@
-"""What happens around the daemon, made from a seed before anything runs: a list that can be cut and shortened.
+"""What happens around the daemon, made from a seed before anything runs: a list that
+can be cut and shortened.
 
 Each entry says everything about itself, so that a run of fewer entries is a run like any other.
 """
@@ -19,8 +20,9 @@ BAD_SECONDS = 360.0
 
 
 class Entry(NamedTuple):
-    """One thing that happens, at so many seconds after the beginning. `seconds`: how long it lasts, if that matters.
-    `number`: the seed of what it draws later, and what tells it from others. `what`: the rest."""
+    """One thing that happens, at so many seconds after the beginning. `seconds`: how long it
+    lasts, if that matters. `number`: the seed of what it draws later, and what tells it from
+    others. `what`: the rest."""
 
     at: float
     kind: str
@@ -70,7 +72,9 @@ def node_of(seed: int) -> Node:
     if Random(f"limits {seed}").random() < 0.3:  # only the guard keeps what the kubelet goes by
         fields.append(("maximumDeadContainersPerContainer", 0))
     capacity = rng.choice((40, 60, 100)) * GIB
-    return Node(layout, capacity, rng.choice((20, 40, 60)), tuple(fields), rng.choice((0.3, 0.5, 0.6)))
+    return Node(
+        layout, capacity, rng.choice((20, 40, 60)), tuple(fields), rng.choice((0.3, 0.5, 0.6))
+    )
 
 
 def _pods(rng: Random, seconds: float, images: int, most_written: int = 800 * MIB) -> list[Entry]:
@@ -80,7 +84,9 @@ def _pods(rng: Random, seconds: float, images: int, most_written: int = 800 * MI
     while at < seconds:
         for _ in range(rng.choice((1, 1, 1, 1, 5)) if a_minute < 10 else 1):
             containers = rng.choice((1, 1, 2, 3))
-            tags = tuple(f"registry.example/app{n % 7}:{n}" for n in rng.choices(range(images), k=containers))
+            tags = tuple(
+                f"registry.example/app{n % 7}:{n}" for n in rng.choices(range(images), k=containers)
+            )
             what: tuple[object, ...] = (
                 tags,
                 rng.randrange(containers),
@@ -89,9 +95,13 @@ def _pods(rng: Random, seconds: float, images: int, most_written: int = 800 * MI
                 rng.uniform(0.5, 15.0),
                 rng.choice((0, 0, 40 * MIB, most_written)),
             )
-            life = rng.choice((rng.uniform(1.0, 30.0), rng.uniform(20.0, 300.0), rng.uniform(200.0, 2000.0)))
+            life = rng.choice(
+                (rng.uniform(1.0, 30.0), rng.uniform(20.0, 300.0), rng.uniform(200.0, 2000.0))
+            )
             life = min(life, 40 * 60 / a_minute)
-            found.append(Entry(at + rng.uniform(0.0, 0.5), "pod", life, rng.randrange(1 << 30), what))
+            found.append(
+                Entry(at + rng.uniform(0.0, 0.5), "pod", life, rng.randrange(1 << 30), what)
+            )
         at += rng.expovariate(a_minute / 60)
     return found
 
@@ -106,7 +116,13 @@ def _seconds(rng: Random, *choices: float) -> float:
 
 RARE: dict[str, tuple[float, Make]] = {
     # how often an hour, and what
-    "fill": (4.0, lambda r: (_seconds(r, 5, 30, 120, 600), (r.choice(PATHS), r.choice((0.02, 0.1, 0.5, 1.5)) * GIB))),
+    "fill": (
+        4.0,
+        lambda r: (
+            _seconds(r, 5, 30, 120, 600),
+            (r.choice(PATHS), r.choice((0.02, 0.1, 0.5, 1.5)) * GIB),
+        ),
+    ),
     "others free": (5.0, lambda r: (0.0, (r.choice(PATHS), r.choice((0.3, 0.7, 1.0))))),
     "slow": (2.0, lambda r: (_seconds(r, 10, 60, 300), (r.choice((5.0, 30.0, 300.0)),))),
     "errors": (1.5, lambda r: (_seconds(r, 5, 60, 300), (r.choice((0.05, 0.3, 1.0)),))),
@@ -114,21 +130,33 @@ RARE: dict[str, tuple[float, Make]] = {
     "frozen": (0.7, lambda r: (_seconds(r, 3, 20, 120), ())),
     "removal hangs": (
         3.0,
-        lambda r: (_seconds(r, 3, 20, 100, 700), (r.choice(("", ERROR, NO_ANSWER, DONE_AND_ERROR)),)),
+        lambda r: (
+            _seconds(r, 3, 20, 100, 700),
+            (r.choice(("", ERROR, NO_ANSWER, DONE_AND_ERROR)),),
+        ),
     ),
     "lie": (4.0, lambda r: (0.0, (r.choice((PRETENDS, ERROR, DONE_AND_ERROR, "no status")),))),
     "runtime restarts": (0.7, lambda r: (_seconds(r, 0.2, 2, 20), (r.randrange(3),))),
     "filesystem hangs": (1.0, lambda r: (_seconds(r, 1, 5, 60, 600), (r.choice(PATHS),))),
     "slow looks": (0.7, lambda r: (_seconds(r, 30, 300), (r.choice((0.01, 0.06, 1.1, 3.0)),))),
-    "directories are others": (0.7, lambda r: (_seconds(r, 5, 60, 300), (r.choice(("empty", "missing")),))),
+    "directories are others": (
+        0.7,
+        lambda r: (_seconds(r, 5, 60, 300), (r.choice(("empty", "missing")),)),
+    ),
     "pause": (0.7, lambda r: (_seconds(r, 5, 60, 600), ())),
     "resume": (0.7, lambda r: (0.0, ())),
     "pause unknown": (0.3, lambda r: (_seconds(r, 5, 60), ())),
     "reload": (
         4.0,
-        lambda r: (_seconds(r, 5, 60), (r.choice(("", "keep", "keep all", "dry run", "extent all", "order")),)),
+        lambda r: (
+            _seconds(r, 5, 60),
+            (r.choice(("", "keep", "keep all", "dry run", "extent all", "order")),),
+        ),
     ),
-    "presses": (12.0, lambda r: (_seconds(r, 20, 60, 200), (r.choice(PATHS), r.choice((0.002, 0.01, 0.03))))),
+    "presses": (
+        12.0,
+        lambda r: (_seconds(r, 20, 60, 200), (r.choice(PATHS), r.choice((0.002, 0.01, 0.03)))),
+    ),
     "use": (120.0, lambda r: (0.0, (r.random() < 0.8,))),
     "touch": (30.0, lambda r: (0.0, ())),
     "pod comes back": (8.0, lambda r: (0.0, ())),
@@ -150,8 +178,9 @@ RARE: dict[str, tuple[float, Make]] = {
 
 
 def timeline(seed: int, hours: float) -> list[Entry]:
-    """Everything that happens, in order. The first minutes of each hour are bad; for the rest of it nothing happens but
-    pods that begin and what the kubelet collects: others have left the disks, and what these pods use has room."""
+    """Everything that happens, in order. The first minutes of each hour are bad; for the rest of it
+    nothing happens but pods that begin and what the kubelet collects: others have left the disks,
+    and what these pods use has room."""
     rng, seconds, images = Random(f"timeline {seed}"), hours * 3600, node_of(seed).images
     fit = node_of(seed).capacity // (2 * GIB)  # on half of it
     found, begins = list[Entry](), 0.0
@@ -172,7 +201,9 @@ def _later(entries: list[Entry], seconds: float) -> Iterator[Entry]:
 
 
 def _bad(rng: Random, seconds: float, images: int) -> list[Entry]:
-    """They have a mood: which kinds happen often, which do not at all, and which three happen all the time."""
+    """They have a mood: which kinds happen often, which do not at all, and which
+    three happen all the time.
+    """
     often = {"fill": (2, 4), "others free": (2, 4), "presses": (0, 1, 4, 8)}
     found = _pods(rng, seconds, images)
     favourites = rng.sample(sorted(RARE), k=FAVOURITES)

@@ -1,7 +1,7 @@
 """Writes the page: `python -m tests.site REPORT DIRECTORY [SOURCE]`.
 
-REPORT: the HTML page of a drill. SOURCE: where the files of the repository are on the web; without it, links to them
-are only text.
+REPORT: the HTML page of a drill. SOURCE: where the files of the repository are on the web; without
+it, links to them are only text.
 """
 
 from __future__ import annotations

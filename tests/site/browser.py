@@ -1,7 +1,8 @@
 """A headless Chromium of this machine, driven over a pipe by the Chrome DevTools Protocol.
 
-Source: https://chromedevtools.github.io/devtools-protocol/; with `--remote-debugging-pipe` a message is JSON, and a NUL
-ends it, on the descriptors 3 and 4. No name is resolved, so nothing leaves the machine.
+Source: https://chromedevtools.github.io/devtools-protocol/; with `--remote-debugging-pipe` a
+message is JSON, and a NUL ends it, on the descriptors 3 and 4. No name is resolved, so
+nothing leaves the machine.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ class Browser:
             os.dup2(theirs[0], TO_IT)
             os.dup2(theirs[1], FROM_IT)
 
-        places = {name: str(directory) for name in ("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")}
+        places = {
+            name: str(directory) for name in ("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+        }
         with open(directory / "chromium.log", "wb") as log:
             self._process = subprocess.Popen(
                 [program, *OPTIONS, f"--user-data-dir={directory}", "about:blank"],
@@ -75,10 +78,16 @@ class Browser:
             os.close(descriptor)
 
     def call(self, method: str, session: str = "", **parameters: object) -> Any:
-        """The answer to a call; events that come before it are kept. AssertionError for an error."""
+        """The answer to a call; events that come before it are kept.
+
+        AssertionError for an error.
+        """
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
-        os.write(self._in, json.dumps(message | ({"sessionId": session} if session else {})).encode() + b"\0")
+        os.write(
+            self._in,
+            json.dumps(message | ({"sessionId": session} if session else {})).encode() + b"\0",
+        )
         while True:
             told = self._next()
             if told.get("id") == self._number:
@@ -123,16 +132,28 @@ class Tab:
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
-        self._call("Emulation.setFocusEmulationEnabled", enabled=True)  # as if its window were in front
+        # as if its window were in front
+        self._call("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def show(self, file: Path, width: int, scheme: str) -> None:
         """Loads a file at a width in pixels."""
         self._browser.events.clear()
-        self._call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
-        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self._call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=800,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
+        self._call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
         self._call("Page.navigate", url=file.as_uri())
         self._browser.wait_for("Page.loadEventFired")
 
@@ -151,7 +172,9 @@ class Tab:
     def picture(self, file: Path) -> None:
         """Writes the whole page as PNG."""
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        data = self._call("Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": 1})["data"]
+        data = self._call(
+            "Page.captureScreenshot", captureBeyondViewport=True, clip={**size, "scale": 1}
+        )["data"]
         file.write_bytes(base64.b64decode(data))
 
     def requests(self) -> list[str]:

@@ -53,19 +53,25 @@ footer { margin-top: 3rem; border-top: 1px solid var(--edge); color: var(--soft)
 """
 
 
-def site(report: str, runs: Sequence[Recorded], regret: Results, measured_on: str, source: str = "") -> str:
-    """The page. `report`: the page of a drill. `runs`: of the matrix. `measured_on`: when `regret` was simulated.
-    `source`: where the repository is on the web, with a slash at its end; "": nowhere."""
+def site(
+    report: str, runs: Sequence[Recorded], regret: Results, measured_on: str, source: str = ""
+) -> str:
+    """The page. `report`: the page of a drill. `runs`: of the matrix. `measured_on`:
+    when `regret` was simulated. `source`: where the repository is on the web, with a
+    slash at its end; "": nowhere."""
     measured = {
         "Beside a real kubelet": _duels(runs),
         "What removals cost later": _regret(regret, measured_on),
         "The report of a drill": _drill(report),
     }
-    written = partial(html, source=source, headings=[_anchor(name) for name in (*WRITTEN, *measured)])
+    written = partial(
+        html, source=source, headings=[_anchor(name) for name in (*WRITTEN, *measured)]
+    )
     parts = {name: written(section(README, name), name) for name in WRITTEN} | measured
     links = "".join(f'<li><a href="#{_anchor(name)}">{html_text(name)}</a></li>' for name in parts)
     sections = "\n".join(
-        f'<section id="{_anchor(name)}" aria-label="{html_text(name)}">\n<h2>{html_text(name)}</h2>\n{text}\n</section>'
+        f'<section id="{_anchor(name)}"'
+        f' aria-label="{html_text(name)}">\n<h2>{html_text(name)}</h2>\n{text}\n</section>'
         for name, text in parts.items()
     )
     lead = written(section(README, ""), "reclaimd").replace("<p>", '<p class="lead">', 1)
@@ -101,11 +107,15 @@ def _duels(runs: Sequence[Recorded]) -> str:
     days = sorted({date.fromisoformat(run.head["date"][:10]) for run in runs})
     when = " to ".join(dict.fromkeys(map(str, (days[0], days[-1]))))
     rates, kubelets = (sorted({run.head[name] for run in runs}) for name in ("rate_mib", "kubelet"))
-    size, images = f"{first['size_bytes'] / GIB:g} GiB", f"{first['unused_images']} of its images unused"
+    size, images = (
+        f"{first['size_bytes'] / GIB:g} GiB",
+        f"{first['unused_images']} of its images unused",
+    )
     prose = (
-        f"A new node for each run: a kubelet ({', '.join(kubelets)}), a container runtime, a disk of {size}, {images}. "
-        f"One file grows by {' and '.join(map(str, rates))} MiB/s until the disk is far below the kubelet's threshold. "
-        f"{len(runs)} runs on {first['machine']['processors']} shared processors, Linux {first['kernel']}, {when}."
+        f"A new node for each run: a kubelet ({', '.join(kubelets)}), a container runtime, a disk"
+        f" of {size}, {images}. One file grows by {' and '.join(map(str, rates))} MiB/s until the"
+        f" disk is far below the kubelet's threshold. {len(runs)} runs on"
+        f" {first['machine']['processors']} shared processors, Linux {first['kernel']}, {when}."
     )
     there = [who for who in Responder if any(run.head["responder"] == who for run in runs)]
     filesystems = sorted({run.head["filesystem"] for run in runs})
@@ -131,44 +141,57 @@ def _duels(runs: Sequence[Recorded]) -> str:
                 )
     head = ["Node", "Who answers", "DiskPressure", "First byte", "Lowest", "Images left", "Evicted"]
     key = (
-        "First byte: after the own mark was crossed (on btrfs no time: it accounts for it later). Lowest: above the "
-        "kubelet's threshold, or below it (-); the kubelet looks each 10 s, so it may not see a short while. Both, and "
-        "the images that were left, are medians. Evicted: pods, of all runs."
+        "First byte: after the own mark was crossed (on btrfs no time: it accounts for it later)."
+        " Lowest: above the kubelet's threshold, or below it (-); the kubelet looks each 10 s, so"
+        " it may not see a short while. Both, and the images that were left, are medians. Evicted:"
+        " pods, of all runs."
     )
     return "\n".join(
         [
             f"<p>{html_text(prose)}</p>",
-            _below(table("Runs with DiskPressure", ["Filesystem", *(WHO[who] for who in there)], pressed)),
-            _below(table("Each node", head, rows, head[2:], "Node")),
+            _below(
+                table(
+                    "Runs with DiskPressure", ["Filesystem", *(WHO[who] for who in there)], pressed
+                )
+            ),
+            _below(table("Each node", head, rows, numbers=head[2:], name="Node")),
             f"<p>{html_text(key)}</p>",
         ]
     )
 
 
 def _pressed(runs: Sequence[Recorded], filesystem: str, who: Responder) -> str:
-    found = [run for run in runs if run.head["filesystem"] == filesystem and run.head["responder"] == who]
+    found = [
+        run for run in runs if run.head["filesystem"] == filesystem and run.head["responder"] == who
+    ]
     return f"{sum(run.summary['pressure'] for run in found)} of {len(found)}" if found else "-"
 
 
 def _regret(results: Results, measured_on: str) -> str:
     """Two figures of each order, by kind of node."""
     prose = (
-        f"An image that is removed may be pulled again. Simulated on {results.machine.removesuffix(', simulated')}, "
-        f"{measured_on}."
+        "An image that is removed may be pulled again. Simulated on"
+        f" {results.machine.removesuffix(', simulated')}, {measured_on}."
     )
     head = ["Order of removals", *WORKLOADS]
     again, pressures = [], []
-    for order in (order for order in POLICIES if any(order in found for found in results.figures.values())):
+    for order in (
+        order for order in POLICIES if any(order in found for found in results.figures.values())
+    ):
         name = re.sub(r"`([^`]+)`", r"<code>\1</code>", html_text(NAMES[order]))
         found = [results.figures.get(workload, {}).get(order, []) for workload in WORKLOADS]
-        medians = [statistics.median(each.again_bytes for each in of) if of else None for of in found]
+        medians = [
+            statistics.median(each.again_bytes for each in of) if of else None for of in found
+        ]
         again.append([name, *("-" if size is None else figure(size / GIB) for size in medians)])
-        pressures.append([name, *(str(sum(each.pressures for each in of)) if of else "-" for of in found)])
+        pressures.append(
+            [name, *(str(sum(each.pressures for each in of)) if of else "-" for of in found)]
+        )
     return "\n".join(
         [
             f"<p>{html_text(prose)}</p>",
-            _below(table("GiB pulled again, median of the nodes", head, again, head[1:])),
-            _below(table("Times of DiskPressure, of all nodes", head, pressures, head[1:])),
+            _below(table("GiB pulled again, median of the nodes", head, again, numbers=head[1:])),
+            _below(table("Times of DiskPressure, of all nodes", head, pressures, numbers=head[1:])),
         ]
     )
 

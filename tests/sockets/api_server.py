@@ -1,4 +1,5 @@
-"""A second implementation of the API server for events: over TLS, with tokens, and with faulty answers on request.
+"""A second implementation of the API server for events: over TLS, with tokens, and with
+faulty answers on request.
 
 It validates events as the real one does; a faulty answer is a script of bytes and pauses.
 """
@@ -23,9 +24,9 @@ BEARER = "a-token-of-a-service-account"
 class ApiServer:
     """Serves events of the namespace `default` on a port of its own.
 
-    `events`: by name. `requests`: method, path and content type of each. `faulty_answer`: sent to every request instead
-    of an answer. `status`: if not 0, answered to every request, which has no effect. `clients_of`: clients must show a
-    certificate of this authority.
+    `events`: by name. `requests`: method, path and content type of each. `faulty_answer`: sent to
+    every request instead of an answer. `status`: if not 0, answered to every request, which has no
+    effect. `clients_of`: clients must show a certificate of this authority.
     """
 
     def __init__(
@@ -62,7 +63,9 @@ class ApiServer:
                 if api.faulty_answer:
                     api.send_faulty_answer(self)
                     return
-                status, document = api.answer(self.command, self.path, self.headers["Authorization"] or "", body)
+                status, document = api.answer(
+                    self.command, self.path, self.headers["Authorization"] or "", body
+                )
                 content = json.dumps(document).encode()
                 self.send_response(api.status or status)
                 self.send_header("Content-Length", str(len(content)))
@@ -73,9 +76,13 @@ class ApiServer:
                 """Logs nothing."""
 
         self._server = _Server(
-            ("127.0.0.1", 0), Handler, serving(authority.identity("api", "IP:127.0.0.1"), clients_of)
+            ("127.0.0.1", 0),
+            Handler,
+            serving(authority.identity("api", "IP:127.0.0.1"), clients_of),
         )
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), daemon=True
+        )
         self._thread.start()
 
     @property
@@ -99,7 +106,9 @@ class ApiServer:
         path.chmod(0o600)
         return str(path)
 
-    def answer(self, method: str, path: str, authorization: str, body: bytes) -> tuple[int, dict[str, Any]]:
+    def answer(
+        self, method: str, path: str, authorization: str, body: bytes
+    ) -> tuple[int, dict[str, Any]]:
         """Status and document, as the real one would answer."""
         if authorization.lower() != f"bearer {BEARER}":
             return 401, _failure("Unauthorized")
@@ -110,8 +119,12 @@ class ApiServer:
             name = document["metadata"]["name"]
             if name in self.events:
                 return 409, _failure("AlreadyExists")
-            # validation of the real one (pkg/apis/core/validation/events.go) for what has no namespace
-            if "namespace" in document["involvedObject"] or document["metadata"]["namespace"] != "default":
+            # validation of the real one (pkg/apis/core/validation/events.go)
+            # for what has no namespace
+            if (
+                "namespace" in document["involvedObject"]
+                or document["metadata"]["namespace"] != "default"
+            ):
                 return 422, _failure("Invalid")
             self.events[name] = document
             return 201, document
@@ -139,7 +152,10 @@ class ApiServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.over.set()
         self._server.shutdown()
@@ -150,7 +166,9 @@ class ApiServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext):
+    def __init__(
+        self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler], tls: ssl.SSLContext
+    ):
         super().__init__(address, handler)
         self._tls = tls
 

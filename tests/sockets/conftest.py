@@ -24,7 +24,9 @@ def node(tmp_path: Path) -> Iterator[BareRuntime]:
 
 @pytest.fixture
 def make_small_node(tmp_path: Path) -> Iterator[SmallNodeFactory]:
-    """A factory of small nodes, closed after the test; its arguments are those of SmallNode after the directory."""
+    """A factory of small nodes, closed after the test; its arguments are those of
+    SmallNode after the directory.
+    """
     with ExitStack() as stack:
 
         def make(*arguments: object, **options: object) -> SmallNode:

@@ -20,7 +20,8 @@ class CriCalls:
         options = [
             ("grpc.default_authority", "localhost"),
             ("grpc.max_receive_message_length", _LARGE_BYTES),
-            ("grpc.use_local_subchannel_pool", 1),  # else it takes over the connection to a server that was restarted
+            # else it takes over the connection to a server that was restarted
+            ("grpc.use_local_subchannel_pool", 1),
         ]
         self._channel = grpc.insecure_channel(target, options=options)
 
@@ -28,12 +29,18 @@ class CriCalls:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._channel.close()
 
     def call(self, method: str, timeout_seconds: float = 60.0, **fields: Any) -> Any:
-        """The answer of a method; its request message is made from `fields`. Raises grpc.RpcError."""
+        """The answer of a method; its request message is made from `fields`.
+
+        Raises grpc.RpcError.
+        """
         request = getattr(cri_pb2, f"{method}Request")(**fields)
         return self._method(method)(request, timeout=timeout_seconds)
 
@@ -42,7 +49,9 @@ class CriCalls:
         request = getattr(cri_pb2, f"{method}Request")(**fields)
         return self._method(method).future(request, timeout=timeout_seconds)
 
-    def error(self, method: str, timeout_seconds: float = 60.0, **fields: Any) -> tuple[grpc.StatusCode, str]:
+    def error(
+        self, method: str, timeout_seconds: float = 60.0, **fields: Any
+    ) -> tuple[grpc.StatusCode, str]:
         """Status code and message of a call that must fail."""
         try:
             self.call(method, timeout_seconds, **fields)
@@ -62,7 +71,9 @@ class CriCalls:
 def run_container(calls: CriCalls, sandbox_id: str, name: str, image: str, **config: Any) -> str:
     """Create and start a container in a sandbox; its id."""
     container = {"metadata": {"name": name}, "image": {"image": image}, **config}
-    container_id: str = calls.call("CreateContainer", pod_sandbox_id=sandbox_id, config=container).container_id
+    container_id: str = calls.call(
+        "CreateContainer", pod_sandbox_id=sandbox_id, config=container
+    ).container_id
     calls.call("StartContainer", container_id=container_id)
     return container_id
 
@@ -70,5 +81,7 @@ def run_container(calls: CriCalls, sandbox_id: str, name: str, image: str, **con
 def run_pod(calls: CriCalls, name: str, uid: str = "", **config: Any) -> str:
     """Run an empty pod sandbox; its id."""
     metadata = {"name": name, "uid": uid or f"uid-{name}", "namespace": "default"}
-    sandbox_id: str = calls.call("RunPodSandbox", config={"metadata": metadata, **config}).pod_sandbox_id
+    sandbox_id: str = calls.call(
+        "RunPodSandbox", config={"metadata": metadata, **config}
+    ).pod_sandbox_id
     return sandbox_id

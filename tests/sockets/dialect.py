@@ -1,7 +1,9 @@
-"""A runtime of another dialect: a server on a socket of its own that passes every call on and changes the answers.
+"""A runtime of another dialect: a server on a socket of its own that passes every call
+on and changes the answers.
 
-Runtimes differ in what a list says about an image, and a list may be out of date. The embedded runtime answers as
-containerd does; this server gives the answers of other runtimes, over a real socket.
+Runtimes differ in what a list says about an image, and a list may be out of date. The
+embedded runtime answers as containerd does; this server gives the answers of other
+runtimes, over a real socket.
 """
 
 from __future__ import annotations
@@ -32,8 +34,14 @@ class Dialect:
         self._workers = ThreadPoolExecutor(32)  # as many as reclaimd may ask at the same time
         self._server = grpc.server(self._workers)
         for service in (RUNTIME_SERVICE, IMAGE_SERVICE):
-            handlers = {method.name: self._handler(method) for method in METHODS if method.service == service}
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+            handlers = {
+                method.name: self._handler(method)
+                for method in METHODS
+                if method.service == service
+            }
+            self._server.add_generic_rpc_handlers(
+                (grpc.method_handlers_generic_handler(service, handlers),)
+            )
         self._server.add_insecure_port(f"unix:{socket_path}")
 
     def __enter__(self) -> Self:
@@ -41,7 +49,10 @@ class Dialect:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._server.stop(grace=None).wait()
         self._workers.shutdown()

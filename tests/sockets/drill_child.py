@@ -2,8 +2,9 @@
 
     python -m tests.sockets.drill_child without-capabilities|locked-down ARGUMENTS...
 
-Without capabilities a mount needs a user namespace; locked down, not even that is allowed. The rights are given up
-here and not before the interpreter starts, as an exec would give root its own back.
+Without capabilities a mount needs a user namespace; locked down, not even that is
+allowed. The rights are given up here and not before the interpreter starts, as an exec
+would give root its own back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ CAP_SETFCAP = 1 << 31  # without it no process may map root into a user namespac
 def lock_down() -> None:
     """Enter a user namespace that may have no children, and give up all rights in it."""
     if enter_private_mounts().how == "user namespace":
-        with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:  # of this namespace
+        # of this namespace
+        with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:
             limit.write("0")
     drop_all_capabilities()
 

@@ -1,4 +1,6 @@
-"""Many hostile clients of one server, in a process of their own; each that is turned away comes back at once."""
+"""Many hostile clients of one server, in a process of their own; each that is
+turned away comes back at once.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KINDS = ("silent", "dripping", "half", "deaf", "gone")
-"""Send nothing; a byte now and then; half a request; ask and never read; ask and hang up before the answer."""
+"""Send nothing; a byte now and then; half a request; ask and never read; ask and
+hang up before the answer.
+"""
 
 DRIP_SECONDS = 0.05
 TURN_SECONDS = 0.01
 
 
 @contextmanager
-def hostile_clients(address: str, kind: str, count: int, request: bytes) -> Iterator[subprocess.Popen[str]]:
-    """`count` clients of an address (`host:port`, or the path of a unix socket), connected when the block begins."""
+def hostile_clients(
+    address: str, kind: str, count: int, request: bytes
+) -> Iterator[subprocess.Popen[str]]:
+    """`count` clients of an address (`host:port`, or the path of a unix socket),
+    connected when the block begins.
+    """
     command = [sys.executable, __file__, address, kind, str(count), request.hex()]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -61,7 +69,9 @@ def main(address: str, kind: str, count: int, request: bytes) -> None:
     while True:
         while len(clients) < count and (client := connection_to(address)) is not None:
             clients[client] = False
-            selector.register(client, selectors.EVENT_READ if kind != "deaf" else selectors.EVENT_WRITE, client)
+            selector.register(
+                client, selectors.EVENT_READ if kind != "deaf" else selectors.EVENT_WRITE, client
+            )
         if len(clients) == count and not said:
             said = True
             print("connected", flush=True)

@@ -1,7 +1,8 @@
-"""A second implementation of a kubelet's endpoint: a real server that sends the bytes and pauses that a test chooses.
+"""A second implementation of a kubelet's endpoint: a real server that sends the bytes and
+pauses that a test chooses.
 
-It requires a token or a client certificate as a kubelet does. Then it sends a script: bytes are sent, numbers are
-seconds to wait. After the last step it closes the connection.
+It requires a token or a client certificate as a kubelet does. Then it sends a script: bytes are
+sent, numbers are seconds to wait. After the last step it closes the connection.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from typing import Self
 
 import pytest
 
-from eviction.configuration.kubelet_client import KubeletEndpoint, ask_kubelet
 from reclaim.evidence.pod_list import KubeletUnavailable
+from reclaim.kubelet.client import KubeletEndpoint, ask_kubelet
 
 Step = bytes | float
 FOREVER_SECONDS = 3600.0  # until the server is closed
@@ -34,14 +35,19 @@ BEARER = "eyJhbGciOiJub25lIn0.secret.-_~+/="
 def answer(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> bytes:
     """A complete answer with its Content-Length."""
     lines = [f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}", f"Content-Length: {len(body)}"]
-    lines += ["Content-Type: application/json", *(f"{name}: {value}" for name, value in (headers or {}).items())]
+    lines += [
+        "Content-Type: application/json",
+        *(f"{name}: {value}" for name, value in (headers or {}).items()),
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 def chunked(*chunks: bytes, end: bytes = b"0\r\n\r\n") -> bytes:
     """A complete answer in chunks, as Go sends a long one."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    return head + b"".join(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n" for chunk in chunks) + end
+    return (
+        head + b"".join(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n" for chunk in chunks) + end
+    )
 
 
 def dripping(content: bytes, every_seconds: float) -> Iterable[Step]:
@@ -53,7 +59,9 @@ def dripping(content: bytes, every_seconds: float) -> Iterable[Step]:
 
 def pod_list(*items: object) -> bytes:
     """A PodList as a kubelet writes it."""
-    return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(items) or None}).encode()
+    return json.dumps(
+        {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(items) or None}
+    ).encode()
 
 
 PODS = pod_list({"metadata": {"uid": "uid-1"}, "status": {"phase": "Succeeded"}})
@@ -85,23 +93,62 @@ class Authority:
         self.certificate = directory / f"{name}.pem"
         self._key = directory / f"{name}.key"
         self._openssl(
-            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"),
+            *(
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-nodes",
+                "-days",
+                "2",
+            ),
             *("-subj", f"/CN={name}", "-keyout", str(self._key), "-out", str(self.certificate)),
         )
 
     def identity(self, name: str, alternative_names: str = "", locked_with: str = "") -> Identity:
-        """A certificate for a name and alternative names (`DNS:node-1,IP:127.0.0.1`); its key locked if wanted."""
-        made = Identity(*(self._directory / f"{name}.{ending}" for ending in ("pem", "key", "both.pem")))
+        """A certificate for a name and alternative names (`DNS:node-1,IP:127.0.0.1`);
+        its key locked if wanted.
+        """
+        made = Identity(
+            *(self._directory / f"{name}.{ending}" for ending in ("pem", "key", "both.pem"))
+        )
         request, extensions = self._directory / f"{name}.csr", self._directory / f"{name}.ext"
         extensions.write_text(f"subjectAltName={alternative_names}\n" if alternative_names else "")
         self._openssl(
-            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={name}"),
+            *(
+                "req",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:prime256v1",
+                "-subj",
+                f"/CN={name}",
+            ),
             *(("-passout", f"pass:{locked_with}") if locked_with else ("-nodes",)),
             *("-keyout", str(made.key), "-out", str(request)),
         )
         self._openssl(
-            *("x509", "-req", "-in", str(request), "-CA", str(self.certificate), "-CAkey", str(self._key)),
-            *("-CAcreateserial", "-days", "2", "-extfile", str(extensions), "-out", str(made.certificate)),
+            *(
+                "x509",
+                "-req",
+                "-in",
+                str(request),
+                "-CA",
+                str(self.certificate),
+                "-CAkey",
+                str(self._key),
+            ),
+            *(
+                "-CAcreateserial",
+                "-days",
+                "2",
+                "-extfile",
+                str(extensions),
+                "-out",
+                str(made.certificate),
+            ),
         )
         made.both.write_bytes(made.certificate.read_bytes() + made.key.read_bytes())
         return made
@@ -113,11 +160,15 @@ class Authority:
 
     @staticmethod
     def _openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        subprocess.run(
+            ["openssl", *arguments], check=True, capture_output=True, stdin=subprocess.DEVNULL
+        )
 
 
 def serving(identity: Identity, clients_of: Authority | None = None) -> ssl.SSLContext:
-    """A server's TLS context; with `clients_of` it requires a client certificate of that authority."""
+    """A server's TLS context; with `clients_of` it requires a client
+    certificate of that authority.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(identity.certificate, identity.key)
     if clients_of is not None:
@@ -127,10 +178,11 @@ def serving(identity: Identity, clients_of: Authority | None = None) -> ssl.SSLC
 
 
 class KubeletServer:
-    """Listens on a port of its own, or on `port`. `script` is what it sends, and may be replaced while it runs.
+    """Listens on a port of its own, or on `port`. `script` is what it sends, and may
+    be replaced while it runs.
 
-    With `bearer`, a request without that token gets 401. `unasked` is sent on each new connection, before TLS and
-    before any request. `requests` holds the heads of all requests that it has read.
+    With `bearer`, a request without that token gets 401. `unasked` is sent on each new connection,
+    before TLS and before any request. `requests` holds the heads of all requests that it has read.
     """
 
     def __init__(
@@ -148,7 +200,9 @@ class KubeletServer:
         self._tls = tls
         self._unasked = unasked
         self._over = threading.Event()
-        self._listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self._listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
         self._threads = [threading.Thread(target=self._accept, name="kubelet", daemon=True)]
         self._threads[0].start()
 
@@ -162,7 +216,10 @@ class KubeletServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -181,7 +238,9 @@ class KubeletServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            thread = threading.Thread(target=self._serve, args=(connection,), name="kubelet-answer", daemon=True)
+            thread = threading.Thread(
+                target=self._serve, args=(connection,), name="kubelet-answer", daemon=True
+            )
             self._threads.append(thread)
             thread.start()
 

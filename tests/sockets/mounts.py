@@ -1,4 +1,6 @@
-"""Small filesystems of this test process: a tmpfs with limits, one that counts no inodes, one that never answers."""
+"""Small filesystems of this test process: a tmpfs with limits, one that counts no
+inodes, one that never answers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ _MNT_DETACH = 2
 _MS_BIND = 0x1000
 _MS_REMOUNT_READ_ONLY = 0x20 | 0x1
 _libc = ctypes.CDLL(None, use_errno=True)
-_libc.mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+_libc.mount.argtypes = [
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_ulong,
+    ctypes.c_char_p,
+]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
@@ -50,7 +58,8 @@ def bound(source: str, target: str, *, read_only: bool = False) -> None:
 
 @contextmanager
 def dead_filesystem(directory: str) -> Iterator[None]:
-    """A FUSE filesystem on `directory` whose program never answers: every access blocks, as on a dead NFS server.
+    """A FUSE filesystem on `directory` whose program never answers: every access
+    blocks, as on a dead NFS server.
 
     When the block ends, the calls that hang fail with ENOTCONN, and it is unmounted.
     """
@@ -68,7 +77,9 @@ def dead_filesystem(directory: str) -> Iterator[None]:
 
 
 def unmount(directory: str) -> None:
-    """Detaches the uppermost mount of a directory, also if it is in use; does nothing if there is none."""
+    """Detaches the uppermost mount of a directory, also if it is in use; does
+    nothing if there is none.
+    """
     _libc.umount2(os.fsencode(directory), _MNT_DETACH)
 
 

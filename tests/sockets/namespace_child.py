@@ -2,8 +2,9 @@
 
     python -m tests.sockets.namespace_child FUNCTION DIRECTORY [UID]
 
-With UID, root becomes that user and group first, without other groups and capabilities. It does so here, with every
-module imported, and not in its parent: that user may not be allowed to read this interpreter.
+With UID, root becomes that user and group first, without other groups and capabilities. It
+does so here, with every module imported, and not in its parent: that user may not be allowed
+to read this interpreter.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ from collections.abc import Callable
 from typing import Any
 
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, enter_private_mounts, mount_tmpfs
+from eviction.drill.runtime.private_mounts import (
+    EmbeddedNodeError,
+    enter_private_mounts,
+    mount_tmpfs,
+)
 from reclaim.trust import socket_refusal
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
@@ -52,13 +57,18 @@ def enter_beside_a_thread(_: str) -> dict[str, Any]:
 
 
 def locked_down(_: str) -> dict[str, Any]:
-    """Enter where neither way is allowed: without capabilities, in a user namespace that may have no children."""
+    """Enter where neither way is allowed: without capabilities, in a user namespace
+    that may have no children.
+    """
     outer = os.readlink("/proc/self/ns/user")
     first = enter_private_mounts()
     if first.how == "root":
-        raise SystemExit("locked_down must not run as root: the limit that it sets would be the machine's own")
+        raise SystemExit(
+            "locked_down must not run as root: the limit that it sets would be the machine's own"
+        )
     if first.available and os.readlink("/proc/self/ns/user") != outer:
-        with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:  # of this namespace
+        # of this namespace
+        with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:
             limit.write("0")
         drop_all_capabilities()
         return dataclasses.asdict(enter_private_mounts())
@@ -77,7 +87,12 @@ def mount(directory: str) -> dict[str, Any]:
     except OSError:
         pass
     free = os.statvfs(directory)
-    return {"bytes": free.f_frsize * free.f_blocks, "inodes": free.f_files, "made": made, "inodes_free": free.f_ffree}
+    return {
+        "bytes": free.f_frsize * free.f_blocks,
+        "inodes": free.f_files,
+        "made": made,
+        "inodes_free": free.f_ffree,
+    }
 
 
 def mount_wrongly(directory: str) -> dict[str, Any]:
@@ -91,8 +106,9 @@ def mount_wrongly(directory: str) -> dict[str, Any]:
 
 
 def unmounted_outside(directory: str) -> dict[str, Any]:
-    """A namespace with a shared mount that has another one in it, and a child in a namespace of its own: whether the
-    child has the inner one, before and after it was unmounted outside; whether what the child mounts is seen here."""
+    """A namespace with a shared mount that has another one in it, and a child in a namespace of its
+    own: whether the child has the inner one, before and after it was unmounted outside; whether
+    what the child mounts is seen here."""
     _enter()
     mount_tmpfs(directory, MIB, 16)
     if _libc.mount(b"none", os.fsencode(directory), None, _MS_SHARED, None) != 0:
@@ -103,7 +119,10 @@ def unmounted_outside(directory: str) -> dict[str, Any]:
     mount_tmpfs(inner, MIB, 16)
     code = "from tests.sockets.namespace_child import has_the_mount as child; child()"
     with subprocess.Popen(
-        [sys.executable, "-c", code, inner, of_the_child], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, inner, of_the_child],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as child:
         assert child.stdout is not None
         before = json.loads(child.stdout.readline())
@@ -115,8 +134,8 @@ def unmounted_outside(directory: str) -> dict[str, Any]:
 
 
 def has_the_mount() -> None:
-    """Enters, mounts something at its second argument, says whether its first is a mount, and after a line on its
-    standard input says so again."""
+    """Enters, mounts something at its second argument, says whether its first is a mount, and after
+    a line on its standard input says so again."""
     _enter()
     theirs, own = sys.argv[1:]
     mount_tmpfs(own, MIB, 16)
@@ -145,7 +164,9 @@ def mount_and_wait(directory: str) -> dict[str, Any]:
 
 
 def full(directory: str) -> dict[str, Any]:
-    """Fill a filesystem of 8 MiB and 64 inodes to the last byte and the last inode; then remove over the socket."""
+    """Fill a filesystem of 8 MiB and 64 inodes to the last byte and the last inode;
+    then remove over the socket.
+    """
     _enter()
     disk, sockets = os.path.join(directory, "disk"), os.path.join(directory, "sockets")
     os.mkdir(disk)
@@ -158,9 +179,15 @@ def full(directory: str) -> dict[str, Any]:
 
     def record_free(moment: str) -> None:
         found = os.statvfs(disk)
-        results[moment] = {"bytes_free": found.f_bavail * found.f_frsize, "inodes_free": found.f_favail}
+        results[moment] = {
+            "bytes_free": found.f_bavail * found.f_frsize,
+            "inodes_free": found.f_favail,
+        }
 
-    with FullServer(runtime, os.path.join(sockets, "cri.sock")) as server, CriCalls(server.target) as calls:
+    with (
+        FullServer(runtime, os.path.join(sockets, "cri.sock")) as server,
+        CriCalls(server.target) as calls,
+    ):
         sandbox_id = run_pod(calls, "web")
         container_id = run_container(calls, sandbox_id, "web", "registry.example/app:1")
         record_free("started")
@@ -168,7 +195,9 @@ def full(directory: str) -> dict[str, Any]:
             runtime.write_to_container(container_id, 0)
         record_free("no inodes")
         results["created at 0 inodes"] = calls.error(
-            "CreateContainer", pod_sandbox_id=sandbox_id, config={"image": {"image": "registry.example/app:1"}}
+            "CreateContainer",
+            pod_sandbox_id=sandbox_id,
+            config={"image": {"image": "registry.example/app:1"}},
         )[1]
         calls.call("RemoveContainer", container_id=container_id)
         record_free("container removed")
@@ -188,7 +217,9 @@ def full(directory: str) -> dict[str, Any]:
 
 
 def trust(_: str) -> dict[str, Any]:
-    """Enter, and judge a socket of the own user below /tmp; then where its directory may be written by everybody."""
+    """Enter, and judge a socket of the own user below /tmp; then where its directory
+    may be written by everybody.
+    """
     _enter()
     with tempfile.TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as made:
         path = os.path.join(directory, "cri.sock")

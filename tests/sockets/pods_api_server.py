@@ -1,4 +1,6 @@
-"""A second implementation of the kubelet's Pods API: gRPC's own server on a unix socket, with a test's answers."""
+"""A second implementation of the kubelet's Pods API: gRPC's own server on a unix
+socket, with a test's answers.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,20 @@ from typing import Self
 import grpc
 
 SERVICE = "v1alpha1.Pods"
-NOT_YET = (grpc.StatusCode.FAILED_PRECONDITION, "Kubelet is initializing")  # pkg/kubelet/apis/pods/server.go
-RATE_LIMIT = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")  # pkg/kubelet/apis/grpc/ratelimit.go
+# pkg/kubelet/apis/pods/server.go
+NOT_YET = (grpc.StatusCode.FAILED_PRECONDITION, "Kubelet is initializing")
+# pkg/kubelet/apis/grpc/ratelimit.go
+RATE_LIMIT = (grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
 
 
 class PodsAPIServer:
-    """Listens below a kubelet's root directory, where the kubelet does. `answer`: the message, or a status with its
-    details, or None for none before it is closed. It comes after `delay_seconds`; both may be changed while it runs.
-    `calls`: how many it got."""
+    """Listens below a kubelet's root directory, where the kubelet does. `answer`: the message, or a
+    status with its details, or None for none before it is closed. It comes after `delay_seconds`;
+    both may be changed while it runs. `calls`: how many it got."""
 
-    def __init__(self, root: Path, answer: bytes | tuple[grpc.StatusCode, str] | None, service: str = SERVICE) -> None:
+    def __init__(
+        self, root: Path, answer: bytes | tuple[grpc.StatusCode, str] | None, service: str = SERVICE
+    ) -> None:
         self.path = root / "pods-api" / "pods-api.sock"
         self.path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
         self.answer = answer
@@ -32,7 +38,9 @@ class PodsAPIServer:
         handlers: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             "ListPods": grpc.unary_unary_rpc_method_handler(self._list)
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, handlers),)
+        )
         self._server.add_insecure_port(f"unix:{self.path}")
 
     def __enter__(self) -> Self:
@@ -41,7 +49,10 @@ class PodsAPIServer:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._over.set()
         self._server.stop(grace=None).wait()

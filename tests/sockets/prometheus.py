@@ -1,4 +1,6 @@
-"""A real Prometheus from Debian that scrapes one address and evaluates our rules, on a port of its own."""
+"""A real Prometheus from Debian that scrapes one address and evaluates our
+rules, on a port of its own.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,15 @@ class Prometheus:
     def __init__(self, program: str, directory: Path, target: str, rules: Path):
         self._address = f"127.0.0.1:{free_port()}"
         file = directory / "prometheus.yml"
-        scrape = {"job_name": "reclaimd", "scrape_interval": "500ms", "static_configs": [{"targets": [target]}]}
+        scrape = {
+            "job_name": "reclaimd",
+            "scrape_interval": "500ms",
+            "static_configs": [{"targets": [target]}],
+        }
         often = {"evaluation_interval": "500ms"}
-        file.write_text(json.dumps({"global": often, "scrape_configs": [scrape], "rule_files": [str(rules)]}))
+        file.write_text(
+            json.dumps({"global": often, "scrape_configs": [scrape], "rule_files": [str(rules)]})
+        )
         self._log = (directory / "prometheus.log").open("w")
         self._process = subprocess.Popen(
             [
@@ -43,14 +51,20 @@ class Prometheus:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._process.terminate()
         self._process.wait(60.0)
         self._log.close()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The current result of an expression; empty while Prometheus does not answer. Fails for a bad expression."""
+        """The current result of an expression; empty while Prometheus does not answer.
+
+        Fails for a bad expression.
+        """
         url = f"http://{self._address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         try:
             with urllib.request.urlopen(url, timeout=60.0) as answer:  # loopback

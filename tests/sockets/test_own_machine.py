@@ -52,8 +52,9 @@ def named(path: Path) -> list[str]:
 
 
 def test_a_run_beside_a_kubelet_sees_nothing_of_it(tmp_path: Path) -> None:
-    """Not its process, its socket, what it has mounted, or its port, which is free; and what the run starts ends with
-    it. Its exit status is passed on, and what has to can use the machine's network."""
+    """Not its process, its socket, what it has mounted, or its port, which is free; and
+    what the run starts ends with it. Its exit status is passed on, and what has to can use
+    the machine's network."""
     need_mounts()
     if "4294967295" not in Path("/proc/self/uid_map").read_text():
         pytest.skip("needs root: in a user namespace the network is the machine's")
@@ -64,10 +65,15 @@ def test_a_run_beside_a_kubelet_sees_nothing_of_it(tmp_path: Path) -> None:
     mounted_tmpfs("/run/a-container/rootfs", 1 << 20, 10)
     environment = {name: text for name, text in os.environ.items() if name != "PYTEST_XDIST_WORKER"}
     try:
-        with socket.create_server(("127.0.0.1", 0)) as server, subprocess.Popen([kubelet, "1000"]) as process:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            subprocess.Popen([kubelet, "1000"]) as process,
+        ):
             port = server.getsockname()[1]
             command = [sys.executable, "-c", INSIDE, str(port), str(left)]
-            run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+            run = subprocess.run(
+                command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+            )
             process.kill()
     finally:
         unmount("/run/a-container/rootfs")

@@ -1,12 +1,15 @@
-"""An alert receiver's command: one request of an Alertmanager on stdin, one pass of reclaimd, the answer on stdout.
+"""An alert receiver's command: one request of an Alertmanager on stdin, one pass of
+reclaimd, the answer on stdout.
 
-systemd listens and starts it for each connection (`reclaimd-alert.socket`, `reclaimd-alert@.service`):
+systemd listens and starts it for each connection (`reclaimd-alert.socket`,
+`reclaimd-alert@.service`):
 
     alert_receiver.py --node NAME --token-file FILE -- COMMAND...
 
-The command runs if the request has the token and a firing alert about this node: one whose label `node`, or `instance`
-without its port, is NAME. No part of the request ends up in the command. The answer is 503, after which Alertmanager
-tries again, if the runtime or a filesystem did not answer; otherwise it is 200.
+The command runs if the request has the token and a firing alert about this node: one whose label
+`node`, or `instance` without its port, is NAME. No part of the request ends up in the command.
+The answer is 503, after which Alertmanager tries again, if the runtime or a filesystem did not
+answer; otherwise it is 200.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ REQUEST_SECONDS = 10  # for the whole request; then SIGALRM ends the process
 TRY_AGAIN = (3, 4)  # runtime unreachable, reading unavailable
 
 
-def respond(stream: BinaryIO, node: str, token: str, command: list[str]) -> tuple[int, str]:
+def respond(stream: BinaryIO, node: str, token: str, *, command: list[str]) -> tuple[int, str]:
     """Status and text of the answer to the request in the stream."""
     signal.alarm(REQUEST_SECONDS)
     head = b""
@@ -37,7 +40,9 @@ def respond(stream: BinaryIO, node: str, token: str, command: list[str]) -> tupl
             return 400, "not an HTTP request"
     request, _, rest = head.partition(b"\n")
     headers = BytesHeaderParser().parsebytes(rest)
-    if not hmac.compare_digest(headers.get("Authorization", "").encode(), f"Bearer {token}".encode()):
+    if not hmac.compare_digest(
+        headers.get("Authorization", "").encode(), f"Bearer {token}".encode()
+    ):
         return 401, "the token is missing or wrong"
     length = headers.get("Content-Length", "")
     if not request.startswith(b"POST ") or not length.isascii() or not length.isdigit():
@@ -51,7 +56,9 @@ def respond(stream: BinaryIO, node: str, token: str, command: list[str]) -> tupl
     signal.alarm(0)
     if not concerned:
         return 200, f"no alert fires about {node}"
-    code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode
+    code = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False
+    ).returncode
     return (503 if code in TRY_AGAIN else 200), f"{command[0]} ended with {code}"
 
 
@@ -59,7 +66,11 @@ def about(webhook: dict[str, list[dict[str, dict[str, str]]]], node: str) -> boo
     """Whether an alert of the webhook (version 4) fires about the node."""
     for alert in webhook["alerts"]:
         labels = alert["labels"]
-        names = {labels.get("node"), labels.get("instance"), labels.get("instance", "").rpartition(":")[0]}
+        names = {
+            labels.get("node"),
+            labels.get("instance"),
+            labels.get("instance", "").rpartition(":")[0],
+        }
         if alert["status"] == "firing" and node in names:
             return True
     return False
@@ -78,7 +89,10 @@ def main() -> None:
         sys.exit("the token file is empty")
     status, text = respond(sys.stdin.buffer, arguments.node, token, arguments.command)
     body = f"{text}\n".encode()
-    head = f"HTTP/1.1 {status} \r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    head = (
+        f"HTTP/1.1 {status} \r\nContent-Type: text/plain\r\nContent-Length:"
+        f" {len(body)}\r\nConnection: close\r\n\r\n"
+    )
     sys.stdout.buffer.write(head.encode() + body)
     sys.stdout.buffer.flush()
 

@@ -1,7 +1,8 @@
 """What a drill measured: everything that is judged and reported. Values only, filled in by a run.
 
-Times are seconds since the first pressure began. Only `passes` and `conditions` come from the daemon. The drill
-reads the filesystems itself, and the embedded runtime records what it really removed and when.
+Times are seconds since the first pressure began. Only `passes` and `conditions` come from
+the daemon. The drill reads the filesystems itself, and the embedded runtime records what
+it really removed and when.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Annotated
 
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.record import Pass
-from eviction.reporting.json_shapes import Count, RoleName, one_of
+from eviction.records.json_shapes import Count, RoleName, one_of
+from eviction.records.passes import Pass
 from eviction.types import NodeCondition, Threshold
 from signals.types import Signal, SignalObservations
 
-OBSERVER_LAG_SECONDS = 0.05  # the daemon may see a crossing and act before the observer's next reading
+# the daemon may see a crossing and act before the observer's next reading
+OBSERVER_LAG_SECONDS = 0.05
 PLURALS = {"container": "containers", "sandbox": "sandboxes", "log": "logs", "image": "images"}
 
 Available = tuple[int, int]
@@ -51,8 +53,9 @@ class MeasuredFilesystem:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One stretch of pressure: from crossing a mark (`crossed`) until every threshold is clear with its minimum reclaim
-    (`relieved`; None: not yet). `first_rise`: when the available amount first rose, which is the first relief."""
+    """One stretch of pressure: from crossing a mark (`crossed`) until every threshold is clear with
+    its minimum reclaim (`relieved`; None: not yet). `first_rise`: when the available amount first
+    rose, which is the first relief."""
 
     crossed: float
     relieved: float | None = None
@@ -110,10 +113,10 @@ class MeasuredPass:
 class Measurements:
     """A whole run.
 
-    `observations`: the last complete ones. `before` and `after`: the objects on the node. `layers`: the layers of each
-    image, by its reference. `would_restart`: containers that the kubelet would start after the run and would not have
-    started before it. `new_pod_problem`: why a new pod could not start; empty if it did, None if none was tried.
-    `last_change`: when something last happened.
+    `observations`: the last complete ones. `before` and `after`: the objects on the node. `layers`:
+    the layers of each image, by its reference. `would_restart`: containers that the kubelet would
+    start after the run and would not have started before it. `new_pod_problem`: why a new pod could
+    not start; empty if it did, None if none was tried. `last_change`: when something last happened.
     """
 
     filesystems: Sequence[MeasuredFilesystem] = ()
@@ -144,7 +147,9 @@ class Measurements:
     def first_removal_seconds(self) -> float | None:
         """When the first object was removed; removals before the first crossing do not count."""
         since = 0.0 if self.crossed_seconds is None else self.crossed_seconds - OBSERVER_LAG_SECONDS
-        return next((removal.seconds for removal in self.removals if removal.seconds >= since), None)
+        return next(
+            (removal.seconds for removal in self.removals if removal.seconds >= since), None
+        )
 
     @property
     def relieved_seconds(self) -> float | None:
@@ -167,23 +172,29 @@ class Measurements:
 
     @property
     def from_crossing_to_relief_seconds(self) -> float | None:
-        """The longest time from crossing to relief; None if no mark was crossed or pressure remained."""
+        """The longest time from crossing to relief; None if no mark was
+        crossed or pressure remained.
+        """
         took = [one.relieved - one.crossed for one in self.episodes if one.relieved is not None]
         return max(took, default=None) if len(took) == len(self.episodes) else None
 
     def lowest(self, signal: Signal) -> int | None:
         """A signal's lowest amount; None if it was not measured."""
-        place = next((i for i, each in enumerate(self.filesystems) if signal.filesystem in each.roles), None)
+        place = next(
+            (i for i, each in enumerate(self.filesystems) if signal.filesystem in each.roles), None
+        )
         if place is None:
             return None
-        return min((sample.available[place][signal.counts_inodes] for sample in self.samples), default=None)
+        return min(
+            (sample.available[place][signal.counts_inodes] for sample in self.samples), default=None
+        )
 
 
 def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:
     """At most `limit` samples, in their order. `limit` must be at least two per filesystem.
 
-    Of each of several equally long stretches the samples with the lowest bytes and the lowest inodes of each filesystem
-    are kept, so the lowest point of every line is among them.
+    Of each of several equally long stretches the samples with the lowest bytes and the lowest
+    inodes of each filesystem are kept, so the lowest point of every line is among them.
     """
     if len(samples) <= limit:
         return list(samples)

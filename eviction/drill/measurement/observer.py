@@ -1,13 +1,14 @@
-"""The drill's own measurement of a node: its filesystems, its objects, and what the daemon reports of itself.
+"""The drill's own measurement of a node: its filesystems, its objects, and what the
+daemon reports of itself.
 
-`Observer` turns readings and reported conditions into samples, pressure episodes and condition periods. An
-`Observation` reads a node until nothing changes any more, while the loops of daemons in this process, or another
-component, relieve the node. It only reads.
+`Observer` turns readings and reported conditions into samples, pressure episodes and condition
+periods. An `Observation` reads a node until nothing changes any more, while the loops of daemons in
+this process, or another component, relieve the node. It only reads.
 
-A node that the drill did not build has no record of its removals. So a thread with its own connection polls the
-runtime's lists (`InventoryPoller`): an object that is in one list and not in the next was removed in between. The
-filesystems of such a node are read every 2 ms in the first half minute of pressure and every 20 ms otherwise, so that
-it costs little to observe it for hours.
+A node that the drill did not build has no record of its removals. So a thread with its own
+connection polls the runtime's lists (`InventoryPoller`): an object that is in one list and not in
+the next was removed in between. The filesystems of such a node are read every 2 ms in the first
+half minute of pressure and every 20 ms otherwise, so that it costs little to observe it for hours.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from eviction.configuration.effective import Configuration
-from eviction.daemon.daemon import Daemon
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.drill.measurement.measurements import (
     Available,
@@ -36,9 +36,10 @@ from eviction.drill.measurement.measurements import (
     downsample,
 )
 from eviction.drill.pressure.schedule import FaultOccurrence, Schedule, came_true
-from eviction.listener import Listener
-from eviction.node.node import Node
-from eviction.record import Pass
+from eviction.engine.node import Node
+from eviction.records.listener import Listener
+from eviction.records.passes import Pass
+from eviction.surface.daemon import Daemon
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.cri.client import CriClient
 from reclaim.services import ImageService, RuntimeService
@@ -52,7 +53,8 @@ START_SECONDS = 10.0
 LOG = "log"
 SHORTEST_PAUSE_SECONDS = 0.02
 CALM_PAUSE_SECONDS = 1.0
-PAUSE_PER_POLL = 4.0  # a pause is four times as long as the poll before it, so at most a fifth of the time is polling
+# a pause is four times as long as the poll before it, so at most a fifth of the time is polling
+PAUSE_PER_POLL = 4.0
 RELIEF_RISE = (1 << 20, 32)
 """A rise by this many bytes, or inodes, counts as relief. Smaller changes happen on any node."""
 LARGEST_SAMPLES = 40_000
@@ -60,11 +62,11 @@ FEWER_SAMPLES = 20_000
 
 
 class Observer(Measurements):
-    """The measurements of a run while it lasts: samples, episodes of pressure, and the conditions that the daemon
-    reports.
+    """The measurements of a run while it lasts: samples, episodes of pressure, and the
+    conditions that the daemon reports.
 
-    `thresholds` returns the thresholds in force in a layout. Call `record_conditions` from one thread only; `sample`
-    may be called from any thread.
+    `thresholds` returns the thresholds in force in a layout. Call `record_conditions` from one
+    thread only; `sample` may be called from any thread.
     """
 
     def __init__(self, thresholds: Callable[[FsLayout | None], tuple[Threshold, ...]]):
@@ -72,11 +74,14 @@ class Observer(Measurements):
         self._thresholds = thresholds
         self.thresholds = thresholds(None)
         self._lock = threading.Lock()
-        self._lowest: dict[tuple[int, bool], int] = {}  # (filesystem, inodes?) below a mark -> lowest since crossing
+        # (filesystem, inodes?) below a mark -> lowest since crossing
+        self._lowest: dict[tuple[int, bool], int] = {}
 
     @property
     def under_pressure(self) -> bool:
-        """True from the crossing of a mark until every threshold is clear with its minimum reclaim."""
+        """True from the crossing of a mark until every threshold is clear with
+        its minimum reclaim.
+        """
         return bool(self.episodes) and self.episodes[-1].relieved is None
 
     @property
@@ -87,10 +92,13 @@ class Observer(Measurements):
     def sample(self, observations: SignalObservations, seconds: float) -> None:
         """Takes one observation of the filesystems, the observer's own or the daemon's.
 
-        Both count: on a busy machine one may miss a crossing that the other sees. Ignores observations in which a
-        filesystem could not be read (a stale number proves no relief), and those older than the last sample.
+        Both count: on a busy machine one may miss a crossing that the other sees. Ignores
+        observations in which a filesystem could not be read (a stale number proves no relief), and
+        those older than the last sample.
         """
-        unread = observations.layout is None or any(each.stale for each in observations.signals.values())
+        unread = observations.layout is None or any(
+            each.stale for each in observations.signals.values()
+        )
         with self._lock:
             if not unread and (not self.samples or seconds >= self.samples[-1].seconds):
                 self._sample(observations, seconds)
@@ -98,8 +106,12 @@ class Observer(Measurements):
     def _sample(self, observations: SignalObservations, seconds: float) -> None:
         if not self.filesystems:
             self.filesystems = _measured_filesystems(observations)
-        read = [observations.filesystems.get(FilesystemRole(each.name)) for each in self.filesystems]
-        available = tuple((found[1].available_bytes, found[1].inodes_free) for found in read if found is not None)
+        read = [
+            observations.filesystems.get(FilesystemRole(each.name)) for each in self.filesystems
+        ]
+        available = tuple(
+            (found[1].available_bytes, found[1].inodes_free) for found in read if found is not None
+        )
         if len(available) < len(self.filesystems):
             return
         self.observations = observations
@@ -112,13 +124,19 @@ class Observer(Measurements):
         if met and not self.under_pressure:
             self.episodes.append(Episode(seconds))
             self._lowest = {}
-        if self.under_pressure and self.episodes[-1].first_rise is None and self._has_risen(available, met):
+        if (
+            self.under_pressure
+            and self.episodes[-1].first_rise is None
+            and self._has_risen(available, met)
+        ):
             self.episodes[-1] = replace(self.episodes[-1], first_rise=seconds)
         if self.under_pressure and not met:
             self.episodes[-1] = replace(self.episodes[-1], relieved=seconds)
 
     def _has_risen(self, available: tuple[Available, ...], met: tuple[Threshold, ...]) -> bool:
-        """True if an amount that fell below its mark has risen from its lowest point since the crossing."""
+        """True if an amount that fell below its mark has risen from its lowest
+        point since the crossing.
+        """
         below = {
             (index, threshold.signal.counts_inodes)
             for threshold in met
@@ -128,7 +146,9 @@ class Observer(Measurements):
         risen = False
         for index, inodes in below | self._lowest.keys():
             amount = available[index][inodes]
-            lowest = self._lowest[index, inodes] = min(amount, self._lowest.get((index, inodes), amount))
+            lowest = self._lowest[index, inodes] = min(
+                amount, self._lowest.get((index, inodes), amount)
+            )
             risen |= amount >= lowest + RELIEF_RISE[inodes]
         return risen
 
@@ -138,7 +158,9 @@ class Observer(Measurements):
             if period.to_seconds is None and period.condition not in reported:
                 self.conditions[index] = replace(period, to_seconds=seconds)
         lasting = {period.condition for period in self.conditions if period.to_seconds is None}
-        self.conditions += [ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)]
+        self.conditions += [
+            ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)
+        ]
 
 
 def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:
@@ -148,7 +170,9 @@ def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFil
         roles.setdefault(identity.device_id, []).append(role)
     stats = {names[0]: observations.filesystems[names[0]][1] for names in roles.values()}
     return tuple(
-        MeasuredFilesystem(names[0], tuple(names), stats[names[0]].capacity_bytes, stats[names[0]].inodes_total)
+        MeasuredFilesystem(
+            names[0], tuple(names), stats[names[0]].capacity_bytes, stats[names[0]].inodes_total
+        )
         for names in roles.values()
     )
 
@@ -159,14 +183,20 @@ class Lists(RuntimeService, ImageService, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Everything on the node at one moment. `ready_pods`: UID -> name of the pods whose sandbox is READY."""
+    """Everything on the node at one moment. `ready_pods`:
+
+    UID -> name of the pods whose sandbox is READY.
+    """
 
     objects: dict[tuple[str, str], str] = field(default_factory=dict)
     ready_pods: dict[str, str] = field(default_factory=dict)
 
 
 def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
-    """Reads all lists once. Raises RuntimeUnavailable unless all of them are complete, that of the logs, too."""
+    """Reads all lists once.
+
+    Raises RuntimeUnavailable unless all of them are complete, that of the logs, too.
+    """
     sandboxes = runtime.list_pod_sandboxes()
     objects = {(str(Kind.IMAGE), each.id): each.title for each in runtime.list_images()}
     objects |= {(str(Kind.CONTAINER), each.id): each.title for each in runtime.list_containers()}
@@ -178,15 +208,18 @@ def take_inventory(runtime: Lists, pod_logs_directory: str) -> Inventory:
     except OSError as error:
         raise RuntimeUnavailable(f"{pod_logs_directory}: {error.strerror}") from None
     ready = (each for each in sandboxes if each.state is PodSandboxState.READY)
-    return Inventory(objects, {each.pod_uid: f"{each.pod_namespace}/{each.pod_name}" for each in ready})
+    return Inventory(
+        objects, {each.pod_uid: f"{each.pod_namespace}/{each.pod_name}" for each in ready}
+    )
 
 
 class InventoryPoller(Schedule):
-    """Polls the runtime's lists until it is stopped: often while `under_pressure` returns True, else once a second.
+    """Polls the runtime's lists until it is stopped: often while `under_pressure` returns
+    True, else once a second.
 
-    The constructor takes the first inventory, and raises RuntimeUnavailable if it cannot. Later failures are skipped;
-    the first one of each outage is recorded in `outages`. `longest_gap_seconds`: the longest time between two complete
-    answers.
+    The constructor takes the first inventory, and raises RuntimeUnavailable if it cannot. Later
+    failures are skipped; the first one of each outage is recorded in `outages`.
+    `longest_gap_seconds`: the longest time between two complete answers.
     """
 
     def __init__(self, runtime: Lists, pod_logs_directory: str, under_pressure: Callable[[], bool]):
@@ -217,12 +250,17 @@ class InventoryPoller(Schedule):
         polled = took = 0.0
         while not self._stopping.wait(SHORTEST_PAUSE_SECONDS):
             pause = time.monotonic() - polled
-            if pause >= CALM_PAUSE_SECONDS or (pause >= PAUSE_PER_POLL * took and self._under_pressure()):
+            if pause >= CALM_PAUSE_SECONDS or (
+                pause >= PAUSE_PER_POLL * took and self._under_pressure()
+            ):
                 took = self._poll()
                 polled = time.monotonic()
 
     def _poll(self) -> float:
-        """Takes an inventory and compares it with the last one. Returns how many seconds that took."""
+        """Takes an inventory and compares it with the last one.
+
+        Returns how many seconds that took.
+        """
         asked = time.monotonic()
         try:
             found = take_inventory(self._runtime, self._pod_logs_directory)
@@ -234,7 +272,8 @@ class InventoryPoller(Schedule):
             return time.monotonic() - asked
         answered, self._unreachable = time.monotonic(), False
         for key, name in found.objects.items():
-            if name == key[1]:  # a runtime removes an image's names before the image: the last name is kept
+            # a runtime removes an image's names before the image: the last name is kept
+            if name == key[1]:
                 found.objects[key] = self.last.objects.get(key, name)
         self.longest_gap_seconds = max(self.longest_gap_seconds, answered - self._answered)
         self._answered = answered
@@ -243,7 +282,9 @@ class InventoryPoller(Schedule):
             if (kind, object_id) not in found.objects:
                 self.removals.append(MeasuredRemoval(seconds, kind, name, object_id))
         self.ended_pods += [
-            EndedPod(seconds, name, uid) for uid, name in self.last.ready_pods.items() if uid not in found.ready_pods
+            EndedPod(seconds, name, uid)
+            for uid, name in self.last.ready_pods.items()
+            if uid not in found.ready_pods
         ]
         self.last = found
         return answered - asked
@@ -251,8 +292,9 @@ class InventoryPoller(Schedule):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When an observation ends: `longest_seconds` after it began (None: no limit), or once nothing has changed for
-    `quiet_seconds`, which on a node that the drill did not build counts only after relief."""
+    """When an observation ends: `longest_seconds` after it began (None: no limit), or once
+    nothing has changed for `quiet_seconds`, which on a node that the drill did not build
+    counts only after relief."""
 
     quiet_seconds: float
     longest_seconds: float | None = None
@@ -273,9 +315,15 @@ class Observation:
 
     @contextmanager
     def beside(self, daemons: Mapping[Node, Daemon]) -> Iterator[None]:
-        """Runs the loops of daemons while the block lasts. It begins once each has observed its node, or after 10 s."""
+        """Runs the loops of daemons while the block lasts.
+
+        It begins once each has observed its node, or after 10 s.
+        """
         collectors = [_Collector(self, number) for number in range(1, len(daemons) + 1)]
-        loops = [threading.Thread(target=each.run, name="daemon", daemon=True) for each in daemons.values()]
+        loops = [
+            threading.Thread(target=each.run, name="daemon", daemon=True)
+            for each in daemons.values()
+        ]
         for node, collector in zip(daemons, collectors, strict=True):
             node.listeners.add(collector)
         try:
@@ -302,8 +350,9 @@ class Observation:
         give_up: Callable[[float], bool] = lambda _: False,
         *meanwhile: Schedule,
     ) -> None:
-        """Observes from now on, until a limit is reached, `stopping` is set, or `give_up(seconds)` returns True. All
-        times count from now, and so do the daemon's observations. `meanwhile` runs until then."""
+        """Observes from now on, until a limit is reached, `stopping` is set, or
+        `give_up(seconds)` returns True. All times count from now, and so do the daemon's
+        observations. `meanwhile` runs until then."""
         self.began, self.began_wall = time.monotonic(), time.time()
         self.measuring = True
         for schedule in meanwhile:
@@ -366,8 +415,8 @@ class _Collector(Listener):
 
 
 class NodeObservation(Observation):
-    """Observes a node that the drill did not build. `fills` returns True while a pressure lasts. The constructor raises
-    RuntimeUnavailable if the runtime cannot be reached."""
+    """Observes a node that the drill did not build. `fills` returns True while a pressure lasts.
+    The constructor raises RuntimeUnavailable if the runtime cannot be reached."""
 
     _until_relief = True
 
@@ -402,7 +451,10 @@ class NodeObservation(Observation):
 
     def _interval(self, seconds: float) -> float:
         measured = self.measured
-        recent = measured.under_pressure and seconds - measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
+        recent = (
+            measured.under_pressure
+            and seconds - measured.episodes[-1].crossed < CLOSE_OBSERVATION_SECONDS
+        )
         return PRESSURE_INTERVAL_SECONDS if recent else CALM_INTERVAL_SECONDS
 
     def close(self) -> None:
@@ -410,13 +462,19 @@ class NodeObservation(Observation):
 
 
 def without_margin(configuration: Configuration) -> Configuration:
-    """The configuration with the kubelet's own marks, without our margin and our default minimum reclaim."""
+    """The configuration with the kubelet's own marks, without our margin and
+    our default minimum reclaim.
+    """
     ours = {name for name, origin in configuration.origins.items() if origin == "default"}
     thresholds = tuple(
         replace(
             threshold,
             margin=None,
-            min_reclaim=None if f"evictionMinimumReclaim.{threshold.signal}" in ours else threshold.min_reclaim,
+            min_reclaim=(
+                None
+                if f"evictionMinimumReclaim.{threshold.signal}" in ours
+                else threshold.min_reclaim
+            ),
         )
         for threshold in configuration.thresholds
     )

@@ -1,9 +1,10 @@
-"""The embedded node of a drill: small filesystems, an embedded CRI runtime on them, images and pods.
+"""The embedded node of a drill: small filesystems, an embedded CRI runtime
+on them, images and pods.
 
-Everything above the runtime's socket is the product's own code. Filesystems are mounted in a private mount namespace
-(entered as root, or with a user namespace) and end with the process: each is a tmpfs.
-If mounting is not allowed, or the scenario asks for it, a filesystem is a size-limited view of a directory, and
-`simulated` is True.
+Everything above the runtime's socket is the product's own code. Filesystems are mounted in a
+private mount namespace (entered as root, or with a user namespace) and end with the process: each
+is a tmpfs. If mounting is not allowed, or the scenario asks for it, a filesystem is a size-limited
+view of a directory, and `simulated` is True.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Self, TypeVar
 
-from eviction.ballast import create_ballast
 from eviction.drill.node.pod_directories import age_directories, begin_container
 from eviction.drill.runtime.layer_store import LayerSpec, taken
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts, mount_tmpfs, unmount
+from eviction.drill.runtime.private_mounts import (
+    EmbeddedNodeError,
+    PrivateMounts,
+    mount_tmpfs,
+    unmount,
+)
 from eviction.drill.runtime.runtime import EmbeddedRuntime
 from eviction.drill.runtime.server import EmbeddedServer
 from eviction.drill.scenario import (
@@ -35,8 +40,9 @@ from eviction.drill.scenario import (
     PodState,
     Scenario,
 )
-from reclaim.ballast import BallastRefused, BallastSettings
+from eviction.engine.ballast import create_ballast
 from reclaim.cri.client import CriClient
+from reclaim.functions.ballast import BallastRefused, BallastSettings
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemReader, Reading, read_statvfs
 from signals.types import FilesystemRole, FsStats
@@ -71,8 +77,8 @@ _Answer = TypeVar("_Answer")
 
 
 def until_answered(ask: Callable[[], _Answer]) -> _Answer:
-    """Repeats a call that changes nothing until it is answered: on a busy machine the runtime may have just started.
-    Raises RuntimeUnavailable after 10 s."""
+    """Repeats a call that changes nothing until it is answered: on a busy machine the runtime may
+    have just started. Raises RuntimeUnavailable after 10 s."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:
@@ -86,8 +92,8 @@ def until_answered(ask: Callable[[], _Answer]) -> _Answer:
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
-    `mounts`: the result of `enter_private_mounts`, called while the process had one thread. Entering the block raises
-    EmbeddedNodeError if the node cannot be built.
+    `mounts`: the result of `enter_private_mounts`, called while the process had one thread.
+    Entering the block raises EmbeddedNodeError if the node cannot be built.
     """
 
     kind = "tmpfs"
@@ -113,7 +119,8 @@ class EmbeddedNode:
         self.container_logs_directory = os.path.join(nodefs, "log", "containers")
         self.endpoint = f"unix://{self._base}/cri.sock"
         self.image_names: dict[str, str] = {}  # image id -> reference
-        self.layers: dict[str, tuple[LayerSpec, ...]] = {}  # reference of an image -> its layers, the lowest first
+        # reference of an image -> its layers, the lowest first
+        self.layers: dict[str, tuple[LayerSpec, ...]] = {}
         self.records: dict[str, ImageRecord] = {}  # by image id
         self.exit_codes: dict[str, int] = {}  # by id of the exited container
         self.running: dict[str, str] = {}  # pod -> container
@@ -127,7 +134,9 @@ class EmbeddedNode:
                 self._start_runtime()
                 self._populate()
             except (BallastRefused, RuntimeUnavailable, OSError) as error:
-                raise EmbeddedNodeError(f"the node of the scenario cannot be built: {error}") from error
+                raise EmbeddedNodeError(
+                    f"the node of the scenario cannot be built: {error}"
+                ) from error
             self._undo = self._undo.pop_all()
         return self
 
@@ -141,13 +150,15 @@ class EmbeddedNode:
         def read(path: str, now: float) -> Reading:
             for directory, spec in self._simulated.items():
                 if os.path.commonpath([directory, path]) == directory:
-                    return _read_directory(directory, spec, path, now)
+                    return _read_directory(directory, spec, path, now=now)
             return read_statvfs(path, now)
 
         return read
 
     def path_of(self, name: str) -> str:
-        """The path of a filesystem that the configuration adds, of a function's program, or of the ballast."""
+        """The path of a filesystem that the configuration adds, of a function's
+        program, or of the ballast.
+        """
         if name in self._spec.own:
             return self._disks[FilesystemRole(name)]
         if name == BALLAST:
@@ -156,8 +167,8 @@ class EmbeddedNode:
 
     @property
     def files(self) -> set[str]:
-        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`, and rotated logs by
-        their paths below the pod log directory."""
+        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`,
+        and rotated logs by their paths below the pod log directory."""
         found = {
             f"{role}/{name}"
             for role in self._spec.own
@@ -180,7 +191,9 @@ class EmbeddedNode:
         return f"{self.kind}, mounted {how}"
 
     def _make_filesystems(self) -> None:
-        """Makes the filesystems, the kubelet's directories, and what the configuration's functions need."""
+        """Makes the filesystems, the kubelet's directories, and what the
+        configuration's functions need.
+        """
         for role, spec in self._spec.filesystems.items():
             os.mkdir(self._disks[role])
             if self._disks[role] not in self._simulated:
@@ -240,17 +253,25 @@ class EmbeddedNode:
 
     def start_new_pod(self, image: str) -> None:
         """Starts a new pod. Raises EmbeddedNodeError or OSError if it does not start."""
-        self._begin(self._run_sandbox("new-pod"), "new-pod", CONTAINER, image)
+        self._begin(self._run_sandbox("new-pod"), "new-pod", CONTAINER, image=image)
 
     def _run_sandbox(self, name: str) -> str:
-        os.makedirs(self._directory_of(name), exist_ok=True)  # before the sandbox, as in the kubelet
+        # before the sandbox, as in the kubelet
+        os.makedirs(self._directory_of(name), exist_ok=True)
         return self.runtime.add_sandbox(name, _uid(name), self._logs_of(name))
 
     def _begin(
-        self, sandbox: str, pod_name: str, name: str, image: str, attempt: int = 0, *, starts: bool = True
+        self,
+        sandbox: str,
+        pod_name: str,
+        name: str,
+        *,
+        image: str,
+        attempt: int = 0,
+        starts: bool = True,
     ) -> str:
         begin_container(self._directory_of(pod_name), name)
-        return self.runtime.add_container(sandbox, name, image, attempt, starts=starts)
+        return self.runtime.add_container(sandbox, name, image, attempt=attempt, starts=starts)
 
     def _directory_of(self, name: str) -> str:
         return os.path.join(self.root_directory, "pods", _uid(name))
@@ -261,10 +282,11 @@ class EmbeddedNode:
     def _add_pod(self, spec: PodSpec, name: str) -> None:
         """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or OSError."""
         if spec.state is PodState.VANISHED:
-            self._write_logs(name, CONTAINER, 0, spec)
+            self._write_logs(name, CONTAINER, 0, spec=spec)
             return
         sandbox = self._run_sandbox(name)
-        began = time.time() - spec.dead_seconds - SETTLED_SECONDS  # so that the pod does not count as starting
+        # so that the pod does not count as starting
+        began = time.time() - spec.dead_seconds - SETTLED_SECONDS
         self.runtime.age(sandbox, spec.dead_seconds + SETTLED_SECONDS)
         self._run_containers(spec, name, sandbox)
         if spec.state is PodState.GONE:
@@ -276,13 +298,19 @@ class EmbeddedNode:
     def _run_containers(self, spec: PodSpec, name: str, sandbox: str) -> None:
         """Makes the containers of a pod, in their states."""
         if spec.state is PodState.INITIALIZED:
-            self._exit(self._container(sandbox, name, spec, INIT_CONTAINER, 0), 0, spec)
+            self._exit(
+                self._container(sandbox, name, spec, name=INIT_CONTAINER, attempt=0), 0, spec
+            )
         for attempt in range(spec.dead_copies):
-            self._exit(self._container(sandbox, name, spec, CONTAINER, attempt), 1, spec)
+            self._exit(
+                self._container(sandbox, name, spec, name=CONTAINER, attempt=attempt), 1, spec
+            )
         if spec.state is PodState.CREATED:
-            self._begin(sandbox, name, CONTAINER, spec.image, spec.dead_copies, starts=False)
+            self._begin(
+                sandbox, name, CONTAINER, image=spec.image, attempt=spec.dead_copies, starts=False
+            )
             return
-        last = self._container(sandbox, name, spec, CONTAINER, spec.dead_copies)
+        last = self._container(sandbox, name, spec, name=CONTAINER, attempt=spec.dead_copies)
         match spec.state:
             case PodState.RUNNING | PodState.INITIALIZED:
                 self.runtime.age(last, SETTLED_SECONDS)
@@ -294,16 +322,25 @@ class EmbeddedNode:
             case PodState.CRASHED | PodState.GONE:
                 self._exit(last, 1, spec)
 
-    def _container(self, sandbox: str, pod_name: str, spec: PodSpec, name: str, attempt: int) -> str:
-        container = self._begin(sandbox, pod_name, name, spec.image, attempt)
-        if spec.write_bytes and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes:
+    def _container(
+        self, sandbox: str, pod_name: str, spec: PodSpec, *, name: str, attempt: int
+    ) -> str:
+        container = self._begin(sandbox, pod_name, name, image=spec.image, attempt=attempt)
+        if (
+            spec.write_bytes
+            and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes
+        ):
             raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
-        self._write_logs(pod_name, name, attempt, spec)
+        self._write_logs(pod_name, name, attempt, spec=spec)
         return container
 
-    def _write_logs(self, pod_name: str, name: str, attempt: int, spec: PodSpec) -> None:
-        """Writes a container's log and its rotated logs, named as by the kubelet (container_log_manager.go)."""
-        path = self.log_files[pod_name] = os.path.join(self._logs_of(pod_name), name, f"{attempt}.log")
+    def _write_logs(self, pod_name: str, name: str, attempt: int, *, spec: PodSpec) -> None:
+        """Writes a container's log and its rotated logs, named as by the kubelet
+        (container_log_manager.go).
+        """
+        path = self.log_files[pod_name] = os.path.join(
+            self._logs_of(pod_name), name, f"{attempt}.log"
+        )
         if not spec.log_bytes:
             return
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -316,22 +353,28 @@ class EmbeddedNode:
 
     def _exit(self, container_id: str, exit_code: int, spec: PodSpec) -> None:
         self.runtime.exit_container(container_id, exit_code)
-        self.runtime.age(container_id, spec.dead_seconds)  # copy by copy, so the order of creation is kept
+        # copy by copy, so the order of creation is kept
+        self.runtime.age(container_id, spec.dead_seconds)
         self.exit_codes[container_id] = exit_code
 
 
-def _read_directory(root: str, spec: FilesystemSpec, path: str, now: float) -> Reading:
-    """Reads a tree as if its root were a filesystem with the size and inodes of `spec`. Raises OSError.
+def _read_directory(root: str, spec: FilesystemSpec, path: str, *, now: float) -> Reading:
+    """Reads a tree as if its root were a filesystem with the size and inodes
+    of `spec`. Raises OSError.
 
-    Files and deletions are real. Only the size is simulated: available is the limit minus what the tree takes, in the
-    blocks of the filesystem below.
+    Files and deletions are real. Only the size is simulated: available is the limit minus what the
+    tree takes, in the blocks of the filesystem below.
     """
     os.stat(path)
     found = os.stat(root)
     used_bytes, used_inodes = taken(root)
-    free_bytes, free_inodes = max(spec.size_bytes - used_bytes, 0), max(spec.inodes - used_inodes, 0)
+    free_bytes, free_inodes = (
+        max(spec.size_bytes - used_bytes, 0),
+        max(spec.inodes - used_inodes, 0),
+    )
     stats = FsStats(free_bytes, free_bytes, spec.size_bytes, free_inodes, spec.inodes, now)
-    return Reading(stats, found.st_dev << 64 | found.st_ino)  # a device per directory: two are two filesystems
+    # a device per directory: two are two filesystems
+    return Reading(stats, found.st_dev << 64 | found.st_ino)
 
 
 def _entries(disk: str) -> str:
@@ -351,8 +394,13 @@ def write_entries(disk: str, count: int, size_bytes: int) -> None:
         os.utime(path, (modified, modified))
 
 
-def write_programs(directory: str, functions: Iterable[FunctionSpec], disks: Mapping[FilesystemRole, str]) -> None:
-    """Writes the programs of these functions, each under the name of its function. Raises OSError."""
+def write_programs(
+    directory: str, functions: Iterable[FunctionSpec], disks: Mapping[FilesystemRole, str]
+) -> None:
+    """Writes the programs of these functions, each under the name of its function.
+
+    Raises OSError.
+    """
     os.mkdir(directory, 0o755)
     for function in functions:
         if function.does is None:
@@ -360,7 +408,9 @@ def write_programs(directory: str, functions: Iterable[FunctionSpec], disks: Map
         disk = disks.get(FilesystemRole(function.frees or ""), disks[FilesystemRole.NODEFS])
         path = os.path.join(directory, function.name)
         text = f"#!/bin/sh\nentries={_entries(disk)}\n{BODIES[function.does]}"
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w", encoding="utf-8") as file:
+        with os.fdopen(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w", encoding="utf-8"
+        ) as file:
             file.write(text)
 
 

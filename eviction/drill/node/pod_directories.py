@@ -7,9 +7,9 @@ import uuid
 
 
 def begin_container(pod_directory: str, name: str) -> str:
-    """What the kubelet makes right before it creates a container, if the pod's directory is there: the container's own,
-    and in it a file for this attempt (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, makeMounts). Returns the
-    directory."""
+    """What the kubelet makes right before it creates a container, if the pod's directory is there:
+    the container's own, and in it a file for this attempt
+    (`pkg/kubelet/kuberuntime/kuberuntime_container.go`, makeMounts). Returns the directory."""
     directory = os.path.join(pod_directory, "containers", name)
     if os.path.isdir(pod_directory):
         os.makedirs(directory, exist_ok=True)
@@ -19,7 +19,9 @@ def begin_container(pod_directory: str, name: str) -> str:
 
 
 def age_directories(pod_directory: str, at: float) -> None:
-    """From now on the directories of this pod and of its containers were changed last at `at` (wall seconds)."""
+    """From now on the directories of this pod and of its containers were changed
+    last at `at` (wall seconds).
+    """
     containers = os.path.join(pod_directory, "containers")
     names = os.listdir(containers) if os.path.isdir(containers) else []
     for path in (*(os.path.join(containers, name) for name in names), pod_directory):

@@ -2,9 +2,9 @@
 
     python fill_program.py '{"path": "/var/lib/x", "grows": "bytes", …}'    # an `Order` as JSON
 
-It prints `ready` before it writes, and the amount afterwards. It ends when its standard input is closed: by the drill,
-or by the kernel once the drill has ended, however that happened. It then frees what it wrote, unless that `remains`. A
-file without a name is freed even after kill -9.
+It prints `ready` before it writes, and the amount afterwards. It ends when its standard input is
+closed: by the drill, or by the kernel once the drill has ended, however that happened. It then
+frees what it wrote, unless that `remains`. A file without a name is freed even after kill -9.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Order(NamedTuple):
-    """What to write to `path`: `amount` bytes or files (None: no limit), at `rate` per second (0: at once, with bytes
-    reserved and not written).
+    """What to write to `path`: `amount` bytes or files (None: no limit), at `rate` per second (0:
+    at once, with bytes reserved and not written).
 
-    Bytes go to one file at `path`. `file` says what becomes of it: `closed` once written, kept `open`, or kept open but
-    `deleted` as soon as it is made; if `unnamed`, `path` is a directory, and the file in it never has a name. Files of
-    `file_bytes` each go to a new directory at `path`; if `unnamed`, to one in `path` with a known prefix. The program
-    locks that directory while it lives, so that a later drill can find and remove what is left (`remove_leftovers`).
+    Bytes go to one file at `path`. `file` says what becomes of it: `closed` once written, kept
+    `open`, or kept open but `deleted` as soon as it is made; if `unnamed`, `path` is a directory,
+    and the file in it never has a name. Files of `file_bytes` each go to a new directory at `path`;
+    if `unnamed`, to one in `path` with a known prefix. The program locks that directory while it
+    lives, so that a later drill can find and remove what is left (`remove_leftovers`).
 
-    Writing ends when the amount is written, when only `reserve` bytes or inodes are left, or on SIGTERM. On a full disk
-    it ends if it lasts `until_full`, and is tried again otherwise.
+    Writing ends when the amount is written, when only `reserve` bytes or inodes are left, or on
+    SIGTERM. On a full disk it ends if it lasts `until_full`, and is tried again otherwise.
     """
 
     path: str
@@ -54,10 +55,15 @@ class Order(NamedTuple):
 
 
 class Bytes:
-    """Fills bytes, with one file. If the filesystem lacks O_TMPFILE, an unnamed file has a name for a moment."""
+    """Fills bytes, with one file.
+
+    If the filesystem lacks O_TMPFILE, an unnamed file has a name for a moment.
+    """
 
     def __init__(self, order: Order):
-        self.descriptor = _unnamed(order.path) if order.file == "unnamed" else os.open(order.path, APPEND, 0o600)
+        self.descriptor = (
+            _unnamed(order.path) if order.file == "unnamed" else os.open(order.path, APPEND, 0o600)
+        )
         if order.file == "deleted":
             os.unlink(order.path)
         self._path = order.path if order.file in ("closed", "open") else None
@@ -115,7 +121,9 @@ class Files:
 
     def grow(self, _: int) -> int:
         """Makes one file."""
-        descriptor = os.open(f"f{self._count}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self.descriptor)
+        descriptor = os.open(
+            f"f{self._count}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=self.descriptor
+        )
         self._count += 1
         with open(descriptor, "wb", buffering=0) as file:
             file.write(self._content)
@@ -136,7 +144,10 @@ def stdin_closed(seconds: float) -> bool:
 
 
 def grow(what: Bytes | Files, order: Order, stopped: list[int]) -> int:
-    """Carries out the order. Returns the amount written. Raises EOFError if standard input is closed."""
+    """Carries out the order. Returns the amount written.
+
+    Raises EOFError if standard input is closed.
+    """
     written, began = 0, time.monotonic()
     while not stopped:
         most = sys.maxsize if order.amount is None else order.amount - written
@@ -154,7 +165,9 @@ def grow(what: Bytes | Files, order: Order, stopped: list[int]) -> int:
                 break
             pause = RETRY_SECONDS
         if order.rate:
-            pause = max(pause, min(written / order.rate - (time.monotonic() - began), PAUSE_SECONDS))
+            pause = max(
+                pause, min(written / order.rate - (time.monotonic() - began), PAUSE_SECONDS)
+            )
         if stdin_closed(pause):
             raise EOFError
     return written

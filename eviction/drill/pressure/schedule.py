@@ -1,6 +1,8 @@
-"""Applies the pressures of a scenario in their order, and fills filesystems, with a process for each fill.
+"""Applies the pressures of a scenario in their order, and fills filesystems,
+with a process for each fill.
 
-Does not cover: writable layers and pulled images, which grow through the embedded runtime; see `run.embedded`.
+Does not cover: writable layers and pulled images, which grow through the embedded
+runtime; see `run.embedded`.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ class Grower(Protocol):
     """Writes until it is done or stopped."""
 
     def goes_on(self) -> bool:
-        """False once it has ended. Asked every few milliseconds, so it may also write what is due by now."""
+        """False once it has ended.
+
+        Asked every few milliseconds, so it may also write what is due by now.
+        """
 
     def stop(self) -> int:
         """Stops writing. Returns the bytes or files written."""
@@ -78,7 +83,9 @@ def describe_pressure(pressure: Pressure) -> str:
     if pressure.for_seconds is not None:
         amount = f"{amount} for at most {format_duration(pressure.for_seconds)}".strip()
     small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
-    images = "" if pressure.image is None else f"{pressure.image.count} images {pressure.image.name}"
+    images = (
+        "" if pressure.image is None else f"{pressure.image.count} images {pressure.image.name}"
+    )
     names = {"where": pressure.where, "pod": pressure.pod, "small": small, "images": images}
     file = "" if pressure.file == "closed" else f" ({pressure.file} file)"
     who = GROWS[pressure.grows].format(file=file, **names)
@@ -88,8 +95,8 @@ def describe_pressure(pressure: Pressure) -> str:
 class Fill:
     """A process that fills, and holds what it has filled until `free`.
 
-    If the process is killed, the space of an unnamed file is freed although nothing relieved the node; `problem` then
-    says so.
+    If the process is killed, the space of an unnamed file is freed although nothing relieved the
+    node; `problem` then says so.
     """
 
     def __init__(self, order: Order):
@@ -97,9 +104,10 @@ class Fill:
         self._failed = ""
         self._freed = False
         self._written: int | None = None
-        # A process group of its own, so that Ctrl-C on the terminal reaches only the drill, which then frees everything
-        # in order. No session: a kernel that groups tasks by session (sched_autogroup) may let a lone one starve for
-        # seconds beside busy ones. No buffer, so that `select` sees every line not yet read.
+        # A process group of its own, so that Ctrl-C on the terminal reaches only the drill, which
+        # then frees everything in order. No session: a kernel that groups tasks by session
+        # (sched_autogroup) may let a lone one starve for seconds beside busy ones. No buffer, so
+        # that `select` sees every line not yet read.
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", program, json.dumps(order._asdict())],
             bufsize=0,
@@ -112,7 +120,11 @@ class Fill:
 
     def goes_on(self) -> bool:
         """True while it writes."""
-        if self._written is None and self._process.stdout and select.select([self._process.stdout], [], [], 0.0)[0]:
+        if (
+            self._written is None
+            and self._process.stdout
+            and select.select([self._process.stdout], [], [], 0.0)[0]
+        ):
             self._written = int(self._line() or 0)
         return self._written is None
 
@@ -127,11 +139,13 @@ class Fill:
     def problem(self) -> str:
         """Why it could not fill or lost what it had filled; empty while all is well."""
         killed = not self._freed and self._written is not None and self._process.poll() is not None
-        return self._failed or ("the process that keeps the disk filled was killed" if killed else "")
+        return self._failed or (
+            "the process that keeps the disk filled was killed" if killed else ""
+        )
 
     def free(self) -> str:
-        """Closes the standard input of the process and waits until it has freed everything. Returns its stderr; empty
-        the second time."""
+        """Closes the standard input of the process and waits until it has freed everything. Returns
+        its stderr; empty the second time."""
         if self._freed:
             return ""
         self._freed = True
@@ -139,12 +153,15 @@ class Fill:
         return stderr.decode(errors="replace")
 
     def _line(self) -> bytes:
-        """Waits for the next line of the process. If it ends without one, nothing was written, and the reason is
-        kept."""
+        """Waits for the next line of the process. If it ends without one, nothing was written,
+        and the reason is kept."""
         line = self._process.stdout.readline() if self._process.stdout else b""
         if not line:
             self._written = 0
-            self._failed = self.free().strip().rpartition("\n")[2] or "the process that fills the disk was killed"
+            self._failed = (
+                self.free().strip().rpartition("\n")[2]
+                or "the process that fills the disk was killed"
+            )
         return line
 
 
@@ -165,7 +182,10 @@ class Fills:
         return next((fill.problem for fill in self._started if fill.problem), "")
 
     def free(self) -> None:
-        """Stops all writing, closes every file, and frees what does not remain. May be called more than once."""
+        """Stops all writing, closes every file, and frees what does not remain.
+
+        May be called more than once.
+        """
         for fill in self._started:
             fill.free()
 
@@ -181,8 +201,8 @@ def came_true(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 class Schedule:
-    """Things that happen during a run, each on its own thread. `began`: monotonic seconds, from which all times
-    count."""
+    """Things that happen during a run, each on its own thread. `began`: monotonic seconds, from
+    which all times count."""
 
     def __init__(self) -> None:
         self._began = 0.0
@@ -190,7 +210,9 @@ class Schedule:
         self._threads: list[threading.Thread] = []
 
     def _add(self, act: Callable[..., None], *arguments: object) -> None:
-        self._threads.append(threading.Thread(target=act, args=arguments, name=type(self).__name__, daemon=True))
+        self._threads.append(
+            threading.Thread(target=act, args=arguments, name=type(self).__name__, daemon=True)
+        )
 
     @property
     def running(self) -> bool:
@@ -210,7 +232,10 @@ class Schedule:
 
 
 class PressureSchedule(Schedule):
-    """Applies the pressures of a scenario in their order. `grow` starts a pressure, given with its number, from 0."""
+    """Applies the pressures of a scenario in their order.
+
+    `grow` starts a pressure, given with its number, from 0.
+    """
 
     def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
         super().__init__()
@@ -232,7 +257,9 @@ class PressureSchedule(Schedule):
         """When a pressure last ended; 0 if none has."""
         return max((period.to_seconds or 0.0 for period in self.periods), default=0.0)
 
-    def _apply(self, number: int, pressure: Pressure, earlier: tuple[threading.Thread, ...]) -> None:
+    def _apply(
+        self, number: int, pressure: Pressure, earlier: tuple[threading.Thread, ...]
+    ) -> None:
         """Waits for the earlier pressures, and applies this one."""
         for thread in earlier:
             thread.join()
@@ -240,7 +267,9 @@ class PressureSchedule(Schedule):
             return
         grower = self._grow(pressure, number)
         started = time.monotonic()
-        period = self._periods[number] = PressurePeriod(describe_pressure(pressure), started - self._began)
+        period = self._periods[number] = PressurePeriod(
+            describe_pressure(pressure), started - self._began
+        )
         limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
         while grower.goes_on() and time.monotonic() < limit and not self._stopping.is_set():
             self._stopping.wait(TICK_SECONDS)
@@ -248,4 +277,6 @@ class PressureSchedule(Schedule):
         self._stopping.wait(pressure.holds_seconds)
         if not pressure.remains:
             grower.free()
-        self._periods[number] = replace(period, to_seconds=time.monotonic() - self._began, written=written)
+        self._periods[number] = replace(
+            period, to_seconds=time.monotonic() - self._began, written=written
+        )

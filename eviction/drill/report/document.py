@@ -1,4 +1,7 @@
-"""The report of a run: one record, made from the result of a drill. JSON, the page and JUnit XML are made from it."""
+"""The report of a run: one record, made from the result of a drill.
+
+JSON, the page and JUnit XML are made from it.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,17 @@ from eviction.drill.measurement.measurements import (
     downsample,
 )
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
-from eviction.reporting.json_shapes import Count, Keywords, RoleName, SignalName, Versioned, one_of, to_json
-from eviction.reporting.observations_json import ThresholdJson, threshold_json
-from eviction.reporting.pass_record import PassJson, pass_json
+from eviction.records.json_shapes import (
+    Count,
+    Keywords,
+    RoleName,
+    SignalName,
+    Versioned,
+    one_of,
+    to_json,
+)
+from eviction.records.observations_json import ThresholdJson, threshold_json
+from eviction.records.pass_json import PassJson, pass_json
 from eviction.types import Threshold
 from signals.types import INODES_FREE, FsLayout, SignalObservations, in_order
 
@@ -75,7 +86,10 @@ PointJson = Annotated[
 
 
 class DrillReportJson(Versioned):
-    """A run of a drill, as `reclaimd drill` prints and writes it. Times are seconds since its start."""
+    """A run of a drill, as `reclaimd drill` prints and writes it.
+
+    Times are seconds since its start.
+    """
 
     kind: Literal["DrillReport"] = "DrillReport"
     """What the document is."""
@@ -108,7 +122,9 @@ class DrillReportJson(Versioned):
     from_crossing_to_relief_seconds: float | None
     """The longest time from crossing to relief. Null: no mark was crossed, or pressure remained."""
     images_lost_beyond_need: Count | None
-    """How many images were removed although the other removals were enough; null: their layers are not known."""
+    """How many images were removed although the other removals were enough; null:
+    their layers are not known.
+    """
     lowest: dict[SignalName, int | None]
     """Signal -> the least that was available; null: not measured."""
     checks: list[Check]
@@ -126,23 +142,30 @@ class DrillReportJson(Versioned):
     ended_pods: list[EndedPod]
     """The pods that ended."""
     lists_apart_seconds: float | None
-    """The longest time between two polls of the runtime's lists; null: removals are known without polling."""
+    """The longest time between two polls of the runtime's lists; null: removals
+    are known without polling.
+    """
     history: dict[str, Any]
-    """The last observations and decisions, if an expectation did not hold. Its form is not part of this contract."""
+    """The last observations and decisions, if an expectation did not hold.
+
+    Its form is not part of this contract.
+    """
     marks: list[MarkJson]
     """The thresholds in force."""
     passes: list[MeasuredPassJson]
     """The passes of reclaimd."""
     timeline: list[PointJson]
-    """At most 2 000 points: the seconds, what was available on the first filesystem, and by name what was available on
-    the others."""
+    """At most 2 000 points: the seconds, what was available on the first filesystem, and by name
+    what was available on the others."""
 
     @property
     def verdict(self) -> str:
         """The verdict, with the number of expectations that could not be judged."""
         verdict = "everything held" if self.held else "NOT everything held"
         if open_ := sum(check.held is None for check in self.checks):
-            verdict += f" of what could be judged; {open_} of {len(self.checks)} could not be judged"
+            verdict += (
+                f" of what could be judged; {open_} of {len(self.checks)} could not be judged"
+            )
         if not self.checks:
             verdict = "observed; nothing was expected"
         return f"{verdict} (simulated filesystem)" if self.simulated else verdict
@@ -166,7 +189,9 @@ class DrillReportJson(Versioned):
         unit = "inodes_free" if inodes else "available_bytes"
         first = self.filesystems[0].name == filesystem
         points: list[dict[str, Any]] = to_json(self.timeline)
-        rooms = [(point["seconds"], point if first else point.get(filesystem, {})) for point in points]
+        rooms = [
+            (point["seconds"], point if first else point.get(filesystem, {})) for point in points
+        ]
         return [(seconds, room[unit]) for seconds, room in rooms if unit in room]
 
 
@@ -179,34 +204,56 @@ def report_of(result: DrillResult) -> DrillReportJson:
         layout="unknown" if result.layout is None else result.layout,
         ended_seconds=round(measured.ended, 4),
         images_lost_beyond_need=None if measured.layers is None else lost_beyond_need(measured),
-        lowest={signal: measured.lowest(signal) for signal in in_order({each.signal for each in measured.thresholds})},
+        lowest={
+            signal: measured.lowest(signal)
+            for signal in in_order({each.signal for each in measured.thresholds})
+        },
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
         conditions=[_rounded(one) for one in measured.conditions],
         pressures=[_rounded(one) for one in measured.pressures],
         faults=[_rounded(one) for one in measured.faults],
         removals=[_rounded(one) for one in measured.removals],
         ended_pods=[_rounded(one) for one in measured.ended_pods],
-        lists_apart_seconds=None if result.lists_apart_seconds is None else round(result.lists_apart_seconds, 4),
+        lists_apart_seconds=None
+        if result.lists_apart_seconds is None
+        else round(result.lists_apart_seconds, 4),
         passes=[
-            MeasuredPassJson.of(pass_json(one.record), from_seconds=round(one.seconds, 4), collector=one.collector)
+            MeasuredPassJson.of(
+                pass_json(one.record), from_seconds=round(one.seconds, 4), collector=one.collector
+            )
             for one in measured.passes
         ],
-        timeline=[_point(sample, measured) for sample in downsample(measured.samples, LARGEST_POINTS)],
+        timeline=[
+            _point(sample, measured) for sample in downsample(measured.samples, LARGEST_POINTS)
+        ],
     )
 
 
 def _rounded(record: Any) -> Any:
     """The record with its times rounded to a tenth of a millisecond."""
     values = {each.name: getattr(record, each.name) for each in fields(record)}
-    return replace(record, **{name: round(value, 4) for name, value in values.items() if isinstance(value, float)})
+    return replace(
+        record,
+        **{name: round(value, 4) for name, value in values.items() if isinstance(value, float)},
+    )
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
-    names = [str(one.name) for one in measured.filesystems if threshold.signal.filesystem in one.roles]
-    observation = None if measured.observations is None else measured.observations.signals.get(threshold.signal)
+    names = [
+        str(one.name) for one in measured.filesystems if threshold.signal.filesystem in one.roles
+    ]
+    observation = (
+        None
+        if measured.observations is None
+        else measured.observations.signals.get(threshold.signal)
+    )
     release = None if observation is None else threshold.mark_with_min_reclaim(observation.capacity)
-    described = threshold_json(threshold, measured.observations or SignalObservations({}, None, 0.0))
-    return MarkJson.of(described, filesystem=names[0] if names else None, effective_with_min_reclaim=release)
+    described = threshold_json(
+        threshold, measured.observations or SignalObservations({}, None, 0.0)
+    )
+    return MarkJson.of(
+        described, filesystem=names[0] if names else None, effective_with_min_reclaim=release
+    )
 
 
 def mark_text(mark: ThresholdJson) -> str:
@@ -216,5 +263,7 @@ def mark_text(mark: ThresholdJson) -> str:
 
 def _point(sample: Sample, measured: Measurements) -> dict[str, Any]:
     amounts = [to_json(AvailableJson(*each)) for each in sample.available]
-    further = {str(one.name): each for one, each in zip(measured.filesystems[1:], amounts[1:], strict=True)}
+    further = {
+        str(one.name): each for one, each in zip(measured.filesystems[1:], amounts[1:], strict=True)
+    }
     return {"seconds": round(sample.seconds, 4), **(amounts[0] if amounts else {}), **further}

@@ -1,8 +1,9 @@
 """The report of a drill as a self-contained HTML page, and as JUnit XML for a CI.
 
-A page loads nothing and runs nothing. All text from a scenario, a runtime or a pod is escaped. In JUnit XML the
-scenario is a suite and each expectation a case; one that could not be judged is skipped. Source of the format: the
-schema that Jenkins' JUnit plugin reads (`testsuite`, `testcase`, `failure`, `skipped`).
+A page loads nothing and runs nothing. All text from a scenario, a runtime or a pod is escaped. In
+JUnit XML the scenario is a suite and each expectation a case; one that could not be judged is
+skipped. Source of the format: the schema that Jenkins' JUnit plugin reads (`testsuite`,
+`testcase`, `failure`, `skipped`).
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from eviction.drill.report.document import DrillReportJson, MeasuredPassJson
 from eviction.drill.report.lines import before_rows, lowest, seconds_text, story_rows
 from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, html_text, timeline
-from eviction.reporting.log import escaped
+from eviction.wording.log import escaped
 from signals.quantity import format_duration
 
 STYLE = f"""{COLOURS}
 * {{ box-sizing: border-box; }}
-body {{ margin: 0 auto; padding: 1.5rem; max-width: 72rem; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }}
+body {{ margin: 0 auto; padding: 1.5rem; max-width: 72rem; background: var(--paper);
+  color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }}
 h1 {{ font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }}
 h2 {{ font-size: 1.1rem; margin: 2rem 0 0.5rem; break-after: avoid; text-align: left; }}
 :focus-visible {{ outline: 3px solid var(--a); outline-offset: 2px; }}
@@ -27,14 +28,15 @@ p {{ margin: 0.4rem 0; }}
 .why, dt {{ color: var(--soft); }}
 .verdict, figcaption, th {{ font-weight: 600; }}
 .bad {{ color: var(--mark); }}
-figure {{ margin: 0 0 1rem; padding: 0.6rem; background: var(--sheet); border: 1px solid var(--edge);
-  border-radius: 6px; overflow-x: auto; }}
+figure {{ margin: 0 0 1rem; padding: 0.6rem; background: var(--sheet);
+  border: 1px solid var(--edge); border-radius: 6px; overflow-x: auto; }}
 figure, tr {{ break-inside: avoid; }}
 {FONTS}
 svg {{ display: block; width: 100%; min-width: 60rem; height: auto; }}
 .scroll {{ overflow-x: auto; }}
 table {{ border-collapse: collapse; width: 100%; background: var(--sheet); }}
-th, td {{ text-align: left; vertical-align: top; padding: 0.3rem 0.6rem; border: 1px solid var(--edge); }}
+th, td {{ text-align: left; vertical-align: top; padding: 0.3rem 0.6rem;
+  border: 1px solid var(--edge); }}
 td.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
 td.name {{ overflow-wrap: anywhere; min-width: 9rem; }}
 dl {{ display: grid; grid-template-columns: max-content 1fr; gap: 0.15rem 1rem; margin: 0.8rem 0; }}
@@ -56,18 +58,27 @@ def page(report: DrillReportJson) -> str:
         _passes(report.passes),
         _removals(report),
     ]
-    return _html(f"drill {report.scenario}", report.title, report.why, body)
+    return _html(f"drill {report.scenario}", report.title, report.why, body=body)
 
 
 def junit_xml(report: DrillReportJson) -> str:
     """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, are escaped."""
-    suite, held = escaped(f"reclaimd.drill.{report.scenario}"), [check.held for check in report.checks]
-    counts = {"tests": str(len(held)), "failures": str(held.count(False)), "skipped": str(held.count(None))}
+    suite, held = (
+        escaped(f"reclaimd.drill.{report.scenario}"),
+        [check.held for check in report.checks],
+    )
+    counts = {
+        "tests": str(len(held)),
+        "failures": str(held.count(False)),
+        "skipped": str(held.count(None)),
+    }
     head = {"name": suite, **counts, "time": f"{report.ended_seconds:.3f}"}
     root = Element("testsuites", head)
     cases = SubElement(root, "testsuite", head, errors="0")
     for check in report.checks:
-        case = SubElement(cases, "testcase", classname=suite, name=escaped(f"{check.name} {check.expected}"))
+        case = SubElement(
+            cases, "testcase", classname=suite, name=escaped(f"{check.name} {check.expected}")
+        )
         if check.held is None:
             SubElement(case, "skipped", message=escaped(check.seen))
         elif not check.held:
@@ -80,7 +91,7 @@ def junit_xml(report: DrillReportJson) -> str:
 # ---- parts of a page
 
 
-def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
+def _html(title: str, heading: str, why: str, *, body: Iterable[str]) -> str:
     """A page: a heading, a sentence below it, and the body."""
     content = "\n".join(body)
     return f"""<!DOCTYPE html>
@@ -101,15 +112,26 @@ def _html(title: str, heading: str, why: str, body: Iterable[str]) -> str:
 """
 
 
-def table(caption: str, head: list[str], rows: list[list[str]], numbers: Sequence[str] = (), name: str = "") -> str:
-    """A table of cells that are HTML, with its caption as a heading; where it is too wide, it scrolls, also by keys.
-    `numbers`: the columns of figures. `name`: the column of long names."""
+def table(
+    caption: str,
+    head: list[str],
+    rows: list[list[str]],
+    *,
+    numbers: Sequence[str] = (),
+    name: str = "",
+) -> str:
+    """A table of cells that are HTML, with its caption as a heading; where it is too wide, it
+    scrolls, also by keys. `numbers`: the columns of figures. `name`: the column of long names."""
 
     def cell(column: str, text: str) -> str:
-        style = ' class="number"' if column in numbers else ' class="name"' if column == name else ""
+        style = (
+            ' class="number"' if column in numbers else ' class="name"' if column == name else ""
+        )
         return f"<td{style}>{text}</td>"
 
-    lines = ["".join(cell(column, text) for column, text in zip(head, row, strict=True)) for row in rows]
+    lines = [
+        "".join(cell(column, text) for column, text in zip(head, row, strict=True)) for row in rows
+    ]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     header = "".join(f'<th scope="col">{html_text(text)}</th>' for text in head)
     title, content = html_text(caption), f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody>"
@@ -118,7 +140,10 @@ def table(caption: str, head: list[str], rows: list[list[str]], numbers: Sequenc
 
 
 def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
-    return [f'<figure tabindex="0"><figcaption>{html_text(name)}</figcaption>{svg}</figure>' for name, svg in drawings]
+    return [
+        f'<figure tabindex="0"><figcaption>{html_text(name)}</figcaption>{svg}</figure>'
+        for name, svg in drawings
+    ]
 
 
 def _facts(report: DrillReportJson) -> str:
@@ -132,12 +157,21 @@ def _facts(report: DrillReportJson) -> str:
     if apart is not None:
         polled = f"the runtime's lists were polled at most {seconds_text(apart)} apart"
         facts.append(("removals", f"{polled}; a removal may have happened that much earlier"))
-    return f"<dl>{''.join(f'<dt>{word}</dt><dd>{html_text(text)}</dd>' for word, text in facts)}</dl>"
+    return (
+        f"<dl>{''.join(f'<dt>{word}</dt><dd>{html_text(text)}</dd>' for word, text in facts)}</dl>"
+    )
 
 
 def _checks(report: DrillReportJson) -> str:
-    words = {True: '<span class="good">held</span>', False: '<span class="bad">NOT</span>', None: "not judged"}
-    rows = [[words[c.held], html_text(c.name), html_text(c.expected), html_text(c.seen)] for c in report.checks]
+    words = {
+        True: '<span class="good">held</span>',
+        False: '<span class="bad">NOT</span>',
+        None: "not judged",
+    }
+    rows = [
+        [words[c.held], html_text(c.name), html_text(c.expected), html_text(c.seen)]
+        for c in report.checks
+    ]
     return table("Expectations", ["Held", "What", "Expected", "Measured"], rows, name="What")
 
 
@@ -154,9 +188,9 @@ def _passes(passes: Sequence[MeasuredPassJson]) -> str:
         for one in passes
     ]
     head = ["At", "Collector", "Signal", "Row", "Took", "Result"]
-    return table("Passes", head, rows, ("At", "Collector", "Took"), name="Result")
+    return table("Passes", head, rows, numbers=("At", "Collector", "Took"), name="Result")
 
 
 def _removals(report: DrillReportJson) -> str:
     rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
-    return table("Removed objects", ["At", "Kind", "Name"], rows, ("At",), name="Name")
+    return table("Removed objects", ["At", "Kind", "Name"], rows, numbers=("At",), name="Name")

@@ -1,7 +1,8 @@
 """Draws the timeline of a run: charts and events as inline SVG.
 
-A chart has lines, marks, bands, and ticks whose names show on hover. It runs no script and loads nothing: browsers show
-`<title>` on hover, and colours are CSS classes, light or dark as the reader prefers. All text is escaped here.
+A chart has lines, marks, bands, and ticks whose names show on hover. It runs no script and loads
+nothing: browsers show `<title>` on hover, and colours are CSS classes, light or dark as the reader
+prefers. All text is escaped here.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from typing import NamedTuple
 from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
 from eviction.drill.pressure.schedule import PressurePeriod
 from eviction.drill.report.document import DrillReportJson, MarkJson, mark_text
-from eviction.reporting.log import escaped
 from eviction.types import NodeCondition
+from eviction.wording.log import escaped
 from signals.quantity import format_bytes, format_duration
 
 WIDTH = 880.0
@@ -34,15 +35,19 @@ BESIDE = RIGHT - 2 * GAP  # room for them on the right
 COLOURS = """
 :root {
   color-scheme: light dark;
-  --paper: #fcfcfb; --ink: #1d2126; --soft: #5c6570; --edge: #d9dde2; --grid: #e6e9ed; --sheet: #ffffff;
+  --paper: #fcfcfb; --ink: #1d2126; --soft: #5c6570; --edge: #d9dde2;
+  --grid: #e6e9ed; --sheet: #ffffff;
   --a: #1f6feb; --b: #b35900; --mark: #c0261d; --soft-mark: #9a6700;
-  --good: #1a7f37; --image: #6f42c1; --container: #0b7285; --sandbox: #6b7280; --log: #8a6100; --fault: #c2255c;
+  --good: #1a7f37; --image: #6f42c1; --container: #0b7285; --sandbox: #6b7280;
+  --log: #8a6100; --fault: #c2255c;
 }
 @media screen and (prefers-color-scheme: dark) {
   :root {
-    --paper: #14171b; --ink: #e4e7eb; --soft: #9aa4af; --edge: #363d46; --grid: #272d34; --sheet: #1a1e23;
+    --paper: #14171b; --ink: #e4e7eb; --soft: #9aa4af; --edge: #363d46;
+    --grid: #272d34; --sheet: #1a1e23;
     --a: #6cb0ff; --b: #ffab5c; --mark: #ff7b72; --soft-mark: #e3b341;
-    --good: #56d364; --image: #c4a1ff; --container: #5fd3e6; --sandbox: #a2abb5; --log: #e3c16f; --fault: #ff8fb8;
+    --good: #56d364; --image: #c4a1ff; --container: #5fd3e6; --sandbox: #a2abb5;
+    --log: #e3c16f; --fault: #ff8fb8;
   }
 }
 """
@@ -74,40 +79,66 @@ def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
     """Name and SVG of the charts of a run, and last of its events. Seconds count from its start."""
     ended = report.ended_seconds
     marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks}
-    charts = [(fs, inodes) for fs in report.filesystems for inodes in (False, True) if (fs.name, inodes) in marked]
+    charts = [
+        (fs, inodes)
+        for fs in report.filesystems
+        for inodes in (False, True)
+        if (fs.name, inodes) in marked
+    ]
     drawings = []
     for filesystem, inodes in charts or [(fs, False) for fs in report.filesystems[:1]]:
-        total = f"{filesystem.inodes_total} inodes" if inodes else format_bytes(filesystem.capacity_bytes)
+        total = (
+            f"{filesystem.inodes_total} inodes"
+            if inodes
+            else format_bytes(filesystem.capacity_bytes)
+        )
         what = "inodes free" if inodes else "bytes available"
         name = f"{what} on {', '.join(filesystem.roles)} (of {total})"
         series = [Series(name, report.series(filesystem.name, inodes=inodes))]
         marks = _marks_of(report, filesystem, inodes=inodes)
-        drawings.append((name, chart_svg(name, ended, series, marks, inodes=inodes)))
-    events = lanes_svg("what happened", ended, _lanes(report), "seconds since the first pressure began")
+        drawings.append((name, chart_svg(name, ended, series, marks=marks, inodes=inodes)))
+    events = lanes_svg(
+        "what happened", ended, _lanes(report), axis="seconds since the first pressure began"
+    )
     return [*drawings, ("what happened", events)]
 
 
-def _marks_of(report: DrillReportJson, filesystem: MeasuredFilesystem, *, inodes: bool) -> list[MarkLine]:
-    """The horizontal lines of a chart: one per amount that is a mark, and one per mark plus minimum reclaim."""
-    mine = [m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes]
+def _marks_of(
+    report: DrillReportJson, filesystem: MeasuredFilesystem, *, inodes: bool
+) -> list[MarkLine]:
+    """The horizontal lines of a chart: one per amount that is a mark, and one per
+    mark plus minimum reclaim.
+    """
+    mine = [
+        m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes
+    ]
     lines: dict[tuple[int, str], MarkJson] = {}
     for mark in mine:
         if mark.effective is not None:
-            lines.setdefault((mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), mark)
+            lines.setdefault(
+                (mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), mark
+            )
     marks = [
-        MarkLine(f"{mark.signal.partition('.')[0]} {mark_text(mark)} = {_amount(amount, inodes=inodes)}", amount, style)
+        MarkLine(
+            f"{mark.signal.partition('.')[0]} {mark_text(mark)} = {_amount(amount, inodes=inodes)}",
+            amount,
+            style,
+        )
         for (amount, style), mark in lines.items()
     ]
     known = {mark.amount for mark in marks}
-    releases = {m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None} - known
+    releases = {
+        m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None
+    } - known
     return marks + [
-        MarkLine(f"relieved at {_amount(amount, inodes=inodes)}", amount, "soft") for amount in sorted(releases)
+        MarkLine(f"relieved at {_amount(amount, inodes=inodes)}", amount, "soft")
+        for amount in sorted(releases)
     ]
 
 
 def _lanes(report: DrillReportJson) -> list[Lane]:
-    """Pressures, faults, conditions, removals and pods that ended. What another component reports is not known: only
-    our own condition has a lane although it was not reported."""
+    """Pressures, faults, conditions, removals and pods that ended. What another component reports
+    is not known: only our own condition has a lane although it was not reported."""
     ours = NodeCondition.RECLAIM_PRESSURE
 
     def period(label: str, style: str, one: PressurePeriod | ConditionPeriod) -> Event:
@@ -123,9 +154,15 @@ def _lanes(report: DrillReportJson) -> list[Lane]:
     for one in report.conditions:
         lanes.setdefault(one.condition, []).append(period(one.condition, "mark", one))
     for kind in dict.fromkeys((*PLURALS, *(one.kind for one in report.removals))):
-        gone = [Event(f"{kind} {one.name}", kind, one.seconds) for one in report.removals if one.kind == kind]
+        gone = [
+            Event(f"{kind} {one.name}", kind, one.seconds)
+            for one in report.removals
+            if one.kind == kind
+        ]
         lanes[f"{PLURALS.get(kind, kind)} removed"] = gone
-    lanes["pods ended"] = [Event(f"{pod.name} ended", "mark", pod.seconds) for pod in report.ended_pods]
+    lanes["pods ended"] = [
+        Event(f"{pod.name} ended", "mark", pod.seconds) for pod in report.ended_pods
+    ]
     return [Lane(name, events) for name, events in lanes.items() if events or name == ours]
 
 
@@ -158,8 +195,8 @@ class Event(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Events of one kind, with their name, and what they come to, which stands beside them: if empty, how many there
-    are, or how long they lasted."""
+    """Events of one kind, with their name, and what they come to, which stands beside them: if
+    empty, how many there are, or how long they lasted."""
 
     name: str
     events: Sequence[Event]
@@ -170,14 +207,18 @@ def chart_svg(
     name: str,
     ended: float,
     series: Sequence[Series],
-    marks: Sequence[MarkLine] = (),
     *,
+    marks: Sequence[MarkLine] = (),
     inodes: bool = False,
 ) -> str:
-    """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element as wide as its container. Of several
-    lines, each has its name beside the plot."""
-    most = max([amount for one in series for _, amount in one.points] + [mark.amount for mark in marks], default=1.0)
-    least = max(most / TICKS, 1.0)  # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
+    """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element as wide as its
+    container. Of several lines, each has its name beside the plot."""
+    most = max(
+        [amount for one in series for _, amount in one.points] + [mark.amount for mark in marks],
+        default=1.0,
+    )
+    # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
+    least = max(most / TICKS, 1.0)
     step = _rounded_up(least) if inodes else 2.0 ** math.ceil(math.log2(least))
     top = step * max(math.ceil(most / step), 1)
     floor = HEIGHT - BOTTOM
@@ -189,29 +230,43 @@ def chart_svg(
     parts: list[str] = []
     for number in range(round(top / step) + 1):
         height = y(number * step)
-        parts.append(_line(LEFT, height, LEFT + PLOT, height, "grid"))
-        parts.append(_text(LEFT - GAP, height + 4, _amount(round(number * step), inodes=inodes), "soft end"))
+        parts.append(_line(LEFT, height, LEFT + PLOT, y2=height, style="grid"))
+        parts.append(
+            _text(
+                LEFT - GAP,
+                height + 4,
+                _amount(round(number * step), inodes=inodes),
+                style="soft end",
+            )
+        )
     parts += _time_axis(ended, floor)
     parts += _marks(marks, y)
     parts += [_path(one, x, y) for one in series if one.points]
     if len(series) > 1:
-        parts += [_beside(TOP + LINE * (n + 0.7), one.name, one.style) for n, one in enumerate(series)]
+        parts += [
+            _beside(TOP + LINE * (n + 0.7), one.name, one.style) for n, one in enumerate(series)
+        ]
     return _svg(name, HEIGHT, parts)
 
 
-def lanes_svg(name: str, ended: float, lanes: Sequence[Lane], axis: str = "") -> str:
-    """Events over time, in lanes, with the same time axis as the charts. `axis`: the name of the time axis."""
+def lanes_svg(name: str, ended: float, lanes: Sequence[Lane], *, axis: str = "") -> str:
+    """Events over time, in lanes, with the same time axis as the charts.
+
+    `axis`: the name of the time axis.
+    """
     x = _scale(ended)
     top = TOP
     parts: list[str] = []
     for lane in lanes:
-        parts.append(_line(LEFT, top + LANE, LEFT + PLOT, top + LANE, "grid"))
-        parts.append(_text(LEFT - GAP, top + LANE / 2 + 4, _cut(lane.name, LEFT - 2 * GAP), "soft end"))
+        parts.append(_line(LEFT, top + LANE, LEFT + PLOT, y2=top + LANE, style="grid"))
+        parts.append(
+            _text(LEFT - GAP, top + LANE / 2 + 4, _cut(lane.name, LEFT - 2 * GAP), style="soft end")
+        )
         parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events), "soft"))
-        parts += [_event(event, x, top + 4, top + LANE - 4) for event in lane.events]
+        parts += [_event(event, x, top + 4, floor=top + LANE - 4) for event in lane.events]
         top += LANE
     parts += _time_axis(ended, top)
-    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, "soft middle"))
+    parts.append(_text(LEFT + PLOT / 2, top + BOTTOM + 6, axis, style="soft middle"))
     return _svg(name, top + BOTTOM + LINE, parts)
 
 
@@ -233,7 +288,7 @@ def _cut(text: str, room: float) -> str:
 
 def _beside(y: float, text: str, style: str) -> str:
     """A text on the right of the plot."""
-    return _text(LEFT + PLOT + GAP, y, _cut(text, BESIDE), style)
+    return _text(LEFT + PLOT + GAP, y, _cut(text, BESIDE), style=style)
 
 
 def _svg(name: str, height: float, parts: Iterable[str]) -> str:
@@ -259,31 +314,41 @@ def _time_axis(ended: float, floor: float) -> list[str]:
     parts: list[str] = []
     for number in range(math.floor(ended / step) + 1):
         place = x(number * step)
-        parts.append(_line(place, floor, place, floor + 5, "grid"))
-        parts.append(_text(place, floor + 19, f"{number * step:.{digits}f} s", "soft middle"))
+        parts.append(_line(place, floor, place, y2=floor + 5, style="grid"))
+        parts.append(_text(place, floor + 19, f"{number * step:.{digits}f} s", style="soft middle"))
     return parts
 
 
 def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
-    """The lines at their amounts. Labels are moved apart so that none covers another or leaves the chart."""
+    """The lines at their amounts.
+
+    Labels are moved apart so that none covers another or leaves the chart.
+    """
     parts: list[str] = []
     place = 0.0
     for lower, mark in reversed([*enumerate(sorted(marks, key=lambda each: each.amount))]):
         height = y(mark.amount)
         place = min(max(height + 4, place + LINE), HEIGHT - 6 - LINE * lower)
-        parts.append(_line(LEFT, height, LEFT + PLOT, height, mark.style))
-        parts.append(_line(LEFT + PLOT, height, LEFT + PLOT + GAP - 3, place - 4, mark.style))
+        parts.append(_line(LEFT, height, LEFT + PLOT, y2=height, style=mark.style))
+        parts.append(
+            _line(LEFT + PLOT, height, LEFT + PLOT + GAP - 3, y2=place - 4, style=mark.style)
+        )
         parts.append(_beside(place, mark.label, mark.style))
     return parts
 
 
 def _path(series: Series, x: Callable[[float], float], y: Callable[[float], float]) -> str:
     drawn = "M" + "L".join(f"{x(seconds):.1f} {y(amount):.1f}" for seconds, amount in series.points)
-    return f'<path class="{html_text(series.style)}" d="{drawn}"><title>{html_text(series.name)}</title></path>'
+    return (
+        f'<path class="{html_text(series.style)}"'
+        f' d="{drawn}"><title>{html_text(series.name)}</title></path>'
+    )
 
 
-def _event(event: Event, x: Callable[[float], float], top: float, floor: float) -> str:
-    """A period as a rectangle; a moment as a thin line, under a broad invisible one that is easy to point at."""
+def _event(event: Event, x: Callable[[float], float], top: float, *, floor: float) -> str:
+    """A period as a rectangle; a moment as a thin line, under a broad invisible one
+    that is easy to point at.
+    """
     style, left = html_text(event.style), x(event.began)
     until = "" if event.ended is None else f" to {event.ended:.3f} s"
     title = f"<title>{html_text(event.label)}, {event.began:.3f} s{until}</title>"
@@ -294,9 +359,12 @@ def _event(event: Event, x: Callable[[float], float], top: float, floor: float) 
     return f'<g class="tick {style}">{title}<line class="hit" {line}/><line {line}/></g>'
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
-    return f'<line class="{html_text(style)}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+def _line(x1: float, y1: float, x2: float, *, y2: float, style: str) -> str:
+    return (
+        f'<line class="{html_text(style)}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}"'
+        f' y2="{y2:.1f}"/>'
+    )
 
 
-def _text(x: float, y: float, text: str, style: str) -> str:
+def _text(x: float, y: float, text: str, *, style: str) -> str:
     return f'<text class="{html_text(style)}" x="{x:.1f}" y="{y:.1f}">{html_text(text)}</text>'

@@ -1,7 +1,8 @@
 """Runs a scenario on a real node: files in a directory make the pressure.
 
-The daemon's own loop relieves the node in this process, or another component does and is only observed. Separate
-processes keep the disk filled, and free everything at the end, however the drill ends.
+The daemon's own loop relieves the node in this process, or another component does and
+is only observed. Separate processes keep the disk filled, and free everything at the
+end, however the drill ends.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import stat
 import threading
 from collections.abc import Iterable
 
-from eviction.daemon.daemon import Daemon
 from eviction.drill.judgement.judge import Check, DrillResult, Response, judge_real
 from eviction.drill.measurement.observer import Limits, NodeObservation
 from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import FillPlan
 from eviction.drill.pressure.schedule import Fill, Fills, PressureSchedule
 from eviction.drill.scenario import Grows, Pressure, Scenario
-from eviction.reporting.log import Log
+from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
+from eviction.wording.log import Log
 from reclaim.pod_logs.directories import identity_of, remove_tree
 
 QUIET_SECONDS = 0.3
@@ -43,16 +44,19 @@ def run_in_directory(
     scenario: Scenario,
     plan: FillPlan,
     directory: str,
+    *,
     observation: NodeObservation,
     response: Response,
     log: Log,
     limits: Limits,
 ) -> DrillResult | None:
-    """Prefills a directory, applies the pressures of one scenario in it, observes, frees everything, and judges.
+    """Prefills a directory, applies the pressures of one scenario in it, observes,
+    frees everything, and judges.
 
     `response`: what relieves the node, the daemon's loop in this process or another component.
 
-    Returns None if `observation.stopping` was set. Raises FillFailed. Everything has been freed then, too.
+    Returns None if `observation.stopping` was set. Raises FillFailed. Everything
+    has been freed then, too.
     """
     fills, stopping, node = Fills(), observation.stopping, observation.node
 
@@ -67,11 +71,15 @@ def run_in_directory(
     patience = SHORTEST_WAIT_SECONDS if response is Response.OURS else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
     try:
-        _prefill(plan, directory, fills, stopping)
+        _prefill(plan, directory, fills, stopping=stopping)
         if not stopping.is_set():
             with observation.beside(daemons):
                 observation.watch(
-                    limits, lambda now: _is_hopeless(observation, fills, pressures, patience, now), pressures
+                    limits,
+                    lambda now: _is_hopeless(
+                        observation, fills, pressures, patience=patience, seconds=now
+                    ),
+                    pressures,
                 )
                 _raise_if_failed(fills)
     finally:
@@ -82,10 +90,17 @@ def run_in_directory(
     measured.pressures = pressures.periods
     checks = judge_real(scenario.expect, measured, response)
     filesystem = f"{identity.type or 'the filesystem'} of {identity.path}, on a real node"
-    return result_of(observation, scenario.name, scenario.why, filesystem, response, checks)
+    return result_of(
+        observation,
+        scenario.name,
+        scenario.why,
+        filesystem=filesystem,
+        response=response,
+        checks=checks,
+    )
 
 
-def _prefill(plan: FillPlan, directory: str, fills: Fills, stopping: threading.Event) -> None:
+def _prefill(plan: FillPlan, directory: str, fills: Fills, *, stopping: threading.Event) -> None:
     """Writes the prefill, before the clock starts and anything is measured. Raises FillFailed."""
     for inodes, amount in plan.prefill.items():
         grows = Grows.INODES if inodes else Grows.BYTES
@@ -102,9 +117,17 @@ def _raise_if_failed(fills: Fills) -> None:
 
 
 def _is_hopeless(
-    observation: NodeObservation, fills: Fills, pressures: PressureSchedule, patience: float, seconds: float
+    observation: NodeObservation,
+    fills: Fills,
+    pressures: PressureSchedule,
+    *,
+    patience: float,
+    seconds: float,
 ) -> bool:
-    """True if no mark was crossed, or pressure has lasted `patience` seconds without a removal. Raises FillFailed."""
+    """True if no mark was crossed, or pressure has lasted `patience` seconds without a removal.
+
+    Raises FillFailed.
+    """
     measured, removals = observation.measured, observation.inventory.removals
     _raise_if_failed(fills)
     if pressures.running:
@@ -119,6 +142,7 @@ def result_of(
     observation: NodeObservation,
     name: str,
     why: str,
+    *,
     filesystem: str,
     response: Response = Response.OBSERVED,
     checks: tuple[Check, ...] = (),
@@ -128,24 +152,31 @@ def result_of(
     layout = None if measured.observations is None else measured.observations.layout
     failed = response is Response.OURS and any(check.held is False for check in checks)
     history = observation.node.history.dump() if failed else {}
-    return DrillResult(name, why, layout, filesystem, False, measured, checks, history, response, apart)
+    return DrillResult(
+        name, why, layout, filesystem, False, measured, checks, history, response, apart
+    )
 
 
 # ---- what is in the directory before
 
 
 def remove_leftovers(directory: str) -> int:
-    """Removes what earlier drills left in a directory. Returns how many entries it removed, at every depth.
+    """Removes what earlier drills left in a directory. Returns how many entries
+    it removed, at every depth.
 
-    Removes only entries with the drill's prefix that belong to our own user. Raises DrillStillRunning if a running
-    drill has locked one of them, and OSError.
+    Removes only entries with the drill's prefix that belong to our own user. Raises
+    DrillStillRunning if a running drill has locked one of them, and OSError.
     """
     removed = 0
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for name in sorted(os.listdir(descriptor)):
             found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            if not name.startswith(PREFIX) or found.st_uid != os.geteuid() or stat.S_ISLNK(found.st_mode):
+            if (
+                not name.startswith(PREFIX)
+                or found.st_uid != os.geteuid()
+                or stat.S_ISLNK(found.st_mode)
+            ):
                 continue
             if stat.S_ISDIR(found.st_mode):
                 _refuse_if_locked(directory, descriptor, name)
@@ -156,12 +187,19 @@ def remove_leftovers(directory: str) -> int:
 
 
 def _refuse_if_locked(directory: str, descriptor: int, name: str) -> None:
-    """Raises DrillStillRunning if the directory is locked. The kernel frees the lock when its process ends."""
-    left = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+    """Raises DrillStillRunning if the directory is locked.
+
+    The kernel frees the lock when its process ends.
+    """
+    left = os.open(
+        name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor
+    )
     try:
         fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise DrillStillRunning(f"another drill is filling {directory}: it has locked {name}") from None
+        raise DrillStillRunning(
+            f"another drill is filling {directory}: it has locked {name}"
+        ) from None
     finally:
         os.close(left)
 
@@ -176,7 +214,8 @@ def mount_point(directory: str) -> str:
 
 
 def foreign_entries(directory: str, own: Iterable[str]) -> list[str]:
-    """The first few paths on the directory's filesystem that are neither in `own` nor lead to one of those.
+    """The first few paths on the directory's filesystem that are neither in `own`
+    nor lead to one of those.
 
     Raises OSError if a directory cannot be read.
     """

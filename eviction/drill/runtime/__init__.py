@@ -1,1 +1,3 @@
-"""The embedded CRI runtime: it runs in this process, and its layers are real files on a small real filesystem."""
+"""The embedded CRI runtime: it runs in this process, and its layers are real files
+on a small real filesystem.
+"""

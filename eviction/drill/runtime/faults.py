@@ -26,9 +26,10 @@ def first_half(answer: Any) -> Any:
 
 @dataclass(frozen=True)
 class Failpoint:
-    """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None: when the failpoint is
-    deleted or replaced), acts or does nothing (`acts`), and gets a wrong answer (`change` makes it of the true one), an
-    error (`code`), or, with both, the wrong answer and then the error."""
+    """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None:
+    when the failpoint is deleted or replaced), acts or does nothing (`acts`), and gets a wrong
+    answer (`change` makes it of the true one), an error (`code`), or, with both, the wrong
+    answer and then the error."""
 
     acts: bool = field(default=True, init=False)
     seconds: float | None = field(default=0.0, init=False)
@@ -49,7 +50,9 @@ class Fail(Failpoint):
 
 @dataclass(frozen=True)
 class ActThenFail(Failpoint):
-    """Calls act and then answer with an error: the caller must not conclude that nothing was done."""
+    """Calls act and then answer with an error: the caller must not conclude
+    that nothing was done.
+    """
 
     code: grpc.StatusCode = grpc.StatusCode.DEADLINE_EXCEEDED
     message: str = "done, and failed on purpose"

@@ -1,11 +1,11 @@
 """Layers and writable layers as real files, which statvfs sees and whose deletion frees real space.
 
-    <images root>/layers/<64 hex>/<file>                 one layer, shared by every image that names it
+    <images root>/layers/<64 hex>/<file>                 one layer, shared by its images
     <containers root>/containers/<container id>/<file>   the writable layer of one container
 
-The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes and 0 inodes free.
-The caller holds one lock around every method except `unpack`, which is slow and changes no table. Every method that
-changes files raises OSError.
+The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes
+and 0 inodes free. The caller holds one lock around every method except `unpack`, which is slow and
+changes no table. Every method that changes files raises OSError.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CONTENT = memoryview(os.urandom(1 << 20))
 
 
 class LayerSpec(NamedTuple):
-    """One layer of an image: `files` files of about equal size, `size_bytes` in all. Equal specs are one layer on
-    disk."""
+    """One layer of an image: `files` files of about equal size, `size_bytes` in all. Equal specs
+    are one layer on disk."""
 
     name: str
     size_bytes: int
@@ -34,7 +34,10 @@ class LayerSpec(NamedTuple):
     @property
     def digest(self) -> str:
         """The identity of the layer: "sha256:" and 64 hex digits."""
-        return "sha256:" + hashlib.sha256(f"{self.name} {self.size_bytes} {self.files}".encode()).hexdigest()
+        return (
+            "sha256:"
+            + hashlib.sha256(f"{self.name} {self.size_bytes} {self.files}".encode()).hexdigest()
+        )
 
     @property
     def inodes(self) -> int:
@@ -44,30 +47,37 @@ class LayerSpec(NamedTuple):
 
 @dataclass(slots=True)
 class LayerStore:
-    """The layers under `images_root` and the writable layers under `containers_root`, which may be the same directory.
+    """The layers under `images_root` and the writable layers under `containers_root`, which
+    may be the same directory.
 
-    Both directories are made if missing. They may be on two filesystems, and need not be mount points. Raises
-    FileExistsError if one of them is the root of another node, whose files would neither be counted nor deleted.
+    Both directories are made if missing. They may be on two filesystems, and need not be mount
+    points. Raises FileExistsError if one of them is the root of another node, whose files would
+    neither be counted nor deleted.
     """
 
     images_root: str
     containers_root: str
     _references: dict[str, int] = field(default_factory=dict, init=False)  # by digest
-    _used: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)  # by path: bytes in blocks, and inodes
+    # by path: bytes in blocks, and inodes
+    _used: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for root, name in ((self.images_root, "layers"), (self.containers_root, "containers")):
             os.makedirs(os.path.join(root, name))
 
     def acquire(self, digest: str) -> bool:
-        """Adds a reference to a layer. Returns False, and changes nothing, if there is no such layer."""
+        """Adds a reference to a layer.
+
+        Returns False, and changes nothing, if there is no such layer.
+        """
         if digest not in self._references:
             return False
         self._references[digest] += 1
         return True
 
     def unpack(self, spec: LayerSpec) -> None:
-        """Writes the files of a new layer, which `commit` then adds to the table. The one method that needs no lock.
+        """Writes the files of a new layer, which `commit` then adds to the table. The one
+        method that needs no lock.
 
         Removes its files again if the layer does not fit or cannot be written.
         """
@@ -86,8 +96,9 @@ class LayerStore:
         self._used[self._layer_path(spec.digest)] = taken(self._layer_path(spec.digest))
 
     def release(self, digests: Iterable[str]) -> None:
-        """Drops one reference to each layer, the uppermost first, and deletes layers without references. If the
-        filesystem refuses a deletion, the remaining layers keep their references."""
+        """Drops one reference to each layer, the uppermost first, and deletes layers
+        without references. If the filesystem refuses a deletion, the remaining layers
+        keep their references."""
         for digest in reversed(tuple(digests)):
             if self._references[digest] == 1:
                 self._delete(self._layer_path(digest))
@@ -101,8 +112,8 @@ class LayerStore:
         self._used[self._writable_path(container_id)] = taken(self._writable_path(container_id))
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
-        """Appends to a file of a writable layer, which is made if missing. Returns the bytes that fitted: fewer than
-        `size_bytes` if the filesystem is full."""
+        """Appends to a file of a writable layer, which is made if missing. Returns the bytes that
+        fitted: fewer than `size_bytes` if the filesystem is full."""
         layer = self._writable_path(container_id)
         try:
             return _append(os.path.join(layer, file_name), size_bytes)
@@ -118,15 +129,19 @@ class LayerStore:
         self._delete(self._writable_path(container_id))
 
     def usage(self, directory: str) -> tuple[int, int]:
-        """The bytes and inodes that layers and writable layers take below a directory. Reads no filesystem, which may
-        be dead: a runtime answers from what it has counted."""
+        """The bytes and inodes that layers and writable layers take below a directory. Reads no
+        filesystem, which may be dead: a runtime answers from what it has counted."""
         found = [used for path, used in self._used.items() if path.startswith(f"{directory}/")]
         return sum(used[0] for used in found), sum(used[1] for used in found)
 
     def writable_usage(self) -> dict[str, int]:
         """The bytes taken by each writable layer, by container id."""
         writable = self._writable_path("")
-        return {path.removeprefix(writable): used[0] for path, used in self._used.items() if path.startswith(writable)}
+        return {
+            path.removeprefix(writable): used[0]
+            for path, used in self._used.items()
+            if path.startswith(writable)
+        }
 
     def _layer_path(self, digest: str) -> str:
         return os.path.join(self.images_root, "layers", digest.removeprefix("sha256:"))
@@ -141,8 +156,8 @@ class LayerStore:
 
 
 def taken(directory: str) -> tuple[int, int]:
-    """The bytes, in blocks, and the inodes that a directory takes with everything in it. Skips what is removed
-    meanwhile."""
+    """The bytes, in blocks, and the inodes that a directory takes with everything in it. Skips
+    what is removed meanwhile."""
     used_bytes = inodes = 0
     for at, _, files in os.walk(directory):
         for path in (at, *(os.path.join(at, name) for name in files)):
@@ -159,8 +174,8 @@ def even_parts(size_bytes: int, parts: int) -> Iterator[int]:
 
 
 def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
-    """Appends to a file, which is made if missing. Returns the bytes that fitted: fewer on a full disk. With `whole` a
-    full disk raises OSError, as every other error does."""
+    """Appends to a file, which is made if missing. Returns the bytes that fitted: fewer on a full
+    disk. With `whole` a full disk raises OSError, as every other error does."""
     fitted = 0
     with open(path, "ab", buffering=0) as file:
         while fitted < size_bytes:

@@ -1,8 +1,9 @@
 """What an embedded node needs of this machine: grpcio, and private mounts.
 
-Private mounts are small real filesystems that only this process sees. It enters a mount namespace, as root or through a
-user namespace, and mounts a tmpfs of a given size there. It cannot leave that namespace. The mounts end with the last
-process in it, so even `kill -9` leaves only an empty directory.
+Private mounts are small real filesystems that only this process sees. It enters a mount
+namespace, as root or through a user namespace, and mounts a tmpfs of a given size there. It
+cannot leave that namespace. The mounts end with the last process in it, so even `kill -9`
+leaves only an empty directory.
 """
 
 from __future__ import annotations
@@ -45,14 +46,19 @@ class PrivateMounts:
 
 
 def missing_extra() -> str | None:
-    """The sentence that says how to install grpcio, which the server of the embedded runtime needs; None if it is
-    installed. Does not import it."""
-    sentence = "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+    """The sentence that says how to install grpcio, which the server of the embedded runtime needs;
+    None if it is installed. Does not import it."""
+    sentence = (
+        "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
+    )
     return None if find_spec("grpc") else sentence
 
 
 def _threads() -> int:
-    """The number of threads. Waits up to 1 s for threads that are about to end, such as one that has read a file."""
+    """The number of threads.
+
+    Waits up to 1 s for threads that are about to end, such as one that has read a file.
+    """
     deadline = time.monotonic() + ENDING_SECONDS
     while (threads := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -60,22 +66,26 @@ def _threads() -> int:
 
 
 def enter_private_mounts() -> PrivateMounts:
-    """Moves this process into a new mount namespace. Other processes do not see what it mounts there; what they unmount
-    of shared mounts is unmounted there, too (mount_namespaces(7)).
+    """Moves this process into a new mount namespace. Other processes do not see what it mounts
+    there; what they unmount of shared mounts is unmounted there, too (mount_namespaces(7)).
 
-    With CAP_SYS_ADMIN this is one `unshare`. Without it the process also enters a user namespace, which maps its user
-    and group to 0: from then on `os.geteuid()` returns 0, the caller's files still belong to it, and other users' files
-    appear to belong to the overflow user (65534).
+    With CAP_SYS_ADMIN this is one `unshare`. Without it the process also enters a user namespace,
+    which maps its user and group to 0: from then on `os.geteuid()` returns 0, the caller's files
+    still belong to it, and other users' files appear to belong to the overflow user (65534).
 
-    Call it while the process has one thread, before any server, pool or watcher starts: otherwise
-    `unshare(CLONE_NEWUSER)` refuses, and `unshare(CLONE_NEWNS)` moves only the calling thread. It cannot be undone.
+    Call it while the process has one thread, before any server, pool or watcher starts:
+    otherwise `unshare(CLONE_NEWUSER)` refuses, and `unshare(CLONE_NEWNS)` moves only the calling
+    thread. It cannot be undone.
 
-    If neither way is allowed, the result gives the reason, and the process is unchanged. If the kernel allows the user
-    namespace and then refuses the rest, the result is "none", too, and the process stays in that namespace.
+    If neither way is allowed, the result gives the reason, and the process is unchanged. If the
+    kernel allows the user namespace and then refuses the rest, the result is "none", too, and the
+    process stays in that namespace.
     """
     threads = _threads()
     if threads > 1:
-        return _none(f"private mounts must be entered before the first thread starts; {threads} are running")
+        return _none(
+            f"private mounts must be entered before the first thread starts; {threads} are running"
+        )
     error = _unshare(_CLONE_NEWNS)
     if error == 0:
         return _made_private("root")
@@ -86,17 +96,19 @@ def enter_private_mounts() -> PrivateMounts:
     error = _unshare(_CLONE_NEWUSER | _CLONE_NEWNS)
     if error != 0:
         return _none(
-            "this process is not root and may not create a user namespace "
-            f"({os.strerror(error)}; see user.max_user_namespaces, seccomp and the distribution's own switches)"
+            f"this process is not root and may not create a user namespace ({os.strerror(error)};"
+            " see user.max_user_namespaces, seccomp and the distribution's own switches)"
         )
-    # setgroups first: the kernel accepts a group map of an unprivileged process only once setgroups is denied.
+    # setgroups first: the kernel accepts a group map of an unprivileged process only
+    # once setgroups is denied.
     for path, text in (
         ("/proc/self/setgroups", b"deny"),
         ("/proc/self/uid_map", b"0 %d 1" % user),
         ("/proc/self/gid_map", b"0 %d 1" % group),
     ):
         try:
-            with open(path, "wb", buffering=0) as file:  # a single write: the kernel accepts no second one
+            # a single write: the kernel accepts no second one
+            with open(path, "wb", buffering=0) as file:
                 file.write(text)
         except OSError as caught:
             return _none(f"the user namespace could not be mapped: {path}: {caught.strerror}")
@@ -106,9 +118,10 @@ def enter_private_mounts() -> PrivateMounts:
 def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
     """Mounts an empty tmpfs over the directory `path`. Call `enter_private_mounts` first.
 
-    `size_bytes` is rounded up to whole pages (4096 bytes on most machines); bytes in use take memory of this machine.
-    The root directory of the mount takes one of `inodes`. statvfs reports both limits, and ENOSPC enforces them; 0
-    would mean no limit. Raises EmbeddedNodeError if the directory does not exist, or the kernel refuses.
+    `size_bytes` is rounded up to whole pages (4096 bytes on most machines); bytes in use take
+    memory of this machine. The root directory of the mount takes one of `inodes`. statvfs reports
+    both limits, and ENOSPC enforces them; 0 would mean no limit. Raises EmbeddedNodeError if the
+    directory does not exist, or the kernel refuses.
     """
     mount(path, "tmpfs", "reclaimd", f"size={size_bytes}", f"nr_inodes={inodes}", "mode=0755")
 
@@ -119,7 +132,10 @@ def mount(path: str, fstype: str, source: str, *options: str) -> None:
 
 
 def run_tool(name: str, *arguments: str) -> None:
-    """Runs a tool to its end. Raises EmbeddedNodeError with its first line; later ones are usage, or point to dmesg."""
+    """Runs a tool to its end.
+
+    Raises EmbeddedNodeError with its first line; later ones are usage, or point to dmesg.
+    """
     # never the working directory
     places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]
     program = shutil.which(name, path=":".join([*places, SYSTEM_DIRECTORIES]))
@@ -127,17 +143,29 @@ def run_tool(name: str, *arguments: str) -> None:
         raise EmbeddedNodeError(f"a filesystem cannot be made: {name} is not installed")
     try:
         done = subprocess.run(
-            [program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=TOOL_SECONDS, check=False
+            [program, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TOOL_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        raise EmbeddedNodeError(f"a filesystem cannot be made: {name} was not done in time") from None
+        raise EmbeddedNodeError(
+            f"a filesystem cannot be made: {name} was not done in time"
+        ) from None
     if done.returncode != 0:
-        why = done.stderr.decode(errors="replace").strip().partition("\n")[0] or f"exit {done.returncode}"
+        why = (
+            done.stderr.decode(errors="replace").strip().partition("\n")[0]
+            or f"exit {done.returncode}"
+        )
         raise EmbeddedNodeError(f"a filesystem cannot be made: {name}: {why}")
 
 
 def unmount(path: str) -> None:
-    """Unmounts the topmost mount on `path` at once, even if it is in use. No error if nothing is mounted."""
+    """Unmounts the topmost mount on `path` at once, even if it is in use.
+
+    No error if nothing is mounted.
+    """
     _libc.umount2(os.fsencode(path), _MNT_DETACH)
 
 
@@ -150,8 +178,9 @@ def _unshare(flags: int) -> int:
 
 
 def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
-    # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The other direction is kept:
-    # a device that the node unmounts would otherwise be in use for as long as this process lives.
+    # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The
+    # other direction is kept: a device that the node unmounts would otherwise be in use for as
+    # long as this process lives.
     try:
         run_tool("mount", "--make-rslave", "/")
     except EmbeddedNodeError as error:

@@ -1,27 +1,32 @@
-"""A CRI v1 runtime as a state machine: one method per call, messages in and messages out, without gRPC.
+"""A CRI v1 runtime as a state machine: one method per call, messages in and
+messages out, without gRPC.
 
 It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x:
 
-* Nothing is protected. RemoveImage removes an image in use, and its layers are freed with the last container that uses
-  them. RemoveContainer kills a RUNNING container.
-* Stopping or removing an absent object succeeds. Its ContainerStatus or PodSandboxStatus is NOT_FOUND, and its
-  ImageStatus is an answer without an image.
+* Nothing is protected. RemoveImage removes an image in use, and its layers are freed with the last
+  container that uses them. RemoveContainer kills a RUNNING container.
+* Stopping or removing an absent object succeeds. Its ContainerStatus or PodSandboxStatus is
+  NOT_FOUND, and its ImageStatus is an answer without an image.
 * A tag belongs to one image. Adding it to another image moves it; the first image keeps its digest.
 * RemoveImage with any name removes the image with all its names.
-* A full id names its object, and so does any unique prefix. That makes a careless caller dangerous: six characters of
-  an id remove a container as surely as all 64 do.
+* A full id names its object, and so does any unique prefix. That makes a careless caller dangerous:
+  six characters of an id remove a container as surely as all 64 do.
 * An image has one id and any number of tags and repository digests, even none.
-* `image_ref` is the image id in ListContainers; in ContainerStatus it is the repository digest while the image exists.
-* `image_id` is set by newer runtimes only (`fills_image_id`); containerd before 2.3 leaves it empty everywhere.
-* `image.image` is what the creator asked for in ListContainers; in ContainerStatus it is a tag if there is one.
+* `image_ref` is the image id in ListContainers; in ContainerStatus it is the repository
+  digest while the image exists.
+* `image_id` is set by newer runtimes only (`fills_image_id`); containerd before 2.3
+  leaves it empty everywhere.
+* `image.image` is what the creator asked for in ListContainers; in ContainerStatus it
+  is a tag if there is one.
 
-A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError or OSError for every other error, which containerd
-answers with UNKNOWN. Source: github.com/containerd/containerd internal/cri/server and
-internal/cri/store/{container,sandbox,image} (truncindex, digestset); github.com/distribution/reference normalize.go.
+A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError or OSError for every other error,
+which containerd answers with UNKNOWN. Source: github.com/containerd/containerd internal/cri/server
+and internal/cri/store/{container,sandbox,image} (truncindex, digestset);
+github.com/distribution/reference normalize.go.
 
-Things that happen without a call have methods, too: pulls, containers that exit or write, sandboxes that die, ageing, a
-reboot. These raise NotFoundError for an unknown id: a mistyped one in a scenario or a test must not pass for an
-idempotent call.
+Things that happen without a call have methods, too: pulls, containers that exit or write, sandboxes
+that die, ageing, a reboot. These raise NotFoundError for an unknown id: a mistyped one in a
+scenario or a test must not pass for an idempotent call.
 """
 
 from __future__ import annotations
@@ -51,7 +56,8 @@ DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
-_WRITE_BYTES = 1 << 20  # written at a time under the lock, so that list calls do not wait for a large write
+# written at a time under the lock, so that list calls do not wait for a large write
+_WRITE_BYTES = 1 << 20
 
 _ID_CHARACTERS = 64
 
@@ -63,7 +69,10 @@ _log = logging.getLogger(__name__)
 
 
 class NotFoundError(EmbeddedNodeError):
-    """A call names an object that does not exist: NOT_FOUND over gRPC. Every other EmbeddedNodeError is UNKNOWN."""
+    """A call names an object that does not exist: NOT_FOUND over gRPC.
+
+    Every other EmbeddedNodeError is UNKNOWN.
+    """
 
 
 class RemovalRecord(NamedTuple):
@@ -76,8 +85,8 @@ class RemovalRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Image:
-    """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock nanoseconds. `tags` and
-    `digests`: full references."""
+    """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock
+    nanoseconds. `tags` and `digests`: full references."""
 
     id: str
     layers: tuple[LayerSpec, ...]
@@ -90,11 +99,11 @@ class Image:
 class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
 
-    `images_root` and `containers_root` (empty: the same) are directories on the filesystems under test. `wall_clock`
-    returns seconds since the epoch. `fills_image_id`: Container.image_id is set. `pins_sandbox_image`: the sandbox
-    image is listed as pinned; containerd does so since 1.7. The space of a removed container is freed
-    `container_space_delay_seconds` later, or by the next removal that frees at once, whichever is first; a thread may
-    wait for it until `force_gc`.
+    `images_root` and `containers_root` (empty: the same) are directories on the filesystems under
+    test. `wall_clock` returns seconds since the epoch. `fills_image_id`: Container.image_id is set.
+    `pins_sandbox_image`: the sandbox image is listed as pinned; containerd does so since 1.7. The
+    space of a removed container is freed `container_space_delay_seconds` later, or by the next
+    removal that frees at once, whichever is first; a thread may wait for it until `force_gc`.
     """
 
     runtime_name = "containerd"
@@ -126,7 +135,8 @@ class EmbeddedRuntime:
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
         self._sandbox_of: dict[str, str] = {}  # by container
-        self._of_sandbox: dict[str, tuple[str, str]] = {}  # its image, and the directory of its logs
+        # its image, and the directory of its logs
+        self._of_sandbox: dict[str, tuple[str, str]] = {}
         self._layers: dict[str, tuple[str, ...]] = {}  # by object: the digests to which it refers
         self._removals: list[RemovalRecord] = []
         self._removed_but_not_freed: list[tuple[str, tuple[str, ...]]] = []
@@ -144,19 +154,31 @@ class EmbeddedRuntime:
         )
 
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
-        """Status: always ready. If verbose, with the configuration as JSON text under the key "config"."""
-        conditions = [cri_pb2.RuntimeCondition(type=name, status=True) for name in ("RuntimeReady", "NetworkReady")]
+        """Status: always ready.
+
+        If verbose, with the configuration as JSON text under the key "config".
+        """
+        conditions = [
+            cri_pb2.RuntimeCondition(type=name, status=True)
+            for name in ("RuntimeReady", "NetworkReady")
+        ]
         config = {"containerdRootDir": self.images_root}
         return cri_pb2.StatusResponse(
             status=cri_pb2.RuntimeStatus(conditions=conditions),
             info={"config": json.dumps(config)} if request.verbose else {},
         )
 
-    def list_containers(self, request: cri_pb2.ListContainersRequest) -> cri_pb2.ListContainersResponse:
-        """ListContainers, filtered by id, state, sandbox and labels: all that are given must match."""
+    def list_containers(
+        self, request: cri_pb2.ListContainersRequest
+    ) -> cri_pb2.ListContainersResponse:
+        """ListContainers, filtered by id, state, sandbox and labels: all that
+        are given must match.
+        """
         wanted = request.filter
         with self._lock:
-            sandboxes = {each.id for each in _selected(self._sandboxes, wanted.pod_sandbox_id, "sandbox")}
+            sandboxes = {
+                each.id for each in _selected(self._sandboxes, wanted.pod_sandbox_id, "sandbox")
+            }
             items = [
                 self._described(cri_pb2.Container, each, pod_sandbox_id=self._sandbox_of[each.id])
                 for each in _selected(self._containers, wanted.id, "container")
@@ -164,48 +186,67 @@ class EmbeddedRuntime:
             ]
         return cri_pb2.ListContainersResponse(containers=items)
 
-    def container_status(self, request: cri_pb2.ContainerStatusRequest) -> cri_pb2.ContainerStatusResponse:
+    def container_status(
+        self, request: cri_pb2.ContainerStatusRequest
+    ) -> cri_pb2.ContainerStatusResponse:
         """ContainerStatus. Raises NotFoundError."""
         with self._lock:
             container = find(self._containers, request.container_id, "container")
             status = self._described(Container, container)
         return cri_pb2.ContainerStatusResponse(status=status)
 
-    def list_container_stats(self, _: cri_pb2.ListContainerStatsRequest) -> cri_pb2.ListContainerStatsResponse:
+    def list_container_stats(
+        self, _: cri_pb2.ListContainerStatsRequest
+    ) -> cri_pb2.ListContainerStatsResponse:
         """ListContainerStats of every container: only the writable layers."""
         with self._lock:
             written = self._store.writable_usage()
         stats = [
             cri_pb2.ContainerStats(
                 attributes=cri_pb2.ContainerAttributes(id=container_id),
-                writable_layer=cri_pb2.FilesystemUsage(used_bytes=cri_pb2.UInt64Value(value=used_bytes)),
+                writable_layer=cri_pb2.FilesystemUsage(
+                    used_bytes=cri_pb2.UInt64Value(value=used_bytes)
+                ),
             )
             for container_id, used_bytes in written.items()
         ]
         return cri_pb2.ListContainerStatsResponse(stats=stats)
 
-    def stop_container(self, request: cri_pb2.StopContainerRequest) -> cri_pb2.StopContainerResponse:
+    def stop_container(
+        self, request: cri_pb2.StopContainerRequest
+    ) -> cri_pb2.StopContainerResponse:
         """StopContainer: the process ends at once, whatever the timeout."""
         with self._lock, suppress(NotFoundError):
             self._stop(find(self._containers, request.container_id, "container"))
         return cri_pb2.StopContainerResponse()
 
-    def remove_container(self, request: cri_pb2.RemoveContainerRequest) -> cri_pb2.RemoveContainerResponse:
+    def remove_container(
+        self, request: cri_pb2.RemoveContainerRequest
+    ) -> cri_pb2.RemoveContainerResponse:
         """RemoveContainer, in any state."""
         with self._lock, suppress(NotFoundError):
             container = find(self._containers, request.container_id, "container")
             self._drop_container(container)
         return cri_pb2.RemoveContainerResponse()
 
-    def list_pod_sandbox(self, request: cri_pb2.ListPodSandboxRequest) -> cri_pb2.ListPodSandboxResponse:
+    def list_pod_sandbox(
+        self, request: cri_pb2.ListPodSandboxRequest
+    ) -> cri_pb2.ListPodSandboxResponse:
         """ListPodSandbox, filtered by id, state and labels: all that are given must match."""
         with self._lock:
             found = _selected(self._sandboxes, request.filter.id, "sandbox")
-            items = [copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)]
+            items = [
+                copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)
+            ]
         return cri_pb2.ListPodSandboxResponse(items=items)
 
-    def pod_sandbox_status(self, request: cri_pb2.PodSandboxStatusRequest) -> cri_pb2.PodSandboxStatusResponse:
-        """PodSandboxStatus. If verbose, with its image in JSON text under the key "info". Raises NotFoundError."""
+    def pod_sandbox_status(
+        self, request: cri_pb2.PodSandboxStatusRequest
+    ) -> cri_pb2.PodSandboxStatusResponse:
+        """PodSandboxStatus. If verbose, with its image in JSON text under the key "info".
+
+        Raises NotFoundError.
+        """
         with self._lock:
             sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
             status, (image, _) = copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
@@ -213,7 +254,9 @@ class EmbeddedRuntime:
         info = {"info": json.dumps(details)} if request.verbose else {}
         return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
 
-    def stop_pod_sandbox(self, request: cri_pb2.StopPodSandboxRequest) -> cri_pb2.StopPodSandboxResponse:
+    def stop_pod_sandbox(
+        self, request: cri_pb2.StopPodSandboxRequest
+    ) -> cri_pb2.StopPodSandboxResponse:
         """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
         with self._lock, suppress(NotFoundError):
             sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
@@ -222,7 +265,9 @@ class EmbeddedRuntime:
                 self._stop(container)
         return cri_pb2.StopPodSandboxResponse()
 
-    def remove_pod_sandbox(self, request: cri_pb2.RemovePodSandboxRequest) -> cri_pb2.RemovePodSandboxResponse:
+    def remove_pod_sandbox(
+        self, request: cri_pb2.RemovePodSandboxRequest
+    ) -> cri_pb2.RemovePodSandboxResponse:
         """RemovePodSandbox, with all its containers, in any state."""
         with self._lock, suppress(NotFoundError):
             sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
@@ -243,7 +288,9 @@ class EmbeddedRuntime:
     def image_status(self, request: cri_pb2.ImageStatusRequest) -> cri_pb2.ImageStatusResponse:
         """ImageStatus. The answer has no image if the name has none."""
         with self._lock, suppress(NotFoundError):
-            return cri_pb2.ImageStatusResponse(image=self._image_item(self._image_named(request.image.image)))
+            return cri_pb2.ImageStatusResponse(
+                image=self._image_item(self._image_named(request.image.image))
+            )
         return cri_pb2.ImageStatusResponse()
 
     def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
@@ -266,13 +313,15 @@ class EmbeddedRuntime:
             )
             for path, used_bytes, inodes in counted
         )
-        return cri_pb2.ImageFsInfoResponse(image_filesystems=[images], container_filesystems=[containers])
+        return cri_pb2.ImageFsInfoResponse(
+            image_filesystems=[images], container_filesystems=[containers]
+        )
 
     # ---- what happens without a call
 
     def add_sandbox(self, name: str, uid: str, log_directory: str) -> str:
-        """The sandbox of a pod of the namespace `default` is READY. Raises NotFoundError if the sandbox image is
-        absent."""
+        """The sandbox of a pod of the namespace `default` is READY. Raises NotFoundError if the
+        sandbox image is absent."""
         with self._lock:
             layers = self._acquire_layers(self._image_named(self.sandbox_image))
             sandbox_id = self._new_id("sandbox")
@@ -286,9 +335,11 @@ class EmbeddedRuntime:
             )
         return sandbox_id
 
-    def add_container(self, sandbox_id: str, name: str, image: str, attempt: int = 0, *, starts: bool = True) -> str:
-        """A container is CREATED and, if it `starts`, RUNNING. Raises NotFoundError if the image is absent, OSError on
-        a full disk."""
+    def add_container(
+        self, sandbox_id: str, name: str, image: str, *, attempt: int = 0, starts: bool = True
+    ) -> str:
+        """A container is CREATED and, if it `starts`, RUNNING. Raises NotFoundError if the image is
+        absent, OSError on a full disk."""
         with self._lock:
             found = self._image_named(image)
             container_id = self._new_id("container")
@@ -311,19 +362,26 @@ class EmbeddedRuntime:
 
     @property
     def removals(self) -> tuple[RemovalRecord, ...]:
-        """Every object that was really removed, in order, without calls that found nothing to remove."""
+        """Every object that was really removed, in order, without calls
+        that found nothing to remove.
+        """
         with self._lock:
             return tuple(self._removals)
 
-    def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False) -> str:
-        """Pulls an image: writes the layers that are missing, then lists it. Returns its id: "sha256:" and 64 hex
-        digits.
+    def add_image(
+        self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False
+    ) -> str:
+        """Pulls an image: writes the layers that are missing, then lists it. Returns its id:
+        "sha256:" and 64 hex digits.
 
-        Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run meanwhile. The same
-        tags and layers give the same id. Raises OSError if it does not fit, and leaves nothing behind.
+        Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run
+        meanwhile. The same tags and layers give the same id. Raises OSError if it does not fit,
+        and leaves nothing behind.
         """
         digests = [layer.digest for layer in layers]
-        image_id = self._image_id(deterministic_id("image", *sorted(map(normalized, tags)), *digests))
+        image_id = self._image_id(
+            deterministic_id("image", *sorted(map(normalized, tags)), *digests)
+        )
         with self._pulling:
             with self._lock:
                 if image_id in self._images:
@@ -356,29 +414,36 @@ class EmbeddedRuntime:
             find(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
 
     def kill_sandbox(self, sandbox_id: str) -> None:
-        """Makes the sandbox NOTREADY and leaves its containers as they are, as can happen on a real runtime."""
+        """Makes the sandbox NOTREADY and leaves its containers as they are, as can
+        happen on a real runtime.
+        """
         with self._lock:
             find(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
 
     def write_to_container(self, container_id: str, size_bytes: int) -> int:
-        """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if the filesystem is
-        full, or if the container is removed meanwhile."""
+        """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if
+        the filesystem is full, or if the container is removed meanwhile."""
         with self._lock:
             find(self._containers, container_id, "container")
             self._files_written += 1
             name = f"data-{self._files_written:06d}"
         written = 0
-        for chunk in even_parts(size_bytes, -(-size_bytes // _WRITE_BYTES) or 1):  # an empty file takes its inode
+        # an empty file takes its inode
+        for chunk in even_parts(size_bytes, -(-size_bytes // _WRITE_BYTES) or 1):
             with self._lock:
-                fitted = self._store.append(container_id, name, chunk) if container_id in self._containers else 0
+                fitted = (
+                    self._store.append(container_id, name, chunk)
+                    if container_id in self._containers
+                    else 0
+                )
             written += fitted
             if fitted < chunk:
                 break
         return written
 
     def age(self, object_id: str, seconds: float) -> None:
-        """Moves all times of an object into the past. Those of images are in containerd's image store only, not in
-        CRI."""
+        """Moves all times of an object into the past. Those of images are in containerd's image
+        store only, not in CRI."""
         with self._lock:
             known = self._images.get(object_id) or self._sandboxes.get(object_id)
             record = known or find(self._containers, object_id, "container")
@@ -387,7 +452,9 @@ class EmbeddedRuntime:
                     setattr(record, name, getattr(record, name) - round(seconds * 1e9))
 
     def reboot(self) -> None:
-        """The state after a reboot: every sandbox is NOTREADY, every container that ran has EXITED with 255."""
+        """The state after a reboot: every sandbox is NOTREADY, every container
+        that ran has EXITED with 255.
+        """
         with self._lock:
             for sandbox in self._sandboxes.values():
                 sandbox.state = cri_pb2.SANDBOX_NOTREADY
@@ -396,7 +463,9 @@ class EmbeddedRuntime:
                     self._finish(container, 255, "Unknown")
 
     def force_gc(self) -> None:
-        """Frees at once what would be freed later, and waits for the thread that would have freed it."""
+        """Frees at once what would be freed later, and waits for the thread
+        that would have freed it.
+        """
         with self._lock:
             self._collect_garbage()
             timer = self._gc_timer
@@ -416,11 +485,17 @@ class EmbeddedRuntime:
         return deterministic_id(kind, self._made)
 
     def _containers_in(self, sandbox: Sandbox) -> list[Container]:
-        return [each for each in self._containers.values() if self._sandbox_of[each.id] == sandbox.id]
+        return [
+            each for each in self._containers.values() if self._sandbox_of[each.id] == sandbox.id
+        ]
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         """A container's entry in ListContainers, or its status in ContainerStatus."""
-        answer, image, is_status = copied(as_a, container, **others), self._images.get(container.image_id), not others
+        answer, image, is_status = (
+            copied(as_a, container, **others),
+            self._images.get(container.image_id),
+            not others,
+        )
         if image is not None and image.digests and is_status:
             answer.image_ref = image.digests[0]
         if image is not None and image.tags and is_status:
@@ -430,9 +505,11 @@ class EmbeddedRuntime:
         return answer
 
     def _image_named(self, wanted: str) -> Image:
-        """The image with this id, tag or repository digest, or whose id alone begins so, with or without "sha256:".
+        """The image with this id, tag or repository digest, or whose id alone begins so,
+        with or without "sha256:".
 
-        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or the prefix of several ids.
+        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or
+        the prefix of several ids.
         """
         if wanted in self._images:
             return self._images[wanted]
@@ -440,11 +517,16 @@ class EmbeddedRuntime:
         for image in self._images.values():
             if name in image.tags or name in image.digests:
                 return image
-        by_digits = {image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()}
+        by_digits = {
+            image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()
+        }
         return find(by_digits, wanted.removeprefix("sha256:"), "image")
 
     def _image_item(self, image: Image) -> cri_pb2.Image:
-        """An image in ListImages and ImageStatus. `size` counts shared layers in full, as in every runtime."""
+        """An image in ListImages and ImageStatus.
+
+        `size` counts shared layers in full, as in every runtime.
+        """
         return cri_pb2.Image(
             id=image.id,
             repo_tags=image.tags,
@@ -454,7 +536,10 @@ class EmbeddedRuntime:
         )
 
     def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
-        """Adds tags to an image, each with the digest of its repository. An image that had a tag loses it."""
+        """Adds tags to an image, each with the digest of its repository.
+
+        An image that had a tag loses it.
+        """
         image.pinned |= pinned
         for tag in map(normalized, tags):
             for other in self._images.values():
@@ -481,7 +566,11 @@ class EmbeddedRuntime:
 
     def _finish(self, container: Container, exit_code: int, reason: str) -> None:
         container.state = cri_pb2.CONTAINER_EXITED
-        container.exit_code, container.reason, container.finished_at = exit_code, reason, self._now_ns()
+        container.exit_code, container.reason, container.finished_at = (
+            exit_code,
+            reason,
+            self._now_ns(),
+        )
 
     def _stop(self, container: Container) -> None:
         if container.state in _LIVE:
@@ -503,7 +592,9 @@ class EmbeddedRuntime:
         self._removed("sandbox", sandbox.id, self.container_space_delay_seconds)
 
     def _removed(self, kind: Kind, object_id: str, delay_seconds: float) -> None:
-        """Records a removal and frees its space: at once, with all space that waits, or later, by one timer for all."""
+        """Records a removal and frees its space: at once, with all space that waits, or
+        later, by one timer for all.
+        """
         self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
         first = not self._removed_but_not_freed
         self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))
@@ -533,13 +624,16 @@ class EmbeddedRuntime:
 def find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
     """The object with this id, or the only one whose id begins so. `kind` is for the message.
 
-    Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or several ids begin so.
+    Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is
+    empty or several ids begin so.
     """
     about = f"an error occurred when try to find {kind} {wanted!r}"
     if not wanted:
         raise EmbeddedNodeError(f"{about}: prefix can't be empty")
     # A full id is no prefix: no search through 50 000 ids for a removed object.
-    found = [] if len(wanted) == _ID_CHARACTERS else [each for each in table if each.startswith(wanted)]
+    found = (
+        [] if len(wanted) == _ID_CHARACTERS else [each for each in table if each.startswith(wanted)]
+    )
     found = [wanted] if wanted in table else found
     if not found:
         raise NotFoundError(f"{about}: not found")
@@ -549,18 +643,24 @@ def find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
 
 
 def _selected(table: Mapping[str, _Record], wanted: str, kind: str) -> list[_Record]:
-    """The objects that the id in a list's filter selects: all if it is empty, none unless it names exactly one."""
+    """The objects that the id in a list's filter selects: all if it is empty, none
+    unless it names exactly one.
+    """
     with suppress(EmbeddedNodeError):
         return [find(table, wanted, kind)] if wanted else list(table.values())
     return []
 
 
 def deterministic_id(*parts: object) -> str:
-    """64 hex digits that depend on the parts alone, so that two runs of a scenario have the same ids."""
+    """64 hex digits that depend on the parts alone, so that two runs of a
+    scenario have the same ids.
+    """
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
 
-def _matches(record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri_pb2.ContainerFilter) -> bool:
+def _matches(
+    record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri_pb2.ContainerFilter
+) -> bool:
     """Whether a record has the state and the labels of a list's filter."""
     return (not wanted.HasField("state") or record.state == wanted.state.state) and all(
         record.labels.get(key) == value for key, value in wanted.label_selector.items()
@@ -570,4 +670,7 @@ def _matches(record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri
 def copied(as_a: Any, record: Message, **others: str | int) -> Any:
     """An answer with all fields of a record that it knows, and with others."""
     known = as_a.DESCRIPTOR.fields_by_name
-    return as_a(**{field.name: value for field, value in record.ListFields() if field.name in known} | others)
+    return as_a(
+        **{field.name: value for field, value in record.ListFields() if field.name in known}
+        | others
+    )

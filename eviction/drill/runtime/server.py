@@ -1,9 +1,10 @@
 """The embedded runtime as a gRPC server on a unix socket.
 
-Covers: the table of methods, starting and stopping on one path, the status codes of errors, and failpoints.
+Covers: the table of methods, starting and stopping on one path, the status codes
+of errors, and failpoints.
 
-Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are UNIMPLEMENTED, as in a
-runtime that lacks them.
+Does not cover: what the calls of CRI do; see `runtime`. Methods that are not in the table are
+UNIMPLEMENTED, as in a runtime that lacks them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _Answer = TypeVar("_Answer")
 
 
 class Method(NamedTuple):
-    """One row of the table: a method, its messages, and the function that answers it, called with the runtime."""
+    """One row of the table: a method, its messages, and the function that answers
+    it, called with the runtime.
+    """
 
     service: str
     name: str
@@ -50,7 +53,9 @@ def methods_of(*runtimes: type[EmbeddedRuntime]) -> Iterator[Method]:
     """The methods of a runtime, in these classes, that are named for a call of CRI."""
     for name in dict.fromkeys(name for runtime in runtimes for name in vars(runtime)):
         call = name.title().replace("_", "")
-        request, answer = (getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response"))
+        request, answer = (
+            getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response")
+        )
         if request is not None and answer is not None:
             service = IMAGE_SERVICE if "Image" in call else RUNTIME_SERVICE
             yield Method(service, call, request, answer, partial(_call, name))
@@ -69,7 +74,10 @@ METHODS = tuple(methods_of(EmbeddedRuntime))
 
 @dataclass(eq=False)
 class InjectedError(Exception):
-    """A call ends with the error `code` and `message`. `partial`: what is sent before the error, or None."""
+    """A call ends with the error `code` and `message`.
+
+    `partial`: what is sent before the error, or None.
+    """
 
     code: StatusCode
     message: str
@@ -77,14 +85,16 @@ class InjectedError(Exception):
 
 
 class Failpoints(UserDict[str, Failpoint]):
-    """The faults in force for each method of a runtime ("RemoveImage"), and the number of its calls. Thread-safe.
+    """The faults in force for each method of a runtime ("RemoveImage"), and the number
+    of its calls. Thread-safe.
 
-        server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "connection lost", times=2)
+        server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "lost", times=2)
         server.failpoints["ListContainers"] = Hang()
         del server.failpoints["ListContainers"]          # releases the calls that hang
 
-    Setting one releases the calls that hang at the one before and starts `times` anew; one that is used up stays in
-    the mapping without effect. Raises KeyError for an unknown method, so that a mistyped name is noticed.
+    Setting one releases the calls that hang at the one before and starts `times` anew; one that is
+    used up stays in the mapping without effect. Raises KeyError for an unknown method, so that a
+    mistyped name is noticed.
     """
 
     def __init__(self, methods: frozenset[str]) -> None:
@@ -110,12 +120,17 @@ class Failpoints(UserDict[str, Failpoint]):
 
     @property
     def calls(self) -> Counter[str]:
-        """The number of calls of each method so far, as a copy; 0 for a method that was never called."""
+        """The number of calls of each method so far, as a copy; 0 for a
+        method that was never called.
+        """
         with self._changed:
             return Counter(self._calls)
 
     def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
-        """Waits until `count` calls of a method have arrived, answered or not. False if time runs out first."""
+        """Waits until `count` calls of a method have arrived, answered or not.
+
+        False if time runs out first.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
 
@@ -124,10 +139,14 @@ class Failpoints(UserDict[str, Failpoint]):
         method: str,
         act: Callable[[], _Answer],
         empty: _Answer,
-        changed: Callable[[_Answer, Callable[[Any], Any]], _Answer] = lambda answer, change: change(answer),
+        *,
+        changed: Callable[[_Answer, Callable[[Any], Any]], _Answer] = lambda answer, change: change(
+            answer
+        ),
     ) -> _Answer:
-        """Counts one call of a method and executes it with `act`, under the fault that applies to it. `empty` is the
-        answer if it does nothing; `changed` applies the fault's change to an answer.
+        """Counts one call of a method and executes it with `act`, under the fault that
+        applies to it. `empty` is the answer if it does nothing; `changed` applies the
+        fault's change to an answer.
 
         Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
         """
@@ -140,11 +159,15 @@ class Failpoints(UserDict[str, Failpoint]):
         if action.change is not None:
             answer = changed(answer, action.change)
         if action.code is not None:
-            raise InjectedError(action.code, action.message, None if action.change is None else answer)
+            raise InjectedError(
+                action.code, action.message, None if action.change is None else answer
+            )
         return answer
 
     def close(self) -> None:
-        """Ends every wait: calls that hang do nothing and fail with UNAVAILABLE, as if their server died."""
+        """Ends every wait: calls that hang do nothing and fail with
+        UNAVAILABLE, as if their server died.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -168,11 +191,18 @@ class Failpoints(UserDict[str, Failpoint]):
         return self.data.get(method) is action
 
     def _wait(self, method: str, action: Failpoint) -> None:
-        """Waits until the fault is gone, up to its seconds. Raises InjectedError if the server stops."""
+        """Waits until the fault is gone, up to its seconds.
+
+        Raises InjectedError if the server stops.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or not self._in_force(method, action), action.seconds)
+            self._changed.wait_for(
+                lambda: self._closed or not self._in_force(method, action), action.seconds
+            )
             if self._closed:
-                raise InjectedError(StatusCode.UNAVAILABLE, "the server stopped while the call was waiting")
+                raise InjectedError(
+                    StatusCode.UNAVAILABLE, "the server stopped while the call was waiting"
+                )
 
 
 # ---- the server
@@ -181,9 +211,9 @@ class Failpoints(UserDict[str, Failpoint]):
 class EmbeddedServer:
     """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
 
-    `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime does. `socket_path`
-    has at most 107 bytes, in a directory that exists. It should not be on the filesystem under test, where without a
-    free inode no socket can be made.
+    `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime
+    does. `socket_path` has at most 107 bytes, in a directory that exists. It should not be on the
+    filesystem under test, where without a free inode no socket can be made.
     """
 
     largest_answer_bytes = 256 << 20
@@ -205,31 +235,41 @@ class EmbeddedServer:
         self.stop()
 
     def start(self) -> None:
-        """Starts to listen, unless it already does. Raises EmbeddedNodeError if the socket cannot be made."""
+        """Starts to listen, unless it already does.
+
+        Raises EmbeddedNodeError if the socket cannot be made.
+        """
         if self._serving is not None:
             return
         self.failpoints.open()
         executor = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="embedded-cri")
         server = grpc.server(
             executor,
-            [grpc.method_handlers_generic_handler(*service) for service in self._services().items()],
+            [
+                grpc.method_handlers_generic_handler(*service)
+                for service in self._services().items()
+            ],
             options=(("grpc.max_send_message_length", self.largest_answer_bytes),),
         )
         try:
             server.add_insecure_port(self.target)
-            os.chmod(self.socket_path, 0o600)  # whoever can connect to a runtime's socket is root on the node
+            # whoever can connect to a runtime's socket is root on the node
+            os.chmod(self.socket_path, 0o600)
             server.start()
         except (OSError, RuntimeError) as caught:
             server.stop(grace=None)
             executor.shutdown()
-            raise EmbeddedNodeError(f"the embedded runtime cannot listen on {self.socket_path}: {caught}") from caught
+            raise EmbeddedNodeError(
+                f"the embedded runtime cannot listen on {self.socket_path}: {caught}"
+            ) from caught
         self._serving = (server, executor)
 
     def stop(self) -> None:
-        """Closes every connection, waits until no call is in flight, and removes the socket. Idempotent.
+        """Closes every connection, waits until no call is in flight, and
+        removes the socket. Idempotent.
 
-        Calls that a failpoint holds up are dropped; every other call that has begun runs to its end. What the runtime
-        would free later it frees at once, so that no thread is left.
+        Calls that a failpoint holds up are dropped; every other call that has begun runs to its
+        end. What the runtime would free later it frees at once, so that no thread is left.
         """
         if self._serving is None:
             return
@@ -256,7 +296,9 @@ class EmbeddedServer:
     def _handler(self, method: Method) -> _Handler:
         def answers(request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
             try:
-                yield self.failpoints.apply(method.name, lambda: self._act(method, request, context), method.answer())
+                yield self.failpoints.apply(
+                    method.name, lambda: self._act(method, request, context), method.answer()
+                )
             except InjectedError as error:
                 yield from failing(error, context)
             except NotFoundError as error:
@@ -264,7 +306,8 @@ class EmbeddedServer:
             except (EmbeddedNodeError, OSError) as error:
                 context.abort(StatusCode.UNKNOWN, str(error))
 
-        # On the wire a unary answer is a stream of one message, and only a stream can send a message and then an error.
+        # On the wire a unary answer is a stream of one message, and only a stream can send a
+        # message and then an error.
         return grpc.unary_stream_rpc_method_handler(
             answers,
             request_deserializer=method.request.FromString,
@@ -273,7 +316,9 @@ class EmbeddedServer:
 
 
 def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
-    """The answer to a call that fails on purpose: part of its answer, if any, and then the error."""
+    """The answer to a call that fails on purpose: part of its answer, if any,
+    and then the error.
+    """
     if error.partial is not None:
         yield error.partial
     context.abort(error.code, error.message)

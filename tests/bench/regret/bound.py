@@ -1,14 +1,15 @@
 """A bound: what no order, with all knowledge of the future, can pull again less than.
 
-PFOO-L (D. Berger, N. Beckmann, M. Harchol-Balter, Practical Bounds on Optimal Caching with Variable Object Sizes, ACM
-SIGMETRICS 2018), for layers. Between two uses of a layer it is either kept, which takes its bytes for so long, or
-pulled again. What all layers that are kept take, in byte-seconds, is at most what the disk has above the kubelet's
-mark, without other data and without layers that are in use. Of all choices that respect no more than this sum, the one
-that keeps the shortest gaps pulls least. A node has to respect more: the disk at each moment, images as wholes.
+PFOO-L (D. Berger, N. Beckmann, M. Harchol-Balter, Practical Bounds on Optimal Caching with Variable
+Object Sizes, ACM SIGMETRICS 2018), for layers. Between two uses of a layer it is either kept, which
+takes its bytes for so long, or pulled again. What all layers that are kept take, in byte-seconds,
+is at most what the disk has above the kubelet's mark, without other data and without layers that
+are in use. Of all choices that respect no more than this sum, the one that keeps the shortest gaps
+pulls least. A node has to respect more: the disk at each moment, images as wholes.
 
-The sum lends quiet times to busy ones. So the trace is also cut into windows of the same length, each with a sum of
-its own and only with gaps inside it; the largest of these bounds counts. Times are those of the trace, without the
-seconds that a container waits for its pull.
+The sum lends quiet times to busy ones. So the trace is also cut into windows of the same length,
+each with a sum of its own and only with gaps inside it; the largest of these bounds counts. Times
+are those of the trace, without the seconds that a container waits for its pull.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def least_bytes_again(trace: Trace) -> int:
 
 
 def _needed(trace: Trace) -> list[tuple[int, list[tuple[float, float]]]]:
-    """By layer: its bytes, and when containers use it. Images that cannot be pulled need no room here, as they may be
-    lost for nothing."""
+    """By layer: its bytes, and when containers use it. Images that cannot be pulled need no room
+    here, as they may be lost for nothing."""
     found: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for start in trace.starts:
         image = trace.catalogue.images[start.image]
@@ -60,7 +61,11 @@ def _needed(trace: Trace) -> list[tuple[int, list[tuple[float, float]]]]:
 
 
 def _in_windows(
-    gaps: Iterable[tuple[float, int, float, float]], taken: _Area, room: float, length: float, count: int
+    gaps: Iterable[tuple[float, int, float, float]],
+    taken: _Area,
+    room: float,
+    length: float,
+    count: int,
 ) -> int:
     """The bound with this many windows of this length, in seconds. `gaps`: shortest first."""
     left = [room * length - taken.between(at * length, (at + 1) * length) for at in range(count)]

@@ -1,16 +1,18 @@
 """Images that share layers as public ones do.
 
-Sizes, number and sharing of layers follow N. Zhao et al., Large-Scale Analysis of the Docker Hub Dataset, IEEE CLUSTER
-2019 (https://doi.org/10.1109/CLUSTER.2019.8891000), a study of 355 319 images with 1 792 609 layers:
+Sizes, number and sharing of layers follow N. Zhao et al., Large-Scale Analysis of the Docker Hub
+Dataset, IEEE CLUSTER 2019 (https://doi.org/10.1109/CLUSTER.2019.8891000), a study of 355 319
+images with 1 792 609 layers:
 
-* Half of the layers are smaller than 4 MB, 90 % smaller than 177 MB (uncompressed; 167 TB in all, so 93 MB on
-  average): a log-normal distribution with these quantiles, cut off at 5 GB, has that average.
+* Half of the layers are smaller than 4 MB, 90 % smaller than 177 MB (uncompressed; 167
+  TB in all, so 93 MB on average): a log-normal distribution with these quantiles, cut
+  off at 5 GB, has that average.
 * Half of the images have no more than 8 layers, 90 % no more than 18: log-normal, too.
-* About 90 % of the layers belong to one image, and without sharing all would take 1.8 times as much. Here images stand
-  on few bases and families of them: 94 % and 1.8 for 300 repositories.
+* About 90 % of the layers belong to one image, and without sharing all would take 1.8 times as
+  much. Here images stand on few bases and families of them: 94 % and 1.8 for 300 repositories.
 
-The study says nothing of versions. Here a new version of a repository has new layers from some instruction of its
-Dockerfile on, as a build makes them; the layers before that one stay.
+The study says nothing of versions. Here a new version of a repository has new layers from some
+instruction of its Dockerfile on, as a build makes them; the layers before that one stay.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ def zipf(count: int, exponent: float = 1.0) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """`layers`: from the base on, by their number. `repository`: by its number; its versions share it. `pulled`: if a
-    registry has it; what was imported by hand cannot be pulled again."""
+    """`layers`: from the base on, by their number. `repository`: by its number; its versions share
+    it. `pulled`: if a registry has it; what was imported by hand cannot be pulled again."""
 
     layers: tuple[int, ...]
     repository: int
@@ -71,9 +73,13 @@ class Catalogue:
         self.repositories += 1
         return self.repositories
 
-    def image(self, layers: Sequence[int], repository: int | None = None, *, pulled: bool = True) -> int:
+    def image(
+        self, layers: Sequence[int], repository: int | None = None, *, pulled: bool = True
+    ) -> int:
         """A new image, by default in a repository of its own."""
-        self.images.append(Image(tuple(layers), self.repository() if repository is None else repository, pulled))
+        self.images.append(
+            Image(tuple(layers), self.repository() if repository is None else repository, pulled)
+        )
         return len(self.images) - 1
 
     def bytes_of(self, image: int) -> int:
@@ -98,23 +104,29 @@ class Repositories:
 
     def __init__(self, catalogue: Catalogue, random: Random):
         self._catalogue, self._random = catalogue, random
-        self._bases = [self._new_layers(max(round(layer_count(random) * SHARED_PART), 1)) for _ in range(BASES)]
+        self._bases = [
+            self._new_layers(max(round(layer_count(random) * SHARED_PART), 1)) for _ in range(BASES)
+        ]
         family = random.choices(self._bases, cum_weights=zipf(BASES), k=FAMILIES)
         self._families = [base + self._new_layers(random.randint(0, 2)) for base in family]
         self.bases = [catalogue.image(base) for base in self._bases]
 
     def repository(self, own: Sequence[float] = ()) -> Iterator[int]:
-        """The versions of a new repository, each a new image, without end. `own`: the sizes of the layers above its
-        base; as the study found them by default."""
+        """The versions of a new repository, each a new image, without end. `own`: the sizes of the
+        layers above its base; as the study found them by default."""
         random, catalogue = self._random, self._catalogue
         (base,) = random.choices(self._families, cum_weights=zipf(FAMILIES, 0.5))
         repository = catalogue.repository()
-        sizes = list(own) or [layer_size(random) for _ in range(max(layer_count(random) - len(base), 1))]
+        sizes = list(own) or [
+            layer_size(random) for _ in range(max(layer_count(random) - len(base), 1))
+        ]
         layers = [catalogue.layer(size) for size in sizes]
         while True:
             yield catalogue.image((*base, *layers), repository)
             changed = random.randrange(len(layers))
-            layers[changed:] = [catalogue.layer(size * random.uniform(0.9, 1.1)) for size in sizes[changed:]]
+            layers[changed:] = [
+                catalogue.layer(size * random.uniform(0.9, 1.1)) for size in sizes[changed:]
+            ]
 
     def _new_layers(self, count: int) -> list[int]:
         return [self._catalogue.layer(layer_size(self._random)) for _ in range(count)]

@@ -2,9 +2,10 @@
 
     python -m tests.bench regret [--workload ci …] [--order cost …] [--nodes 9] [--disk 1] [--to FILE] [--page]
 
-A run of everything goes to `tests/bench/measured` and, with `--page`, into the tests' page; any other to `report`. The
-same seeds give the same figures on every machine. GDSF and LHD need `pip install '.[test,bench]'`, in an environment
-without `dev`: libcachesim's botocore and kubernetes want different versions of python-dateutil.
+A run of everything goes to `tests/bench/measured` and, with `--page`, into the tests' page; any
+other to `report`. The same seeds give the same figures on every machine. GDSF and LHD need `pip
+install '.[test,bench]'`, in an environment without `dev`: libcachesim's botocore and kubernetes
+want different versions of python-dateutil.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ def main(arguments: Sequence[str]) -> int:
     """Simulates, prints, writes. Returns 0."""
     asked = _parser(1 if effort_of().short else NODES).parse_args(arguments)
     whole = not asked.workload and not asked.order and asked.nodes == NODES and asked.disk == 1
-    document = compare(asked.workload or list(WORKLOADS), asked.order or list(POLICIES), asked.nodes, asked.disk)
+    document = compare(
+        asked.workload or list(WORKLOADS), asked.order or list(POLICIES), asked.nodes, asked.disk
+    )
     to: Path = asked.to or (MEASURED if whole else REPORT)
     to.parent.mkdir(parents=True, exist_ok=True)
     to.write_text(json.dumps(document, indent=1) + "\n")
@@ -45,23 +48,36 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parser(nodes: int) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench regret", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench regret", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--workload", action="append", choices=WORKLOADS)
     parser.add_argument("--order", action="append", choices=POLICIES)
     parser.add_argument(
-        "--nodes", type=int, default=nodes, help=f"how many nodes of each workload, seeds from {FIRST_SEED} on"
+        "--nodes",
+        type=int,
+        default=nodes,
+        help=f"how many nodes of each workload, seeds from {FIRST_SEED} on",
     )
-    parser.add_argument("--disk", type=float, default=1.0, help="times the size that each workload's disk has")
+    parser.add_argument(
+        "--disk", type=float, default=1.0, help="times the size that each workload's disk has"
+    )
     parser.add_argument("--to", type=Path, help="the file for the figures")
-    parser.add_argument("--page", action="store_true", help="also puts the table into tests/README.md, and draws")
+    parser.add_argument(
+        "--page", action="store_true", help="also puts the table into tests/README.md, and draws"
+    )
     return parser
 
 
-def compare(workloads: Sequence[str], orders: Sequence[str], nodes: int, disk: float = 1.0) -> dict[str, Any]:
-    """The document of a run: for each workload and order the figures of each node, and the bounds. `disk`: times the
-    size that the workload's disk has."""
+def compare(
+    workloads: Sequence[str], orders: Sequence[str], nodes: int, disk: float = 1.0
+) -> dict[str, Any]:
+    """The document of a run: for each workload and order the figures of each node, and the bounds.
+    `disk`: times the size that the workload's disk has."""
     began, starts = time.monotonic(), 0
-    found: dict[tuple[str, str], list[Figures]] = {(name, order): [] for name in workloads for order in orders}
+    found: dict[tuple[str, str], list[Figures]] = {
+        (name, order): [] for name in workloads for order in orders
+    }
     bounds: dict[str, list[int]] = {name: [] for name in workloads}
     missing: dict[str, str] = {}
     for name in workloads:
@@ -84,7 +100,11 @@ def compare(workloads: Sequence[str], orders: Sequence[str], nodes: int, disk: f
         "machine": f"{nodes} nodes of each workload, {starts} starts, simulated",
         "date": time.strftime("%Y-%m-%d"),
         "python": platform.python_version(),
-        "missing": "Left out: " + "; ".join(f"{order}: {why}" for order, why in missing.items()) if missing else "",
+        "missing": (
+            "Left out: " + "; ".join(f"{order}: {why}" for order, why in missing.items())
+            if missing
+            else ""
+        ),
         "bounds": bounds,
         "rows": [
             {"workload": name, "order": order, "nodes": [asdict(each) for each in figures]}

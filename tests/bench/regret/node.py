@@ -1,17 +1,20 @@
 """One node: its disk, its images by layers, its kubelet, and a policy that removes images.
 
-The kubelet (by its defaults: `pkg/kubelet/eviction`, `pkg/kubelet/images`) looks every 10 s. Below 15 % available it
-reports DiskPressure and removes every unused image at once; if that is not enough, it evicts a pod, here the one that
-has written most. Every 5 minutes, from 85 % usage on, it removes the least recently used images down to 80 %. It is
-beside every policy, and alone under `Alone`.
+The kubelet (by its defaults: `pkg/kubelet/eviction`, `pkg/kubelet/images`) looks every 10 s.
+Below 15 % available it reports DiskPressure and removes every unused image at once; if that
+is not enough, it evicts a pod, here the one that has written most. Every 5 minutes, from 85
+% usage on, it removes the least recently used images down to 80 %. It is beside every
+policy, and alone under `Alone`.
 
-Pulls come one after another (`serializeImagePulls`) and, like what containers write, fill the disk at `RATE`. A policy
-that acts in the middle of a fill does so without delay: removals take milliseconds, and here orders are compared. A
-pull brings the layers that are not on the disk; a removal frees those that no other image holds. Bytes are those on
-the disk: what goes over the network is about a third (2.6 in the median of the study that `catalogue` names), of every
-policy alike.
+Pulls come one after another (`serializeImagePulls`) and, like what containers write, fill
+the disk at `RATE`. A policy that acts in the middle of a fill does so without delay:
+removals take milliseconds, and here orders are compared. A pull brings the layers that are
+not on the disk; a removal frees those that no other image holds. Bytes are those on the
+disk: what goes over the network is about a third (2.6 in the median of the study that
+`catalogue` names), of every policy alike.
 
-Does not model: the taint while DiskPressure is reported, pulls that fail, garbage of interrupted pulls.
+Does not model: the taint while DiskPressure is reported, pulls that fail,
+garbage of interrupted pulls.
 """
 
 from __future__ import annotations
@@ -32,14 +35,18 @@ KUBELET_EVERY, GC_EVERY, GC_PHASE = 10.0, 300.0, 5.0
 PRESSURE_SECONDS = 300.0
 """How long the kubelet reports DiskPressure after it is over: what begins sooner is the same."""
 MARK, RELIEVED = 0.20, 0.22
-"""Of reclaimd by default, in parts of the disk that are available: 5 % above the kubelet's, and 2 % above its own."""
+"""Of reclaimd by default, in parts of the disk that are available:
+
+5 % above the kubelet's, and 2 % above its own.
+"""
 
 
 @dataclass
 class Figures:
-    """What came of one trace under one policy. `pulled_bytes`: of layers new to the node, or imported by hand;
-    `again_bytes`: of layers that were removed before. `pressures`: times of DiskPressure. `lost`: removals of images
-    that cannot be pulled; `missed`: how often such an image was needed after that. `evicted`: pods."""
+    """What came of one trace under one policy. `pulled_bytes`: of layers new to the node, or
+    imported by hand; `again_bytes`: of layers that were removed before. `pressures`: times of
+    DiskPressure. `lost`: removals of images that cannot be pulled; `missed`: how often such an
+    image was needed after that. `evicted`: pods."""
 
     starts: int = 0
     pulls: int = 0
@@ -60,8 +67,8 @@ class Figures:
 
 @dataclass(slots=True)
 class Record:
-    """What is remembered of an image, also while it is gone. Times in seconds; `last_used`: when its last use ended;
-    `counted_since`: since when uses are counted, before removals too."""
+    """What is remembered of an image, also while it is gone. Times in seconds; `last_used`: when
+    its last use ended; `counted_since`: since when uses are counted, before removals too."""
 
     detected: float = 0.0
     last_used: float = -math.inf
@@ -72,9 +79,9 @@ class Record:
 
 
 class Policy(Protocol):
-    """Decides which images go. `acts_in_fills`: as soon as the disk is below `mark`; else after each event of the
-    node (`acts_after_events`); `every_seconds`: by a timer, whatever the disk; 0: not. Acts until `relieved` is
-    available (parts of the disk). One object serves one trace."""
+    """Decides which images go. `acts_in_fills`: as soon as the disk is below `mark`; else after
+    each event of the node (`acts_after_events`); `every_seconds`: by a timer, whatever the disk; 0:
+    not. Acts until `relieved` is available (parts of the disk). One object serves one trace."""
 
     acts_in_fills: bool
     acts_after_events: bool
@@ -86,8 +93,8 @@ class Policy(Protocol):
         """A container has started from the image, which is on the disk."""
 
     def order(self, node: Node, images: list[int], need_bytes: int) -> Iterable[int]:
-        """The images, all of which may go, in the order in which they do. Is asked for the next one after the one
-        before is gone, and no further than is needed."""
+        """The images, all of which may go, in the order in which they do. Is asked for the next one
+        after the one before is gone, and no further than is needed."""
 
 
 @dataclass
@@ -106,7 +113,8 @@ class Node:
     holders: dict[int, set[int]] = field(default_factory=dict)
     """By layer on the disk: the images that hold it."""
     _been: set[int] = field(default_factory=set)
-    _pods: list[tuple[float, int, int, int]] = field(default_factory=list)  # when it ends, its number, image, bytes
+    # when it ends, its number, image, bytes
+    _pods: list[tuple[float, int, int, int]] = field(default_factory=list)
     _evicted: set[int] = field(default_factory=set)
     _pressure_until: float = -math.inf
     _futile_at: tuple[float, int] = (-1.0, 0)
@@ -131,9 +139,15 @@ class Node:
         return self.figures
 
     def unused(self, min_age_seconds: float = MIN_AGE_SECONDS) -> list[int]:
-        """The images that may go: no container uses them, and they have been there for long enough."""
+        """The images that may go: no container uses them, and they have been
+        there for long enough.
+        """
         latest = self.now - min_age_seconds
-        return [image for image, each in self.present.items() if not each.running and each.detected <= latest]
+        return [
+            image
+            for image, each in self.present.items()
+            if not each.running and each.detected <= latest
+        ]
 
     def sole_holder(self, layer: int) -> set[int]:
         """The image that is the only one to hold this layer, if there is one."""
@@ -152,7 +166,9 @@ class Node:
             record.uses += 1
         record.running += 1
         self.policy.used(self, start.image)
-        heapq.heappush(self._pods, (self.now + start.seconds, self.figures.starts, start.image, start.writes))
+        heapq.heappush(
+            self._pods, (self.now + start.seconds, self.figures.starts, start.image, start.writes)
+        )
         self._fill(start.writes)
         if self.policy.acts_after_events:
             self._relieve()
@@ -210,7 +226,10 @@ class Node:
         return record
 
     def _hold(self, image: int) -> int:
-        """The image holds its layers from now on. Returns the bytes of those that were not on the disk."""
+        """The image holds its layers from now on.
+
+        Returns the bytes of those that were not on the disk.
+        """
         missing = again = own = 0
         sizes, pulled = self.trace.catalogue.sizes, self.trace.catalogue.images[image].pulled
         for layer in self.trace.catalogue.images[image].layers:
@@ -303,7 +322,11 @@ class Node:
         self._pressure_until = self.now + PRESSURE_SECONDS
 
     def _evict(self) -> None:
-        there = [(writes, number, image) for _, number, image, writes in self._pods if number not in self._evicted]
+        there = [
+            (writes, number, image)
+            for _, number, image, writes in self._pods
+            if number not in self._evicted
+        ]
         if there:
             writes, number, image = max(there)
             self._evicted.add(number)
@@ -316,5 +339,10 @@ class Node:
             self.remove(image)
 
     def least_recently_used(self, images: list[int]) -> list[int]:
-        """The kubelet's order: never used before all others, then by last use, then by first detection."""
-        return sorted(images, key=lambda image: (self.present[image].last_used, self.present[image].detected, image))
+        """The kubelet's order: never used before all others, then by last
+        use, then by first detection.
+        """
+        return sorted(
+            images,
+            key=lambda image: (self.present[image].last_used, self.present[image].detected, image),
+        )

@@ -1,8 +1,9 @@
 """The table and the picture, from the file of a run.
 
-A cell of the table: bytes pulled again for each byte freed and GiB pulled again (medians of the nodes); times of
-DiskPressure and removals of images that cannot be pulled again (of all nodes together). Ratios are medians of the
-nodes', the worst in brackets. `-`: not measured, and the line below says why.
+A cell of the table: bytes pulled again for each byte freed and GiB pulled again (medians of
+the nodes); times of DiskPressure and removals of images that cannot be pulled again (of all
+nodes together). Ratios are medians of the nodes', the worst in brackets. `-`: not measured,
+and the line below says why.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ INK, OTHERS, OURS, REFERENCE = "#57606a", "#9ec1e8", "#0b5cad", "#c9d1d9"
 
 
 class Results:
-    """What a run has found: `figures[workload][order]` of each node, `bounds[workload]` in bytes."""
+    """What a run has found:
+
+    `figures[workload][order]` of each node, `bounds[workload]` in bytes.
+    """
 
     def __init__(self, document: Mapping[str, Any]):
         self.machine: str = document["machine"]
@@ -50,7 +54,9 @@ class Results:
         self.figures: dict[str, dict[str, list[Figures]]] = {}
         self.bounds: dict[str, list[int]] = document["bounds"]
         for row in document["rows"]:
-            self.figures.setdefault(row["workload"], {})[row["order"]] = [Figures(**each) for each in row["nodes"]]
+            self.figures.setdefault(row["workload"], {})[row["order"]] = [
+                Figures(**each) for each in row["nodes"]
+            ]
 
     @classmethod
     def read(cls, file: Path) -> Results:
@@ -58,8 +64,9 @@ class Results:
         return cls(json.loads(file.read_text()))
 
     def ratios(self, workload: str, order: str, to: str) -> list[float]:
-        """By node: bytes pulled again under one order as a multiple of those under another. Of nodes where the other
-        one has none, and so the ratio is no number, those are left out where both have none."""
+        """By node: bytes pulled again under one order as a multiple of those under another.
+        Of nodes where the other one has none, and so the ratio is no number, those are left
+        out where both have none."""
         found = self.figures.get(workload, {})
         pairs = zip(found.get(order, []), found.get(to, []), strict=False)
         of_bytes = [(one.again_bytes, other.again_bytes) for one, other in pairs]
@@ -70,42 +77,65 @@ def table(results: Results) -> str:
     """The table, in Markdown, and a line about each order that is missing."""
     lines = [HEAD, "|" + "---|" * (len(WORKLOADS) + 1)]
     for order in POLICIES:
-        lines.append(_line(NAMES[order], (_cell(results.figures.get(name, {}).get(order, [])) for name in WORKLOADS)))
+        lines.append(
+            _line(
+                NAMES[order],
+                (_cell(results.figures.get(name, {}).get(order, [])) for name in WORKLOADS),
+            )
+        )
     bounds = (results.bounds.get(name) for name in WORKLOADS)
     lines.append(_line(BOUND, (_gib(statistics.median(of)) if of else "-" for of in bounds)))
     for to, most in (("kubelet", OF_THE_KUBELET), ("offline", OF_OFFLINE)):
         ratios = (results.ratios(name, "cost", to) for name in WORKLOADS)
-        lines.append(_line(f"`cost` ÷ {to} (aim {most:g})", (_ratio(each, most) for each in ratios)))
+        lines.append(
+            _line(f"`cost` ÷ {to} (aim {most:g})", (_ratio(each, most) for each in ratios))
+        )
     return "\n".join(lines) + "\n" + (f"\n{results.missing}\n" if results.missing else "")
 
 
 def picture(results: Results) -> str:
-    """GiB pulled again for each workload and order: medians of the nodes. No style sheet, so that it shows in a README
-    as it is."""
-    parts, y = [f'<text x="8" y="18">bytes pulled again, medians of {escape(results.machine)}</text>'], TOP
+    """GiB pulled again for each workload and order: medians of the nodes. No style sheet, so that
+    it shows in a README as it is."""
+    parts, y = (
+        [f'<text x="8" y="18">bytes pulled again, medians of {escape(results.machine)}</text>'],
+        TOP,
+    )
     for name, found in results.figures.items():
-        medians = {order: statistics.median(each.again_bytes for each in nodes) for order, nodes in found.items()}
+        medians = {
+            order: statistics.median(each.again_bytes for each in nodes)
+            for order, nodes in found.items()
+        }
         most = max(medians.values(), default=0)
         parts.append(f'<text x="8" y="{y + 14}" font-weight="bold">{escape(name)}</text>')
         for order, again in medians.items():
             length = (WIDTH - LABELS - 90) * again / max(most, 1)
-            colour = OURS if order in ("lru", "cost") else REFERENCE if order == "offline" else OTHERS
+            colour = (
+                OURS if order in ("lru", "cost") else REFERENCE if order == "offline" else OTHERS
+            )
             parts += [
                 f'<text x="{LABELS - 8}" y="{y + 12}" text-anchor="end">{escape(order)}</text>',
-                f'<rect x="{LABELS}" y="{y + 2}" width="{max(length, 1):.1f}" height="{BAR - 3}" fill="{colour}"/>',
+                (
+                    f'<rect x="{LABELS}" y="{y + 2}" width="{max(length, 1):.1f}"'
+                    f' height="{BAR - 3}" fill="{colour}"/>'
+                ),
                 f'<text x="{LABELS + length + 6:.1f}" y="{y + 12}">{_gib(again)} GiB</text>',
             ]
             y += BAR
         y += GROUP - BAR
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}" font-family="sans-serif" '
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{y}"'
+        ' font-family="sans-serif" '
+    )
     return "\n".join([f'{head}font-size="12" fill="{INK}">', *parts, "</svg>"]) + "\n"
 
 
 def write_page(file: Path) -> None:
-    """Puts the table into the tests' page in place of the one that is there, and writes the picture beside the file.
-    ValueError if the page has no such table."""
+    """Puts the table into the tests' page in place of the one that is there, and writes the picture
+    beside the file. ValueError if the page has no such table."""
     results = Results.read(file)
-    page, replaced = re.subn(shown_in(re.escape(HEAD)), lambda _: table(results), PAGE.read_text(), count=1)
+    page, replaced = re.subn(
+        shown_in(re.escape(HEAD)), lambda _: table(results), PAGE.read_text(), count=1
+    )
     if not replaced:
         raise ValueError(f"{PAGE}: no table whose head is {HEAD!r}")
     PAGE.write_text(page)
@@ -122,7 +152,13 @@ def _cell(nodes: Sequence[Figures]) -> str:
         return "-"
     ratio = statistics.median(each.again_per_byte for each in nodes)
     counts = (sum(each.pressures for each in nodes), sum(each.lost for each in nodes))
-    return ", ".join([f"{ratio:.2f}", _gib(statistics.median(each.again_bytes for each in nodes)), *map(str, counts)])
+    return ", ".join(
+        [
+            f"{ratio:.2f}",
+            _gib(statistics.median(each.again_bytes for each in nodes)),
+            *map(str, counts),
+        ]
+    )
 
 
 def _ratio(ratios: Sequence[float], most: float) -> str:

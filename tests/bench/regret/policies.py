@@ -2,22 +2,25 @@
 
 * `Alone`: the kubelet, without anybody else.
 * `Prune`: `crictl rmi --prune` once a day: every image that no container uses.
-* `Docuum`: the order of https://github.com/stepchowfun/docuum (`src/run.rs`, `vacuum`). Least recently used first; an
-  image counts as used when an image that was built on it is; of two used at the same time, the one with more ancestors
-  goes first. It acts when something happens to a container or image, removes one image at a time, and stops as soon as
-  images are within its limit. Docker knows parents of images that were built on the node; here every image whose layers
-  begin with those of another is built on it. Its limit is on images alone; here it is our mark, so that all protect the
-  same part of the disk.
-* `Reclaimd`: ours, by `imageOrder: lru` or `cost` (`reclaim.images.order`), from our mark until relieved. What the
-  kubelet did not pull goes last.
-* `Library`: GDSF and LHD of libCacheSim (https://github.com/1a1a11a/libCacheSim), at our mark. They know nothing of
-  layers: an object is an image of its full size, and each start of a container is a request. Where they name an image
-  that is in use or too young, the next one is asked for, and that one is put back as if it were new. Neither is made
-  for bytes: both count hits, and so prefer small objects.
-* `Offline`: knows the future, as MIN does (L. Belady, A study of replacement algorithms for a virtual-storage computer,
-  IBM Systems Journal 5(2), 1966): that image goes first whose own layers are needed latest, by bytes. For pages of one
-  size MIN is best; for files of many sizes the best is NP-hard to find, and images share layers. So this is no bound,
-  but a heuristic to compare with. `bound.least_bytes_again` is a bound.
+* `Docuum`: the order of https://github.com/stepchowfun/docuum (`src/run.rs`, `vacuum`). Least
+  recently used first; an image counts as used when an image that was built on it is; of two used at
+  the same time, the one with more ancestors goes first. It acts when something happens to a
+  container or image, removes one image at a time, and stops as soon as images are within its limit.
+  Docker knows parents of images that were built on the node; here every image whose layers begin
+  with those of another is built on it. Its limit is on images alone; here it is our mark, so that
+  all protect the same part of the disk.
+* `Reclaimd`: ours, by `imageOrder: lru` or `cost` (`reclaim.images.order`), from our mark until
+  relieved. What the kubelet did not pull goes last.
+* `Library`: GDSF and LHD of libCacheSim (https://github.com/1a1a11a/libCacheSim), at our mark.
+  They know nothing of layers: an object is an image of its full size, and each start of a
+  container is a request. Where they name an image that is in use or too young, the next one is
+  asked for, and that one is put back as if it were new. Neither is made for bytes: both count
+  hits, and so prefer small objects.
+* `Offline`: knows the future, as MIN does (L. Belady, A study of replacement algorithms for a
+  virtual-storage computer, IBM Systems Journal 5(2), 1966): that image goes first whose own layers
+  are needed latest, by bytes. For pages of one size MIN is best; for files of many sizes the best
+  is NP-hard to find, and images share layers. So this is no bound, but a heuristic to compare with.
+  `bound.least_bytes_again` is a bound.
 """
 
 from __future__ import annotations
@@ -107,11 +110,20 @@ class ByCost(Reclaimd):
     def of_one_kind(self, node: Node, images: list[int], need_bytes: int) -> Iterable[int]:
         """The product's own order, of what its records and the runtime say."""
         may_go, catalogue = set(images), node.trace.catalogue
-        used: dict[int, list[float]] = defaultdict(list)  # by repository: when its images on the node were used last
+        # by repository: when its images on the node were used last
+        used: dict[int, list[float]] = defaultdict(list)
         for image in node.present:
             bisect.insort(used[catalogue.images[image].repository], _used_at(node, image))
-        candidates = [self._candidate(node, image, used[catalogue.images[image].repository]) for image in images]
-        held = [layer for image in node.exclusive if image not in may_go for layer in self._of(node, image)]
+        candidates = [
+            self._candidate(node, image, used[catalogue.images[image].repository])
+            for image in images
+        ]
+        held = [
+            layer
+            for image in node.exclusive
+            if image not in may_go
+            for layer in self._of(node, image)
+        ]
         return (int(ranked.id) for ranked in by_cost(candidates, held, need_bytes))
 
     def _candidate(self, node: Node, image: int, used: list[float]) -> Candidate:
@@ -133,7 +145,9 @@ class ByCost(Reclaimd):
         found = self._layers.get(image)
         if found is None:
             sizes = node.trace.catalogue.sizes
-            found = {str(layer): sizes[layer] for layer in node.trace.catalogue.images[image].layers}
+            found = {
+                str(layer): sizes[layer] for layer in node.trace.catalogue.images[image].layers
+            }
             self._layers[image] = found
         return found
 
@@ -189,7 +203,9 @@ class Offline(Alone):
                 self._uses.setdefault(layer, []).append(start.at)
 
     def order(self, node: Node, images: list[int], need_bytes: int) -> Iterator[int]:
-        """By what the layers that go will cost for each byte: those needed soon are dear, those never needed free."""
+        """By what the layers that go will cost for each byte: those needed soon are
+        dear, those never needed free.
+        """
         values = {image: self._value(node, image) for image in images}
         queue = [(value, image) for image, value in values.items()]
         heapq.heapify(queue)
@@ -200,7 +216,9 @@ class Offline(Alone):
             del values[image]
             layers = node.trace.catalogue.images[image].layers
             yield image
-            for owner in {owner for layer in layers for owner in node.sole_holder(layer)}.intersection(values):
+            for owner in {
+                owner for layer in layers for owner in node.sole_holder(layer)
+            }.intersection(values):
                 values[owner] = self._value(node, owner)
                 heapq.heappush(queue, (values[owner], owner))
 
@@ -210,7 +228,9 @@ class Offline(Alone):
             return math.inf
         for layer in node.trace.catalogue.images[image].layers:
             if len(node.holders[layer]) == 1:
-                value += node.trace.catalogue.sizes[layer] / (self._next(layer, node.now) - node.now)
+                value += node.trace.catalogue.sizes[layer] / (
+                    self._next(layer, node.now) - node.now
+                )
         return value / own
 
     def _next(self, layer: int, now: float) -> float:

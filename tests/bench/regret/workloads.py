@@ -1,7 +1,8 @@
 """Four nodes, as traces: which container starts when, what it needs and writes.
 
-Everything follows from the seed. Rates and shares are assumptions, not measurements; each is a number here. Disks have
-usual sizes, at which the kubelet alone reports DiskPressure every few days (on the CI runner once a day).
+Everything follows from the seed. Rates and shares are assumptions, not measurements; each is a
+number here. Disks have usual sizes, at which the kubelet alone reports DiskPressure every few days
+(on the CI runner once a day).
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ FOREVER = math.inf
 
 
 class Start(NamedTuple):
-    """A container starts: `at` in seconds, with the image of this number; it runs for `seconds`, and what it has
-    written (`writes`, in bytes, right after its start) is gone when it ends."""
+    """A container starts: `at` in seconds, with the image of this number; it runs for `seconds`,
+    and what it has written (`writes`, in bytes, right after its start) is gone when it ends."""
 
     at: float
     image: int
@@ -33,8 +34,9 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """`disk_bytes`: of the filesystem, of which `other_bytes` are neither images nor containers. `imported`: the images
-    that are there from the beginning and that no registry has. `starts`: by time."""
+    """`disk_bytes`: of the filesystem, of which `other_bytes` are neither images nor
+    containers. `imported`: the images that are there from the beginning and that no registry
+    has. `starts`: by time."""
 
     name: str
     disk_bytes: int
@@ -52,9 +54,10 @@ def poisson(random: Random, mean_seconds: float, end: float, begin: float = 0.0)
 
 
 def ci_fleet(seed: int, days: float = 14) -> Trace:
-    """A CI runner with a disk of 200 GiB: a job a minute from 300 repositories by Zipf's law, most for minutes, with a
-    new version of each every ten days; 15 % are first to run an image of one of 100 applications that was just built,
-    which runs in the next two hours and never again; 5 % run a base itself."""
+    """A CI runner with a disk of 200 GiB: a job a minute from 300 repositories by Zipf's law,
+    most for minutes, with a new version of each every ten days; 15 % are first to run an image of
+    one of 100 applications that was just built, which runs in the next two hours and never again;
+    5 % run a base itself."""
     random, catalogue = Random(f"ci {seed}"), Catalogue()
     makes = Repositories(catalogue, random)
     versions, applications = ([makes.repository() for _ in range(count)] for count in (300, 100))
@@ -69,10 +72,15 @@ def ci_fleet(seed: int, days: float = 14) -> Trace:
             renewal = next(renewed)
         (place,) = random.choices(range(len(current)), cum_weights=weights)
         kind = random.random()
-        seconds, writes = log_normal(random, 4 * MINUTE, 20 * MINUTE), int(log_normal(random, 300 * MIB, 3 * GIB))
+        seconds, writes = (
+            log_normal(random, 4 * MINUTE, 20 * MINUTE),
+            int(log_normal(random, 300 * MIB, 3 * GIB)),
+        )
         if kind < 0.15:
             built = next(random.choice(applications))
-            stages = [at] + [at + random.uniform(5 * MINUTE, 2 * HOUR) for _ in range(random.randint(0, 4))]
+            stages = [at] + [
+                at + random.uniform(5 * MINUTE, 2 * HOUR) for _ in range(random.randint(0, 4))
+            ]
             starts += [Start(when, built, seconds, min(writes, 8 * GIB)) for when in stages]
         else:
             image = random.choice(makes.bases) if kind > 0.95 else current[place]
@@ -81,22 +89,28 @@ def ci_fleet(seed: int, days: float = 14) -> Trace:
 
 
 def service_node(seed: int, days: float = 90) -> Trace:
-    """A node of 100 GiB with 60 services, each away for days now and then, rolled out between twice a day and once a
-    month, one rollout in twelve rolled back within two days; 25 CronJobs that run between each quarter of an hour and
-    once a day, with a new version each month; and a debugging image every other day."""
+    """A node of 100 GiB with 60 services, each away for days now and then, rolled out between twice
+    a day and once a month, one rollout in twelve rolled back within two days; 25 CronJobs that run
+    between each quarter of an hour and once a day, with a new version each month; and a debugging
+    image every other day."""
     random, catalogue, end = Random(f"service {seed}"), Catalogue(), days * DAY
     makes = Repositories(catalogue, random)
     starts: list[Start] = []
     for _ in range(60):
         starts += _service(random, makes.repository(), end)
     for _ in range(25):
-        versions, every = makes.repository(), math.exp(random.uniform(math.log(15 * MINUTE), math.log(DAY)))
+        versions, every = (
+            makes.repository(),
+            math.exp(random.uniform(math.log(15 * MINUTE), math.log(DAY))),
+        )
         image, renewal = next(versions), random.expovariate(1 / (30 * DAY))
         at = random.uniform(0, every)
         while at < end:
             if at > renewal:
                 image, renewal = next(versions), at + random.expovariate(1 / (30 * DAY))
-            starts.append(Start(at, image, 2 * MINUTE, int(min(log_normal(random, 20 * MIB, GIB), 4 * GIB))))
+            starts.append(
+                Start(at, image, 2 * MINUTE, int(min(log_normal(random, 20 * MIB, GIB), 4 * GIB)))
+            )
             at += every
     for at in poisson(random, 2 * DAY, end):
         starts.append(Start(at, next(makes.repository()), HOUR))
@@ -109,7 +123,11 @@ def _service(random: Random, versions: Iterator[int], end: float) -> Iterator[St
     here, until = random.random() < 0.6, 0.0
     moves = [0.0, *poisson(random, 4 * DAY, end), end]
     rollouts = [(at, False) for at in poisson(random, every, end)]
-    backs = [(at + random.uniform(10 * MINUTE, 2 * DAY), True) for at, _ in rollouts if random.random() < 1 / 12]
+    backs = [
+        (at + random.uniform(10 * MINUTE, 2 * DAY), True)
+        for at, _ in rollouts
+        if random.random() < 1 / 12
+    ]
     changes = list(heapq.merge(rollouts, sorted(backs)))
     before = image = next(versions)
     for begin, until in itertools.pairwise(moves):
@@ -120,17 +138,25 @@ def _service(random: Random, versions: Iterator[int], end: float) -> Iterator[St
         while at < until:
             after = min(changes[0][0] if changes else until, until)
             if here:
-                yield Start(at, image, after - at + MINUTE, int(min(log_normal(random, 50 * MIB, GIB), 4 * GIB)))
+                yield Start(
+                    at,
+                    image,
+                    after - at + MINUTE,
+                    int(min(log_normal(random, 50 * MIB, GIB), 4 * GIB)),
+                )
             if after < until:
                 before, image = image, before if changes.pop(0)[1] else next(versions)
             at = after
 
 
 def ml_node(seed: int, days: float = 90) -> Trace:
-    """A GPU node of 500 GiB: 40 jobs a day from 30 models of 5 to 40 GB by Zipf's law, in images on two frameworks of
-    some 8 GB. Every two weeks a model has a new version; half of the models are a layer below the code, and stay."""
+    """A GPU node of 500 GiB: 40 jobs a day from 30 models of 5 to 40 GB by Zipf's law, in images on
+    two frameworks of some 8 GB. Every two weeks a model has a new version; half of the models are a
+    layer below the code, and stay."""
     random, catalogue = Random(f"ml {seed}"), Catalogue()
-    frameworks = [[catalogue.layer(size * 1e9) for size in (0.1, 1.5, random.uniform(4, 8))] for _ in range(2)]
+    frameworks = [
+        [catalogue.layer(size * 1e9) for size in (0.1, 1.5, random.uniform(4, 8))] for _ in range(2)
+    ]
     weights, kept, models = zipf(30, 0.9), [], []
     repositories = [catalogue.repository() for _ in range(30)]
     for number in range(30):
@@ -155,9 +181,10 @@ def ml_node(seed: int, days: float = 90) -> Trace:
 
 
 def edge_node(seed: int, days: float = 180) -> Trace:
-    """A gateway of 64 GiB: 15 side-loaded images, half of which run once a day to once a quarter and the others in
-    reserve; 12 pulled applications, half of them always there and half twice a day, with an update every two weeks; and
-    recordings of up to 8 GiB that stay until they are uploaded."""
+    """A gateway of 64 GiB: 15 side-loaded images, half of which run once a day to once a
+    quarter and the others in reserve; 12 pulled applications, half of them always there and
+    half twice a day, with an update every two weeks; and recordings of up to 8 GiB that stay
+    until they are uploaded."""
     random, catalogue, end = Random(f"edge {seed}"), Catalogue(), days * DAY
     makes = Repositories(catalogue, random)
     starts: list[Start] = []
@@ -177,11 +204,21 @@ def edge_node(seed: int, days: float = 180) -> Trace:
             if runs_always:
                 starts.append(Start(begin, image, until - begin + MINUTE, 200 * MIB))
             else:
-                starts += [Start(at, image, HOUR, 200 * MIB) for at in poisson(random, DAY / 2, until, begin)]
+                starts += [
+                    Start(at, image, HOUR, 200 * MIB)
+                    for at in poisson(random, DAY / 2, until, begin)
+                ]
             image, begin = next(versions), until
     recorder = catalogue.image([catalogue.layer(200 * MIB)])
     for at in poisson(random, 6 * HOUR, end):
-        starts.append(Start(at, recorder, log_normal(random, 3 * HOUR, 12 * HOUR), int(random.uniform(0.2, 8) * GIB)))
+        starts.append(
+            Start(
+                at,
+                recorder,
+                log_normal(random, 3 * HOUR, 12 * HOUR),
+                int(random.uniform(0.2, 8) * GIB),
+            )
+        )
     return Trace("edge node", 64 * GIB, 8 * GIB, catalogue, sorted(starts), tuple(imported))
 
 

@@ -16,7 +16,7 @@ from eviction.drill.measurement.measurements import (
 )
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation
-from eviction.record import PassResult
+from eviction.records.passes import PassResult
 from eviction.types import NodeCondition
 from signals.types import Signal
 from tests.drill.documents import MIB, measurements, one_pass
@@ -50,10 +50,18 @@ HOLDS: dict[str, Changes] = {
 
 BREAKS: dict[str, tuple[Changes, Changes, str]] = {
     "ReclaimPressure never comes": ({}, {"conditions": ()}, "never came"),
-    "ReclaimPressure comes late": (condition(comes_within_seconds=0.1), condition_period(1.2, None), "after 0.200 s"),
+    "ReclaimPressure comes late": (
+        condition(comes_within_seconds=0.1),
+        condition_period(1.2, None),
+        "after 0.200 s",
+    ),
     "ReclaimPressure comes though it should not": (condition(never=True), {}, "after 1.010 s"),
     "ReclaimPressure goes late": (condition(goes_within_seconds=0.4), {}, "after 0.500 s"),
-    "ReclaimPressure does not go": (condition(goes_within_seconds=9.0), condition_period(1.0, None), "did not go"),
+    "ReclaimPressure does not go": (
+        condition(goes_within_seconds=9.0),
+        condition_period(1.0, None),
+        "did not go",
+    ),
     "relieved late": ({"relief": 0.1}, {}, "after 0.200 s"),
     "never relieved": ({"relief": 9.0}, {"episodes": (Episode(1.0),)}, "not relieved"),
     "one of two never relieved": (
@@ -96,7 +104,9 @@ BREAKS: dict[str, tuple[Changes, Changes, str]] = {
 def judged(expect: Changes, changes: Changes) -> tuple[Check, ...]:
     faults = expect.get("faults", 0)
     fields = {name: value for name, value in expect.items() if name != "faults"}
-    return judge(Expectation.model_validate({}).model_copy(update=fields), measurements(**changes), faults)
+    return judge(
+        Expectation.model_validate({}).model_copy(update=fields), measurements(**changes), faults
+    )
 
 
 @pytest.mark.parametrize("holds", HOLDS)
@@ -119,7 +129,8 @@ def test_an_expectation_that_is_not_met_fails(breaks: str) -> None:
 def test_only_configured_expectations_are_judged() -> None:
     """A restart or a missing new pod fails only if the scenario expects otherwise."""
     checks = judged(
-        {"no_restarts": False, "new_pod_starts": False}, {"would_restart": ("a/b",), "new_pod_problem": None}
+        {"no_restarts": False, "new_pod_starts": False},
+        {"would_restart": ("a/b",), "new_pod_problem": None},
     )
     assert [check.name for check in checks] == ["ReclaimPressure"]
 
@@ -139,7 +150,11 @@ def after(*names: str) -> Objects:
         ((one_pass("a:1", "b:1", after=15 * MIB),), {"layers": LAYERS}, 1),
         ((one_pass("a:1", "b:1", after=19 * MIB),), {"layers": LAYERS}, 1),
         ((one_pass("a:1", "b:1", after=20 * MIB),), {"layers": LAYERS}, 2),
-        ((one_pass("a:1", "b:1", after=12 * MIB, result=PassResult.NOT_ENOUGH),), {"layers": LAYERS}, 0),
+        (
+            (one_pass("a:1", "b:1", after=12 * MIB, result=PassResult.NOT_ENOUGH),),
+            {"layers": LAYERS},
+            0,
+        ),
         ((one_pass("a:1", "b:1", after=34 * MIB),), {"layers": SHARED}, 0),
         ((one_pass("a:1", "b:1", after=35 * MIB),), {"layers": SHARED}, 1),
         ((one_pass("a:1", "b:1", after=40 * MIB),), {"layers": SHARED}, 2),
@@ -152,6 +167,9 @@ def after(*names: str) -> Objects:
 def test_images_beyond_need_are_those_that_fit_into_the_surplus(
     passes: tuple[MeasuredPass, ...], changes: Changes, lost: int
 ) -> None:
-    """The mark is 10 MiB. A layer shared with a remaining image does not count; else it counts for the last image."""
+    """The mark is 10 MiB.
+
+    A layer shared with a remaining image does not count; else it counts for the last image.
+    """
     run: Measurements = measurements(**{"passes": passes, "after": {}, **changes})
     assert lost_beyond_need(run) == lost

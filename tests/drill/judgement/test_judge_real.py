@@ -14,7 +14,9 @@ from signals.types import Signal
 from tests.drill.documents import measurements
 
 EVERYTHING = Expectation.model_construct(
-    condition=ConditionExpectation.model_construct(comes_within_seconds=0.1, goes_within_seconds=0.6),
+    condition=ConditionExpectation.model_construct(
+        comes_within_seconds=0.1, goes_within_seconds=0.6
+    ),
     relief=1.0,
     first_removal_within_seconds=1.0,
     first_removal_not_before_seconds=0.01,
@@ -61,7 +63,11 @@ def test_what_depends_on_the_node_of_the_scenario_is_not_judged() -> None:
 
 def test_what_can_be_measured_on_any_node_is_judged() -> None:
     """Relief, the first removal, the lowest point, named objects, quiet, and that pods go on."""
-    judged = {c.name: c.held for c in judge_real(EVERYTHING, measurements(), Response.OURS) if c.held is not None}
+    judged = {
+        c.name: c.held
+        for c in judge_real(EVERYTHING, measurements(), Response.OURS)
+        if c.held is not None
+    }
     assert judged == {
         "ReclaimPressure comes": True,
         "relieved": True,
@@ -75,10 +81,16 @@ def test_what_can_be_measured_on_any_node_is_judged() -> None:
 
 
 def test_a_lowest_point_as_a_share_is_one_of_this_nodes_sizes() -> None:
-    """9 MiB were left of these 100 MiB: at least 9 % holds, 10 % does not, whatever size the scenario names."""
+    """9 MiB were left of these 100 MiB: at least 9 % holds, 10 % does not,
+    whatever size the scenario names.
+    """
     for share, held in (("9%", True), ("10%", False)):
-        expect = EVERYTHING.model_copy(update={"lowest": {Signal.NODEFS_AVAILABLE: parse_percentage(share)}})
-        checks = {check.name: check.held for check in judge_real(expect, measurements(), Response.OURS)}
+        expect = EVERYTHING.model_copy(
+            update={"lowest": {Signal.NODEFS_AVAILABLE: parse_percentage(share)}}
+        )
+        checks = {
+            check.name: check.held for check in judge_real(expect, measurements(), Response.OURS)
+        }
         assert checks["lowest nodefs.available"] is held
 
 
@@ -92,13 +104,19 @@ def test_a_failed_expectation_fails_on_a_real_node_too() -> None:
         for check in judge_real(expect, measurements(ended_pods=ended), Response.OBSERVED)
         if check.held is False
     }
-    assert failed == {"relieved": "after 0.200 s", "image a:1": "gone: a:1", "pods that ran": "ended: default/web"}
+    assert failed == {
+        "relieved": "after 0.200 s",
+        "image a:1": "gone: a:1",
+        "pods that ran": "ended: default/web",
+    }
 
 
 @pytest.mark.parametrize("response", Response)
 def test_every_expectation_has_a_check(response: Response) -> None:
     """Each field that is set makes a check, judged or not. (A scenario with faults is refused.)"""
-    nothing = Expectation.model_validate({}).model_copy(update={"no_restarts": False, "new_pod_starts": False})
+    nothing = Expectation.model_validate({}).model_copy(
+        update={"no_restarts": False, "new_pod_starts": False}
+    )
     without = len(judge_real(nothing, measurements(), response))
     for name in Expectation.model_fields:
         expect = nothing.model_copy(update={name: getattr(EVERYTHING, name)})

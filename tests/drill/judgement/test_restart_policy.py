@@ -24,9 +24,15 @@ RULES = [
 
 
 @pytest.mark.parametrize(("newest", "by_policy"), RULES)
-def test_the_rule_is_the_kubelets(newest: tuple[Any, ...], by_policy: dict[RestartPolicy, bool]) -> None:
-    """A container without a record is started, whatever the policy: the harm that garbage collection can do."""
-    assert {policy: should_container_be_restarted(policy, *newest) for policy in RestartPolicy} == by_policy
+def test_the_rule_is_the_kubelets(
+    newest: tuple[Any, ...], by_policy: dict[RestartPolicy, bool]
+) -> None:
+    """A container without a record is started, whatever the policy: the harm that
+    garbage collection can do.
+    """
+    assert {
+        policy: should_container_be_restarted(policy, *newest) for policy in RestartPolicy
+    } == by_policy
 
 
 def container(pod: str, name: str, attempt: int, state: ContainerState) -> Container:
@@ -51,8 +57,13 @@ def test_a_completed_container_starts_again_without_its_newest_copy() -> None:
 
 
 def test_an_init_container_without_a_record_runs_again() -> None:
-    """Even with the policy Always an init container that succeeded is not started, as long as its record exists."""
-    app, init = container("web", "app", 0, ContainerState.RUNNING), container("web", "init", 0, EXITED)
+    """Even with the policy Always an init container that succeeded is not started, as
+    long as its record exists.
+    """
+    app, init = (
+        container("web", "app", 0, ContainerState.RUNNING),
+        container("web", "init", 0, EXITED),
+    )
     assert would_start([STARTED], [app, init], {}) == frozenset()
     assert would_start([STARTED], [app], {}) == {"web/init"}
 

@@ -45,7 +45,9 @@ def test_everything_that_is_listed_has_its_name(tmp_path: Path) -> None:
     assert found.ready_pods == {"uid-web": "default/web", "uid-job": "default/job"}
 
 
-def test_a_removal_is_recorded_once_and_a_pod_ends_with_its_last_ready_sandbox(tmp_path: Path) -> None:
+def test_a_removal_is_recorded_once_and_a_pod_ends_with_its_last_ready_sandbox(
+    tmp_path: Path,
+) -> None:
     """An image removed, a sandbox no longer READY, and another one replaced by its next attempt."""
     made = runtime()
     poller = started_poller(made, tmp_path)
@@ -63,14 +65,18 @@ def test_a_removal_is_recorded_once_and_a_pod_ends_with_its_last_ready_sandbox(t
 
 
 def test_an_image_that_loses_its_names_first_is_recorded_by_its_last_name(tmp_path: Path) -> None:
-    """containerd removes the tags before the image; a list in between has an image without a name."""
+    """containerd removes the tags before the image; a list in between has an
+    image without a name.
+    """
     made = runtime()
     poller = started_poller(made, tmp_path)
     made.hold(OLD._replace(repo_tags=()))
     time.sleep(0.1)  # it was listed so, several times
     made.images.clear()
     poller.stop()
-    assert [(each.kind, each.name) for each in poller.removals] == [("image", "registry.example/old:1")]
+    assert [(each.kind, each.name) for each in poller.removals] == [
+        ("image", "registry.example/old:1")
+    ]
 
 
 def test_an_unreachable_runtime_has_removed_nothing(tmp_path: Path) -> None:

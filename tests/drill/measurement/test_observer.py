@@ -30,9 +30,13 @@ def observations_of(
     """An observation of one filesystem for everything."""
     identity = FilesystemIdentity("/", 7)
     stats = FsStats(available, available, 100 * MIB, 900, 1000, 0.0)
-    observation = SignalObservation(Signal.NODEFS_AVAILABLE, available, 100 * MIB, 0.0, stale, identity)
+    observation = SignalObservation(
+        Signal.NODEFS_AVAILABLE, available, 100 * MIB, 0.0, stale, identity
+    )
     filesystems = dict.fromkeys(KUBELET_ROLES, (identity, stats))
-    return SignalObservations({Signal.NODEFS_AVAILABLE: observation}, layout, 0.0, filesystems=filesystems)
+    return SignalObservations(
+        {Signal.NODEFS_AVAILABLE: observation}, layout, 0.0, filesystems=filesystems
+    )
 
 
 def observer_of(*amounts_mib: int) -> Observer:
@@ -44,7 +48,9 @@ def observer_of(*amounts_mib: int) -> Observer:
 
 
 def test_a_crossing_lasts_until_minimum_reclaim_is_reached() -> None:
-    """Above the mark, but below minimum reclaim, is not relieved; falling there again is no new crossing."""
+    """Above the mark, but below minimum reclaim, is not relieved; falling there
+    again is no new crossing.
+    """
     observer = observer_of(20, 12, 9, 12, 14, 15, 12, 20)
     assert observer.episodes == [Episode(2.0, 5.0, first_rise=3.0)]
     assert not observer.under_pressure
@@ -86,7 +92,9 @@ def test_an_unreadable_filesystem_is_no_relief() -> None:
 
 
 def test_an_observation_of_the_daemon_counts_unless_it_comes_late() -> None:
-    """A crossing that only the daemon observed counts; an older observation afterwards is ignored."""
+    """A crossing that only the daemon observed counts; an older observation
+    afterwards is ignored.
+    """
     observer = Observer(lambda _: (RELEASE,))
     observer.sample(observations_of(20 * MIB), 1.0)
     observer.sample(observations_of(9 * MIB), 1.5)  # the daemon's

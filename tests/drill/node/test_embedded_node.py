@@ -14,7 +14,7 @@ from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.pressure.schedule import PressureSchedule
 from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of
 from eviction.drill.scenario import PodState, Scenario
-from eviction.node.node import Node
+from eviction.engine.node import Node
 from reclaim.types import Container, ContainerState, PodSandboxState
 from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout
 from tests.conftest import MOUNTS
@@ -25,7 +25,10 @@ from tests.sockets.mounts import need_mounts
 PAGE = os.sysconf("SC_PAGE_SIZE")  # a block of tmpfs
 
 WEB = "registry.example/web:1"
-PODS = [{"name": state, "image": WEB, "state": state, "writes": "64Ki", "logs": "8Ki"} for state in PodState]
+PODS = [
+    {"name": state, "image": WEB, "state": state, "writes": "64Ki", "logs": "8Ki"}
+    for state in PodState
+]
 
 
 @contextmanager
@@ -61,7 +64,11 @@ def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
             "unknown": ["app#0 UNKNOWN"],
             "gone": ["app#0 EXITED"],
         }
-        dead = [s.pod_name for s in node.client.list_pod_sandboxes() if s.state is PodSandboxState.NOTREADY]
+        dead = [
+            s.pod_name
+            for s in node.client.list_pod_sandboxes()
+            if s.state is PodSandboxState.NOTREADY
+        ]
         assert dead == ["gone"]
         present = set(os.listdir(os.path.join(embedded.root_directory, "pods")))
         assert present == {f"uid-{state}" for state in PodState if state.known_to_kubelet}
@@ -73,7 +80,9 @@ def test_pods_are_in_the_states_that_the_scenario_gives_them() -> None:
 
 
 def test_after_a_reboot_nothing_runs() -> None:
-    """Every sandbox is NOTREADY, and running containers have exited; a created container stays CREATED."""
+    """Every sandbox is NOTREADY, and running containers have exited; a
+    created container stays CREATED.
+    """
     with built(scenario(node={"pods": PODS, "rebooted": True})) as (embedded, node):
         found = {container.state for container in node.client.list_containers()}
         assert found == {ContainerState.EXITED, ContainerState.CREATED}
@@ -97,7 +106,9 @@ def test_the_product_detects_the_layout(layout: str, seen: FsLayout, disks: int)
         observations = node.summary.observe()
         assert observations.layout is seen
         assert len({embedded.disk(role) for role in KUBELET_ROLES}) == disks
-        sizes = {role: stats.capacity_bytes for role, (_, stats) in observations.filesystems.items()}
+        sizes = {
+            role: stats.capacity_bytes for role, (_, stats) in observations.filesystems.items()
+        }
         assert sizes[FilesystemRole.NODEFS] == 48 * MIB
         assert sizes[FilesystemRole.IMAGEFS] == (48 if layout == "single" else 40) * MIB
         assert sizes[FilesystemRole.CONTAINERFS] == (40 if layout == "dedicated" else 48) * MIB
@@ -143,7 +154,10 @@ def test_a_pressure_takes_its_amount(grows: str) -> None:
         (period,) = pressures.periods
         expected = {"bytes": 3 * MIB, "inodes": 300, "pull": 2 * MIB}.get(grows, MIB)
         assert period.written == expected
-        inodes, size = before.f_ffree - after.f_ffree, (before.f_bavail - after.f_bavail) * after.f_frsize
+        inodes, size = (
+            before.f_ffree - after.f_ffree,
+            (before.f_bavail - after.f_bavail) * after.f_frsize,
+        )
         assert (inodes >= 300) if grows == "inodes" else (size >= expected)
 
 
@@ -156,13 +170,23 @@ def test_a_pressure_ends_when_the_disk_is_full_or_its_time_is_over(change: dict[
         before = os.statvfs(embedded.root_directory).f_bavail
         pressures = pressed(made, embedded)
         assert pressures.periods[0].written > 10 * MIB
-        assert before - os.statvfs(embedded.root_directory).f_bavail <= 2, "only the directory is left"
+        assert before - os.statvfs(embedded.root_directory).f_bavail <= 2, (
+            "only the directory is left"
+        )
 
 
 @pytest.mark.parametrize("file", ["closed", "open", "deleted"])
 def test_a_file_is_held_open_or_deleted_until_the_growers_are_closed(file: str) -> None:
-    """A deleted one has no name and takes its room all the same, and gives it back when nobody holds it any more."""
-    pressure = {**document()["pressure"], "grows": "bytes", "rate": "80Mi", "amount": "3Mi", "file": str(file)}
+    """A deleted one has no name and takes its room all the same, and gives it back when
+    nobody holds it any more.
+    """
+    pressure = {
+        **document()["pressure"],
+        "grows": "bytes",
+        "rate": "80Mi",
+        "amount": "3Mi",
+        "file": str(file),
+    }
     made = scenario(pressure=pressure)
     with built(made) as (embedded, _):
         before = os.statvfs(embedded.root_directory).f_bavail
@@ -184,7 +208,9 @@ def test_pressures_beside_each_other_begin_together() -> None:
     one = {"grows": "bytes", "rate": "4Mi", "amount": "2Mi"}
     made = scenario(pressure=[one, {**one, "beside": True}, {**one, "rate": "80Mi"}])
     with built(made) as (embedded, _):
-        first, second, third = sorted(pressed(made, embedded).periods, key=lambda period: period.from_seconds)
+        first, second, third = sorted(
+            pressed(made, embedded).periods, key=lambda period: period.from_seconds
+        )
         assert second.from_seconds < (first.to_seconds or 0.0)
         assert third.from_seconds >= max(first.to_seconds or 0.0, second.to_seconds or 0.0)
 

@@ -1,4 +1,6 @@
-"""What a drill starts as root while somebody stands in a directory in which a stranger may write."""
+"""What a drill starts as root while somebody stands in a directory in which a
+stranger may write.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ MIB = 1 << 20
 
 @pytest.fixture
 def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file in which a line is left by whatever a stranger has put where the drill is started."""
+    """The file in which a line is left by whatever a stranger has put where the
+    drill is started.
+    """
     ran, directory = tmp_path / "ran", tmp_path / "shared"
     directory.mkdir()
     for name in ("mkfs.ext4", "mount"):
@@ -27,8 +31,13 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return ran
 
 
-def test_a_filesystem_is_made_by_no_program_of_the_current_directory(tmp_path: Path, strangers: Path) -> None:
-    """Also where PATH has an empty or a relative entry. On a machine that has no loop device it fails, later."""
+def test_a_filesystem_is_made_by_no_program_of_the_current_directory(
+    tmp_path: Path, strangers: Path
+) -> None:
+    """Also where PATH has an empty or a relative entry.
+
+    On a machine that has no loop device it fails, later.
+    """
     need_mounts()
     (tmp_path / "disk").mkdir()
     try:

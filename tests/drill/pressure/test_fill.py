@@ -1,4 +1,6 @@
-"""The fill of a directory: written as asked, kept, and freed as soon as the drill lets go of it or ends."""
+"""The fill of a directory: written as asked, kept, and freed as soon as the
+drill lets go of it or ends.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def filled(*arguments: object) -> Fill:
 
 @pytest.mark.parametrize("rate", [0, 100 * MIB])
 def test_bytes_are_taken_without_a_name_and_given_back(disk: Path, rate: int) -> None:
-    """Reserved at once, or written: 5 MiB are missing and no file is visible; then they are free again."""
+    """Reserved at once, or written:
+
+    5 MiB are missing and no file is visible; then they are free again.
+    """
     before = left(disk)
     made = filled(str(disk), Grows.BYTES, rate, 5 * MIB, 0)
     assert made.stop() == 5 * MIB
@@ -73,7 +78,9 @@ def test_the_reserve_is_never_filled(disk: Path, grows: Grows, reserve: int) -> 
 
 
 def test_what_grows_is_stopped_in_the_middle_and_held(disk: Path) -> None:
-    """SIGTERM ends the writing although it is blocked in the parent, as it is in a drill on a real node."""
+    """SIGTERM ends the writing although it is blocked in the parent, as it is
+    in a drill on a real node.
+    """
     before = left(disk)
     old = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:

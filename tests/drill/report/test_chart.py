@@ -34,8 +34,10 @@ def tree(svg: str) -> ElementTree.Element:
     return ElementTree.fromstring(svg)  # noqa: S314 # our own drawing
 
 
-def chart(points: list[tuple[float, float]], *marks: MarkLine, ended: float = 2.0) -> ElementTree.Element:
-    return tree(chart_svg("a chart", ended, [Series("s", points)], marks, inodes=True))
+def chart(
+    points: list[tuple[float, float]], *marks: MarkLine, ended: float = 2.0
+) -> ElementTree.Element:
+    return tree(chart_svg("a chart", ended, [Series("s", points)], marks=marks, inodes=True))
 
 
 def labels(drawn: ElementTree.Element) -> dict[str, float]:
@@ -60,11 +62,13 @@ def test_whatever_is_drawn_is_well_formed(
     inodes: bool,
 ) -> None:
     """Any times, amounts and names give one SVG element without NaN."""
-    svg = chart_svg("c", ended, [Series("s", points)], marks, inodes=inodes)
+    svg = chart_svg("c", ended, [Series("s", points)], marks=marks, inodes=inodes)
     lanes = lanes_svg("l", ended, [Lane("a lane", spans), Lane("another", ticks)])
     for drawing in (svg, lanes):
         assert tree(drawing).tag == "svg"
-        assert "nan" not in {text for element in tree(drawing).iter() for text in element.attrib.values()}
+        assert "nan" not in {
+            text for element in tree(drawing).iter() for text in element.attrib.values()
+        }
 
 
 def test_a_line_goes_down_as_the_disk_fills() -> None:
@@ -83,7 +87,9 @@ def test_marks_that_lie_close_have_labels_apart() -> None:
 
 @pytest.mark.parametrize("amount", [0.0, 50.0, 100.0])
 def test_the_labels_of_marks_that_lie_close_stay_in_the_chart(amount: float) -> None:
-    """At the bottom, in the middle and at the top, five of them: none above the chart, below it, or over another."""
+    """At the bottom, in the middle and at the top, five of them: none above the chart,
+    below it, or over another.
+    """
     drawn = labels(chart([(0.0, 100.0)], *(MarkLine(f"mark {n}", amount) for n in range(5))))
     places = sorted(place for text, place in drawn.items() if text.startswith("mark"))
     assert places[0] >= LINE - 5
@@ -91,8 +97,8 @@ def test_the_labels_of_marks_that_lie_close_stay_in_the_chart(amount: float) -> 
     assert all(lower - upper >= LINE - 0.1 for upper, lower in pairwise(places))
 
 
-# How wide a character of DejaVu Sans is, which is wider than what browsers use for system-ui: in units of the size of
-# the font, of the bold font for titles. Others count as the widest letter.
+# How wide a character of DejaVu Sans is, which is wider than what browsers use for system-ui: in
+# units of the size of the font, of the bold font for titles. Others count as the widest letter.
 WIDE = {
     **dict.fromkeys("fijlrtI.,:;' ()|", 0.41), **dict.fromkeys("abcdeghknopqsuvxyzFJLEST/-ck", 0.64),
     **dict.fromkeys("0123456789", 0.64), **dict.fromkeys("ABCDGHKNOPQRUVXYZw%+=", 0.85),
@@ -115,14 +121,34 @@ def assert_nothing_is_clipped(svg: str) -> None:
 
 
 def test_nothing_is_clipped_at_any_edge() -> None:
-    """Titles and sentences continue on another line; labels that are too long even for their margin end with `…`."""
-    marks = [MarkLine("nodefs 10% + 5% = 1023.9MiB", 50.0), MarkLine("a-filesystem-of-your-own 10Mi = 10.0MiB", 20.0)]
-    lines = [Series("A (pressured-node, observed)", [(0.0, 9e9)]), Series("B: with reclaimd", [(0.0, 1.0)], "b")]
+    """Titles and sentences continue on another line; labels that are too long even for
+    their margin end with `…`.
+    """
+    marks = [
+        MarkLine("nodefs 10% + 5% = 1023.9MiB", 50.0),
+        MarkLine("a-filesystem-of-your-own 10Mi = 10.0MiB", 20.0),
+    ]
+    lines = [
+        Series("A (pressured-node, observed)", [(0.0, 9e9)]),
+        Series("B: with reclaimd", [(0.0, 1.0)], "b"),
+    ]
     name = "bytes available on nodefs, imagefs, containerfs (of 1023.9GiB); marks of A"
-    drawn = chart_svg(name, 2.0, lines, marks)
-    lanes = lanes_svg("l", 2.0, [Lane("A: ReclaimPressure", []), Lane("A: sandboxes removed", [])], "seconds " * 9)
-    sentence = "The kubelet alone: first byte freed 8.21s after its mark is crossed, 22 of 31 images removed. " * 3
-    svg = sheet("A disk that fills is relieved before pods suffer: " * 2, [sentence], [(name, drawn), ("l", lanes)])
+    drawn = chart_svg(name, 2.0, lines, marks=marks)
+    lanes = lanes_svg(
+        "l",
+        2.0,
+        [Lane("A: ReclaimPressure", []), Lane("A: sandboxes removed", [])],
+        axis="seconds " * 9,
+    )
+    sentence = (
+        "The kubelet alone: first byte freed 8.21s after its mark is crossed, 22 of 31 images"
+        " removed. " * 3
+    )
+    svg = sheet(
+        "A disk that fills is relieved before pods suffer: " * 2,
+        [sentence],
+        [(name, drawn), ("l", lanes)],
+    )
     assert_nothing_is_clipped(svg)
     shown = [text.text for text in tree(svg).iter() if text.tag.endswith("text")]
     assert "nodefs 10% + 5% = 1023.9…" in shown
@@ -131,14 +157,16 @@ def test_nothing_is_clipped_at_any_edge() -> None:
 
 
 def test_a_lane_says_what_its_events_come_to() -> None:
-    """How many moments, how long a condition lasted, and `none` where an empty row could be a mistake."""
+    """How many moments, how long a condition lasted, and `none` where an
+    empty row could be a mistake.
+    """
     lanes = [
         Lane("ReclaimPressure", [Event("", "mark", 0.5, 1.75)]),
         Lane("images removed", [Event("", "image", 1.0), Event("", "image", 1.1)]),
         Lane("pods ended", []),
         Lane("passes", [Event("", "image", 1.0)], "17, in 1 pass"),
     ]
-    shown = [text.text for text in tree(lanes_svg("l", 2.0, lanes, "seconds")).iter("text")]
+    shown = [text.text for text in tree(lanes_svg("l", 2.0, lanes, axis="seconds")).iter("text")]
     beside = ["1.25s", "2", "none", "17, in 1 pass"]
     assert [text for text in shown if text in beside] == beside
     assert shown[-1] == "seconds"
@@ -146,7 +174,9 @@ def test_a_lane_says_what_its_events_come_to() -> None:
 
 def test_several_lines_are_named_in_their_colours() -> None:
     """One alone needs no name."""
-    two = tree(chart_svg("c", 1.0, [Series("alone", [(0.0, 1.0)]), Series("beside", [(0.0, 1.0)], "b")]))
+    two = tree(
+        chart_svg("c", 1.0, [Series("alone", [(0.0, 1.0)]), Series("beside", [(0.0, 1.0)], "b")])
+    )
     names = {text.text: text.get("class") for text in two.iter("text")}
     assert (names["alone"], names["beside"]) == ("a", "b")
     assert "alone" not in labels(tree(chart_svg("c", 1.0, [Series("alone", [(0.0, 1.0)])])))

@@ -1,6 +1,7 @@
 """The report: one self-contained page, JSON, JUnit for a CI.
 
-The reports of real runs are tested where the scenarios are run: in `tests/drill/scenario/test_library.py`.
+The reports of real runs are tested where the scenarios are run: in
+`tests/drill/scenario/test_library.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
-from eviction.cli.drill import files_of
+from eviction.cli.drill_output import files_of
 from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
@@ -26,7 +27,7 @@ from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import LARGEST_POINTS, DrillReportJson, report_of
 from eviction.drill.report.lines import checks_table, row_lines, story_rows
 from eviction.drill.report.page import junit_xml, page
-from eviction.reporting.json_shapes import to_json
+from eviction.records.json_shapes import to_json
 from eviction.types import NodeCondition
 from reclaim.types import Action, Kind, Outcome, Reason, Verdict
 from signals.types import FilesystemRole, FsLayout
@@ -39,10 +40,19 @@ HOSTILE = "</title><script>alert('1')</script>\x1b[2J\x00\u202e\"&<img src=x one
 
 def result(*, held: bool = True, **changes: Any) -> DrillResult:
     """The result of an invented run, with its checks."""
-    checks = (Check("relieved", "within 1s", "after 0.200 s", held=True), Check("new pod", "starts", "no", held=held))
+    checks = (
+        Check("relieved", "within 1s", "after 0.200 s", held=True),
+        Check("new pod", "starts", "no", held=held),
+    )
     made = scenario()
     return DrillResult(
-        made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, measurements(**changes), checks
+        made.name,
+        made.why,
+        FsLayout.SINGLE,
+        "a tmpfs of its own",
+        False,
+        measurements(**changes),
+        checks,
     )
 
 
@@ -77,7 +87,9 @@ def assert_self_contained(html: str) -> None:
 
 
 def test_a_page_shows_marks_removals_and_conditions() -> None:
-    """The mark with its label, each removal with its name on hover, the condition as a band, a fault as a tick."""
+    """The mark with its label, each removal with its name on hover, the condition as
+    a band, a fault as a tick.
+    """
     html = page(
         report(
             faults=(FaultOccurrence("the runtime restarts", 1.15),),
@@ -105,9 +117,17 @@ def test_a_second_filesystem_has_a_chart_of_its_own() -> None:
     """It is drawn only if it has marks."""
     both = (
         MeasuredFilesystem(FilesystemRole.NODEFS, (FilesystemRole.NODEFS,), 100 * MIB, 1000),
-        MeasuredFilesystem(FilesystemRole.IMAGEFS, (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), 50 * MIB, 500),
+        MeasuredFilesystem(
+            FilesystemRole.IMAGEFS,
+            (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS),
+            50 * MIB,
+            500,
+        ),
     )
-    samples = (Sample(0.0, ((50 * MIB, 900), (9 * MIB, 80))), Sample(1.0, ((9 * MIB, 800), (8 * MIB, 70))))
+    samples = (
+        Sample(0.0, ((50 * MIB, 900), (9 * MIB, 80))),
+        Sample(1.0, ((9 * MIB, 800), (8 * MIB, 70))),
+    )
     run = report(filesystems=both, samples=samples)
     assert run.series("imagefs", inodes=False) == [(0.0, 9 * MIB), (1.0, 8 * MIB)]
     assert run.series("nodefs", inodes=True) == [(0.0, 900), (1.0, 800)]
@@ -127,9 +147,14 @@ def test_a_filesystem_of_the_configurations_own_has_a_line_too() -> None:
 
 
 def test_hostile_names_are_escaped_everywhere() -> None:
-    """Names come from pods and images, and must not reach a browser, a terminal or a CI unescaped."""
+    """Names come from pods and images, and must not reach a browser, a terminal
+    or a CI unescaped.
+    """
     run = report(
-        removals=(MeasuredRemoval(1.1, "image", HOSTILE, "id"), MeasuredRemoval(1.2, HOSTILE, HOSTILE, "id")),
+        removals=(
+            MeasuredRemoval(1.1, "image", HOSTILE, "id"),
+            MeasuredRemoval(1.2, HOSTILE, HOSTILE, "id"),
+        ),
         passes=(one_pass(HOSTILE, after=20 * MIB, reason=HOSTILE),),
         faults=(FaultOccurrence(HOSTILE, 1.0),),
         pressures=(PressurePeriod(HOSTILE, 0.0, 1.0),),
@@ -158,7 +183,11 @@ def test_junit_names_what_was_expected_and_measured() -> None:
     tree = ElementTree.fromstring(junit_xml(report(held=False)))  # noqa: S314 # our own file
     suite = tree.find("testsuite")
     assert suite is not None
-    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == ("reclaimd.drill.small", "2", "1")
+    assert (suite.get("name"), suite.get("tests"), suite.get("failures")) == (
+        "reclaimd.drill.small",
+        "2",
+        "1",
+    )
     (failure,) = tree.iter("failure")
     assert failure.get("message") == "expected: starts; measured: no"
 
@@ -196,8 +225,13 @@ def test_downsampling_keeps_the_lowest_point_of_every_line() -> None:
 
 
 def test_what_could_not_be_judged_is_always_reported() -> None:
-    """The page, JUnit, the terminal and the verdict say so; the run holds if everything that was judged held."""
-    checks = (*result().checks, Check("new pod", "starts afterwards", "not judged: not tried", None))
+    """The page, JUnit, the terminal and the verdict say so; the run holds if
+    everything that was judged held.
+    """
+    checks = (
+        *result().checks,
+        Check("new pod", "starts afterwards", "not judged: not tried", None),
+    )
     made = replace(result(), checks=checks)
     assert made.held
     run = report_of(made)
@@ -206,13 +240,19 @@ def test_what_could_not_be_judged_is_always_reported() -> None:
     suite = ElementTree.fromstring(junit_xml(run)).find("testsuite")  # noqa: S314 # our own file
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "1")
-    assert [skipped.get("message") for skipped in suite.iter("skipped")] == ["not judged: not tried"]
+    assert [skipped.get("message") for skipped in suite.iter("skipped")] == [
+        "not judged: not tried"
+    ]
     assert story(run)[-1][1].endswith("1 of 3 could not be judged")
 
 
 def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
     """Its files have other names, the page says `observed`, and pods that ended are named."""
-    made = replace(result(ended_pods=(EndedPod(1.15, "default/web", "uid"),)), response=Response.OBSERVED, checks=())
+    made = replace(
+        result(ended_pods=(EndedPod(1.15, "default/web", "uid"),)),
+        response=Response.OBSERVED,
+        checks=(),
+    )
     run = report_of(made)
     html = page(run)
     assert_self_contained(html)
@@ -224,22 +264,40 @@ def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
 def story(run: DrillReportJson) -> list[tuple[str, str]]:
     """The rows of the story; a terminal shows them as they are."""
     rows = story_rows(run)
-    assert [re.split(r" {2,}", line, maxsplit=1) for line in row_lines(rows)] == [list(row) for row in rows]
+    assert [re.split(r" {2,}", line, maxsplit=1) for line in row_lines(rows)] == [
+        list(row) for row in rows
+    ]
     return rows
 
 
 def test_the_story_of_a_run() -> None:
-    """The mark and its row, what went and what stayed (a line for each kind, with an example), the times, the
-    verdict. The kinds stand in one order, whichever went first."""
-    images = [("b:1", Reason.IN_USE), ("c:1", Reason.RELIEVED), ("d:1", Reason.RELIEVED), ("e:1", Reason.IN_USE)]
-    kept = tuple(Outcome(Verdict(Kind.IMAGE, f"id {name}", name, Action.KEEP, why)) for name, why in images)
-    web = Outcome(Verdict(Kind.CONTAINER, "id web", "default/web/app#0", Action.KEEP, Reason.RUNNING))
+    """The mark and its row, what went and what stayed (a line for each kind, with an example), the
+    times, the verdict. The kinds stand in one order, whichever went first."""
+    images = [
+        ("b:1", Reason.IN_USE),
+        ("c:1", Reason.RELIEVED),
+        ("d:1", Reason.RELIEVED),
+        ("e:1", Reason.IN_USE),
+    ]
+    kept = tuple(
+        Outcome(Verdict(Kind.IMAGE, f"id {name}", name, Action.KEEP, why)) for name, why in images
+    )
+    web = Outcome(
+        Verdict(Kind.CONTAINER, "id web", "default/web/app#0", Action.KEEP, Reason.RUNNING)
+    )
     made = one_pass("a:1", after=20 * MIB)
     functions = (replace(made.record.functions[0], kept=(*kept, web)),)
-    gone = MeasuredRemoval(1.1, "image", "a:1", "id a:1"), MeasuredRemoval(1.2, "container", "job", "id job")
+    gone = (
+        MeasuredRemoval(1.1, "image", "a:1", "id a:1"),
+        MeasuredRemoval(1.2, "container", "job", "id job"),
+    )
     run = report(
         removals=gone,
-        passes=(replace(made, record=replace(made.record, functions=functions, row=("DeleteUnusedImages",))),),
+        passes=(
+            replace(
+                made, record=replace(made.record, functions=functions, row=("DeleteUnusedImages",))
+            ),
+        ),
     )
     times = "first removal 100ms, first byte never, relief 200ms; lowest point 9.0MiB"
     assert story(run) == [
@@ -257,7 +315,10 @@ def test_the_story_of_a_run() -> None:
 
 def test_the_story_of_a_run_that_did_not_hold() -> None:
     """What did not, and the verdict last."""
-    assert story(report(held=False))[-2:] == [("NOT", "new pod starts: no"), ("NOT", "small: NOT everything held")]
+    assert story(report(held=False))[-2:] == [
+        ("NOT", "new pod starts: no"),
+        ("NOT", "small: NOT everything held"),
+    ]
 
 
 def test_the_story_of_an_observation_without_events() -> None:
@@ -267,8 +328,8 @@ def test_the_story_of_an_observation_without_events() -> None:
 
 
 def test_times_of_an_observation_count_from_crossing() -> None:
-    """A removal before the crossing does not count as the first one; a rise is the first byte. Why another component
-    removed something is not known."""
+    """A removal before the crossing does not count as the first one; a rise is the first byte. Why
+    another component removed something is not known."""
     before = MeasuredRemoval(0.2, "image", "z:1", "id z")
     crossed = report(
         removals=(before, MeasuredRemoval(1.6, "image", "a:1", "id a")),
@@ -278,7 +339,9 @@ def test_times_of_an_observation_count_from_crossing() -> None:
     )
     rows = dict(story(crossed))
     assert rows["crossed"] == "a mark after 1s"
-    assert rows["relief"].startswith("from crossing the mark: first removal 600ms, first byte 700ms, relief 1s; ")
+    assert rows["relief"].startswith(
+        "from crossing the mark: first removal 600ms, first byte 700ms, relief 1s; "
+    )
     assert rows["removed"] == "images: 2, such as z:1"
     assert rows["ended"] == "pods: 2, such as default/web"
 
@@ -291,7 +354,9 @@ def test_the_expectations_are_a_table() -> None:
 
 
 def test_objects_of_any_kind_have_a_lane() -> None:
-    """Files, which only other functions remove, too; pods that ended and each condition have one of their own."""
+    """Files, which only other functions remove, too; pods that ended and each
+    condition have one of their own.
+    """
     run = report(
         removals=(MeasuredRemoval(1.1, "file", "ballast", "ballast"),),
         conditions=(
@@ -300,11 +365,15 @@ def test_objects_of_any_kind_have_a_lane() -> None:
         ),
         ended_pods=(EndedPod(1.15, "default/web", "u"),),
     )
-    assert {"file removed", "ReclaimPressure", "DiskPressure", "pods ended"} <= set(texts(parsed(page(run)), "text"))
+    assert {"file removed", "ReclaimPressure", "DiskPressure", "pods ended"} <= set(
+        texts(parsed(page(run)), "text")
+    )
 
 
 def test_a_condition_that_is_not_known_has_no_lane() -> None:
-    """Of our own an empty lane says `none`; whether an observed component has reported any is not known."""
+    """Of our own an empty lane says `none`; whether an observed component has
+    reported any is not known.
+    """
     ours = report(conditions=())
     observed = report_of(replace(result(conditions=()), response=Response.OBSERVED))
     assert "ReclaimPressure" in texts(parsed(page(ours)), "text")

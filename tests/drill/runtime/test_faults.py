@@ -17,7 +17,9 @@ METHODS = frozenset({"ListImages", "RemoveImage"})
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"from_call": 0}, {"after_seconds": -1.0}, {"for_seconds": -1.0}, {"probability": 2.0}], ids=str
+    "wrong",
+    [{"from_call": 0}, {"after_seconds": -1.0}, {"for_seconds": -1.0}, {"probability": 2.0}],
+    ids=str,
 )
 def test_conditions_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     """The message names the condition."""
@@ -40,7 +42,9 @@ class Stepped:
 
 def called(failpoints: Failpoints) -> str:
     """The answer of one call."""
-    return failpoints.apply("ListImages", lambda: "done", "", lambda answer, _: f"{answer} changed")
+    return failpoints.apply(
+        "ListImages", lambda: "done", "", changed=lambda answer, _: f"{answer} changed"
+    )
 
 
 def outcomes(failpoints: Failpoints, count: int) -> str:
@@ -86,11 +90,14 @@ def test_a_probability_is_repeatable_with_its_seed() -> None:
 
 
 def test_of_several_faults_the_first_that_applies_is_used() -> None:
-    """A burst at the second call, then one for all calls from the fourth on; a fault that is not used is not used
-    up."""
+    """A burst at the second call, then one for all calls from the fourth on; a fault that is
+    not used is not used up."""
     failpoints = SeveralFaults(METHODS)
     arm(failpoints, MethodFault("ListImages", Fail(message="burst", times=1), When(from_call=2)))
-    arm(failpoints, MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)))
+    arm(
+        failpoints,
+        MethodFault("ListImages", Distort(Distortion.HALF_LIST, times=1), When(from_call=2)),
+    )
     assert outcomes(failpoints, 1) == "D"
     assert outcomes(failpoints, 1) == "F"
     assert called(failpoints) == "done changed"
@@ -131,11 +138,15 @@ LIST = pb.ListContainersResponse(
         for letter in "abc"
     ]
 )
-IMAGES = pb.ListImagesResponse(images=[pb.Image(id="sha256:" + "12" * 32, size=7, repo_tags=["app:1"])])
+IMAGES = pb.ListImagesResponse(
+    images=[pb.Image(id="sha256:" + "12" * 32, size=7, repo_tags=["app:1"])]
+)
 
 
 def test_a_distortion_changes_a_copy() -> None:
-    """The answer itself stays as it was, for every distortion; each changes something of some answer."""
+    """The answer itself stays as it was, for every distortion; each changes
+    something of some answer.
+    """
     before = LIST.SerializeToString(deterministic=True)
     status = pb.ContainerStatusResponse(status=pb.ContainerStatus(log_path="/x"))
     for how in Distortion:
@@ -145,7 +156,9 @@ def test_a_distortion_changes_a_copy() -> None:
 
 
 def test_distortions_of_entries_and_ids() -> None:
-    """Half is rounded up, doubled is in order twice, rotated moves each id by one; short ids have six characters."""
+    """Half is rounded up, doubled is in order twice, rotated moves each id by one;
+    short ids have six characters.
+    """
 
     def ids(how: Distortion) -> list[str]:
         return [each.id[:7] for each in distorted(LIST, how).containers]
@@ -160,12 +173,17 @@ def test_distortions_of_entries_and_ids() -> None:
 
 
 def test_distortions_of_numbers_and_names() -> None:
-    """Sizes and times take the value that is named, names grow or go, and the label that decides stays true."""
+    """Sizes and times take the value that is named, names grow or go, and the
+    label that decides stays true.
+    """
     assert distorted(IMAGES, Distortion.LARGEST_SIZES).images[0].size == (1 << 63) - 1
     assert distorted(LIST, Distortion.NEGATIVE_TIMES).containers[0].created_at < 0
     assert distorted(LIST, Distortion.EMPTY_NAMES).containers[0].metadata.name == ""
     huge = distorted(LIST, Distortion.HUGE_NAMES).containers
     assert HUGE_NAME_CHARACTERS - 8 < len(huge[0].metadata.name) <= HUGE_NAME_CHARACTERS
     assert huge[0].metadata.name != huge[1].metadata.name, "two names stay two"
-    assert "\n" in distorted(LIST, Distortion.CONTROL_NAMES).containers[0].labels["io.kubernetes.pod.name"]
+    assert (
+        "\n"
+        in distorted(LIST, Distortion.CONTROL_NAMES).containers[0].labels["io.kubernetes.pod.name"]
+    )
     assert all(each.labels["io.kubernetes.pod.uid"] == "u" for each in huge)

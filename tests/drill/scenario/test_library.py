@@ -26,14 +26,26 @@ from tests.sockets.mounts import need_mounts
 MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "answers-lost": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
     "ballast-last": ({"stays": ("file ballast",)}, "file ballast"),
-    "crowd-of-dead": ({"stays": ("container default/looping-01/app#19",)}, "container default/looping-01/app#19"),
+    "crowd-of-dead": (
+        {"stays": ("container default/looping-01/app#19",)},
+        "container default/looping-01/app#19",
+    ),
     "cut-lists": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "dead-pod-logs": ({"stays": ("log default_vanished-01_*",)}, "log default_vanished-01_*"),
-    "dedicated-nodefs": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
+    "dedicated-nodefs": (
+        {"goes": ("image registry.example/old-01:1",)},
+        "image registry.example/old-01:1",
+    ),
     "deleted-file": ({"relief": 0.0}, "relieved"),
-    "e2e-image-gc-no-eviction": ({"stays": ("image registry.example/unused-*",)}, "image registry.example/unused-*"),
+    "e2e-image-gc-no-eviction": (
+        {"stays": ("image registry.example/unused-*",)},
+        "image registry.example/unused-*",
+    ),
     "e2e-inode-eviction": ({"relief": 0.0}, "relieved"),
-    "e2e-local-storage-eviction": ({"goes": ("container default/innocent/*",)}, "container default/innocent/*"),
+    "e2e-local-storage-eviction": (
+        {"goes": ("container default/innocent/*",)},
+        "container default/innocent/*",
+    ),
     "e2e-local-storage-soft-eviction": ({"first_removal_not_before_seconds": 30.0}, "no removal"),
     "everything-in-use": ({"says": "the next object is old enough"}, "last pass says"),
     "fast-fill": ({"relief": 0.0}, "relieved"),
@@ -41,34 +53,76 @@ MUTATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "high-threshold-100": ({"nothing_goes": True}, "nothing"),
     "hung-removal": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "imagefs-bytes": ({"lowest": None}, "lowest imagefs.available"),
-    "imagefs-inodes": ({"goes": ("image registry.example/model-*",)}, "image registry.example/model-*"),
-    "keep-list": ({"goes": ("image registry.example/model-01:1",)}, "image registry.example/model-01:1"),
+    "imagefs-inodes": (
+        {"goes": ("image registry.example/model-*",)},
+        "image registry.example/model-*",
+    ),
+    "keep-list": (
+        {"goes": ("image registry.example/model-01:1",)},
+        "image registry.example/model-01:1",
+    ),
     "keep-newest": ({"goes": ("image registry.example/shop:4",)}, "image registry.example/shop:4"),
-    "late-space": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
+    "late-space": (
+        {"goes": ("image registry.example/old-01:1",)},
+        "image registry.example/old-01:1",
+    ),
     "log-growth": ({"images_left_at_least": 7}, "images left"),
-    "minimum-reclaim": ({"goes": ("image registry.example/old-06:1",)}, "image registry.example/old-06:1"),
+    "minimum-reclaim": (
+        {"goes": ("image registry.example/old-06:1",)},
+        "image registry.example/old-06:1",
+    ),
     "nodefs-inodes": ({"goes": ("container default/web/*",)}, "container default/web/*"),
-    "older-runtime": ({"goes": ("image registry.k8s.io/pause:1",)}, "image registry.k8s.io/pause:1"),
+    "older-runtime": (
+        {"goes": ("image registry.k8s.io/pause:1",)},
+        "image registry.k8s.io/pause:1",
+    ),
     "own-filesystem": ({"goes": ("file buildcache/0060",)}, "file buildcache/0060"),
     "outrun": ({"goes": ("image registry.example/app:1",)}, "image registry.example/app:1"),
-    "periodic-gc": ({"stays": ("container default/crashed/app#0",)}, "container default/crashed/app#0"),
-    "pressured-node": ({"stays": ("container default/finished/*",)}, "container default/finished/*"),
-    "pretended-removals": ({"goes": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
+    "periodic-gc": (
+        {"stays": ("container default/crashed/app#0",)},
+        "container default/crashed/app#0",
+    ),
+    "pressured-node": (
+        {"stays": ("container default/finished/*",)},
+        "container default/finished/*",
+    ),
+    "pretended-removals": (
+        {"goes": ("image registry.example/old-01:1",)},
+        "image registry.example/old-01:1",
+    ),
     "programs-misbehave": ({"relief": 0.0}, "relieved"),
     "rotated-logs": ({"goes": ("log default_web_*",)}, "log default_web_*"),
     "reboot-hold-off": ({"first_removal_within_seconds": 0.0}, "first removal"),
-    "rollout-pull": ({"condition": ConditionExpectation.model_construct(never=True)}, "ReclaimPressure"),
+    "rollout-pull": (
+        {"condition": ConditionExpectation.model_construct(never=True)},
+        "ReclaimPressure",
+    ),
     "runtime-away": ({"faults": 2}, "faults"),
     "runtime-restart": ({"faults": 2}, "faults"),
-    "shared-layers": ({"stays": ("image registry.example/stack-05:1",)}, "image registry.example/stack-05:1"),
-    "small-files": ({"stays": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
+    "shared-layers": (
+        {"stays": ("image registry.example/stack-05:1",)},
+        "image registry.example/stack-05:1",
+    ),
+    "small-files": (
+        {"stays": ("image registry.example/old-01:1",)},
+        "image registry.example/old-01:1",
+    ),
     "soft-grace": ({"first_removal_within_seconds": 0.0}, "first removal"),
     "soft-recovers": ({"relief": NEVER}, "pressure"),
     "split-images": ({"goes": ("container default/finished/*",)}, "container default/finished/*"),
     "split-writable": ({"goes": ("image registry.example/old-*",)}, "image registry.example/old-*"),
-    "stuck-removal": ({"stays": ("image registry.example/old-01:1",)}, "image registry.example/old-01:1"),
-    "two-collectors": ({"stays": ("container default/crashed/app#0",)}, "container default/crashed/app#0"),
-    "two-filesystems": ({"stays": ("container default/finished-01/*",)}, "container default/finished-01/*"),
+    "stuck-removal": (
+        {"stays": ("image registry.example/old-01:1",)},
+        "image registry.example/old-01:1",
+    ),
+    "two-collectors": (
+        {"stays": ("container default/crashed/app#0",)},
+        "container default/crashed/app#0",
+    ),
+    "two-filesystems": (
+        {"stays": ("container default/finished-01/*",)},
+        "container default/finished-01/*",
+    ),
 }
 
 
@@ -99,7 +153,9 @@ def test_a_wrong_expectation_fails(name: str) -> None:
     changes = dict(changes)
     scenario = find_scenario(name)
     if "lowest" in changes:  # a hundred times as much as the scenario asks for
-        changes["lowest"] = {signal: a_hundred_times(least) for signal, least in scenario.expect.lowest.items()}
+        changes["lowest"] = {
+            signal: a_hundred_times(least) for signal, least in scenario.expect.lowest.items()
+        }
     faults = changes.pop("faults", len(scenario.faults))
     checks = judge(scenario.expect.model_copy(update=changes), run_of(name).measurements, faults)
     assert [check.name for check in checks if not check.held] == [failing]
@@ -125,14 +181,20 @@ def test_the_report_of_every_scenario_is_well_formed(name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(4 * 3600)
 def test_fifty_runs_of_the_whole_library_hold(tmp_path: Path) -> None:
-    """All scenarios one after the other, 50 times (DRILL_RUNS=n for another number): none ever fails."""
+    """All scenarios one after the other, 50 times (DRILL_RUNS=n for another
+    number): none ever fails.
+    """
     need_mounts()
     runs, failed = int(os.environ.get("DRILL_RUNS", "50")), list[str]()
     for number in range(runs):
         reports = tmp_path / str(number)
         process = reclaimd("drill", "--all", "--report", str(reports), timeout_seconds=1800.0)
         lines = process.stdout.splitlines()
-        failed += [f"run {number}: {line}" for line in lines if line.startswith("NOT") or "NOT everything held" in line]
+        failed += [
+            f"run {number}: {line}"
+            for line in lines
+            if line.startswith("NOT") or "NOT everything held" in line
+        ]
         if process.returncode == 0:
             shutil.rmtree(reports)  # 5 MiB each: keep only the reports of failures
         elif not failed:

@@ -45,14 +45,27 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "no pressure": ({"pressure": []}, ["pressure"]),
     "no image": ({"node": {"images": []}}, ["node.images"]),
     "a duplicate image": (
-        {"node": {"images": [*SCENARIO["node"]["images"], {"name": "registry.example/web", "size": "1Mi"}]}},
+        {
+            "node": {
+                "images": [
+                    *SCENARIO["node"]["images"],
+                    {"name": "registry.example/web", "size": "1Mi"},
+                ]
+            }
+        },
         ["node.images", "registry.example/web:1", "twice"],
     ),
-    "a duplicate pod": ({"node": {"pods": [SCENARIO["node"]["pods"][0]] * 2}}, ["node.pods", "web", "twice"]),
+    "a duplicate pod": (
+        {"node": {"pods": [SCENARIO["node"]["pods"][0]] * 2}},
+        ["node.pods", "web", "twice"],
+    ),
     "a negative size": ({"node": {"size": "-1Gi"}}, ["node.size", "-1Gi"]),
     "a size that is too large": ({"node": {"size": "5Ti"}}, ["node.size", "1Ti"]),
     "an imagefs in the layout single": ({"node": {"imagefs": IMAGEFS}}, ["node.imagefs", "single"]),
-    "a layout without its imagefs": ({"node": {"layout": "split"}}, ["node.imagefs", "split", "need"]),
+    "a layout without its imagefs": (
+        {"node": {"layout": "split"}},
+        ["node.imagefs", "split", "need"],
+    ),
     "an unknown layout": ({"node": {"layout": "mirrored"}}, ["node.layout", "mirrored"]),
     "a filesystem of its own with a name of the kubelet's": (
         {"node": {"filesystems": [{**IMAGEFS, "name": "imagefs"}]}},
@@ -89,17 +102,25 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["node.configuration.evictionHard", "under node"],
     ),
     "a rate of zero": ({"pressure": {"rate": "0"}}, ["pressure.0.rate", "0"]),
-    "a pressure without an end": ({"pressure": {"amount": None}}, ["pressure.0.amount", "pressure.0.for", "full"]),
+    "a pressure without an end": (
+        {"pressure": {"amount": None}},
+        ["pressure.0.amount", "pressure.0.for", "full"],
+    ),
     "bytes with a pod": ({"pressure": {"pod": "web"}}, ["pressure.0.pod", "bytes"]),
     "a log without a pod": ({"pressure": {"grows": "log"}}, ["pressure.0.pod", "missing", "log"]),
-    "a log of an unknown pod": ({"pressure": {"grows": "log", "pod": "db"}}, ["pressure.0.pod", "db"]),
+    "a log of an unknown pod": (
+        {"pressure": {"grows": "log", "pod": "db"}},
+        ["pressure.0.pod", "db"],
+    ),
     "a log of a container that has not started": (
         {"pressure": {"grows": "log", "pod": "next"}},
         ["pressure.0.pod", "next", "log"],
     ),
     "a log of a vanished pod": (
         {
-            "node": {"pods": [{"name": "old", "image": "registry.example/web:1", "state": "vanished"}]},
+            "node": {
+                "pods": [{"name": "old", "image": "registry.example/web:1", "state": "vanished"}]
+            },
             "pressure": {"grows": "log", "pod": "old"},
         },
         ["pressure.0.pod", "old", "log"],
@@ -108,9 +129,15 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"pressure": {"grows": "writable", "pod": "crashed"}},
         ["pressure.0.pod", "is crashed", "writable"],
     ),
-    "a log with a filesystem": ({"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}}, ["pressure.0.where"]),
+    "a log with a filesystem": (
+        {"pressure": {"grows": "log", "pod": "web", "where": "nodefs"}},
+        ["pressure.0.where"],
+    ),
     "a pull without an image": ({"pressure": {"grows": "pull"}}, ["pressure.0.image", "missing"]),
-    "a pull that does not remain": ({"pressure": [{**PULL, "remains": False}]}, ["pressure.0.remains", "pulled"]),
+    "a pull that does not remain": (
+        {"pressure": [{**PULL, "remains": False}]},
+        ["pressure.0.remains", "pulled"],
+    ),
     "a pull of an image that is present": (
         {"pressure": [{**PULL, "image": {"name": "registry.example/web", "size": "1Mi"}}]},
         ["pressure.0.image", "registry.example/web:1", "twice"],
@@ -121,19 +148,40 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["pressure.1.rate", "fast"],
     ),
     "a fault without a trigger": ({"faults": [{"action": "restart"}]}, ["faults.0.at", "onCall"]),
-    "a fault with two triggers": ({"faults": [{**RESTART, "onCall": {"method": "RemoveImage"}}]}, ["faults.0.at"]),
-    "a fault without a method": ({"faults": [{"action": "hang", "at": "1s"}]}, ["faults.0.method", "missing"]),
-    "a restart with a method": ({"faults": [{**RESTART, "method": "RemoveImage"}]}, ["faults.0.method", "restart"]),
-    "an unknown method": ({"faults": [{**HANG, "method": "Explode"}]}, ["faults.0.method", "Explode"]),
-    "a delay without a time": ({"faults": [{**HANG, "action": "delay"}]}, ["faults.0.by", "missing"]),
+    "a fault with two triggers": (
+        {"faults": [{**RESTART, "onCall": {"method": "RemoveImage"}}]},
+        ["faults.0.at"],
+    ),
+    "a fault without a method": (
+        {"faults": [{"action": "hang", "at": "1s"}]},
+        ["faults.0.method", "missing"],
+    ),
+    "a restart with a method": (
+        {"faults": [{**RESTART, "method": "RemoveImage"}]},
+        ["faults.0.method", "restart"],
+    ),
+    "an unknown method": (
+        {"faults": [{**HANG, "method": "Explode"}]},
+        ["faults.0.method", "Explode"],
+    ),
+    "a delay without a time": (
+        {"faults": [{**HANG, "action": "delay"}]},
+        ["faults.0.by", "missing"],
+    ),
     "an outage without an end": ({"faults": [{"action": "away", "at": "1s"}]}, ["faults.0.lasts"]),
     "a negative time": ({"expect": {"relievedWithin": "-1s"}}, ["expect.relievedWithin", "-1s"]),
-    "an unknown kind of object": ({"expect": {"goes": ["volume old"]}}, ["expect.goes", "volume old", "container"]),
+    "an unknown kind of object": (
+        {"expect": {"goes": ["volume old"]}},
+        ["expect.goes", "volume old", "container"],
+    ),
     "a lowest point of an unknown signal": (
         {"expect": {"lowest": {"swap": "1Mi"}}},
         ["expect.lowest", "swap", "nodefs"],
     ),
-    "a negative count": ({"expect": {"imagesLostBeyondNeed": -1}}, ["expect.imagesLostBeyondNeed", "-1"]),
+    "a negative count": (
+        {"expect": {"imagesLostBeyondNeed": -1}},
+        ["expect.imagesLostBeyondNeed", "-1"],
+    ),
 }
 
 
@@ -171,12 +219,17 @@ def test_yaml_that_is_easily_misread_is_refused(tmp_path: Path, text: str, said:
 
 
 def test_defaults() -> None:
-    """No fault, one collector, no periodic collection, no hold-off, and every threshold that is not named is off."""
+    """No fault, one collector, no periodic collection, no hold-off, and every threshold
+    that is not named is off.
+    """
     made = scenario()
     assert (made.faults, made.node.collectors, made.node.rebooted) == ((), 1, False)
     assert made.node.layout is FsLayout.SINGLE
     configuration = made.node.configuration
-    assert (configuration["imageGCHighThresholdPercent"], configuration["holdOffAfterStart"]) == (100, "0s")
+    assert (configuration["imageGCHighThresholdPercent"], configuration["holdOffAfterStart"]) == (
+        100,
+        "0s",
+    )
     assert configuration["evictionHard"]["nodefs.available"] == "10%"
     assert configuration["evictionHard"]["imagefs.available"] == "0%"
     assert made.expect.no_restarts
@@ -185,10 +238,14 @@ def test_defaults() -> None:
 
 def test_a_pod_has_the_dead_copies_and_the_policy_of_its_state() -> None:
     """A crashed pod has a dead copy and is restarted; a completed one is not."""
-    pods = [{"name": state, "image": "registry.example/web:1", "state": state} for state in PodState]
+    pods = [
+        {"name": state, "image": "registry.example/web:1", "state": state} for state in PodState
+    ]
     made = {pod.state: pod for pod in scenario(node={"pods": pods}).node.pods}
     assert {state for state, pod in made.items() if pod.dead_copies} == {PodState.CRASHED}
-    assert {s for s, pod in made.items() if pod.restart_policy is RestartPolicy.ON_FAILURE} == {PodState.COMPLETED}
+    assert {s for s, pod in made.items() if pod.restart_policy is RestartPolicy.ON_FAILURE} == {
+        PodState.COMPLETED
+    }
 
 
 def test_entries_with_a_count_are_numbered() -> None:
@@ -197,12 +254,15 @@ def test_entries_with_a_count_are_numbered() -> None:
     made = scenario(node={"pods": pods})
     assert made.node.pods[0].names == ["job-01", "job-02", "job-03"]
     assert made.node.images[2].names[0] == "registry.example/old-01:1"
-    tagged = part_of(ImageSpec, {"name": "localhost:5000/shop:v2", "size": "1Mi", "count": 2}, "a.yaml")
+    tagged = part_of(
+        ImageSpec, {"name": "localhost:5000/shop:v2", "size": "1Mi", "count": 2}, "a.yaml"
+    )
     assert tagged.names == ["localhost:5000/shop-01:v2", "localhost:5000/shop-02:v2"]
 
 
 @pytest.mark.parametrize(
-    ("layout", "containers"), [("dedicated", FilesystemRole.IMAGEFS), ("split", FilesystemRole.NODEFS)]
+    ("layout", "containers"),
+    [("dedicated", FilesystemRole.IMAGEFS), ("split", FilesystemRole.NODEFS)],
 )
 def test_a_layout_says_where_writable_layers_are(layout: str, containers: FilesystemRole) -> None:
     """With the images, or with the kubelet's data."""
@@ -215,10 +275,19 @@ def test_a_layout_says_where_writable_layers_are(layout: str, containers: Filesy
 def test_a_lowest_point_may_be_a_share() -> None:
     """A percentage refers to the filesystem of the signal, which is known once it is measured."""
     least = {"imagefs.available": "50%", "nodefs.inodesFree": "10%", "nodefs.available": "1Mi"}
-    made = scenario(node={"layout": "split", "imagefs": {"size": "20Mi", "inodes": 500}}, expect={"lowest": least})
+    made = scenario(
+        node={"layout": "split", "imagefs": {"size": "20Mi", "inodes": 500}},
+        expect={"lowest": least},
+    )
     capacities = {Signal("imagefs.available"): 20 * MIB, Signal.NODEFS_INODES_FREE: 2000}
-    signals = {signal: SignalObservation(signal, 0, capacity, 0.0) for signal, capacity in capacities.items()}
-    checks = judge(made.expect, measurements(observations=SignalObservations(signals, FsLayout.SPLIT, 0.0), samples=()))
+    signals = {
+        signal: SignalObservation(signal, 0, capacity, 0.0)
+        for signal, capacity in capacities.items()
+    }
+    checks = judge(
+        made.expect,
+        measurements(observations=SignalObservations(signals, FsLayout.SPLIT, 0.0), samples=()),
+    )
     assert {check.name: check.expected for check in checks if check.name.startswith("lowest")} == {
         "lowest imagefs.available": "at least 10.0MiB",
         "lowest nodefs.inodesFree": "at least 200 inodes",
@@ -231,7 +300,9 @@ def fault(action: FaultAction, **fields: Any) -> Fault:
 
 
 def test_every_method_and_code_of_the_schema_exists() -> None:
-    """The methods of the schema are methods of the embedded runtime, and every code is one of gRPC."""
+    """The methods of the schema are methods of the embedded runtime, and every
+    code is one of gRPC.
+    """
     assert set(get_args(Method)) <= {method.name for method in METHODS}
     assert {code.name for code in Code if code is not Code.OK} == CODES.keys()
     for code in CODES:
@@ -239,7 +310,9 @@ def test_every_method_and_code_of_the_schema_exists() -> None:
         assert code in str(point)
 
 
-@pytest.mark.parametrize("action", sorted(set(FaultAction) - {FaultAction.RESTART, FaultAction.AWAY}))
+@pytest.mark.parametrize(
+    "action", sorted(set(FaultAction) - {FaultAction.RESTART, FaultAction.AWAY})
+)
 def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: FaultAction) -> None:
     """Each action has a failpoint class of its own, with its number of calls."""
     each = fault(action, method="ListImages", times=3)

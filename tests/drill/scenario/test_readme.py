@@ -1,4 +1,6 @@
-"""The drill's page can be followed: its example is a scenario, and the schema that it names for the rest is whole."""
+"""The drill's page can be followed: its example is a scenario, and the schema that it
+names for the rest is whole.
+"""
 
 from __future__ import annotations
 

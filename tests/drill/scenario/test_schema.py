@@ -1,4 +1,6 @@
-"""The JSON Schema of scenarios accepts what the drill accepts, and refuses what is of a wrong type."""
+"""The JSON Schema of scenarios accepts what the drill accepts, and refuses what
+is of a wrong type.
+"""
 
 from __future__ import annotations
 
@@ -133,4 +135,6 @@ def test_a_value_of_a_wrong_type_is_refused_by_the_schema_too(part: type[Model])
 
 def test_every_part_is_among_them() -> None:
     """The schema has no other definitions, but that of a row of the configuration's table."""
-    assert schema_of("scenario")["$defs"].keys() == {part.__name__ for part in ONE_OF_EACH_PART} | {"RowEntryText"}
+    assert schema_of("scenario")["$defs"].keys() == {part.__name__ for part in ONE_OF_EACH_PART} | {
+        "RowEntryText"
+    }

@@ -1,4 +1,6 @@
-"""`python -m tests.faults.matrix`: prints the rows of the fault matrix, and why the other cells cannot exist."""
+"""`python -m tests.faults.matrix`: prints the rows of the fault matrix, and why the
+other cells cannot exist.
+"""
 
 from __future__ import annotations
 
@@ -15,5 +17,10 @@ def line(row: Row) -> str:
 
 if __name__ == "__main__":
     print("\n".join(line(row) for row in TABLE))
-    print("\n".join(f"{resource}-{fault:16} cannot exist: {why}" for (resource, fault), why in IMPOSSIBLE.items()))
+    print(
+        "\n".join(
+            f"{resource}-{fault:16} cannot exist: {why}"
+            for (resource, fault), why in IMPOSSIBLE.items()
+        )
+    )
     print(f"{len(TABLE)} rows, {sum(row.in_suite for row in TABLE)} in make test")

@@ -1,12 +1,16 @@
 """Runs the daemon under the fault of one row, and returns everything that is needed to judge it.
 
-1. A node is made with everything that must stay. Where the fault is one at the start, it begins now.
-2. Pressure begins, and the daemon is started as a process. Otherwise the fault begins after the second relief.
-3. The fault lasts its time; then until what must go on under it has been seen, at most the promised time and slack.
+1. A node is made with everything that must stay. Where the fault is one at
+   the start, it begins now.
+2. Pressure begins, and the daemon is started as a process. Otherwise the fault
+   begins after the second relief.
+3. The fault lasts its time; then until what must go on under it has been seen, at most
+   the promised time and slack.
 4. Where the fault ends, its end is noted, and the relief after it waited for.
 5. SIGTERM. After that whatever hangs is released.
 
-Covers: the order of things, and times. Does not cover: how a fault is made (`injectors`), the judgement (`judge`).
+Covers: the order of things, and times. Does not cover: how a fault is made
+(`injectors`), the judgement (`judge`).
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +40,11 @@ ENDLESS = (Fault.HANGS, Fault.SLOW)
 
 @dataclass(slots=True)
 class Run:
-    """What happened. Times are wall seconds; `began` and `ended` of the fault, `ended` None where it did not end.
+    """What happened. Times are wall seconds; `began` and `ended` of the fault, `ended`
+    None where it did not end.
 
-    `lost`: what is gone and had to stay. `removed_at`: when objects of each kind went. `problems`: what the injector
-    found afterwards.
+    `lost`: what is gone and had to stay. `removed_at`: when objects of each kind went. `problems`:
+    what the injector found afterwards.
     """
 
     row: Row
@@ -58,7 +64,9 @@ class Run:
 
 
 class Bench:
-    """What an injector can reach: the node, the program, the pressure, the port of `/livez`, an empty directory."""
+    """What an injector can reach: the node, the program, the pressure, the port of
+    `/livez`, an empty directory.
+    """
 
     def __init__(self, row: Row, directory: Path) -> None:
         self.row = row
@@ -118,7 +126,9 @@ class _Timeline:
         self._injector = injector
         self._run = Run(bench.row)
         bench.program = Program(
-            bench.configuration(dict(injector.fields)), bench.directory / "daemon.log", restarts=bench.row.restarts
+            bench.configuration(dict(injector.fields)),
+            bench.directory / "daemon.log",
+            restarts=bench.row.restarts,
         )
 
     def run(self) -> Run:
@@ -133,7 +143,10 @@ class _Timeline:
                 with Probe(bench.port, LIVEZ_SECONDS + SLACK_SECONDS) as probe:
                     if not at_start:
                         run.was_healthy = came_true(
-                            lambda: len(bench.pressure.cycles) >= RELIEFS_BEFORE or bool(program.ended_by_itself),
+                            lambda: (
+                                len(bench.pressure.cycles) >= RELIEFS_BEFORE
+                                or bool(program.ended_by_itself)
+                            ),
                             START_SECONDS,
                         )
                         self._begin()
@@ -143,7 +156,9 @@ class _Timeline:
                     run.problems += self._injector.problems()
                     run.terminated = time.time()
                 run.answers = probe.answers
-                run.exit_code, run.exit_seconds = program.terminate(self._row.exit_seconds + SLACK_SECONDS)
+                run.exit_code, run.exit_seconds = program.terminate(
+                    self._row.exit_seconds + SLACK_SECONDS
+                )
         finally:
             self._injector.release()
             program.kill()
@@ -164,15 +179,22 @@ class _Timeline:
         time.sleep(max(began + seconds - time.time(), 0.0))
         waits: list[tuple[float, Callable[[], bool]]] = []
         if relief.when is When.GOES_ON:
-            waits.append((RELIEFS_UNDER * relief.within_seconds, lambda: len(self._under()) >= RELIEFS_UNDER))
+            waits.append(
+                (RELIEFS_UNDER * relief.within_seconds, lambda: len(self._under()) >= RELIEFS_UNDER)
+            )
         for kind in relief.meanwhile:
-            waits.append((relief.meanwhile_seconds, lambda kind=kind: bool(self._removed_since(kind, began))))  # type: ignore[misc]
+            waits.append((relief.meanwhile_seconds, partial(self._gone_since, kind, began)))
         for patience, seen in waits:
-            since = began if self._row.fault is not Fault.ABSENT_AT_START else began + START_SECONDS / 4
+            since = (
+                began if self._row.fault is not Fault.ABSENT_AT_START else began + START_SECONDS / 4
+            )
             came_true(seen, max(since + patience + SLACK_SECONDS - time.time(), 0.0))
 
     def _under(self) -> list[Cycle]:
         return [cycle for cycle in self._bench.pressure.cycles if cycle.crossed >= self._run.began]
+
+    def _gone_since(self, kind: Kind, since: float) -> bool:
+        return bool(self._removed_since(kind, since))
 
     def _removed_since(self, kind: Kind, since: float) -> list[float]:
         return [at for at in self._bench.node.removed_at(kind) if at > since]
@@ -182,4 +204,7 @@ class _Timeline:
         ended = self._run.ended = time.time()
         if self._row.relief.when is not When.NOT_EXPECTED:
             patience = self._row.relief.within_seconds + SLACK_SECONDS
-            came_true(lambda: any(cycle.relieved > ended for cycle in self._bench.pressure.cycles), patience)
+            came_true(
+                lambda: any(cycle.relieved > ended for cycle in self._bench.pressure.cycles),
+                patience,
+            )

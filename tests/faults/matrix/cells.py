@@ -17,10 +17,16 @@ RESULTS: dict[str, str] = {}
 
 
 def rows_of(resources: Iterable[str]) -> list[object]:
-    """The rows of these resources as parameters of a test; those that are not in the suite are marked `soak`."""
+    """The rows of these resources as parameters of a test; those that are not in
+    the suite are marked `soak`.
+    """
     wanted = frozenset(resources)
     marks = {True: (), False: (pytest.mark.soak,)}
-    return [pytest.param(row, id=row.id, marks=marks[row.in_suite]) for row in TABLE if row.resource in wanted]
+    return [
+        pytest.param(row, id=row.id, marks=marks[row.in_suite])
+        for row in TABLE
+        if row.resource in wanted
+    ]
 
 
 def check(row: Row, directory: Path) -> None:
@@ -34,13 +40,22 @@ def check(row: Row, directory: Path) -> None:
 
 
 def matrix() -> str:
-    """The results so far as a table, resource by fault: held, seconds until relief, FAILED, `-` for a cell that cannot
-    exist, `.` for one that did not run. Of several rows of a cell the first one that failed, or the first."""
+    """The results so far as a table, resource by fault: held, seconds until relief, FAILED, `-` for
+    a cell that cannot exist, `.` for one that did not run. Of several rows of a cell the first one
+    that failed, or the first."""
     lines = [f"{'':20}" + "".join(f"{fault:>17}" for fault in Fault)]
     for resource in RESOURCES:
         cells = []
         for fault in Fault:
-            found = [RESULTS.get(row.id, ".") for row in TABLE if (row.resource, row.fault) == (resource, fault)]
-            cells.append("-" if (resource, fault) in IMPOSSIBLE else min(found, key=lambda cell: cell != "FAILED"))
+            found = [
+                RESULTS.get(row.id, ".")
+                for row in TABLE
+                if (row.resource, row.fault) == (resource, fault)
+            ]
+            cells.append(
+                "-"
+                if (resource, fault) in IMPOSSIBLE
+                else min(found, key=lambda cell: cell != "FAILED")
+            )
         lines.append(f"{resource:20}" + "".join(f"{cell:>17}" for cell in cells))
     return "\n".join(lines)

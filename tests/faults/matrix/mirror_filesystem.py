@@ -1,10 +1,12 @@
-"""A FUSE filesystem that reports the size of another one, and whose answers can fail, be late, or stop and come again.
+"""A FUSE filesystem that reports the size of another one, and whose answers can fail, be
+late, or stop and come again.
 
-It is the `statvfs` of a node under pressure that a test has in its hand: the images are on the mirrored filesystem, and
-the runtime names this one as their place. While answers are stopped, requests are not read, so a process that waits for
-one can still be killed.
+It is the `statvfs` of a node under pressure that a test has in its hand: the images are on the
+mirrored filesystem, and the runtime names this one as their place. While answers are stopped,
+requests are not read, so a process that waits for one can still be killed.
 
-Covers: one empty directory. Does not cover: a filesystem that keeps killed processes; see `silent_filesystem`.
+Covers: one empty directory. Does not cover: a filesystem that keeps killed
+processes; see `silent_filesystem`.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ _TURN_SECONDS = 0.02
 
 
 class MirrorFilesystem(SilentFilesystem):
-    """Mounted on `directory`. `mirrored`: a path on the filesystem whose numbers it reports, "" for fixed ones.
+    """Mounted on `directory`. `mirrored`: a path on the filesystem whose numbers it
+    reports, "" for fixed ones.
 
-    `error`: the errno of every statfs, 0 for none. `delay_seconds`: before each answer. `nonsense`: it reports a
-    filesystem of no size. `stopped`: it answers nothing but the kernel's first request.
+    `error`: the errno of every statfs, 0 for none. `delay_seconds`: before each answer.
+    `nonsense`: it reports a filesystem of no size. `stopped`: it answers nothing but
+    the kernel's first request.
     """
 
     def __init__(self, directory: str, mirrored: str = "", *, stopped: bool = False) -> None:
@@ -53,7 +57,8 @@ class MirrorFilesystem(SilentFilesystem):
             try:
                 self._serve_one(os.read(self._device, fuse._LARGEST_REQUEST))
             except OSError as failed:
-                if failed.errno not in (errno.EAGAIN, errno.EINTR, errno.ENOENT):  # ENOENT: its caller has left
+                # ENOENT: its caller has left
+                if failed.errno not in (errno.EAGAIN, errno.EINTR, errno.ENOENT):
                     return
 
     def _serve_one(self, request: bytes) -> None:

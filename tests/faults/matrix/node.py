@@ -18,7 +18,8 @@ from tests.nodes.small_node import APP, DEAD_SECONDS, MIB, SmallNode
 
 IMAGE_BYTES = 2 * MIB
 SMALL_BYTES = 64 << 10
-SPARE_BYTES = 16 << 30  # never used: no image that is pulled fills the disk within a minute, so nothing is in a hurry
+# never used: no image that is pulled fills the disk within a minute, so nothing is in a hurry
+SPARE_BYTES = 16 << 30
 SIZE_BYTES = SPARE_BYTES + 64 * MIB
 MARK_BYTES = SPARE_BYTES + 40 * MIB
 KEPT = "registry.example/kept/base:1"
@@ -40,7 +41,9 @@ class _Runtime(FullRuntime):
 
 
 class _DirectPodMaker(PodMaker):
-    """Calls the runtime's functions, without its socket, and makes no directories: those of pods may be what fails."""
+    """Calls the runtime's functions, without its socket, and makes no directories: those
+    of pods may be what fails.
+    """
 
     def __init__(self, node: SmallNode) -> None:
         super().__init__(node.endpoint, "/nowhere")
@@ -53,8 +56,9 @@ class _DirectPodMaker(PodMaker):
 
 
 class MatrixNode(SmallNode):
-    """A node with everything that must stay: a running container, done and crashed containers of live pods, their
-    images, a pinned and a kept image, the image of sandboxes, logs, and a file of somebody else."""
+    """A node with everything that must stay: a running container, done and crashed containers
+    of live pods, their images, a pinned and a kept image, the image of sandboxes, logs, and a
+    file of somebody else."""
 
     runtime: _Runtime
 
@@ -76,7 +80,13 @@ class MatrixNode(SmallNode):
         rebooted = self.exited(pods["rebooted"])
         self.runtime.kill_sandbox(pods["rebooted"].sandbox_id)
         self.runtime.age(pods["rebooted"].sandbox_id, DEAD_SECONDS)
-        self.must_stay = {running, done, newest, rebooted, *(pod.sandbox_id for pod in pods.values())}
+        self.must_stay = {
+            running,
+            done,
+            newest,
+            rebooted,
+            *(pod.sandbox_id for pod in pods.values()),
+        }
         self.must_stay |= self.images_that_stay
         logs = [("web", running, 0), ("crashed", newest, 3), ("rebooted", rebooted, 0)]
         self._files = {self.log(name, container, attempt) for name, container, attempt in logs}
@@ -86,10 +96,18 @@ class MatrixNode(SmallNode):
         self._files.add(foreign)
 
     def lost(self) -> list[str]:
-        """What is gone and had to stay: objects by the runtime's own record, files by their names."""
+        """What is gone and had to stay: objects by the runtime's own record,
+        files by their names.
+        """
         removable = set().union(*self._removable.values())
-        gone = [f"{each.kind} {each.id}" for each in self.runtime.removals if each.id not in removable]
-        return gone + [f"file {file.relative_to(self.disk)}" for file in sorted(self._files) if not file.exists()]
+        gone = [
+            f"{each.kind} {each.id}" for each in self.runtime.removals if each.id not in removable
+        ]
+        return gone + [
+            f"file {file.relative_to(self.disk)}"
+            for file in sorted(self._files)
+            if not file.exists()
+        ]
 
     def removed_at(self, kind: Kind) -> list[float]:
         """When objects of this kind were really removed, wall seconds, in order."""
@@ -100,7 +118,9 @@ class MatrixNode(SmallNode):
         return len(self._removable[kind] - {each.id for each in self.runtime.removals})
 
     def add(self, kind: Kind) -> None:
-        """One more object of this kind that may go: an unused image, an older dead copy, the sandbox of a gone pod."""
+        """One more object of this kind that may go: an unused image, an older dead copy,
+        the sandbox of a gone pod.
+        """
         number = next(self._numbers)
         match kind:
             case Kind.IMAGE:
@@ -126,7 +146,10 @@ class MatrixNode(SmallNode):
         """The live pods as the kubelet lists them."""
         source = {"kubernetes.io/config.source": "api"}
         return [
-            {"metadata": {"uid": f"uid-{name}", "annotations": source}, "status": {"phase": "Running"}}
+            {
+                "metadata": {"uid": f"uid-{name}", "annotations": source},
+                "status": {"phase": "Running"},
+            }
             for name in LIVE_PODS
         ]
 

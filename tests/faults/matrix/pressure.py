@@ -1,6 +1,8 @@
-"""Pressure that never ends: as soon as the disk is relieved, an image is pulled and the disk is below its mark again.
+"""Pressure that never ends: as soon as the disk is relieved, an image is pulled and the
+disk is below its mark again.
 
-What may go beside images is replaced, too, so that there is always a container and a sandbox to remove.
+What may go beside images is replaced, too, so that there is always a
+container and a sandbox to remove.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ class Cycle(NamedTuple):
 class Pressure(Background):
     """Runs on a thread of the test while the `with` block lasts.
 
-    `unknown_containers`: the containers that may go are such whose state the runtime has lost. `extra_bytes`: how much
-    further below the mark the disk is filled.
+    `unknown_containers`: the containers that may go are such whose state the runtime has lost.
+    `extra_bytes`: how much further below the mark the disk is filled.
     """
 
     def __init__(self, node: MatrixNode, mark_bytes: int) -> None:
@@ -78,7 +80,9 @@ class Pressure(Background):
     def _press(self) -> None:
         for _ in range(max(STOCK - self._node.left(Kind.IMAGE), 1)):
             self._node.add(Kind.IMAGE)
-        descriptor = os.open(self._node.disk / "grown", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(
+            self._node.disk / "grown", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
         try:
             size = os.fstat(descriptor).st_size
             more = self._node.available() - self._mark + BELOW_BYTES + self.extra_bytes

@@ -1,7 +1,8 @@
-"""The daemon of the fault matrix: `reclaimd run` as a process of its own, and a probe that asks for `/livez`.
+"""The daemon of the fault matrix: `reclaimd run` as a process of its own, and a
+probe that asks for `/livez`.
 
-Its service manager is played here: where a row allows it, a process that ended by itself is started again after the
-seconds that the unit has as RestartSec.
+Its service manager is played here: where a row allows it, a process that ended by itself is started
+again after the seconds that the unit has as RestartSec.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ LOG_BYTES = 3000
 class Program:
     """The process, from `start` to `stop`. `stderr`: a descriptor, None for the file `log`.
 
-    `before`: a program that starts it, and makes it wait; `started` is called with each such process.
+    `before`: a program that starts it, and makes it wait; `started` is
+    called with each such process.
     """
 
     def __init__(self, configuration: str, log: Path, *, restarts: bool = False) -> None:
@@ -53,7 +55,10 @@ class Program:
                 self.process = started(*self._arguments, streams=(0, 1, stderr))
                 return
             self.process = waiting = subprocess.Popen(
-                [*self.before, PROGRAM, *self._arguments], stdin=subprocess.PIPE, stderr=stderr, env=ENVIRONMENT
+                [*self.before, PROGRAM, *self._arguments],
+                stdin=subprocess.PIPE,
+                stderr=stderr,
+                env=ENVIRONMENT,
             )
         self.started(waiting)
 
@@ -69,7 +74,9 @@ class Program:
             self._start()
 
     def terminate(self, wait_seconds: float) -> tuple[int | None, float]:
-        """SIGTERM; the exit code, None if it has not ended in time, and the seconds that it took."""
+        """SIGTERM; the exit code, None if it has not ended in time, and the
+        seconds that it took.
+        """
         self._over.set()
         self._keeper.join()
         began = time.monotonic()
@@ -97,11 +104,15 @@ class Program:
 
     def last_words(self) -> str:
         """The end of its log."""
-        return self.log.read_bytes()[-LOG_BYTES:].decode(errors="replace") if self.log.exists() else ""
+        return (
+            self.log.read_bytes()[-LOG_BYTES:].decode(errors="replace") if self.log.exists() else ""
+        )
 
 
 class Answer(NamedTuple):
-    """One answer of `/livez`: when it was asked and answered (wall seconds), and the status; None: no answer."""
+    """One answer of `/livez`: when it was asked and answered (wall seconds), and
+    the status; None: no answer.
+    """
 
     asked: float
     answered: float

@@ -1,6 +1,8 @@
-"""The fault matrix as data: a row for each resource and fault, and the reason where a cell cannot exist.
+"""The fault matrix as data: a row for each resource and fault, and the reason
+where a cell cannot exist.
 
-What each method of the runtime is needed for is said once (`NEEDED_FOR`); the rows of the methods follow from it.
+What each method of the runtime is needed for is said once (`NEEDED_FOR`); the rows of
+the methods follow from it.
 
 Covers: what must hold. Does not cover: how a fault is made (`injectors`), running a row (`bench`).
 """
@@ -19,7 +21,8 @@ from tests.nodes.distortions import Distort, Distortion
 IMAGE, CONTAINER, SANDBOX = Kind.IMAGE, Kind.CONTAINER, Kind.SANDBOX
 GOES_ON, COMES_BACK = Relief(When.GOES_ON), Relief(When.COMES_BACK)
 
-PATIENCE_SECONDS = 1.0  # removalPatience of the bench: then others go on beside a removal that hangs
+# removalPatience of the bench: then others go on beside a removal that hangs
+PATIENCE_SECONDS = 1.0
 QUESTION_SECONDS = 10.0  # how long a question waits for the runtime
 
 NEEDED_FOR: dict[str, frozenset[Kind]] = {
@@ -39,12 +42,14 @@ NEEDED_FOR: dict[str, frozenset[Kind]] = {
     "StopContainer": frozenset({CONTAINER}),
     "ListContainerStats": frozenset(),
 }
-"""What cannot be removed without an answer of this method, once the program runs. (Version: which images containers
-mount. ContainerStatus: what a new container mounts.)"""
+"""What cannot be removed without an answer of this method, once the program runs. (Version: which
+images containers mount. ContainerStatus: what a new container mounts.)"""
 
 NEEDED_AT_START: dict[str, frozenset[Kind]] = {
-    "PodSandboxStatus": frozenset({IMAGE, SANDBOX}),  # of ready sandboxes, which say what they were made from
-    "ImageFsInfo": frozenset(Kind),  # without it the layout of the filesystems is not known, and so no row of the table
+    # of ready sandboxes, which say what they were made from
+    "PodSandboxStatus": frozenset({IMAGE, SANDBOX}),
+    # without it the layout of the filesystems is not known, and so no row of the table
+    "ImageFsInfo": frozenset(Kind),
 }
 """The same before the method has ever answered."""
 
@@ -67,8 +72,8 @@ WRONG: dict[str, Failpoint] = {
     "StopContainer": Pretend(),
     "ListContainerStats": Distort(Distortion.LARGEST_SIZES),
 }
-"""The wrong answer of each method. (A list that leaves entries out, without an error, is not among them: nobody could
-tell it from a true one.)"""
+"""The wrong answer of each method. (A list that leaves entries out, without an error, is not among
+them: nobody could tell it from a true one.)"""
 
 IN_SUITE = frozenset(
     {
@@ -124,28 +129,44 @@ def _of_method(method: str, fault: Fault) -> Row:
     others = frozenset({CONTAINER, SANDBOX}) - needed
     how = WRONG[method] if fault is Fault.WRONG else None
     if fault is Fault.SLOW:
-        within = Relief(When.GOES_ON, 8.0, reason="each question of a pass takes 0.3 s longer, and there are many")
+        within = Relief(
+            When.GOES_ON,
+            8.0,
+            reason="each question of a pass takes 0.3 s longer, and there are many",
+        )
         return Row(method, fault, within)
     if fault is Fault.HANGS and method in REMOVALS:
         within = Relief(
-            When.GOES_ON, 2.0 + PATIENCE_SECONDS, reason="the removal that hangs is left after removalPatience"
+            When.GOES_ON,
+            2.0 + PATIENCE_SECONDS,
+            reason="the removal that hangs is left after removalPatience",
         )
         return Row(method, fault, within, how=Hang(times=1))
     if method == "ImageFsInfo" and fault is Fault.WRONG:
-        return Row(method, fault, COMES_BACK, how=how)  # where the runtime says that its images are is believed
+        # where the runtime says that its images are is believed
+        return Row(method, fault, COMES_BACK, how=how)
     if IMAGE not in needed:
         if fault in (Fault.HANGS, Fault.COMES_BACK) and method in REMOVALS:
             patient = Relief(
-                When.GOES_ON, 2.0 + 3 * PATIENCE_SECONDS, reason="each that hangs is left after removalPatience"
+                When.GOES_ON,
+                2.0 + 3 * PATIENCE_SECONDS,
+                reason="each that hangs is left after removalPatience",
             )
             return Row(method, fault, patient)
         if fault in (Fault.HANGS, Fault.COMES_BACK) and needed:
-            late = Relief(When.GOES_ON, QUESTION_SECONDS + 2.0, reason="a question waits 10 s for its answer")
+            late = Relief(
+                When.GOES_ON, QUESTION_SECONDS + 2.0, reason="a question waits 10 s for its answer"
+            )
             return Row(method, fault, late, Livez.TRUTH)
         return Row(method, fault, GOES_ON, how=how)
     if fault is Fault.HANGS:
         reason = f"no image may go while {method} says nothing"
-        never = Relief(When.NOT_EXPECTED, meanwhile=others, meanwhile_seconds=2 * QUESTION_SECONDS, reason=reason)
+        never = Relief(
+            When.NOT_EXPECTED,
+            meanwhile=others,
+            meanwhile_seconds=2 * QUESTION_SECONDS,
+            reason=reason,
+        )
         return Row(method, fault, never, Livez.TRUTH)
     if fault is Fault.COMES_BACK:
         later = Relief(When.COMES_BACK, meanwhile=others, meanwhile_seconds=2 * QUESTION_SECONDS)
@@ -169,14 +190,22 @@ def _of_methods() -> Iterator[Row]:
 
 
 _RESTARTED = Relief(
-    When.COMES_BACK, 9.0, reason="the process may end; its service manager starts it after 5 s, and a start takes one"
+    When.COMES_BACK,
+    9.0,
+    reason="the process may end; its service manager starts it after 5 s, and a start takes one",
 )
 _NO_READING = Relief(When.NOT_EXPECTED, reason="nothing is removed while the disk cannot be read")
 _NO_RUNTIME = Relief(When.NOT_EXPECTED, reason="nothing can be removed without the runtime")
 _SLOW_DISK = Relief(When.GOES_ON, 8.0, reason="each access takes longer, and there are many")
-_SLOW_KUBELET = Relief(When.GOES_ON, 5.0, reason="the kubelet is given 2 s, and then not asked for 10 s")
-_NO_PAUSE_KNOWN = Relief(When.NOT_EXPECTED, reason="nothing is removed while a pause may be in force")
-_PAUSE_KNOWN = Relief(When.COMES_BACK, 7.0, reason="a pause that cannot be read is looked at again every 5 s")
+_SLOW_KUBELET = Relief(
+    When.GOES_ON, 5.0, reason="the kubelet is given 2 s, and then not asked for 10 s"
+)
+_NO_PAUSE_KNOWN = Relief(
+    When.NOT_EXPECTED, reason="nothing is removed while a pause may be in force"
+)
+_PAUSE_KNOWN = Relief(
+    When.COMES_BACK, 7.0, reason="a pause that cannot be read is looked at again every 5 s"
+)
 _LARGE = Relief(When.GOES_ON, 8.0, reason="lists of many MiB are read again and again")
 
 
@@ -240,15 +269,30 @@ def _of_who_it_talks_to() -> Iterator[Row]:
 
 IMPOSSIBLE: dict[tuple[str, Fault], str] = {
     ("thread-start", Fault.HANGS): "clone(2) answers at once",
-    ("thread-start", Fault.SLOW): "clone(2) answers at once; a machine on which it does not is slow in everything",
+    (
+        "thread-start",
+        Fault.SLOW,
+    ): "clone(2) answers at once; a machine on which it does not is slow in everything",
     ("thread-start", Fault.WRONG): "a thread that has started runs",
     ("descriptor", Fault.HANGS): "that no descriptor is left is known at once",
     ("descriptor", Fault.SLOW): "that no descriptor is left is known at once",
     ("descriptor", Fault.WRONG): "a number that the kernel gives is a descriptor",
-    ("message-memory", Fault.ABSENT_AT_START): "a program without memory does not start, and later it is the next row",
-    ("message-memory", Fault.HANGS): "mmap(2) answers at once; to be killed for its page faults is test_death's",
-    ("message-memory", Fault.SLOW): "memory that is slow (swap) makes everything slow, not the message",
-    ("runtime-socket", Fault.SLOW): "slow to accept is test_slow_to_accept's; slow to answer is a row of each method",
+    (
+        "message-memory",
+        Fault.ABSENT_AT_START,
+    ): "a program without memory does not start, and later it is the next row",
+    (
+        "message-memory",
+        Fault.HANGS,
+    ): "mmap(2) answers at once; to be killed for its page faults is test_death's",
+    (
+        "message-memory",
+        Fault.SLOW,
+    ): "memory that is slow (swap) makes everything slow, not the message",
+    (
+        "runtime-socket",
+        Fault.SLOW,
+    ): "slow to accept is test_slow_to_accept's; slow to answer is a row of each method",
     ("pause-file", Fault.ABSENT_AT_START): "without a pause there is no file: every other row",
     ("pause-file", Fault.ABSENT): "it is read at the start",
     ("metrics-port", Fault.ABSENT): "nobody takes away a port that is bound",

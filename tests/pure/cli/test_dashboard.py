@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from eviction.cli.status import lines, screen
-from eviction.reporting.json_shapes import to_json
-from eviction.reporting.status import Status
+from eviction.records.json_shapes import to_json
+from eviction.wording.status import Status
 from signals.types import FsLayout
 from tests.pure.values import GIB
 
-SIGNALS = [f"{role}.{unit}" for role in ("nodefs", "imagefs", "containerfs") for unit in ("available", "inodesFree")]
+SIGNALS = [
+    f"{role}.{unit}"
+    for role in ("nodefs", "imagefs", "containerfs")
+    for unit in ("available", "inodesFree")
+]
 
 
 def seen(signal: str, available: int, *, stale: bool = False) -> dict[str, Any]:
@@ -25,20 +29,36 @@ def threshold(signal: str, mark: int, headroom_seconds: float | None) -> dict[st
 
 def a_pass(reason: str = "removed 1 object") -> dict[str, Any]:
     acted_on = {"signal": "nodefs.available"}
-    return {"started": "2026-11-21T07:00:00.000Z", "acted_on": acted_on, "result": "not_enough", "reason": reason}
+    return {
+        "started": "2026-11-21T07:00:00.000Z",
+        "acted_on": acted_on,
+        "result": "not_enough",
+        "reason": reason,
+    }
 
 
 def status(**fields: Any) -> dict[str, Any]:
     """The answer of a daemon on a node with one filesystem."""
     observations = [seen("nodefs.available", 6 * GIB), seen("nodefs.inodesFree", 900)]
-    thresholds = [threshold("nodefs.available", 2 * GIB, 8.1), threshold("nodefs.inodesFree", 50, None)]
+    thresholds = [
+        threshold("nodefs.available", 2 * GIB, 8.1),
+        threshold("nodefs.inodesFree", 50, None),
+    ]
     answer = to_json(Status(layout=FsLayout.SINGLE))
-    return {**answer, "observations": observations, "thresholds": thresholds, "passes": [a_pass()], **fields}
+    return {
+        **answer,
+        "observations": observations,
+        "thresholds": thresholds,
+        "passes": [a_pass()],
+        **fields,
+    }
 
 
 def test_it_shows_state_marks_and_passes() -> None:
     """Amounts, the time to each mark, results with their reason."""
-    shown = "\n".join(lines(status(next_look_seconds=2.1, next_look_why="halfway to the next mark")))
+    shown = "\n".join(
+        lines(status(next_look_seconds=2.1, next_look_why="halfway to the next mark"))
+    )
     assert "\nnext look in 2.1s: halfway to the next mark\n" in shown
     assert "no ReclaimPressure; watching; layout single\nSIGNAL " in shown
     assert "nodefs.available   6.0GiB      2.0GiB     8.1s" in shown
@@ -58,8 +78,13 @@ def test_pressure_and_a_pause_are_shown() -> None:
 
 def test_a_stale_reading_is_no_pressure() -> None:
     """It is shown as stale, and its amount is an old one."""
-    stale, marks = [seen("nodefs.available", GIB, stale=True)], [threshold("nodefs.available", 2 * GIB, 0.0)]
-    first, _, row, *_ = lines(status(conditions=["ReclaimPressure"], observations=stale, thresholds=marks))
+    stale, marks = (
+        [seen("nodefs.available", GIB, stale=True)],
+        [threshold("nodefs.available", 2 * GIB, 0.0)],
+    )
+    first, _, row, *_ = lines(
+        status(conditions=["ReclaimPressure"], observations=stale, thresholds=marks)
+    )
     assert first.startswith("ReclaimPressure (was below our mark); ")
     assert row.endswith(" stale")
 
@@ -85,9 +110,14 @@ def test_what_keeps_the_daemon_from_removing_is_said() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 15), (120, 50), (20, 5)])
 def test_the_screen_fits_the_terminal_and_keeps_state_and_signals(width: int, height: int) -> None:
-    """However much there is to show: six signals, many passes with long reasons, two reasons to remove nothing."""
+    """However much there is to show: six signals, many passes with long reasons, two
+    reasons to remove nothing.
+    """
     crowded = status(
-        held_off="the kubelet does not answer on /healthz; nothing is removed for another 280 s after the start",
+        held_off=(
+            "the kubelet does not answer on /healthz; nothing is removed for another 280 s after"
+            " the start"
+        ),
         dry_run=True,
         warnings=["w" * 500],
         observations=[seen(name, GIB) for name in SIGNALS],
@@ -103,7 +133,9 @@ def test_the_screen_fits_the_terminal_and_keeps_state_and_signals(width: int, he
 
 def test_control_characters_are_escaped() -> None:
     """A name of the runtime's cannot send commands to the terminal."""
-    hostile = status(held_off="a\x1b[2Jb\nc", warnings=["the defaults: \x1b[31m"], passes=[a_pass("x\x07y")])
+    hostile = status(
+        held_off="a\x1b[2Jb\nc", warnings=["the defaults: \x1b[31m"], passes=[a_pass("x\x07y")]
+    )
     shown = screen(lines(hostile), None, 24)
     assert r"warning: the defaults: \x1b[31m" in shown
     assert not any(character in "".join(shown) for character in "\x1b\x07\n")

@@ -25,10 +25,13 @@ def refusal(*words: str) -> str:
 def test_an_endpoint_of_a_file_is_refused_with_file_and_field(field: str, tmp_path: Path) -> None:
     """And with the form that is allowed."""
     file = tmp_path / "c.yaml"
-    file.write_text(f"apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n{field}: tcp://here:1\n")
-    assert refusal("--config", str(file)) == (
-        f"{file}: {field}: 'tcp://here:1' is not a unix socket: allowed is unix:///path/to.sock with an absolute path "
-        "of at most 107 bytes"
+    file.write_text(
+        f"apiVersion: reclaimd.io/v1alpha1\nkind: ReclaimdConfiguration\n{field}: tcp://here:1\n"
+    )
+    assert (
+        refusal("--config", str(file))
+        == f"{file}: {field}: 'tcp://here:1' is not a unix socket: allowed is unix:///path/to.sock"
+        " with an absolute path of at most 107 bytes"
     )
 
 
@@ -40,4 +43,6 @@ def test_an_endpoint_of_the_command_line_or_the_environment_is_refused_with_its_
     flag = ("--config", "", "--image-service-endpoint", "x")
     assert refusal(*flag).startswith("flags: imageServiceEndpoint: 'x' is not a unix socket")
     monkeypatch.setenv("CONTAINER_RUNTIME_ENDPOINT", "y")
-    assert refusal("--config", "").startswith("environment: containerRuntimeEndpoint: 'y' is not a unix socket")
+    assert refusal("--config", "").startswith(
+        "environment: containerRuntimeEndpoint: 'y' is not a unix socket"
+    )

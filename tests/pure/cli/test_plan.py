@@ -1,4 +1,6 @@
-"""The lines of `reclaimd plan`: what may go is listed in its order; what stays is counted where it is much."""
+"""The lines of `reclaimd plan`: what may go is listed in its order; what stays is
+counted where it is much.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from eviction.cli.plan import MOST_KEPT_LISTED, plan_lines
-from eviction.record import Pass, Trigger
-from eviction.reporting.space import Attribution, Share, Use
+from eviction.records.attribution import Attribution, Share, Use
+from eviction.records.passes import Pass, Trigger
 from eviction.types import Decision
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FilesystemRole, FsLayout
@@ -37,13 +39,18 @@ def test_many_objects_that_stay_are_counted_by_reason() -> None:
     lines = plan_lines(planned(100), 80)
     assert not any("pod-7/app" in line for line in lines)
     assert any(line.split()[:4] == ["planned", "image", "old:1", "1.0MiB"] for line in lines)
-    where = lines.index("kept: 100 objects, images of 2.0MiB as the runtime counts them; by reason (--all lists them):")
+    where = lines.index(
+        "kept: 100 objects, images of 2.0MiB as the runtime counts them; by reason (--all lists"
+        " them):"
+    )
     assert [line.split()[0] for line in lines[where + 1 : where + 4]] == ["COUNT", "98", "2"]
     assert "may go: 1 object, images of 1.0MiB as the runtime counts them, in this order" in lines
 
 
 def test_what_images_take_is_named_by_what_it_counts() -> None:
-    """The plan sums the sizes of the runtime; the table beside it has bytes on the disk, which are others."""
+    """The plan sums the sizes of the runtime; the table beside it has bytes on
+    the disk, which are others.
+    """
     shares = (Share(Use.IMAGES_MAY_GO, 3 * MIB, 1), Share(Use.ELSE, MIB))
     attribution = Attribution("/disk", (FilesystemRole.IMAGEFS,), 10 * MIB, 4 * MIB, shares)
     lines = plan_lines(replace(planned(1), attributions=(attribution,)))
@@ -59,16 +66,26 @@ def test_what_an_image_frees_and_when_it_is_needed_again_are_said() -> None:
     (function,) = record.functions
     (outcome,) = function.outcomes
     foretold = outcome.verdict._replace(frees_bytes=MIB // 2, needed_in_seconds=9 * 86400.0)
-    lines = plan_lines(replace(record, functions=(replace(function, outcomes=(replace(outcome, verdict=foretold),)),)))
+    lines = plan_lines(
+        replace(
+            record, functions=(replace(function, outcomes=(replace(outcome, verdict=foretold),)),)
+        )
+    )
     assert "no container uses it; frees 512.0KiB; expected to be needed again in 9d" in lines[1]
-    where = "may go: 1 object, images of 1.0MiB as the runtime counts them, which free 512.0KiB, in this order"
+    where = (
+        "may go: 1 object, images of 1.0MiB as the runtime counts them, which free 512.0KiB, in"
+        " this order"
+    )
     assert where in lines
 
 
 @pytest.mark.parametrize(
-    ("kept", "width", "everything"), [(100, None, False), (100, 80, True), (MOST_KEPT_LISTED, 80, False)]
+    ("kept", "width", "everything"),
+    [(100, None, False), (100, 80, True), (MOST_KEPT_LISTED, 80, False)],
 )
-def test_few_objects_are_listed_and_all_where_that_is_asked_for(kept: int, width: int | None, everything: bool) -> None:
+def test_few_objects_are_listed_and_all_where_that_is_asked_for(
+    kept: int, width: int | None, everything: bool
+) -> None:
     """In a pipe too, so that a name can be searched."""
     lines = plan_lines(planned(kept), width, everything=everything)
     assert sum(line.startswith("keep ") for line in lines) == kept

@@ -1,4 +1,6 @@
-"""Defaults, file, environment and flags become one value, or one sentence that says what is wrong."""
+"""Defaults, file, environment and flags become one value, or one sentence that
+says what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def refusal(path: str | None, flags: dict[str, Any] | None = None) -> str:
 
 
 def test_the_defaults_act_5_percent_before_the_kubelet() -> None:
-    """Without a file the thresholds are the kubelet's Linux defaults plus the margin, and release is above trigger."""
+    """Without a file the thresholds are the kubelet's Linux defaults plus the margin, and
+    release is above trigger.
+    """
     found = load(None, {}, {})
     assert marks(found) == {
         "nodefs.available": "10% + 5%",
@@ -53,7 +57,9 @@ def test_the_defaults_act_5_percent_before_the_kubelet() -> None:
         "imagefs.inodesFree": "5% + 5%",
     }
     assert all(one.hard for one in found.thresholds)
-    assert {str(one.signal): str(one.min_reclaim) for one in found.thresholds if one.min_reclaim} == {
+    assert {
+        str(one.signal): str(one.min_reclaim) for one in found.thresholds if one.min_reclaim
+    } == {
         "nodefs.available": "2%",
         "imagefs.available": "2%",
     }
@@ -63,22 +69,50 @@ def test_the_defaults_act_5_percent_before_the_kubelet() -> None:
 def test_the_other_defaults() -> None:
     """Seconds, bytes a second, numbers: as documented."""
     found = load(None, {}, {})
-    assert (found.root_directory, found.runtime_endpoint, found.image_endpoint) == ("/var/lib/kubelet", "", "")
+    assert (found.root_directory, found.runtime_endpoint, found.image_endpoint) == (
+        "/var/lib/kubelet",
+        "",
+        "",
+    )
     assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (300.0, 120.0)
     assert (found.image_gc_high_threshold_percent, found.image_gc_low_threshold_percent) == (85, 80)
-    assert (found.minimum_container_ttl_seconds, found.maximum_dead_containers_per_container) == (0.0, 1)
-    assert (found.hold_off_seconds, found.parallel_removals, found.extent) == (300.0, 2, Extent.ENOUGH)
+    assert (found.minimum_container_ttl_seconds, found.maximum_dead_containers_per_container) == (
+        0.0,
+        1,
+    )
+    assert (found.hold_off_seconds, found.parallel_removals, found.extent) == (
+        300.0,
+        2,
+        Extent.ENOUGH,
+    )
     assert (found.poll_floor_seconds, found.poll_ceiling_seconds) == (0.01, 10.0)
     assert found.assumed_fill_rate == 500 * MIB
-    assert (found.image_maximum_gc_age_seconds, found.maximum_dead_containers, found.periodic_gc) == (0.0, -1, False)
-    assert (found.pod_logs_dir, found.container_logs_dir) == ("/var/log/pods", "/var/log/containers")
+    assert (
+        found.image_maximum_gc_age_seconds,
+        found.maximum_dead_containers,
+        found.periodic_gc,
+    ) == (0.0, -1, False)
+    assert (found.pod_logs_dir, found.container_logs_dir) == (
+        "/var/log/pods",
+        "/var/log/containers",
+    )
     assert (found.keep_images.entries, found.state_file) == ((), "/var/lib/reclaimd/images.json")
-    assert (found.kubelet_access, found.keep_newest_per_repository) == (KubeletPlace("/var/lib/kubelet"), 0)
+    assert (found.kubelet_access, found.keep_newest_per_repository) == (
+        KubeletPlace("/var/lib/kubelet"),
+        0,
+    )
 
 
 @pytest.mark.parametrize(
     ("margin", "mark"),
-    [("0%", "10%"), ("0.0%", "10%"), ("0", "10%"), ("5%", "10% + 5%"), ("2Gi", "10% + 2Gi"), ("50%", "10% + 50%")],
+    [
+        ("0%", "10%"),
+        ("0.0%", "10%"),
+        ("0", "10%"),
+        ("5%", "10% + 5%"),
+        ("2Gi", "10% + 2Gi"),
+        ("50%", "10% + 50%"),
+    ],
 )
 def test_the_margin_is_added_to_the_kubelets_default(margin: str, mark: str) -> None:
     """Of nodefs.available, whose default is 10%."""
@@ -95,7 +129,9 @@ def test_a_file_replaces_the_thresholds_that_it_names(tmp_path: Path) -> None:
         "imagefs.available": "15% + 5%",
         "imagefs.inodesFree": "7%",
     }
-    assert {one.origin for one in found.thresholds if str(one.signal) == "nodefs.available"} == {path}
+    assert {one.origin for one in found.thresholds if str(one.signal) == "nodefs.available"} == {
+        path
+    }
 
 
 @pytest.mark.parametrize("off", ["0%", "100%"])
@@ -114,8 +150,13 @@ def test_other_spellings_of_0_and_100_percent_stay_thresholds(kept: str) -> None
 
 def test_a_later_source_wins(tmp_path: Path) -> None:
     """Defaults, file, environment, flags; an empty variable counts as not set."""
-    path = written(tmp_path, "containerRuntimeEndpoint: unix:///file\npollCeiling: 3s\nextent: all\n")
-    environment = {"CONTAINER_RUNTIME_ENDPOINT": "unix:///environment", "IMAGE_SERVICE_ENDPOINT": ""}
+    path = written(
+        tmp_path, "containerRuntimeEndpoint: unix:///file\npollCeiling: 3s\nextent: all\n"
+    )
+    environment = {
+        "CONTAINER_RUNTIME_ENDPOINT": "unix:///environment",
+        "IMAGE_SERVICE_ENDPOINT": "",
+    }
     flag = {"containerRuntimeEndpoint": "unix:///flag"}
     assert load(path, {}, {}).runtime_endpoint == "unix:///file"
     assert load(path, environment, {}).runtime_endpoint == "unix:///environment"
@@ -226,7 +267,9 @@ def test_an_unknown_field_is_refused_with_a_null_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", GONE_FIELDS)
 @pytest.mark.parametrize("value", ["200Gi", '"0"', "null"])
-def test_a_field_that_is_gone_is_refused_with_what_to_use_instead(tmp_path: Path, field: str, value: str) -> None:
+def test_a_field_that_is_gone_is_refused_with_what_to_use_instead(
+    tmp_path: Path, field: str, value: str
+) -> None:
     """Whatever its value: who wrote it relies on what is no longer done."""
     refused = refusal(written(tmp_path, f"{field}: {value}\n"))
     assert refused.endswith(f"c.yaml: the field '{field}' is gone; {GONE_FIELDS[field]}")
@@ -243,7 +286,10 @@ def test_a_field_that_is_gone_is_none_of_the_fields(field: str) -> None:
     [
         ("", "apiVersion is missing; it must be 'reclaimd.io/v1alpha1'"),
         ("apiVersion: v1\n", "apiVersion must be 'reclaimd.io/v1alpha1', but it was 'v1'"),
-        (f"apiVersion: {API_VERSION}\nkind: Pod\n", "kind must be 'ReclaimdConfiguration', but it was 'Pod'"),
+        (
+            f"apiVersion: {API_VERSION}\nkind: Pod\n",
+            "kind must be 'ReclaimdConfiguration', but it was 'Pod'",
+        ),
     ],
 )
 def test_a_file_says_what_it_is(tmp_path: Path, head: str, problem: str) -> None:
@@ -258,9 +304,18 @@ def test_a_file_says_what_it_is(tmp_path: Path, head: str, problem: str) -> None
             {"margin": "x"},
             "flags: margin: 'x' is neither a Kubernetes quantity such as",
         ),
-        ({"evictionHard": {"nodefs.available": "0"}}, "flags: evictionHard: nodefs.available: must be above 0"),
-        ({"evictionHard": {"memory": "1"}}, "flags: evictionHard: unknown signal 'memory'; allowed"),
-        ({"evictionHard": {"memory.available": "0"}}, "flags: evictionHard: memory.available: must be above 0"),
+        (
+            {"evictionHard": {"nodefs.available": "0"}},
+            "flags: evictionHard: nodefs.available: must be above 0",
+        ),
+        (
+            {"evictionHard": {"memory": "1"}},
+            "flags: evictionHard: unknown signal 'memory'; allowed",
+        ),
+        (
+            {"evictionHard": {"memory.available": "0"}},
+            "flags: evictionHard: memory.available: must be above 0",
+        ),
     ],
 )
 def test_a_flag_is_refused_as_a_flag(tmp_path: Path, flags: dict[str, Any], problem: str) -> None:
@@ -270,7 +325,9 @@ def test_a_flag_is_refused_as_a_flag(tmp_path: Path, flags: dict[str, Any], prob
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """A configuration that was named must be there."""
-    assert refusal(str(tmp_path / "none")).endswith("none: cannot be read: No such file or directory")
+    assert refusal(str(tmp_path / "none")).endswith(
+        "none: cannot be read: No such file or directory"
+    )
 
 
 @pytest.mark.parametrize(
@@ -297,7 +354,9 @@ def test_a_minimum_reclaim_may_be_0_and_above_100_percent(
 
 def test_a_minimum_reclaim_belongs_to_its_signal() -> None:
     """It replaces the default of its signal only."""
-    found = load(None, {}, {"evictionMinimumReclaim": {"nodefs.available": "1Gi", "nodefs.inodesFree": "0"}})
+    found = load(
+        None, {}, {"evictionMinimumReclaim": {"nodefs.available": "1Gi", "nodefs.inodesFree": "0"}}
+    )
     reclaims = {one.signal: one.min_reclaim for one in found.thresholds}
     assert reclaims[Signal.NODEFS_AVAILABLE] == value("1Gi")
     assert reclaims[Signal.NODEFS_INODES_FREE] == value("0")
@@ -325,15 +384,29 @@ def test_the_flag_form_of_pairs(text: str, operator: str, pairs: dict[str, str])
 def test_a_pair_without_its_parts_is_refused(text: str) -> None:
     """The sentence shows the form."""
     with pytest.raises(
-        ConfigurationError, match=r"^--eviction-hard: '.*' is not of the form signal<value, for example"
+        ConfigurationError,
+        match=r"^--eviction-hard: '.*' is not of the form signal<value, for example",
     ):
         parse_pairs("eviction-hard", text, "<")
 
 
 fields = st.sampled_from(
-    ["margin", "evictionHard", "evictionMinimumReclaim", "pollFloor", "extent", "kind", "parallelRemovals"]
+    [
+        "margin",
+        "evictionHard",
+        "evictionMinimumReclaim",
+        "pollFloor",
+        "extent",
+        "kind",
+        "parallelRemovals",
+    ]
 )
-texts = st.sampled_from(["5%", "1Gi", "x", "{}", "[]", "12", "null", "{nodefs.available: 5%}", "1e-9999%"]) | st.text()
+texts = (
+    st.sampled_from(
+        ["5%", "1Gi", "x", "{}", "[]", "12", "null", "{nodefs.available: 5%}", "1e-9999%"]
+    )
+    | st.text()
+)
 
 
 @given(st.lists(st.tuples(fields, texts), max_size=4) | st.text(max_size=60))
@@ -342,7 +415,11 @@ def test_any_file_is_read_or_refused(
 ) -> None:
     """Nothing but ConfigurationError comes out of a file, and no part of a refused one is used."""
     path = tmp_path_factory.getbasetemp() / "any.yaml"
-    body = content if isinstance(content, str) else "".join(f"{field}: {text}\n" for field, text in content)
+    body = (
+        content
+        if isinstance(content, str)
+        else "".join(f"{field}: {text}\n" for field, text in content)
+    )
     path.write_bytes((HEAD + body).encode("utf-8", "surrogatepass"))
     with contextlib.suppress(ConfigurationError):
         assert isinstance(load(str(path), {}, {}), Configuration)
@@ -351,19 +428,26 @@ def test_any_file_is_read_or_refused(
 @pytest.mark.parametrize("name", ["Node-1", "node_1", "-node", "node/1", "a" * 254, "node-1\n"])
 def test_a_name_that_no_node_has_is_refused(name: str) -> None:
     """It becomes a part of a URL, and of the name of an object."""
-    assert refusal(None, {"nodeName": name}).startswith("flags: nodeName: must be the name of a Node or empty")
+    assert refusal(None, {"nodeName": name}).startswith(
+        "flags: nodeName: must be the name of a Node or empty"
+    )
 
 
 def test_the_node_is_named_by_the_configuration_or_the_environment() -> None:
     """A field wins over $NODE_NAME; without either the name is left to the host."""
     assert load(None, {"NODE_NAME": "node-1"}, {}).node_name == "node-1"
-    assert load(None, {"NODE_NAME": "node-1"}, {"nodeName": "node-2.example"}).node_name == "node-2.example"
+    assert (
+        load(None, {"NODE_NAME": "node-1"}, {"nodeName": "node-2.example"}).node_name
+        == "node-2.example"
+    )
     assert load(None, {}, {}).node_name == ""
 
 
 def test_a_kubeconfig_has_an_absolute_path() -> None:
     """A relative path would depend on the daemon's working directory."""
-    assert "kubeconfig: must be an absolute path or empty" in refusal(None, {"kubeconfig": "kubelet.conf"})
+    assert "kubeconfig: must be an absolute path or empty" in refusal(
+        None, {"kubeconfig": "kubelet.conf"}
+    )
 
 
 def test_events_are_only_logged_unless_switched_on() -> None:
@@ -393,17 +477,25 @@ def test_a_number_without_a_unit_is_no_amount_of_a_disk(
 ) -> None:
     """Not in a file, and not by a flag."""
     document = {field: {signal: value} if signal else value}
-    path = written(tmp_path, "".join(f"{name}: {json.dumps(each)}\n" for name, each in document.items()))
+    path = written(
+        tmp_path, "".join(f"{name}: {json.dumps(each)}\n" for name, each in document.items())
+    )
     place = f"{field}: {signal}: " if signal else f"{field}: "
     assert refusal(path) == f"{path}: {place}needs a unit, as in 10Gi or 10%, but it was {value!r}"
-    assert refusal(None, document) == f"flags: {place}needs a unit, as in 10Gi or 10%, but it was {value!r}"
+    assert (
+        refusal(None, document)
+        == f"flags: {place}needs a unit, as in 10Gi or 10%, but it was {value!r}"
+    )
 
 
 def test_the_mark_of_an_entry_of_a_row_needs_a_unit_too(tmp_path: Path) -> None:
     """`below` is an amount of the signal's filesystem."""
-    path = written(tmp_path, "reclaimTable: {nodefs.available: [{function: DeleteUnusedImages, below: 3}]}\n")
+    path = written(
+        tmp_path, "reclaimTable: {nodefs.available: [{function: DeleteUnusedImages, below: 3}]}\n"
+    )
     assert refusal(path).endswith(
-        "c.yaml: reclaimTable: nodefs.available: below: needs a unit, as in 10Gi or 10%, but it was 3"
+        "c.yaml: reclaimTable: nodefs.available: below: needs a unit, as in 10Gi or 10%, but it"
+        " was 3"
     )
 
 
@@ -415,7 +507,10 @@ def test_the_mark_of_an_entry_of_a_row_needs_a_unit_too(tmp_path: Path) -> None:
         "margin: 5e9\n",
         "margin: 5k\n",
         "evictionMinimumReclaim: {nodefs.available: '0'}\n",
-        "evictionHard: {nodefs.inodesFree: '1000', memory.available: '104857600', pid.available: '1000'}\n",
+        (
+            "evictionHard: {nodefs.inodesFree: '1000', memory.available: '104857600',"
+            " pid.available: '1000'}\n"
+        ),
         "evictionHard: {nodefs.available: 10Mi}\n",
     ],
 )

@@ -15,7 +15,9 @@ from signals.types import KUBELET_SIGNALS, ROLE_NAMES_ALLOWED, FilesystemRole, S
 
 CACHE = {"name": "buildcache", "path": "/var/lib/buildkit"}
 PRUNE = {"name": "prune", "exec": ["/usr/local/bin/prune", "--all"], "frees": "buildcache"}
-NO_PROGRAM = "must have exec; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have none"
+NO_PROGRAM = (
+    "must have exec; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have none"
+)
 BYTES, INODES = Signal("buildcache.available"), Signal("buildcache.inodesFree")
 
 
@@ -53,17 +55,25 @@ def test_a_filesystem_has_signals_and_thresholds_like_any_other() -> None:
 
 def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -> None:
     """A misspelt name must not be a mark that never acts."""
-    assert refused(filesystems=[CACHE], evictionHard={"buildcach.available": "10%"}) == (
-        "evictionHard: unknown signal 'buildcach.available'; allowed are "
-        f"{', '.join((*KUBELET_SIGNALS, BYTES, INODES))}, memory.available, allocatableMemory.available, pid.available"
+    assert (
+        refused(filesystems=[CACHE], evictionHard={"buildcach.available": "10%"})
+        == "evictionHard: unknown signal 'buildcach.available'; allowed are"
+        f" {', '.join((*KUBELET_SIGNALS, BYTES, INODES))}, memory.available,"
+        " allocatableMemory.available, pid.available"
     )
 
 
 @pytest.mark.parametrize(
     ("filesystems", "problem"),
     [
-        ([{"name": "nodefs", "path": "/a"}], "nodefs: has a meaning of its own; choose another name"),
-        ([{"name": "memory", "path": "/a"}], "memory: has a meaning of its own; choose another name"),
+        (
+            [{"name": "nodefs", "path": "/a"}],
+            "nodefs: has a meaning of its own; choose another name",
+        ),
+        (
+            [{"name": "memory", "path": "/a"}],
+            "memory: has a meaning of its own; choose another name",
+        ),
         (
             [{"name": "Cache", "path": "/a"}],
             f"0: name: 'Cache' is not a filesystem name; allowed are {ROLE_NAMES_ALLOWED}",
@@ -72,19 +82,27 @@ def test_a_mark_for_a_filesystem_that_nobody_named_is_refused_with_the_names() -
         ([{"name": "cache", "path": "a"}], "cache: path: must be an absolute path, but it was 'a'"),
     ],
 )
-def test_a_filesystem_that_cannot_be_is_refused(filesystems: list[dict[str, str]], problem: str) -> None:
+def test_a_filesystem_that_cannot_be_is_refused(
+    filesystems: list[dict[str, str]], problem: str
+) -> None:
     """With the name, what it was, and what is allowed."""
     assert refused(filesystems=filesystems) == f"filesystems: {problem}"
 
 
 def test_what_cannot_be_counted_on_is_refused() -> None:
-    """More filesystems and functions than metrics have values for, one function twice, and fewer logs than none."""
+    """More filesystems and functions than metrics have values for, one function twice,
+    and fewer logs than none.
+    """
     twice = refused(filesystems=[CACHE], reclaimFunctions=[PRUNE, PRUNE])
     assert twice == "reclaimFunctions: prune: occurs twice"
     nine = [{"name": f"cache{number}", "path": "/a"} for number in range(9)]
-    assert refused(filesystems=nine).startswith("filesystems: must have at most 8 of them, but it was [{name: 'cache0'")
+    assert refused(filesystems=nine).startswith(
+        "filesystems: must have at most 8 of them, but it was [{name: 'cache0'"
+    )
     thirty = [{**PRUNE, "name": f"prune{number}"} for number in range(30)]
-    assert refused(reclaimFunctions=thirty).startswith("reclaimFunctions: must have at most 29 of them")
+    assert refused(reclaimFunctions=thirty).startswith(
+        "reclaimFunctions: must have at most 29 of them"
+    )
     logs = refused(reclaimFunctions=[{"name": "DeleteRotatedLogs", "keep": -1}])
     assert logs == "reclaimFunctions.0.keep: must be at least 0, but it was -1"
 
@@ -107,9 +125,21 @@ def test_each_kind_of_function_is_read() -> None:
         FunctionKind.ROTATED_LOGS,
         FunctionKind.CONTAINERD_GARBAGE,
     ]
-    assert (program.argv, program.user, program.frees) == (("/usr/local/bin/prune", "--all"), User(0, 0), "buildcache")
-    assert (program.timeout_seconds, program.cooldown_seconds, program.asks_plan) == (60.0, 300.0, False)
-    assert (ballast.path, ballast.size_bytes, ballast.frees) == ("/var/lib/kubelet/reclaimd.ballast", 1 << 30, "nodefs")
+    assert (program.argv, program.user, program.frees) == (
+        ("/usr/local/bin/prune", "--all"),
+        User(0, 0),
+        "buildcache",
+    )
+    assert (program.timeout_seconds, program.cooldown_seconds, program.asks_plan) == (
+        60.0,
+        300.0,
+        False,
+    )
+    assert (ballast.path, ballast.size_bytes, ballast.frees) == (
+        "/var/lib/kubelet/reclaimd.ballast",
+        1 << 30,
+        "nodefs",
+    )
     assert (logs.keep, logs.frees) == (2, "nodefs")
     assert (garbage.timeout_seconds, garbage.frees) == (60.0, "imagefs")
 
@@ -123,7 +153,10 @@ def test_each_kind_of_function_is_read() -> None:
         ),
         (
             {"name": "Prune", "plugin": "a", "frees": "nodefs", "options": {"olderThan": "1h"}},
-            "Prune: plugin: plugins are gone; use a program (exec) that answers `plan` with names and sizes instead",
+            (
+                "Prune: plugin: plugins are gone; use a program (exec) that answers `plan` with"
+                " names and sizes instead"
+            ),
         ),
         ({"name": "prune", "exec": ["/a"]}, "prune: frees is missing"),
         (
@@ -149,8 +182,8 @@ def test_each_kind_of_function_is_read() -> None:
         (
             {"name": "prune", "exec": ["/a"], "frees": "nodefs", "keep": 1},
             (
-                "prune: keep: is not a field of this kind of function; allowed are exec, frees, user, timeout, plan, "
-                "cooldown"
+                "prune: keep: is not a field of this kind of function; allowed are exec, frees,"
+                " user, timeout, plan, cooldown"
             ),
         ),
         ({"name": "ReleaseBallast", "file": "/a"}, "ReleaseBallast: size is missing"),
@@ -164,7 +197,10 @@ def test_each_kind_of_function_is_read() -> None:
         ),
         (
             {"name": "DeleteRotatedLogs", "cooldown": ""},
-            "DeleteRotatedLogs: cooldown: '' is not a Go duration such as 30s, 1m30s, 1.5h or 250ms",
+            (
+                "DeleteRotatedLogs: cooldown: '' is not a Go duration such as 30s, 1m30s, 1.5h or"
+                " 250ms"
+            ),
         ),
         (
             {"name": "prune", "exec": ["/a"], "frees": "nodefs", "timeout": ""},
@@ -177,7 +213,10 @@ def test_each_kind_of_function_is_read() -> None:
         ({"name": "DeleteUnusedImages"}, "DeleteUnusedImages: is built in; it needs no entry"),
         (
             {"name": "a b", "exec": ["/a"], "frees": "nodefs"},
-            "0: name: must be a letter, and up to 62 letters, digits, underscores, dots and hyphens, but it was 'a b'",
+            (
+                "0: name: must be a letter, and up to 62 letters, digits, underscores, dots and"
+                " hyphens, but it was 'a b'"
+            ),
         ),
     ],
 )
@@ -192,7 +231,10 @@ def test_rows_are_read_with_the_marks_below_which_alone_they_call() -> None:
         filesystems=[CACHE],
         reclaimFunctions=[PRUNE, {"name": "ReleaseBallast", "file": "/a", "size": "1Gi"}],
         reclaimTable={
-            "nodefs.available": ["DeleteUnusedImages", {"function": "ReleaseBallast", "below": "3%"}],
+            "nodefs.available": [
+                "DeleteUnusedImages",
+                {"function": "ReleaseBallast", "below": "3%"},
+            ],
             "buildcache.available": ["prune"],
             "imagefs.inodesFree": [],
         },
@@ -212,16 +254,20 @@ def test_rows_are_read_with_the_marks_below_which_alone_they_call() -> None:
     [
         (
             {"nodefs.availabel": []},
-            "unknown signal 'nodefs.availabel'; allowed are " + ", ".join((*KUBELET_SIGNALS, BYTES, INODES)),
+            "unknown signal 'nodefs.availabel'; allowed are "
+            + ", ".join((*KUBELET_SIGNALS, BYTES, INODES)),
         ),
         (
             {"nodefs.available": ["Prune"]},
             (
-                "nodefs.available: unknown function 'Prune'; allowed are DeleteAllUnusedContainers, "
-                "DeleteUnusedImages, prune"
+                "nodefs.available: unknown function 'Prune'; allowed are DeleteAllUnusedContainers,"
+                " DeleteUnusedImages, prune"
             ),
         ),
-        ({"nodefs.available": ["prune", {"function": "prune"}]}, "nodefs.available: prune occurs twice"),
+        (
+            {"nodefs.available": ["prune", {"function": "prune"}]},
+            "nodefs.available: prune occurs twice",
+        ),
         (
             {"nodefs.available": [{"function": "prune", "below": "1x"}]},
             "nodefs.available: prune: below: '1x' is neither",
@@ -241,7 +287,10 @@ def test_a_row_that_can_never_run_is_refused(table: dict[str, Any], problem: str
             {"nodefs.available": [1]},
             "reclaimTable.nodefs.available.0: must be a function's name, or function and below",
         ),
-        ({"nodefs.available": [{"below": "1%"}]}, "reclaimTable.nodefs.available.0.function: is missing"),
+        (
+            {"nodefs.available": [{"below": "1%"}]},
+            "reclaimTable.nodefs.available.0.function: is missing",
+        ),
         (
             {"nodefs.available": [{"function": "a", "over": "1%"}]},
             "unknown field 'reclaimTable.nodefs.available.0.over'",
@@ -271,28 +320,50 @@ def test_without_a_runtime_only_filesystems_of_ones_own_are_watched() -> None:
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({}, "containerRuntimeEndpoint: none needs at least one entry of filesystems, or there is nothing to watch"),
+        (
+            {},
+            (
+                "containerRuntimeEndpoint: none needs at least one entry of filesystems, or there"
+                " is nothing to watch"
+            ),
+        ),
         (
             {"filesystems": [CACHE], "periodicGC": True},
             "periodicGC: must be false while containerRuntimeEndpoint is none",
         ),
         (
             {"filesystems": [CACHE], "reclaimTable": {"nodefs.available": []}},
-            "reclaimTable: unknown signal 'nodefs.available'; allowed are buildcache.available, buildcache.inodesFree",
+            (
+                "reclaimTable: unknown signal 'nodefs.available'; allowed are buildcache.available,"
+                " buildcache.inodesFree"
+            ),
         ),
         (
-            {"filesystems": [CACHE], "reclaimTable": {"buildcache.available": ["DeleteUnusedImages"]}},
-            "reclaimTable: buildcache.available: unknown function 'DeleteUnusedImages'; allowed are none",
+            {
+                "filesystems": [CACHE],
+                "reclaimTable": {"buildcache.available": ["DeleteUnusedImages"]},
+            },
+            (
+                "reclaimTable: buildcache.available: unknown function 'DeleteUnusedImages'; allowed"
+                " are none"
+            ),
         ),
         (
-            {"filesystems": [CACHE], "reclaimFunctions": [{"name": "CollectContainerdGarbage", "frees": "buildcache"}]},
-            "reclaimFunctions: CollectContainerdGarbage: needs containerd, but containerRuntimeEndpoint is none",
+            {
+                "filesystems": [CACHE],
+                "reclaimFunctions": [{"name": "CollectContainerdGarbage", "frees": "buildcache"}],
+            },
+            (
+                "reclaimFunctions: CollectContainerdGarbage: needs containerd, but"
+                " containerRuntimeEndpoint is none"
+            ),
         ),
         (
             {"filesystems": [CACHE], "evictionHard": {"nodefs.available": "10%"}},
             (
-                "evictionHard: unknown signal 'nodefs.available'; allowed are buildcache.available, "
-                "buildcache.inodesFree, memory.available, allocatableMemory.available, pid.available"
+                "evictionHard: unknown signal 'nodefs.available'; allowed are buildcache.available,"
+                " buildcache.inodesFree, memory.available, allocatableMemory.available,"
+                " pid.available"
             ),
         ),
     ],
@@ -305,12 +376,15 @@ def test_what_needs_a_runtime_is_refused_without_one(fields: dict[str, Any], pro
 def test_rows_and_functions_are_shown_as_they_would_be_written() -> None:
     """With the source of each, and without fields that an entry leaves out."""
     found = loaded(
-        reclaimFunctions=[{"name": "DeleteRotatedLogs"}], reclaimTable={"nodefs.available": ["DeleteRotatedLogs"]}
+        reclaimFunctions=[{"name": "DeleteRotatedLogs"}],
+        reclaimTable={"nodefs.available": ["DeleteRotatedLogs"]},
     )
     assert found.effective["reclaimFunctions"] == [{"name": "DeleteRotatedLogs"}]
     assert found.effective["reclaimTable"] == {"nodefs.available": ["DeleteRotatedLogs"]}
     nothing = [{"name": "DeleteRotatedLogs", "keep": None, "cooldown": None}]
-    assert loaded(reclaimFunctions=nothing).effective["reclaimFunctions"] == [{"name": "DeleteRotatedLogs"}]
+    assert loaded(reclaimFunctions=nothing).effective["reclaimFunctions"] == [
+        {"name": "DeleteRotatedLogs"}
+    ]
     assert refused(reclaimFunctions=[{"name": None}]) == "reclaimFunctions: 0: name: is missing"
     assert refused(filesystems=[{"name": None, "path": "/a"}]) == "filesystems: 0: name: is missing"
     row = [{"function": None, "below": "1%"}]

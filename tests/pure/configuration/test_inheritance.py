@@ -1,4 +1,6 @@
-"""What our configuration inherits from the kubelet's, what it replaces, and the recorded origin of values."""
+"""What our configuration inherits from the kubelet's, what it replaces, and the
+recorded origin of values.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Files:
 
     def load(self, **flags: Any) -> Configuration:
         """What is in force."""
-        return load(str(self.ours), {}, flags, str(self.our_dir))
+        return load(str(self.ours), {}, flags, directory=str(self.our_dir))
 
 
 @pytest.fixture
@@ -55,13 +57,20 @@ def only(found: Configuration, signal: Signal) -> Threshold:
 
 @pytest.mark.parametrize(
     ("margin", "space", "inodes"),
-    [("5%", "10% + 5%", "7% + 5%"), ("2Gi", "10% + 2Gi", "7%"), ("0%", "10%", "7%"), ("0", "10%", "7%")],
+    [
+        ("5%", "10% + 5%", "7% + 5%"),
+        ("2Gi", "10% + 2Gi", "7%"),
+        ("0%", "10%", "7%"),
+        ("0", "10%", "7%"),
+    ],
 )
 def test_the_kubelets_thresholds_are_inherited_with_the_margin(
     files: Files, margin: str, space: str, inodes: str
 ) -> None:
     """A margin of bytes raises the marks of bytes only."""
-    files.write("evictionHard: {nodefs.available: 10%, nodefs.inodesFree: 7%}\n", f"margin: {margin!r}\n")
+    files.write(
+        "evictionHard: {nodefs.available: 10%, nodefs.inodesFree: 7%}\n", f"margin: {margin!r}\n"
+    )
     found = files.load()
     assert {str(one.signal): one.text() for one in found.thresholds} == {
         "nodefs.available": space,
@@ -78,10 +87,17 @@ def test_the_margin_and_the_value_are_computed_on_one_capacity_each_truncated(fi
 
 
 @pytest.mark.regression
-def test_a_margin_with_which_an_inherited_mark_reaches_the_capacity_is_refused(files: Files) -> None:
-    """The margin that is written is at fault, not the kubelet's value: the default one is accepted, and warned of."""
+def test_a_margin_with_which_an_inherited_mark_reaches_the_capacity_is_refused(
+    files: Files,
+) -> None:
+    """The margin that is written is at fault, not the kubelet's value: the default one
+    is accepted, and warned of.
+    """
     files.write("evictionHard: {nodefs.available: 60%}\n", "margin: 40%\n")
-    sentence = "margin: must be less, as with the kubelet's nodefs.available of 60% it reaches 100%, but it was 40%"
+    sentence = (
+        "margin: must be less, as with the kubelet's nodefs.available of 60% it reaches 100%, but"
+        " it was 40%"
+    )
     with pytest.raises(ConfigurationError, match=f"^{files.ours}: {sentence}$"):
         files.load()
     files.write("evictionHard: {nodefs.available: 60%}\n", "margin: 39%\n")
@@ -90,10 +106,13 @@ def test_a_margin_with_which_an_inherited_mark_reaches_the_capacity_is_refused(f
     assert only(files.load(), NODEFS).text() == "96% + 5%"
 
 
-def test_an_own_value_replaces_the_inherited_one_of_its_signal_without_a_margin(files: Files) -> None:
+def test_an_own_value_replaces_the_inherited_one_of_its_signal_without_a_margin(
+    files: Files,
+) -> None:
     """Hard and soft each by itself; the other signals stay inherited."""
     files.write(
-        "evictionHard: {nodefs.available: 10%, imagefs.available: 15%}\n", "evictionHard: {nodefs.available: 3Gi}\n"
+        "evictionHard: {nodefs.available: 10%, imagefs.available: 15%}\n",
+        "evictionHard: {nodefs.available: 3Gi}\n",
     )
     found = files.load()
     assert (only(found, NODEFS).text(), only(found, NODEFS).origin) == ("3Gi", str(files.ours))
@@ -103,7 +122,10 @@ def test_an_own_value_replaces_the_inherited_one_of_its_signal_without_a_margin(
 @pytest.mark.parametrize("off", ["0%", "100%"])
 def test_an_own_0_percent_switches_an_inherited_threshold_off(files: Files, off: str) -> None:
     """The other signals stay."""
-    files.write("evictionHard: {nodefs.available: 10%, imagefs.available: 15%}\n", f"evictionHard: {{{NODEFS}: {off}}}")
+    files.write(
+        "evictionHard: {nodefs.available: 10%, imagefs.available: 15%}\n",
+        f"evictionHard: {{{NODEFS}: {off}}}",
+    )
     assert [one.signal for one in files.load().thresholds] == [IMAGEFS]
 
 
@@ -115,7 +137,10 @@ def test_what_the_kubelet_switched_off_stays_off(files: Files) -> None:
 
 def test_soft_thresholds_are_inherited_with_their_grace_and_the_margin(files: Files) -> None:
     """And an own grace replaces the inherited one."""
-    kubelet = "evictionHard: {}\nevictionSoft: {nodefs.available: 20%}\nevictionSoftGracePeriod: {nodefs.available: 2m}"
+    kubelet = (
+        "evictionHard: {}\nevictionSoft: {nodefs.available: 20%}\nevictionSoftGracePeriod:"
+        " {nodefs.available: 2m}"
+    )
     files.write(kubelet)
     soft = only(files.load(), NODEFS)
     assert (soft.text(), soft.grace_seconds) == ("20% + 5%", 120.0)
@@ -126,9 +151,13 @@ def test_soft_thresholds_are_inherited_with_their_grace_and_the_margin(files: Fi
 
 def test_an_own_soft_threshold_may_use_the_kubelets_grace(files: Files) -> None:
     """The maps are merged before they are checked."""
-    files.write("evictionSoft: {nodefs.available: 20%}\nevictionSoftGracePeriod: {nodefs.available: 2m}\n")
+    files.write(
+        "evictionSoft: {nodefs.available: 20%}\nevictionSoftGracePeriod: {nodefs.available: 2m}\n"
+    )
     soft = [one for one in files.load(evictionSoft={NODEFS: "9Gi"}).thresholds if not one.hard]
-    assert [(one.text(), one.grace_seconds, one.origin) for one in soft] == [("9Gi", 120.0, "flags")]
+    assert [(one.text(), one.grace_seconds, one.origin) for one in soft] == [
+        ("9Gi", 120.0, "flags")
+    ]
 
 
 def test_a_minimum_reclaim_is_ours_else_the_kubelets_else_2_percent(files: Files) -> None:
@@ -143,11 +172,14 @@ def test_a_minimum_reclaim_is_ours_else_the_kubelets_else_2_percent(files: Files
 
 
 def test_the_other_settings_of_the_kubelet_are_inherited_and_replaced(files: Files) -> None:
-    """Transition period, image ages and percentages, endpoints; an own value wins, each by itself."""
+    """Transition period, image ages and percentages, endpoints; an own value
+    wins, each by itself.
+    """
     files.write(
-        "evictionPressureTransitionPeriod: 1m\nimageMinimumGCAge: 90s\nimageGCHighThresholdPercent: 75\n"
-        "imageGCLowThresholdPercent: 70\ncontainerRuntimeEndpoint: unix:///a\nimageServiceEndpoint: unix:///b\n"
-        "imageMaximumGCAge: 48h\npodLogsDir: /srv/logs\n"
+        "evictionPressureTransitionPeriod: 1m\nimageMinimumGCAge: 90s\nimageGCHighThresholdPercent:"
+        " 75\nimageGCLowThresholdPercent: 70\ncontainerRuntimeEndpoint:"
+        " unix:///a\nimageServiceEndpoint: unix:///b\nimageMaximumGCAge: 48h\npodLogsDir:"
+        " /srv/logs\n"
     )
     found = files.load()
     assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (60.0, 90.0)
@@ -174,21 +206,30 @@ def test_the_other_settings_of_the_kubelet_are_inherited_and_replaced(files: Fil
 def test_the_kubelet_is_asked_for_its_health_where_it_serves_it(
     files: Files, text: str, endpoint: tuple[str, int] | None
 ) -> None:
-    """Else a healthy kubelet with another port would hold everything off for 5 minutes. An own value wins."""
+    """Else a healthy kubelet with another port would hold everything off for 5 minutes.
+
+    An own value wins.
+    """
     files.write(text)
     assert files.load().kubelet_healthz == endpoint
     assert files.load(kubeletHealthzEndpoint="127.0.0.1:9").kubelet_healthz == ("127.0.0.1", 9)
 
 
-@pytest.mark.parametrize("text", ["healthzPort: 65536\n", "healthzPort: -1\n", "healthzBindAddress: here\n"])
-def test_where_no_health_can_be_served_is_refused_by_the_kubelets_file(files: Files, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["healthzPort: 65536\n", "healthzPort: -1\n", "healthzBindAddress: here\n"]
+)
+def test_where_no_health_can_be_served_is_refused_by_the_kubelets_file(
+    files: Files, text: str
+) -> None:
     """As by the kubelet."""
     files.write(text)
     with pytest.raises(ConfigurationError, match=f"^{files.kubelet}: kubeletHealthzEndpoint: "):
         files.load()
 
 
-def test_a_negative_transition_period_of_the_kubelets_is_refused_unless_our_own_replaces_it(files: Files) -> None:
+def test_a_negative_transition_period_of_the_kubelets_is_refused_unless_our_own_replaces_it(
+    files: Files,
+) -> None:
     """The kubelet does not validate it and hides every condition with it; here it is an error."""
     files.write("evictionPressureTransitionPeriod: -30s\n")
     with pytest.raises(ConfigurationError) as refused:
@@ -201,11 +242,19 @@ def test_a_negative_transition_period_of_the_kubelets_is_refused_unless_our_own_
 
 
 @pytest.mark.parametrize("text", ["0s", "0", "-0s", "0h0m"])
-def test_a_transition_period_of_0_counts_as_not_set_in_our_own_sources_too(files: Files, text: str) -> None:
-    """SetDefaults_KubeletConfiguration: 0 would hide every condition. The kubelet's own counts then, else 5 minutes."""
+def test_a_transition_period_of_0_counts_as_not_set_in_our_own_sources_too(
+    files: Files, text: str
+) -> None:
+    """SetDefaults_KubeletConfiguration: 0 would hide every condition.
+
+    The kubelet's own counts then, else 5 minutes.
+    """
     files.write("", f"evictionPressureTransitionPeriod: '{text}'\n")
     found = files.load()
-    assert (found.transition_period_seconds, found.effective["evictionPressureTransitionPeriod"]) == (300.0, "5m")
+    assert (
+        found.transition_period_seconds,
+        found.effective["evictionPressureTransitionPeriod"],
+    ) == (300.0, "5m")
     assert found.origins["evictionPressureTransitionPeriod"] == "default"
     files.write("evictionPressureTransitionPeriod: 1m\n", "evictionPressureTransitionPeriod: 2m\n")
     assert files.load().transition_period_seconds == 120.0
@@ -218,25 +267,39 @@ def test_a_transition_period_of_0_counts_as_not_set_in_our_own_sources_too(files
 def test_what_is_no_transition_period_is_not_taken_for_0(files: Files, text: str) -> None:
     """A number without quotes, a list and an empty text are refused as anywhere."""
     files.write("", f"evictionPressureTransitionPeriod: {text}\n")
-    with pytest.raises(ConfigurationError, match=r"/reclaimd\.yaml: evictionPressureTransitionPeriod: "):
+    with pytest.raises(
+        ConfigurationError, match=r"/reclaimd\.yaml: evictionPressureTransitionPeriod: "
+    ):
         files.load()
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("400h", 1_440_000.0), ("1h0m0.5s", 3600.5), ("1us", 1e-6), ("1ns", 1e-9)]
 )
-def test_very_long_and_very_short_periods_are_inherited_exactly(files: Files, text: str, seconds: float) -> None:
+def test_very_long_and_very_short_periods_are_inherited_exactly(
+    files: Files, text: str, seconds: float
+) -> None:
     """Neither is written down with an exponent on the way, which no duration has."""
     files.write(f"evictionPressureTransitionPeriod: {text}\nimageMinimumGCAge: {text}\n")
     found = files.load()
-    assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (seconds, seconds)
+    assert (found.transition_period_seconds, found.image_minimum_gc_age_seconds) == (
+        seconds,
+        seconds,
+    )
 
 
 def test_our_drop_ins_override_our_file(files: Files) -> None:
-    """In the order of their names, maps by key, null removes; flags come last; the origin is the drop-in."""
-    files.write("evictionHard: {nodefs.available: 10%}\n", "evictionHard: {nodefs.available: 3Gi}\nextent: all\n")
+    """In the order of their names, maps by key, null removes; flags come last;
+    the origin is the drop-in.
+    """
+    files.write(
+        "evictionHard: {nodefs.available: 10%}\n",
+        "evictionHard: {nodefs.available: 3Gi}\nextent: all\n",
+    )
     first, second = files.our_dir / "1.conf", files.our_dir / "2.conf"
-    first.write_text(OURS + "evictionHard: {nodefs.available: 4Gi, imagefs.available: 5Gi}\nextent: null\n")
+    first.write_text(
+        OURS + "evictionHard: {nodefs.available: 4Gi, imagefs.available: 5Gi}\nextent: null\n"
+    )
     second.write_text(OURS + "evictionHard: {imagefs.available: 6Gi}\n")
     (files.our_dir / "3.yaml").write_text("nonsense")
     found = files.load()
@@ -246,9 +309,13 @@ def test_our_drop_ins_override_our_file(files: Files) -> None:
     }
     assert (only(found, NODEFS).origin, only(found, IMAGEFS).origin) == (str(first), str(second))
     assert (found.extent, found.origins["extent"]) == ("enough", "default")
-    second.write_text(OURS + "evictionHard: {imagefs.available: null, nodefs.available: null}\nmargin: null\n")
+    second.write_text(
+        OURS + "evictionHard: {imagefs.available: null, nodefs.available: null}\nmargin: null\n"
+    )
     found = files.load()
-    assert [(one.text(), one.origin) for one in found.thresholds] == [("10% + 5%", f"{files.kubelet} plus margin 5%")]
+    assert [(one.text(), one.origin) for one in found.thresholds] == [
+        ("10% + 5%", f"{files.kubelet} plus margin 5%")
+    ]
     second.write_text(OURS + "evictionHard: {imagefs.available: 6Gi}\n")
     assert only(files.load(evictionHard={IMAGEFS: "7Gi"}), IMAGEFS).text() == "7Gi"
     second.write_text("kind: x\n")
@@ -258,10 +325,14 @@ def test_our_drop_ins_override_our_file(files: Files) -> None:
 
 def test_a_drop_in_directory_that_is_missing_is_refused(files: Files) -> None:
     """By name, ours and the kubelet's."""
-    with pytest.raises(ConfigurationError, match=r"/none: cannot be read: No such file or directory$"):
-        load(str(files.ours), {}, {}, str(files.our_dir / "none"))
+    with pytest.raises(
+        ConfigurationError, match=r"/none: cannot be read: No such file or directory$"
+    ):
+        load(str(files.ours), {}, {}, directory=str(files.our_dir / "none"))
     files.kubelet_dir.rmdir()
-    with pytest.raises(ConfigurationError, match=r"/kubelet\.d: cannot be read: No such file or directory$"):
+    with pytest.raises(
+        ConfigurationError, match=r"/kubelet\.d: cannot be read: No such file or directory$"
+    ):
         files.load()
 
 
@@ -295,13 +366,18 @@ def test_every_value_has_an_origin(files: Files) -> None:
         "evictionMinimumReclaim.nodefs.available": "default",
     }
     assert {name: found.origins[name] for name in expected} == expected
-    assert found.effective["evictionHard"] == {"nodefs.available": "10%", "imagefs.available": "3Gi"}
+    assert found.effective["evictionHard"] == {
+        "nodefs.available": "10%",
+        "imagefs.available": "3Gi",
+    }
     assert (found.effective["imageMinimumGCAge"], found.effective["extent"]) == ("90s", "all")
 
 
 def test_memory_and_pid_thresholds_are_left_to_the_kubelet(files: Files) -> None:
     """Shown, with the copy for what pods may use; no function here acts on it."""
-    files.write("evictionHard: {memory.available: 200Mi, pid.available: 5%, nodefs.available: 10%}\n")
+    files.write(
+        "evictionHard: {memory.available: 200Mi, pid.available: 5%, nodefs.available: 10%}\n"
+    )
     found = files.load()
     assert found.left_to_kubelet == (
         ("memory.available", "200Mi"),
@@ -324,15 +400,21 @@ def test_without_a_kubelet_configuration_its_defaults_are_taken(files: Files, na
 def test_a_kubelet_configuration_that_is_named_must_be_there(files: Files) -> None:
     """The error is one sentence with its path, also for an error in its content."""
     files.kubelet.unlink()
-    with pytest.raises(ConfigurationError, match=r"/kubelet\.yaml: cannot be read: No such file or directory$"):
+    with pytest.raises(
+        ConfigurationError, match=r"/kubelet\.yaml: cannot be read: No such file or directory$"
+    ):
         files.load()
     files.kubelet.write_text(KUBELETS + "evictionHard: {nodefs.available: '0'}\n")
-    with pytest.raises(ConfigurationError, match=r"/kubelet\.yaml: evictionHard: nodefs\.available: must be above"):
+    with pytest.raises(
+        ConfigurationError, match=r"/kubelet\.yaml: evictionHard: nodefs\.available: must be above"
+    ):
         files.load()
 
 
 def test_our_problems_with_inherited_values_name_who_wrote_them(files: Files) -> None:
     """An own low percentage of 90 above the kubelet's high one of 85."""
     files.write("imageGCHighThresholdPercent: 85\n", "imageGCLowThresholdPercent: 90\n")
-    with pytest.raises(ConfigurationError, match=r"/reclaimd\.yaml: imageGCLowThresholdPercent: must be below"):
+    with pytest.raises(
+        ConfigurationError, match=r"/reclaimd\.yaml: imageGCLowThresholdPercent: must be below"
+    ):
         files.load()

@@ -49,7 +49,9 @@ def kubelets(tmp_path: Path) -> Path:
 
 def read(kubelets: Path, with_drop_ins: bool = True) -> Any:
     """What is in force there."""
-    return read_kubelet_configuration(str(kubelets / "config.yaml"), str(kubelets / "conf.d") if with_drop_ins else "")
+    return read_kubelet_configuration(
+        str(kubelets / "config.yaml"), str(kubelets / "conf.d") if with_drop_ins else ""
+    )
 
 
 def refusal(kubelets: Path) -> str:
@@ -120,8 +122,12 @@ def test_what_is_written_is_in_force(kubelets: Path) -> None:
         ("mergeDefaultEvictionSettings: false\n", 4),
     ],
 )
-def test_defaults_are_lost_as_soon_as_the_hard_map_is_written(kubelets: Path, written: str, signals: int) -> None:
-    """`cmd/kubelet/app/server.go`: nil is all defaults, {} is none, mergeDefaultEvictionSettings adds the missing."""
+def test_defaults_are_lost_as_soon_as_the_hard_map_is_written(
+    kubelets: Path, written: str, signals: int
+) -> None:
+    """`cmd/kubelet/app/server.go`: nil is all defaults, {} is none,
+    mergeDefaultEvictionSettings adds the missing.
+    """
     (kubelets / "config.yaml").write_text(HEAD + written)
     assert len(marks(read(kubelets))) == signals
 
@@ -129,7 +135,8 @@ def test_defaults_are_lost_as_soon_as_the_hard_map_is_written(kubelets: Path, wr
 def test_drop_ins_override_the_file_in_the_order_of_their_names(kubelets: Path) -> None:
     """Maps by key, other values replaced; only *.conf; 10 comes before 9, as texts are ordered."""
     (kubelets / "config.yaml").write_text(
-        HEAD + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
+        HEAD
+        + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
     )
     for name, text in {
         "10-a.conf": "evictionHard: {nodefs.available: 2Gi}\nimageMinimumGCAge: 3m\n",
@@ -138,7 +145,9 @@ def test_drop_ins_override_the_file_in_the_order_of_their_names(kubelets: Path) 
         "99.conf.bak": "nonsense",
     }.items():
         (kubelets / "conf.d" / name).write_text(HEAD + text)
-    assert drop_ins(str(kubelets / "conf.d")) == [str(kubelets / "conf.d" / n) for n in ("10-a.conf", "9-b.conf")]
+    assert drop_ins(str(kubelets / "conf.d")) == [
+        str(kubelets / "conf.d" / n) for n in ("10-a.conf", "9-b.conf")
+    ]
     found = read(kubelets)
     assert marks(found) == {"nodefs.available": "3Gi", "imagefs.available": "1Gi"}
     assert found.settings["imageMinimumGCAge"] == "3m"
@@ -148,7 +157,8 @@ def test_drop_ins_override_the_file_in_the_order_of_their_names(kubelets: Path) 
 def test_null_in_a_drop_in_removes_a_value(kubelets: Path) -> None:
     """A map's entry, and a whole field, which has its default again."""
     (kubelets / "config.yaml").write_text(
-        HEAD + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
+        HEAD
+        + "evictionHard: {nodefs.available: 1Gi, imagefs.available: 1Gi}\nimageMinimumGCAge: 1m\n"
     )
     (kubelets / "conf.d" / "1.conf").write_text(
         HEAD + "evictionHard: {nodefs.available: null}\nimageMinimumGCAge: null\n"
@@ -193,7 +203,9 @@ MERGE = "mergeDefaultEvictionSettings: true\n"
 def test_the_default_thresholds_come_in_with_the_file_and_drop_ins_after_them(
     kubelets: Path, file: str, drop_ins: list[str], in_force: dict[str, str]
 ) -> None:
-    """`cmd/kubelet/app/server.go`, 1.36: loadConfigFile fills them in, mergeKubeletConfigurations patches them."""
+    """`cmd/kubelet/app/server.go`, 1.36: loadConfigFile fills them in,
+    mergeKubeletConfigurations patches them.
+    """
     (kubelets / "config.yaml").write_text(HEAD + file)
     for number, text in enumerate(drop_ins):
         (kubelets / "conf.d" / f"{number}.conf").write_text(HEAD + text)
@@ -201,7 +213,9 @@ def test_the_default_thresholds_come_in_with_the_file_and_drop_ins_after_them(
 
 
 def test_the_directories_below_a_drop_in_directory_are_walked(kubelets: Path) -> None:
-    """In lexical order, entry by entry; a symlink to a directory is not followed, one to a file is."""
+    """In lexical order, entry by entry; a symlink to a directory is not
+    followed, one to a file is.
+    """
     conf, other = kubelets / "conf.d", kubelets / "other"
     for directory in (conf / "50-site" / "deep.conf", conf / "9", other):
         directory.mkdir(parents=True)
@@ -217,7 +231,9 @@ def test_the_directories_below_a_drop_in_directory_are_walked(kubelets: Path) ->
 
 
 def test_a_drop_in_directory_that_is_a_symlink_is_not_walked(kubelets: Path) -> None:
-    """Go's `filepath.WalkDir` looks at it with lstat, and takes it for a file without the suffix; not with a slash."""
+    """Go's `filepath.WalkDir` looks at it with lstat, and takes it for a file without the
+    suffix; not with a slash.
+    """
     (kubelets / "conf.d" / "1.conf").write_text(HEAD + "imageMinimumGCAge: 7m\n")
     (kubelets / "link").symlink_to("conf.d")
     file, link = str(kubelets / "config.yaml"), str(kubelets / "link")
@@ -227,8 +243,13 @@ def test_a_drop_in_directory_that_is_a_symlink_is_not_walked(kubelets: Path) -> 
 
 @pytest.mark.regression
 @pytest.mark.parametrize(("name", "age"), [("one.conf", "7m"), ("one.yaml", None)])
-def test_a_drop_in_directory_that_is_a_file_is_the_only_drop_in(kubelets: Path, name: str, age: str | None) -> None:
-    """WalkDir calls back with it alone; without the suffix it is skipped, whatever is in it. So is a symlink to it."""
+def test_a_drop_in_directory_that_is_a_file_is_the_only_drop_in(
+    kubelets: Path, name: str, age: str | None
+) -> None:
+    """WalkDir calls back with it alone; without the suffix it is skipped, whatever is in it.
+
+    So is a symlink to it.
+    """
     (kubelets / name).write_text(HEAD + "imageMinimumGCAge: 7m\n" if age else "nonsense: [")
     (kubelets / f"link-{name}").symlink_to(name)
     for each in (name, f"link-{name}"):
@@ -254,16 +275,30 @@ SMALL = "evictionHard: {pid.available: 5%}\n"
         ("", "imagegchighthresholdpercent: 95\n", {"high": 95}),
         ("", "ImageGCHighThresholdPercent: 95\n", {"high": 85}),
         ("", "EnforceNodeAllocatable: [none]\n", {"enforce_node_allocatable": ["pods"]}),
-        (SMALL, "EvictionHard: {pid.available: 6%, memory.available: 1Gi}\n", {"hard": ("5%", "1Gi")}),
-        (SMALL, "evictionhard: {pid.available: 6%, memory.available: 1Gi}\n", {"hard": ("6%", "1Gi")}),
+        (
+            SMALL,
+            "EvictionHard: {pid.available: 6%, memory.available: 1Gi}\n",
+            {"hard": ("5%", "1Gi")},
+        ),
+        (
+            SMALL,
+            "evictionhard: {pid.available: 6%, memory.available: 1Gi}\n",
+            {"hard": ("6%", "1Gi")},
+        ),
         (SMALL, "EvictionHard: null\n", {"hard": ("5%", None)}),
-        ("featureGates: {A: yes}\n", "FeatureGates: {A: no, B: on}\n", {"feature_gates": {"A": True, "B": True}}),
+        (
+            "featureGates: {A: yes}\n",
+            "FeatureGates: {A: no, B: on}\n",
+            {"feature_gates": {"A": True, "B": True}},
+        ),
     ],
 )
 def test_a_key_in_other_capitals_counts_where_it_does_for_the_kubelet(
     kubelets: Path, file: str, drop_in: str, in_force: dict[str, Any]
 ) -> None:
-    """What kubelet 1.36 made of each: never in the file; in a drop-in by encoding/json, in the order of the keys."""
+    """What kubelet 1.36 made of each: never in the file; in a drop-in by encoding/json,
+    in the order of the keys.
+    """
     (kubelets / "config.yaml").write_text(HEAD + file)
     (kubelets / "conf.d" / "1.conf").write_text(HEAD + drop_in)
     found = read(kubelets)
@@ -272,23 +307,34 @@ def test_a_key_in_other_capitals_counts_where_it_does_for_the_kubelet(
         "high": found.image_gc_high_threshold_percent,
         "hard": (hard("pid.available"), hard("memory.available")),
     }
-    assert {name: seen[name] if name in seen else getattr(found, name) for name in in_force} == in_force
+    assert {
+        name: seen[name] if name in seen else getattr(found, name) for name in in_force
+    } == in_force
 
 
 @pytest.mark.regression
 def test_a_file_that_a_kubelet_accepts_keeps_nobody_from_starting(kubelets: Path) -> None:
-    """A key twice, an alias, a merge key, truth values and numbers of YAML 1.1, in the file and in a drop-in."""
+    """A key twice, an alias, a merge key, truth values and numbers of YAML 1.1, in
+    the file and in a drop-in.
+    """
     (kubelets / "config.yaml").write_text(
-        HEAD
-        + "imageGCHighThresholdPercent: 70\nfromTheFuture: &x {nodefs.available: 5%}\nport: &y 0x5B\n"
+        HEAD + "imageGCHighThresholdPercent: 70\nfromTheFuture: &x {nodefs.available: 5%}\nport: &y"
+        " 0x5B\n"
         + "imageGCHighThresholdPercent: 91.0\nmergeDefaultEvictionSettings: yes\nreadOnlyPort: *y\n"
         + "evictionHard: {<<: *x, pid.available: 1%}\n"
     )
     (kubelets / "conf.d" / "1.conf").write_text(
-        HEAD + "x: &x {imagefs.available: 6%}\nevictionHard: *x\nhealthzPort: 0133\nfeatureGates: {A: on}\n"
+        HEAD
+        + "x: &x {imagefs.available: 6%}\nevictionHard: *x\nhealthzPort: 0133\nfeatureGates: {A:"
+        " on}\n"
     )
     found = load(
-        None, {}, {"kubeletConfig": str(kubelets / "config.yaml"), "kubeletConfigDir": str(kubelets / "conf.d")}
+        None,
+        {},
+        {
+            "kubeletConfig": str(kubelets / "config.yaml"),
+            "kubeletConfigDir": str(kubelets / "conf.d"),
+        },
     ).kubelet
     assert found is not None
     assert (found.port, found.healthz_port) == (91, 91)
@@ -316,7 +362,9 @@ def test_a_file_that_a_kubelet_accepts_keeps_nobody_from_starting(kubelets: Path
         ([{"a": {"x": {"y": 1}}}, {"a": {"x": {"y": None, "z": 2}}}], {"a": {"x": {"z": 2}}}),
     ],
 )
-def test_documents_are_merged_by_key(documents: list[dict[str, Any]], result: dict[str, Any]) -> None:
+def test_documents_are_merged_by_key(
+    documents: list[dict[str, Any]], result: dict[str, Any]
+) -> None:
     """Maps deeply, lists and scalars replaced, null removes; the documents are unchanged."""
     before = repr(documents)
     assert merged(documents) == result
@@ -325,7 +373,10 @@ def test_documents_are_merged_by_key(documents: list[dict[str, Any]], result: di
 
 @pytest.mark.parametrize("text", ["0s", "0", "0m0s"])
 def test_a_transition_period_of_0_counts_as_not_set(kubelets: Path, text: str) -> None:
-    """SetDefaults_KubeletConfiguration: 0 becomes 5 minutes, and 2 minutes for imageMinimumGCAge."""
+    """SetDefaults_KubeletConfiguration:
+
+    0 becomes 5 minutes, and 2 minutes for imageMinimumGCAge.
+    """
     (kubelets / "config.yaml").write_text(
         HEAD + f"evictionPressureTransitionPeriod: '{text}'\nimageMinimumGCAge: '{text}'\n"
     )
@@ -335,25 +386,57 @@ def test_a_transition_period_of_0_counts_as_not_set(kubelets: Path, text: str) -
 
 def test_other_fields_are_ignored(kubelets: Path) -> None:
     """A kubelet of another release may have fields that are unknown here."""
-    (kubelets / "config.yaml").write_text(HEAD + "clusterDNS: [10.0.0.10]\nfromTheFuture: {a: [1]}\nmaxPods: 110\n")
+    (kubelets / "config.yaml").write_text(
+        HEAD + "clusterDNS: [10.0.0.10]\nfromTheFuture: {a: [1]}\nmaxPods: 110\n"
+    )
     assert read(kubelets) == kubelet_configuration({}, str(kubelets / "config.yaml"))
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("imageGCHighThresholdPercent: '85'\n", "imageGCHighThresholdPercent: must be a whole number, but it"),
-        ("imageGCHighThresholdPercent: 101\n", "imageGCHighThresholdPercent: must be at most 100, but it was 101"),
-        ("imageGCLowThresholdPercent: -1\n", "imageGCLowThresholdPercent: must be at least 0, but it was -1"),
-        ("imageGCHighThresholdPercent: true\n", "imageGCHighThresholdPercent: must be a whole number"),
-        ("evictionHard: {nodefs.available: 10}\n", "evictionHard.nodefs.available: must be a text, in quotes"),
+        (
+            "imageGCHighThresholdPercent: '85'\n",
+            "imageGCHighThresholdPercent: must be a whole number, but it",
+        ),
+        (
+            "imageGCHighThresholdPercent: 101\n",
+            "imageGCHighThresholdPercent: must be at most 100, but it was 101",
+        ),
+        (
+            "imageGCLowThresholdPercent: -1\n",
+            "imageGCLowThresholdPercent: must be at least 0, but it was -1",
+        ),
+        (
+            "imageGCHighThresholdPercent: true\n",
+            "imageGCHighThresholdPercent: must be a whole number",
+        ),
+        (
+            "evictionHard: {nodefs.available: 10}\n",
+            "evictionHard.nodefs.available: must be a text, in quotes",
+        ),
         ("evictionHard: [a]\n", "evictionHard: must be a mapping of names to values"),
-        ("evictionPressureTransitionPeriod: 30\n", "evictionPressureTransitionPeriod: must be a text, in quotes"),
-        ("mergeDefaultEvictionSettings: 'true'\n", "mergeDefaultEvictionSettings: must be true or false"),
+        (
+            "evictionPressureTransitionPeriod: 30\n",
+            "evictionPressureTransitionPeriod: must be a text, in quotes",
+        ),
+        (
+            "mergeDefaultEvictionSettings: 'true'\n",
+            "mergeDefaultEvictionSettings: must be true or false",
+        ),
         ("containerRuntimeEndpoint: 5\n", "containerRuntimeEndpoint: must be a text"),
-        ("evictionHard: {nodefs.available: '0'}\n", "evictionHard: nodefs.available: must be above 0"),
-        ("evictionSoft: {nodefs.available: 5%}\n", "evictionSoft: nodefs.available: needs a grace period"),
-        ("evictionHard: {nodefs.inodesfree: 5%}\n", "evictionHard: unknown signal 'nodefs.inodesfree'"),
+        (
+            "evictionHard: {nodefs.available: '0'}\n",
+            "evictionHard: nodefs.available: must be above 0",
+        ),
+        (
+            "evictionSoft: {nodefs.available: 5%}\n",
+            "evictionSoft: nodefs.available: needs a grace period",
+        ),
+        (
+            "evictionHard: {nodefs.inodesfree: 5%}\n",
+            "evictionHard: unknown signal 'nodefs.inodesfree'",
+        ),
     ],
 )
 def test_what_the_kubelet_would_refuse_is_refused(kubelets: Path, text: str, problem: str) -> None:
@@ -365,12 +448,24 @@ def test_what_the_kubelet_would_refuse_is_refused(kubelets: Path, text: str, pro
 INHERITED = [
     ("imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 0\n", ""),
     ("imageMaximumGCAge: 121s\n", ""),
-    ("imageGCHighThresholdPercent: 80\n", "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (80)"),
-    ("imageGCLowThresholdPercent: 86\n", "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (85)"),
+    (
+        "imageGCHighThresholdPercent: 80\n",
+        "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (80)",
+    ),
+    (
+        "imageGCLowThresholdPercent: 86\n",
+        "imageGCLowThresholdPercent: must be below imageGCHighThresholdPercent (85)",
+    ),
     ("imageMinimumGCAge: -1s\n", "imageMinimumGCAge: must not be negative, but it was '-1s'"),
     ("imageMaximumGCAge: -1s\n", "imageMaximumGCAge: must not be negative, but it was '-1s'"),
-    ("imageMaximumGCAge: 2m\n", "imageMaximumGCAge: must be above imageMinimumGCAge (120s), but it was 120s"),
-    ("evictionPressureTransitionPeriod: 1d\n", "evictionPressureTransitionPeriod: '1d' is not a Go duration"),
+    (
+        "imageMaximumGCAge: 2m\n",
+        "imageMaximumGCAge: must be above imageMinimumGCAge (120s), but it was 120s",
+    ),
+    (
+        "evictionPressureTransitionPeriod: 1d\n",
+        "evictionPressureTransitionPeriod: '1d' is not a Go duration",
+    ),
     ("podLogsDir: logs\n", "podLogsDir: must be an absolute path in ASCII without"),
     ("podLogsDir: /srv/./logs\n", "podLogsDir: must be an absolute path in ASCII without"),
     ("podLogsDir: //srv\n", "podLogsDir: must be an absolute path in ASCII without"),
@@ -379,8 +474,11 @@ INHERITED = [
 
 
 @pytest.mark.parametrize(("text", "problem"), INHERITED)
-def test_what_is_inherited_is_validated_as_by_the_kubelet(kubelets: Path, text: str, problem: str) -> None:
-    """ValidateKubeletConfiguration: low below high, ages not negative, the maximum above the minimum, where logs are.
+def test_what_is_inherited_is_validated_as_by_the_kubelet(
+    kubelets: Path, text: str, problem: str
+) -> None:
+    """ValidateKubeletConfiguration: low below high, ages not negative, the maximum above
+    the minimum, where logs are.
 
     The sentence names the kubelet's file; a value of our own takes the place of one that is wrong.
     """
@@ -393,7 +491,11 @@ def test_what_is_inherited_is_validated_as_by_the_kubelet(kubelets: Path, text: 
         load(None, {}, {"kubeletConfig": path})
     assert str(refused.value).startswith(f"{path}: {problem}")
     defaults = load(None, {}, {"kubeletConfig": ""}).effective
-    own = {name: defaults[name] for name in defaults if name.startswith("image") or name == "podLogsDir"}
+    own = {
+        name: defaults[name]
+        for name in defaults
+        if name.startswith("image") or name == "podLogsDir"
+    }
     own |= {"kubeletConfig": path, "evictionPressureTransitionPeriod": "1m"}
     assert isinstance(load(None, {}, own), Configuration)
 
@@ -424,11 +526,15 @@ def test_what_reclaimd_does_not_use_is_left_to_the_kubelet(kubelets: Path, text:
         (HEAD + "kind: x\n", ""),
     ],
 )
-def test_a_file_of_another_kind_is_refused(kubelets: Path, where: str, text: str, problem: str) -> None:
+def test_a_file_of_another_kind_is_refused(
+    kubelets: Path, where: str, text: str, problem: str
+) -> None:
     """The sentence names the file, also a drop-in."""
     (kubelets / where).write_text(text)
     twice = "not readable as YAML in line 3: the key 'kind' occurs twice"
-    problem = problem or (f"kind must be '{KIND}', but it was 'x'" if where == "config.yaml" else twice)
+    problem = problem or (
+        f"kind must be '{KIND}', but it was 'x'" if where == "config.yaml" else twice
+    )
     assert refusal(kubelets).startswith(f"{kubelets / where}: {problem}")
 
 
@@ -437,13 +543,27 @@ def test_a_missing_file_and_a_missing_directory_are_refused(kubelets: Path) -> N
     (kubelets / "conf.d").rmdir()
     assert refusal(kubelets) == f"{kubelets / 'conf.d'}: cannot be read: No such file or directory"
     (kubelets / "config.yaml").unlink()
-    assert refusal(kubelets) == f"{kubelets / 'config.yaml'}: cannot be read: No such file or directory"
+    assert (
+        refusal(kubelets)
+        == f"{kubelets / 'config.yaml'}: cannot be read: No such file or directory"
+    )
 
 
 values = st.none() | st.booleans() | st.integers(-10, 200) | st.sampled_from(["1m", "5%", "x", ""])
 documents = st.dictionaries(
-    st.sampled_from(["evictionHard", "evictionSoft", "imageGCHighThresholdPercent", "imageMinimumGCAge", "other"]),
-    values | st.dictionaries(st.sampled_from(["nodefs.available", "pid.available", "x"]), values, max_size=2),
+    st.sampled_from(
+        [
+            "evictionHard",
+            "evictionSoft",
+            "imageGCHighThresholdPercent",
+            "imageMinimumGCAge",
+            "other",
+        ]
+    ),
+    values
+    | st.dictionaries(
+        st.sampled_from(["nodefs.available", "pid.available", "x"]), values, max_size=2
+    ),
 )
 
 
@@ -456,9 +576,15 @@ def test_any_documents_are_read_or_refused(documents: list[dict[str, Any]]) -> N
 
 @pytest.mark.parametrize(
     ("written", "directory"),
-    [("", "/var/log/pods"), ("podLogsDir: ''\n", "/var/log/pods"), ("podLogsDir: /srv/logs\n", "/srv/logs")],
+    [
+        ("", "/var/log/pods"),
+        ("podLogsDir: ''\n", "/var/log/pods"),
+        ("podLogsDir: /srv/logs\n", "/srv/logs"),
+    ],
 )
 def test_the_directory_of_pod_logs(kubelets: Path, written: str, directory: str) -> None:
     """Empty is the default, as SetDefaults_KubeletConfiguration fills it in."""
     (kubelets / "config.yaml").write_text(HEAD + written)
-    assert load(None, {}, {"kubeletConfig": str(kubelets / "config.yaml")}).pod_logs_dir == directory
+    assert (
+        load(None, {}, {"kubeletConfig": str(kubelets / "config.yaml")}).pod_logs_dir == directory
+    )

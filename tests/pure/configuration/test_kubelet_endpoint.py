@@ -1,4 +1,5 @@
-"""Address, credentials and trust for the kubelet: contradictory or careless ones are refused when they are written.
+"""Address, credentials and trust for the kubelet: contradictory or careless ones are
+refused when they are written.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/.
 """
@@ -12,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import ConfigurationError, load
-from eviction.configuration.kubelet_client import KubeletEndpoint
-from eviction.configuration.threshold_config import FieldError
+from reclaim.kubelet.client import InvalidEndpoint, KubeletEndpoint
 
 HTTPS = "https://127.0.0.1:10250"
 
@@ -61,7 +61,7 @@ WITH_SPACE = [
 @pytest.mark.parametrize("url", ["", *NO_URLS.split(), *WITH_SPACE])
 def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
     """In a sentence that does not repeat it, as it may hold a password."""
-    with pytest.raises(FieldError) as caught:
+    with pytest.raises(InvalidEndpoint) as caught:
         KubeletEndpoint(url)
     assert caught.value.field == "kubeletEndpoint"
     assert "secret" not in str(caught.value)
@@ -73,7 +73,10 @@ def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
         ({}, "kubeletCAFile"),
         ({"token_file": "/token"}, "kubeletCAFile"),
         ({"ca_file": "/ca", "insecure_skip_verify": True}, "kubeletInsecureSkipVerify"),
-        ({"ca_file": "/ca", "token_file": "/token", "certificate_file": "/certificate"}, "kubeletTokenFile"),
+        (
+            {"ca_file": "/ca", "token_file": "/token", "certificate_file": "/certificate"},
+            "kubeletTokenFile",
+        ),
         ({"ca_file": "/ca", "key_file": "/key"}, "kubeletKeyFile"),
         ({"ca_file": "/ca", "server_name": "a b"}, "kubeletServerName"),
         ({"ca_file": "/ca", "server_name": ".node"}, "kubeletServerName"),
@@ -83,7 +86,7 @@ def test_what_is_no_url_of_a_kubelet_is_refused(url: str) -> None:
 )
 def test_over_https_trust_has_to_be_configured(fields: dict[str, Any], at_fault: str) -> None:
     """A CA, or explicitly no verification; one identity."""
-    with pytest.raises(FieldError) as caught:
+    with pytest.raises(InvalidEndpoint) as caught:
         KubeletEndpoint(HTTPS, **fields)
     assert caught.value.field == at_fault
 
@@ -93,7 +96,12 @@ def test_over_https_trust_has_to_be_configured(fields: dict[str, Any], at_fault:
     [
         {"ca_file": "/ca", "token_file": "/token"},
         {"ca_file": "/ca", "certificate_file": "/both.pem"},
-        {"ca_file": "/ca", "certificate_file": "/certificate", "key_file": "/key", "server_name": "node-1.example.com"},
+        {
+            "ca_file": "/ca",
+            "certificate_file": "/certificate",
+            "key_file": "/key",
+            "server_name": "node-1.example.com",
+        },
         {"insecure_skip_verify": True, "token_file": "/token"},
         {"ca_file": "/ca"},
     ],
@@ -116,14 +124,18 @@ def test_a_whole_endpoint_is_taken(fields: dict[str, Any]) -> None:
 )
 def test_no_credentials_go_over_http(fields: dict[str, Any]) -> None:
     """Nor any other setting of https."""
-    with pytest.raises(FieldError, match=r"^kubeletEndpoint: must be https://"):
+    with pytest.raises(InvalidEndpoint, match=r"^kubeletEndpoint: must be https://"):
         KubeletEndpoint("http://127.0.0.1:10255", **fields)
 
 
-@pytest.mark.parametrize("field", ["kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"])
+@pytest.mark.parametrize(
+    "field", ["kubeletTokenFile", "kubeletCertificateFile", "kubeletKeyFile", "kubeletCAFile"]
+)
 def test_files_of_an_identity_have_absolute_paths(field: str) -> None:
     """A relative path would depend on the daemon's working directory."""
-    with pytest.raises(ConfigurationError, match=f"^flags: {field}: must be an absolute path or empty, but it was "):
+    with pytest.raises(
+        ConfigurationError, match=f"^flags: {field}: must be an absolute path or empty, but it was "
+    ):
         load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": HTTPS, field: "./file"})
 
 
@@ -133,7 +145,7 @@ def test_any_text_is_an_address_or_refused(url: str) -> None:
     for text in (url, "http://" + url):
         try:
             endpoint = KubeletEndpoint(text)
-        except FieldError:
+        except InvalidEndpoint:
             continue
         assert "@" not in text
         assert 0 < endpoint.address[1] < 65536

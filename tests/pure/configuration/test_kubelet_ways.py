@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.configuration.kubelet_ways import IdentityFiles, KubeletPlace, KubeletWay, kubelet_ways
+from eviction.configuration.kubelet_ways import (
+    IdentityFiles,
+    KubeletPlace,
+    KubeletWay,
+    kubelet_ways,
+)
 from eviction.configuration.strict_yaml import ConfigurationError
 
 
@@ -22,8 +27,13 @@ class NodeFiles:
         self.pki = self.root / "pki"
         self.pki.mkdir(parents=True)
         self.token = directory / "token"
-        self.certificate, self.key = directory / "client-kubelet.crt", directory / "client-kubelet.key"
-        self.files = IdentityFiles((str(self.token),), ((str(self.certificate), str(self.key)),), ())
+        self.certificate, self.key = (
+            directory / "client-kubelet.crt",
+            directory / "client-kubelet.key",
+        )
+        self.files = IdentityFiles(
+            (str(self.token),), ((str(self.certificate), str(self.key)),), ()
+        )
 
     def ways(self, **fields: object) -> list[KubeletWay]:
         """The ways that the node has now."""
@@ -41,7 +51,9 @@ def node(tmp_path: Path) -> NodeFiles:
 
 
 def test_without_the_kubelets_certificate_nothing_is_asked_over_https(node: NodeFiles) -> None:
-    """Whoever listens on the port would get the token: one way that is none, and it says which files are missing."""
+    """Whoever listens on the port would get the token: one way that is none, and it
+    says which files are missing.
+    """
     node.token.write_text("secret")
     (way,) = node.ways()
     assert way.endpoint is None
@@ -64,8 +76,14 @@ def test_all_identities_in_their_order(node: NodeFiles) -> None:
     assert len(endpoints) == len(ways)
     assert {endpoint.url for endpoint in endpoints} == {"https://127.0.0.1:10250"}
     assert {endpoint.pinned_files for endpoint in endpoints} == {(f"{node.pki}/kubelet.crt",)}
-    assert (endpoints[1].certificate_file, endpoints[1].key_file) == (f"{node.pki}/kubelet-client-current.pem", "")
-    assert (endpoints[2].certificate_file, endpoints[2].key_file) == (str(node.certificate), str(node.key))
+    assert (endpoints[1].certificate_file, endpoints[1].key_file) == (
+        f"{node.pki}/kubelet-client-current.pem",
+        "",
+    )
+    assert (endpoints[2].certificate_file, endpoints[2].key_file) == (
+        str(node.certificate),
+        str(node.key),
+    )
 
 
 @pytest.mark.parametrize("which", ["serving", "token", "key"])
@@ -78,7 +96,10 @@ def test_a_file_that_others_may_write_is_not_used(node: NodeFiles, which: str) -
     path = {"serving": node.pki / "kubelet.crt", "token": node.token, "key": node.key}[which]
     os.chmod(path, 0o666)  # noqa: S103 # what is refused
     problems = [way.problem for way in node.ways() if way.endpoint is None]
-    assert any(f"{path}" in problem and "every user may write it (mode 0666)" in problem for problem in problems)
+    assert any(
+        f"{path}" in problem and "every user may write it (mode 0666)" in problem
+        for problem in problems
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,15 +120,25 @@ def test_the_kubelet_is_asked_where_it_listens(node: NodeFiles, address: str, ur
     assert way.endpoint.url == url
 
 
-def test_its_own_configuration_says_where_it_is_and_which_certificate_it_shows(node: NodeFiles) -> None:
+def test_its_own_configuration_says_where_it_is_and_which_certificate_it_shows(
+    node: NodeFiles,
+) -> None:
     """`port`, `address` and `tlsCertFile`; one that cannot be an address makes no way."""
     kubelet = node.directory / "config.yaml"
     shown = node.directory / "serving.crt"
     shown.write_text("certificate")
-    document = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "port": 10260}
+    document = {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "port": 10260,
+    }
     document |= {"address": "192.0.2.7", "tlsCertFile": str(shown)}
     kubelet.write_text(json.dumps(document))
-    flags = {"kubeletConfig": str(kubelet), "rootDirectory": str(node.root), "kubeletEndpoint": "auto"}
+    flags = {
+        "kubeletConfig": str(kubelet),
+        "rootDirectory": str(node.root),
+        "kubeletEndpoint": "auto",
+    }
     place = load(None, {}, flags).kubelet_access
     assert isinstance(place, KubeletPlace)
     assert (place.address, place.port, place.tls_cert_file) == ("192.0.2.7", 10260, str(shown))
@@ -118,12 +149,16 @@ def test_its_own_configuration_says_where_it_is_and_which_certificate_it_shows(n
 
 
 def test_by_default_the_kubelet_is_asked_quietly() -> None:
-    """Where there is a way. It is not asked where it is said that there is none, or with an empty endpoint; that nobody
-    answers is worth a warning only if the field is written."""
+    """Where there is a way. It is not asked where it is said that there is none, or with an empty
+    endpoint; that nobody answers is worth a warning only if the field is written."""
     for fields, asks, expects in (
         ({}, True, False),
         ({"kubeletConfig": ""}, False, False),
-        ({"containerRuntimeEndpoint": "none", "filesystems": [{"name": "cache", "path": "/"}]}, False, False),
+        (
+            {"containerRuntimeEndpoint": "none", "filesystems": [{"name": "cache", "path": "/"}]},
+            False,
+            False,
+        ),
         ({"kubeletEndpoint": ""}, False, False),
         ({"kubeletEndpoint": "auto"}, True, True),
         ({"kubeletEndpoint": "unix:///run/pods.sock"}, True, True),
@@ -136,7 +171,9 @@ def test_auto_takes_no_other_identity() -> None:
     """What belongs to a written endpoint is refused beside it."""
     auto = load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": "auto"})
     assert auto.kubelet_access == KubeletPlace("/var/lib/kubelet")
-    with pytest.raises(ConfigurationError, match="kubeletTokenFile: has no effect while kubeletEndpoint is auto"):
+    with pytest.raises(
+        ConfigurationError, match="kubeletTokenFile: has no effect while kubeletEndpoint is auto"
+    ):
         load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": "auto", "kubeletTokenFile": "/t"})
     with pytest.raises(ConfigurationError, match="or auto"):
         load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": "automatic"})

@@ -41,7 +41,9 @@ from eviction.configuration.kubelet import kubelet_configuration
         ),
     ],
 )
-def test_hard_memory_thresholds_are_copied_for_node_allocatable(fields: dict[str, Any], left: list[str]) -> None:
+def test_hard_memory_thresholds_are_copied_for_node_allocatable(
+    fields: dict[str, Any], left: list[str]
+) -> None:
     """Soft ones, disk and PID are not; all of them are left to the kubelet."""
     found = kubelet_configuration(fields, "k.yaml").thresholds.left_to_kubelet
     assert [f"{name} {text}" for name, text in found] == left

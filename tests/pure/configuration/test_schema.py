@@ -1,4 +1,6 @@
-"""The JSON Schema of the configuration accepts what the program accepts, and refuses what is of a wrong type."""
+"""The JSON Schema of the configuration accepts what the program accepts, and
+refuses what is of a wrong type.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import ConfigurationError, load
-from eviction.configuration.file import FIELDS, ConfigurationFile, FilesystemEntry, FunctionEntry, RowEntryText
+from eviction.configuration.file import (
+    FIELDS,
+    ConfigurationFile,
+    FilesystemEntry,
+    FunctionEntry,
+    RowEntryText,
+)
 from eviction.configuration.models import Model, ValidationError
 from eviction.configuration.strict_yaml import parse_document
 from signals.quantity import (
@@ -43,7 +51,11 @@ TABLES = {
     },
 }  # fmt: skip
 MAPS = {
-    "evictionHard": {"nodefs.available": "15%", "buildcache.available": "1Gi", "memory.available": "100Mi"},
+    "evictionHard": {
+        "nodefs.available": "15%",
+        "buildcache.available": "1Gi",
+        "memory.available": "100Mi",
+    },
     "evictionSoft": {"nodefs.available": "20%"},
     "evictionSoftGracePeriod": {"nodefs.available": "1m30s"},
     "evictionMinimumReclaim": {"nodefs.available": "2%"},
@@ -80,14 +92,18 @@ def test_every_field_is_described_and_has_its_default() -> None:
         assert part["title"]
         assert part["description"]
         assert all(field["description"].endswith(".") for field in part["properties"].values())
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()}
+    defaults = {
+        name: field.get_default(call_default_factory=True) for name, field in FIELDS.items()
+    }
     for name, field in schema["properties"].items():
         assert field.get("default", defaults[name]) == defaults[name]
         assert "default" in field or defaults[name] in ([], {})
 
 
 def test_the_defaults_and_every_kind_of_entry_are_accepted_by_both(directory: Path) -> None:
-    """The document that the mutations begin with, and one with an amount of memory, which needs no unit."""
+    """The document that the mutations begin with, and one with an amount of
+    memory, which needs no unit.
+    """
     for document in (WHOLE, {**WHOLE, "evictionHard": {"memory.available": "1"}}):
         assert refusal(directory, document) is None
         assert problems(validator("configuration"), document) == []
@@ -95,7 +111,9 @@ def test_the_defaults_and_every_kind_of_entry_are_accepted_by_both(directory: Pa
 
 @given(mutations(WHOLE))
 def test_what_the_program_accepts_the_schema_accepts(directory: Path, document: Any) -> None:
-    """One small change of a file that has every field: the schema refuses nothing that the program takes."""
+    """One small change of a file that has every field: the schema refuses
+    nothing that the program takes.
+    """
     if refusal(directory, document) is None:
         assert problems(validator("configuration"), document) == []
 
@@ -150,7 +168,8 @@ def wrong_types(model: type[Model], rest: dict[str, Any]) -> list[tuple[str, Any
             try:
                 model.model_validate({**rest, name: value})
             except ValidationError as error:
-                if any(problem["type"] != "value_error" for problem in error.errors()):  # that is of a text
+                # that is of a text
+                if any(problem["type"] != "value_error" for problem in error.errors()):
                     found.append((name, value))
     return found
 
@@ -162,17 +181,28 @@ def test_a_value_of_a_wrong_type_is_refused_by_the_schema_too() -> None:
     entries: tuple[tuple[type[Model], dict[str, Any], Any], ...] = (
         (FilesystemEntry, {"name": "x", "path": "/x"}, lambda entry: {"filesystems": [entry]}),
         (FunctionEntry, {"name": "x"}, lambda entry: {"reclaimFunctions": [entry]}),
-        (RowEntryText, {"function": "x"}, lambda entry: {"reclaimTable": {"nodefs.available": [entry]}}),
+        (
+            RowEntryText,
+            {"function": "x"},
+            lambda entry: {"reclaimTable": {"nodefs.available": [entry]}},
+        ),
     )
     for model, rest, within in entries:
         for name, value in wrong_types(model, rest):
             document = {**WHOLE, **within({**rest, name: value})}
-            assert problems(validator("configuration"), document) != [], (model.__name__, name, value)
+            assert problems(validator("configuration"), document) != [], (
+                model.__name__,
+                name,
+                value,
+            )
 
 
 @given(st.one_of(st.sampled_from(TEXTS), st.text("0123456789.-+%KMGTPEkimnuµshe", max_size=10)))
 def test_the_forms_are_those_of_the_parsers(text: str) -> None:
-    """What a parser takes has the form of the schema. The other way round, a number may be too large."""
+    """What a parser takes has the form of the schema.
+
+    The other way round, a number may be too large.
+    """
     for parse, pattern in (
         (parse_quantity, QUANTITY_PATTERN),
         (parse_percentage, PERCENTAGE_PATTERN),
@@ -182,7 +212,9 @@ def test_the_forms_are_those_of_the_parsers(text: str) -> None:
         try:
             amount = parse(text)
         except QuantityError:
-            assert not form or len(text) > 10 or "e" in text.lower() or pattern == DURATION_PATTERN, text
+            assert (
+                not form or len(text) > 10 or "e" in text.lower() or pattern == DURATION_PATTERN
+            ), text
         else:
             assert form or (text.startswith("-") and pattern == DURATION_PATTERN), (text, amount)
 

@@ -58,7 +58,9 @@ from eviction.configuration.strict_yaml import (
     ],
 )
 def test_only_plain_scalars_of_the_core_schema_have_a_type(written: str, read: object) -> None:
-    """`012` is not 10 and `yes` is not true: whatever is not plainly a number or true, false, null is text."""
+    """`012` is not 10 and `yes` is not true: whatever is not plainly a number or
+    true, false, null is text.
+    """
     found = parse_document(written, "f")["a"]
     assert (found, type(found)) == (read, type(read))
 
@@ -103,7 +105,9 @@ def test_keys_are_the_texts_that_were_written(key: str) -> None:
     ],
 )
 def test_what_is_not_plain_is_refused(text: str, problem: str) -> None:
-    """Duplicates, aliases, tags, several documents and depth: the sentence names file, line and problem."""
+    """Duplicates, aliases, tags, several documents and depth: the sentence
+    names file, line and problem.
+    """
     with pytest.raises(ConfigurationError) as refused:
         parse_document(text, "f")
     assert problem in str(refused.value)
@@ -127,15 +131,33 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 KUBELETS: list[tuple[str, object]] = [
-    *((f"a: {text}", True) for text in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")),
-    *((f"a: {text}", False) for text in ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")),
+    *(
+        (f"a: {text}", True)
+        for text in ("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE")
+    ),
+    *(
+        (f"a: {text}", False)
+        for text in ("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE")
+    ),
     *((f"a: {text}", None) for text in ("", "~", "null", "Null", "NULL", "!!null ''")),
-    *((f"a: {text}", 91) for text in ("91", "91.0", "0x5B", "0o133", "0133", "0b1011011", "+91", "9_1", "9.1e1")),
-    *((f"a: {text}", 91) for text in ("!!int '91'", "!!float 91", "&x 91", "91\t", "91\t# why", "91.")),
+    *(
+        (f"a: {text}", 91)
+        for text in ("91", "91.0", "0x5B", "0o133", "0133", "0b1011011", "+91", "9_1", "9.1e1")
+    ),
+    *(
+        (f"a: {text}", 91)
+        for text in ("!!int '91'", "!!float 91", "&x 91", "91\t", "91\t# why", "91.")
+    ),
     *((f"a: {text}", 0) for text in ("0", "-0", "-0.0", "0x0", "00")),
-    *((f"a: {text}", text) for text in ("tRue", "oui", "1:30", "2024-01-01", "10%", "1Gi", "1e400", "=", "0o9", "nan")),
+    *(
+        (f"a: {text}", text)
+        for text in ("tRue", "oui", "1:30", "2024-01-01", "10%", "1Gi", "1e400", "=", "0o9", "nan")
+    ),
     *((f"a: {text}", text) for text in ("unix:///run/x.sock", "a:b", "<<", "-1m")),
-    *((f"a: {text}", "91") for text in ("'91'", '"91"', "!!str 91", "!mine 91", "!!binary OTE=", "|-\n 91")),
+    *(
+        (f"a: {text}", "91")
+        for text in ("'91'", '"91"', "!!str 91", "!mine 91", "!!binary OTE=", "|-\n 91")
+    ),
     ("a: 08", 8),
     ("a: -5", -5),
     ("a: 91.5", 91.5),
@@ -165,7 +187,9 @@ LENIENT: list[tuple[str, object]] = [
 
 @pytest.mark.regression
 @pytest.mark.parametrize(("text", "read"), KUBELETS + LENIENT)
-def test_the_kubelets_file_has_the_values_that_it_has_for_a_kubelet(text: str, read: object) -> None:
+def test_the_kubelets_file_has_the_values_that_it_has_for_a_kubelet(
+    text: str, read: object
+) -> None:
     """What kubelet 1.36's own decoder (DecodeKubeletConfiguration) made of each of them."""
     found = parse_kubelets_file(text, "f")["a"]
     assert (found, type(found)) == (read, type(read))
@@ -182,7 +206,9 @@ def test_so_has_a_drop_in(text: str, read: object) -> None:
 @pytest.mark.parametrize("text", [text for text, _ in LENIENT])
 def test_a_key_that_is_set_twice_is_refused_in_a_drop_in_as_by_a_kubelet(text: str) -> None:
     """There is no lenient decoder for drop-ins."""
-    with pytest.raises(ConfigurationError, match=r"f: not readable as YAML in line \d: the key '\w+' occurs twice$"):
+    with pytest.raises(
+        ConfigurationError, match=r"f: not readable as YAML in line \d: the key '\w+' occurs twice$"
+    ):
         parse_kubelets_drop_in(text, "f")
 
 
@@ -206,7 +232,10 @@ def test_a_key_that_is_set_twice_is_refused_in_a_drop_in_as_by_a_kubelet(text: s
         ("\ta: 1", "cannot start any token"),
         ("[" * 100_000, f"nested deeper than {DEEPEST}"),
         (f"x: &x {'[' * 30}{']' * 30}\na: {'[' * 30}*x{']' * 30}", f"nested deeper than {DEEPEST}"),
-        ("x: &x [1,2,3,4,5,6,7,8,9]\ny: &y [" + "*x," * 9 + "]\nz: &z [" + "*y," * 99 + "]", "comes from aliases"),
+        (
+            "x: &x [1,2,3,4,5,6,7,8,9]\ny: &y [" + "*x," * 9 + "]\nz: &z [" + "*y," * 99 + "]",
+            "comes from aliases",
+        ),
         ("- a", "must be a mapping of fields to values"),
     ],
 )
@@ -237,7 +266,9 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """A file that was named must be there."""
-    with pytest.raises(ConfigurationError, match=r"/none\.yaml: cannot be read: No such file or directory$"):
+    with pytest.raises(
+        ConfigurationError, match=r"/none\.yaml: cannot be read: No such file or directory$"
+    ):
         read_document(str(tmp_path / "none.yaml"))
 
 
@@ -259,7 +290,9 @@ def test_a_file_over_1_mib_is_refused(tmp_path: Path) -> None:
     """It is not even parsed."""
     path = tmp_path / "c.yaml"
     path.write_bytes(b"#" * (LARGEST_BYTES + 1))
-    with pytest.raises(ConfigurationError, match=r"c\.yaml: larger than 1048576 bytes, the largest allowed$"):
+    with pytest.raises(
+        ConfigurationError, match=r"c\.yaml: larger than 1048576 bytes, the largest allowed$"
+    ):
         read_document(str(path))
     path.write_bytes(b"#" * LARGEST_BYTES)
     assert read_document(str(path)) == {}

@@ -20,10 +20,10 @@ def root(tmp_path: Path) -> str:
 def test_the_usual_files_are_read_where_they_exist(root: str, tmp_path: Path) -> None:
     """Both, or the one that is there; on another machine none."""
     file, directory = f"{root}/etc/reclaimd/reclaimd.yaml", f"{root}/etc/reclaimd/reclaimd.conf.d"
-    assert configuration_files(None, None, {}, root) == (file, directory)
+    assert configuration_files(None, None, {}, root=root) == (file, directory)
     Path(directory).rmdir()
-    assert configuration_files(None, None, {}, root) == (file, None)
-    assert configuration_files(None, None, {}, str(tmp_path / "empty")) == (None, None)
+    assert configuration_files(None, None, {}, root=root) == (file, None)
+    assert configuration_files(None, None, {}, root=str(tmp_path / "empty")) == (None, None)
 
 
 def test_a_usual_file_that_cannot_be_read_is_not_passed_over(root: str) -> None:
@@ -31,7 +31,7 @@ def test_a_usual_file_that_cannot_be_read_is_not_passed_over(root: str) -> None:
     file = Path(f"{root}/etc/reclaimd/reclaimd.yaml")
     file.unlink()
     file.symlink_to("nowhere")
-    assert configuration_files(None, None, {}, root)[0] == str(file)
+    assert configuration_files(None, None, {}, root=root)[0] == str(file)
 
 
 @pytest.mark.parametrize(
@@ -48,14 +48,18 @@ def test_a_usual_file_that_cannot_be_read_is_not_passed_over(root: str) -> None:
     ],
 )
 def test_what_is_named_takes_the_place_of_both(
-    root: str, config: str | None, config_dir: str | None, environment: dict[str, str], found: tuple[str | None, ...]
+    root: str,
+    config: str | None,
+    config_dir: str | None,
+    environment: dict[str, str],
+    found: tuple[str | None, ...],
 ) -> None:
     """The command line before the environment; an empty text is none."""
-    assert configuration_files(config, config_dir, environment, root) == found
+    assert configuration_files(config, config_dir, environment, root=root) == found
 
 
 def test_another_directory_may_stand_beside_the_usual_file(root: str) -> None:
     """Or none."""
     file = f"{root}/etc/reclaimd/reclaimd.yaml"
-    assert configuration_files(None, "/d", {}, root) == (file, "/d")
-    assert configuration_files(None, "", {}, root) == (file, None)
+    assert configuration_files(None, "/d", {}, root=root) == (file, "/d")
+    assert configuration_files(None, "", {}, root=root) == (file, None)

@@ -36,7 +36,9 @@ def test_an_address_is_a_host_and_a_port(text: str, address: tuple[str, int] | N
      "[::1]9746", "[127.0.0.1]:1", "example.org:80", "127.0.0.1:१", "[fe80::1%eth0:80", "1" * 5000 + ":1"],
 )  # fmt: skip
 def test_anything_else_is_refused(text: str) -> None:
-    """A port alone, names, brackets in the wrong place: one sentence, the text in it cut to its beginning."""
+    """A port alone, names, brackets in the wrong place: one sentence, the text
+    in it cut to its beginning.
+    """
     with pytest.raises(ValueError, match="must be") as refused:
         parse_address(text)
     assert len(str(refused.value)) < 300
@@ -46,7 +48,9 @@ def test_the_configuration_names_the_field() -> None:
     """The message names its source, the field, and what is allowed."""
     with pytest.raises(ConfigurationError) as refused:
         load(None, {}, {"kubeletConfig": "", "metricsAddress": ":9746"})
-    assert str(refused.value).startswith("flags: metricsAddress: must be an address of this machine and a port")
+    assert str(refused.value).startswith(
+        "flags: metricsAddress: must be an address of this machine and a port"
+    )
     assert load(None, {}, {"kubeletConfig": ""}).metrics_address == ("127.0.0.1", 9746)
 
 
@@ -56,7 +60,8 @@ def test_the_configuration_names_the_field() -> None:
         ("127.0.0.1:10248", ("127.0.0.1", 10248)),
         ("[::1]:10248", ("::1", 10248)),
         ("unix:///run/reclaimd-healthz.sock", "/run/reclaimd-healthz.sock"),
-        ("unix:///run/\udcff.sock", "/run/\udcff.sock"),  # not UTF-8, as the environment may have it
+        # not UTF-8, as the environment may have it
+        ("unix:///run/\udcff.sock", "/run/\udcff.sock"),
         ("", None),
     ],
 )
@@ -81,18 +86,28 @@ def test_an_invalid_healthz_endpoint_is_refused(text: str, allowed: str) -> None
         parse_healthz_endpoint(text)
 
 
-TEXTS = [name for name, field in FIELDS.items() if isinstance(field.default, str) or name == "kubeletConfig"]
+TEXTS = [
+    name
+    for name, field in FIELDS.items()
+    if isinstance(field.default, str) or name == "kubeletConfig"
+]
 UNFIT = {"NUL": "/x\0y", "lone surrogate": "/x\ud800y"}
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("what", UNFIT)
 @pytest.mark.parametrize("name", [*TEXTS, "keepImages", "evictionHard"])
-def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path, name: str, what: str) -> None:
+def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(
+    tmp_path: Path, name: str, what: str
+) -> None:
     """In a file, and from a flag or the environment: one sentence with the source and the field."""
     text = UNFIT[what]
     value = {"keepImages": [text], "evictionHard": {"nodefs.available": text}}.get(name, text)
-    head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration", "kubeletConfig": ""}
+    head = {
+        "apiVersion": "reclaimd.io/v1alpha1",
+        "kind": "ReclaimdConfiguration",
+        "kubeletConfig": "",
+    }
     file = tmp_path / "reclaimd.yaml"
     file.write_text(json.dumps({**head, name: value}))
     for path, flags in ((str(file), {}), (None, {name: value})):
@@ -106,7 +121,9 @@ def test_a_text_that_the_kernel_does_not_take_is_refused_by_name(tmp_path: Path,
 @pytest.mark.regression
 @pytest.mark.parametrize("what", UNFIT)
 @pytest.mark.parametrize("name", ["podLogsDir", "containerRuntimeEndpoint", "imageServiceEndpoint"])
-def test_a_text_of_the_kubelet_that_the_kernel_does_not_take_is_refused(tmp_path: Path, name: str, what: str) -> None:
+def test_a_text_of_the_kubelet_that_the_kernel_does_not_take_is_refused(
+    tmp_path: Path, name: str, what: str
+) -> None:
     """Those of its fields that are read; its others are its own."""
     head = {"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration"}
     file = tmp_path / "config.yaml"

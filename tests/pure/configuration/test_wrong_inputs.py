@@ -1,7 +1,9 @@
-"""Whatever is wrong with a field, the sentence speaks of the file: its name, the field, YAML's words for values.
+"""Whatever is wrong with a field, the sentence speaks of the file: its name, the
+field, YAML's words for values.
 
-Every field of the configuration, of its entries, of the kubelet's file and of a scenario is given each of some dozens
-of wrong values. What a validation library or Python would say of them must not come through.
+Every field of the configuration, of its entries, of the kubelet's file and of a scenario is
+given each of some dozens of wrong values. What a validation library or Python would say of
+them must not come through.
 """
 
 from __future__ import annotations
@@ -37,8 +39,10 @@ WRONG = [
     "{nodefs.available: [7]}", "{nodefs.available: [{}]}", "{nodefs.available: {}}", "99999999999999999999",
 ]  # fmt: skip
 PYTHONS = re.compile(
-    r"\bNone\b|\bTrue\b|\bFalse\b|dictionary|[Ii]nput should|[Ii]nput was|valid (?:integer|boolean|list|string|number)"
-    r"|instance of|\bEntry\b|Entry\b|Fields\b|NoneType|\b(?:str|int|dict|list|tuple|float|bool)\b(?!\.)|_type\b"
+    r"\bNone\b|\bTrue\b|\bFalse\b|dictionary|[Ii]nput should|[Ii]nput was|valid"
+    r" (?:integer|boolean|list|string|number)"
+    r"|instance"
+    r" of|\bEntry\b|Entry\b|Fields\b|NoneType|\b(?:str|int|dict|list|tuple|float|bool)\b(?!\.)|_type\b"
     r"|Value error|unhashable|object has|\{'|<class"
 )
 """Words of Python's and of its library's. `a list` is the reader's."""
@@ -69,7 +73,9 @@ def kubelets_texts() -> Iterator[tuple[str, str]]:
             yield name, f"{name}: {wrong}\n"
 
 
-def sentences_about(texts: Iterator[tuple[str, str]], read: Callable[[str], object]) -> list[tuple[str, str]]:
+def sentences_about(
+    texts: Iterator[tuple[str, str]], read: Callable[[str], object]
+) -> list[tuple[str, str]]:
     """Each wrong field with the sentence about it."""
     found = []
     for name, text in texts:
@@ -84,7 +90,9 @@ def assert_plain(found: list[tuple[str, str]], path: str) -> None:
     """Each sentence names file and field, and has no word of Python's outside the quoted value."""
     for name, sentence in found:
         assert sentence.startswith(path), sentence
-        assert name in sentence or "mapping of fields" in sentence or "is missing" in sentence, sentence
+        assert name in sentence or "mapping of fields" in sentence or "is missing" in sentence, (
+            sentence
+        )
         without_texts = re.sub(r"'[^']*'", "'…'", sentence.removeprefix(path))
         plain = re.sub(r"\ba list\b|list of\b", "", without_texts)
         assert not PYTHONS.search(plain), sentence
@@ -166,7 +174,20 @@ def test_a_wrong_value_in_a_scenario_is_told_in_the_same_words() -> None:
     assert_plain(found, "s.yaml")
 
 
-DOCUMENTS = ["[]", "x", "7", "- x", "null", "a: b: c", "\t", "{", "a: *x", "? [a]\n: b", "kind: !!int x", "true"]
+DOCUMENTS = [
+    "[]",
+    "x",
+    "7",
+    "- x",
+    "null",
+    "a: b: c",
+    "\t",
+    "{",
+    "a: *x",
+    "? [a]\n: b",
+    "kind: !!int x",
+    "true",
+]
 
 
 @pytest.mark.parametrize("text", DOCUMENTS)
@@ -199,11 +220,17 @@ def test_a_value_is_shown_as_it_would_be_written(value: object, shown: str) -> N
 
 @pytest.mark.regression
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_wrong_value_of_an_option_is_told_in_words(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """For each option whose text is read: what is allowed, and what it was; no name of a function or a type."""
+def test_a_wrong_value_of_an_option_is_told_in_words(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For each option whose text is read: what is allowed, and what it was; no
+    name of a function or a type.
+    """
     parser = argparse.ArgumentParser(prog=command)
     command_of(command)[1].add_arguments(parser)
-    options = [action.option_strings[-1] for action in parser._actions if action.type not in (None, str)]
+    options = [
+        action.option_strings[-1] for action in parser._actions if action.type not in (None, str)
+    ]
     for option in options:
         with pytest.raises(SystemExit):
             parser.parse_args([option, "many"])

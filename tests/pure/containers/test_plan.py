@@ -12,9 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
+from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.evidence.states import PodStates
-from reclaim.types import Action, Container, ContainerState, Kind, Listing, Plan, PodSandboxState, Reason, Verdict
+from reclaim.types import (
+    Action,
+    Container,
+    ContainerState,
+    Kind,
+    Listing,
+    Plan,
+    PodSandboxState,
+    Reason,
+    Verdict,
+)
 from tests.pure.values import NOW_NS, container, image, sandbox
 
 ALIVE = PodStates(frozenset({"uid-1", "uid-2"}))
@@ -24,9 +34,11 @@ POLICY = ContainerGCPolicy()
 DEAD_OR_NOT = [ContainerState.RUNNING, ContainerState.CREATED, ContainerState.UNKNOWN]
 
 
-def plan(*containers: Container, pods: PodStates = ALIVE, policy: ContainerGCPolicy = POLICY) -> Plan:
+def plan(
+    *containers: Container, pods: PodStates = ALIVE, policy: ContainerGCPolicy = POLICY
+) -> Plan:
     """The plan for these containers."""
-    return plan_container_gc(Listing(containers=containers), pods, policy, NOW_NS)
+    return plan_container_gc(Listing(containers=containers), pods, policy, now_ns=NOW_NS)
 
 
 def removed(made: Plan) -> list[str]:
@@ -42,7 +54,8 @@ def kept(made: Plan) -> dict[str, str]:
 def copies(count: int, name: str = "app", pod_uid: str = "uid-1") -> list[Container]:
     """Dead copies of one container, the first the oldest."""
     return [
-        container(f"{name}-{n}", name=name, pod_uid=pod_uid, age_seconds=1000.0 - n, attempt=n) for n in range(count)
+        container(f"{name}-{n}", name=name, pod_uid=pod_uid, age_seconds=1000.0 - n, attempt=n)
+        for n in range(count)
     ]
 
 
@@ -57,10 +70,18 @@ def test_of_each_container_of_a_pod_the_newest_dead_copy_is_kept() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "gone"),
-    [(-1, []), (0, ["app-0", "app-1", "app-2"]), (1, ["app-0", "app-1", "app-2"]), (2, ["app-0", "app-1"]), (9, [])],
+    [
+        (-1, []),
+        (0, ["app-0", "app-1", "app-2"]),
+        (1, ["app-0", "app-1", "app-2"]),
+        (2, ["app-0", "app-1"]),
+        (9, []),
+    ],
 )
 def test_so_many_dead_copies_stay(limit: int, gone: list[str]) -> None:
-    """A negative number keeps all; 0 keeps one nevertheless: it is how the kubelet knows that it has run."""
+    """A negative number keeps all; 0 keeps one nevertheless: it is how the
+    kubelet knows that it has run.
+    """
     made = plan(*copies(4), policy=ContainerGCPolicy(max_per_pod_container=limit))
     assert removed(made) == gone
     assert kept(made)["app-3"] is Reason.NEWEST_OF_LIVE_POD
@@ -81,8 +102,12 @@ def test_what_is_within_the_limit_says_so() -> None:
     ],
 )
 @pytest.mark.parametrize("pods", [ALIVE, EMPTY, UNKNOWN])
-def test_only_an_exited_container_is_dead(state: ContainerState, reason: Reason, pods: PodStates) -> None:
-    """Running, created and unknown ones stay, and with them every part of their pod counts as alive."""
+def test_only_an_exited_container_is_dead(
+    state: ContainerState, reason: Reason, pods: PodStates
+) -> None:
+    """Running, created and unknown ones stay, and with them every part of
+    their pod counts as alive.
+    """
     living = container("living", state=state, age_seconds=10_000.0)
     made = plan(living, *copies(2), pods=pods)
     assert kept(made) == {"living": reason, "app-1": Reason.NEWEST_OF_LIVE_POD}
@@ -100,15 +125,21 @@ def test_of_a_deleted_pod_everything_is_removed() -> None:
     """Before the older copies of others, oldest first."""
     made = plan(*copies(2), *copies(2, name="orphan", pod_uid="uid-gone"))
     assert removed(made) == ["orphan-0", "orphan-1", "app-0"]
-    assert [verdict.reason for verdict in made.remove] == [Reason.POD_GONE, Reason.POD_GONE, Reason.OLDER_COPY]
+    assert [verdict.reason for verdict in made.remove] == [
+        Reason.POD_GONE,
+        Reason.POD_GONE,
+        Reason.OLDER_COPY,
+    ]
     assert [verdict.superseded_by for verdict in made.remove] == ["", "", "app-1"]
 
 
 def test_of_a_pod_with_a_ready_sandbox_nothing_is_an_orphan() -> None:
-    """Its directory may be missing: as long as something of it lives, its newest dead copy stays."""
+    """Its directory may be missing: as long as something of it lives, its
+    newest dead copy stays.
+    """
     ready = sandbox("s", pod_uid="uid-gone", state=PodSandboxState.READY)
     listing = Listing(containers=tuple(copies(2, pod_uid="uid-gone")), sandboxes=(ready,))
-    made = plan_container_gc(listing, EMPTY, POLICY, NOW_NS)
+    made = plan_container_gc(listing, EMPTY, POLICY, now_ns=NOW_NS)
     assert (removed(made), kept(made)) == (["app-0"], {"app-1": Reason.NEWEST_OF_LIVE_POD})
 
 
@@ -130,15 +161,24 @@ def test_the_parts_of_a_vanished_pod_settle_for_10_s(age_seconds: float, goes: b
 
 @pytest.mark.parametrize(("age_seconds", "goes"), [(59.0, False), (60.0, True), (61.0, True)])
 @pytest.mark.parametrize("pods", [ALIVE, EMPTY])
-def test_the_minimum_age_counts_from_creation_and_is_inclusive(age_seconds: float, goes: bool, pods: PodStates) -> None:
+def test_the_minimum_age_counts_from_creation_and_is_inclusive(
+    age_seconds: float, goes: bool, pods: PodStates
+) -> None:
     """With a minimum age of 60 s, of living and of vanished pods alike."""
     policy = ContainerGCPolicy(min_age_seconds=60.0, max_per_pod_container=0)
-    made = plan(container("old", age_seconds=age_seconds), container("new", age_seconds=1.0), pods=pods, policy=policy)
+    made = plan(
+        container("old", age_seconds=age_seconds),
+        container("new", age_seconds=1.0),
+        pods=pods,
+        policy=policy,
+    )
     assert (removed(made) == ["old"]) is goes
 
 
 def test_young_containers_do_not_count_against_the_number_to_keep() -> None:
-    """As in the kubelet: of those that are old enough the newest one stays, however many younger ones there are."""
+    """As in the kubelet: of those that are old enough the newest one stays, however
+    many younger ones there are.
+    """
     policy = ContainerGCPolicy(min_age_seconds=60.0)
     ages = {"oldest": 200.0, "old": 100.0, "young": 5.0, "newest": 1.0}
     made = plan(*(container(name, age_seconds=age) for name, age in ages.items()), policy=policy)
@@ -206,8 +246,10 @@ policies = st.builds(
 def test_no_live_container_and_no_newest_copy_is_removed(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy
 ) -> None:
-    """Each container has one verdict; what goes is EXITED and a kubelet's; of a pod that may exist one copy stays."""
-    made = plan_container_gc(listing, pods, policy, NOW_NS)
+    """Each container has one verdict; what goes is EXITED and a kubelet's; of a pod that
+    may exist one copy stays.
+    """
+    made = plan_container_gc(listing, pods, policy, now_ns=NOW_NS)
     by_id = {one.id: one for one in listing.containers}
     assert sorted([*removed(made), *kept(made)]) == sorted(by_id)
     going = set(removed(made))
@@ -234,7 +276,9 @@ def test_the_order_of_the_listing_changes_nothing(
     )
     other = replace(listing, containers=tuple(shuffled[0]), sandboxes=tuple(shuffled[1]))
     for make in (plan_container_gc, plan_sandbox_gc):
-        assert make(other, pods, policy, NOW_NS) == make(listing, pods, policy, NOW_NS)
+        assert make(other, pods, policy, now_ns=NOW_NS) == make(
+            listing, pods, policy, now_ns=NOW_NS
+        )
 
 
 @given(listings, states, policies)
@@ -242,7 +286,7 @@ def test_no_sandbox_is_removed_that_is_ready_occupied_or_the_newest_of_its_pod(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy
 ) -> None:
     """Unless the pod is gone, and then only when it has settled."""
-    made = plan_sandbox_gc(listing, pods, policy, NOW_NS)
+    made = plan_sandbox_gc(listing, pods, policy, now_ns=NOW_NS)
     by_id = {one.id: one for one in listing.sandboxes}
     assert sorted([*removed(made), *kept(made)]) == sorted(by_id)
     for verdict in made.remove:
@@ -251,7 +295,11 @@ def test_no_sandbox_is_removed_that_is_ready_occupied_or_the_newest_of_its_pod(
         assert one.pod_uid
         assert one.labelled
         assert one.id not in {c.sandbox_id for c in listing.containers}
-        newer = [s for s in by_id.values() if s.pod_uid == one.pod_uid and s.created_at_ns >= one.created_at_ns]
+        newer = [
+            s
+            for s in by_id.values()
+            if s.pod_uid == one.pod_uid and s.created_at_ns >= one.created_at_ns
+        ]
         assert len(newer) > 1 or pods.gone(one.pod_uid)
         assert verdict.reason is not Reason.POD_GONE or (verdict.age_seconds or 0.0) >= 10.0
 
@@ -267,26 +315,34 @@ def test_no_sandbox_is_removed_that_is_ready_occupied_or_the_newest_of_its_pod(
 def test_empty_sandboxes_of_a_pod(pods: PodStates, going: list[str]) -> None:
     """Of a pod that may exist all but the newest go; of a pod that is gone all, oldest first."""
     pair = (sandbox("empty-new", age_seconds=100.0), sandbox("empty-old", age_seconds=200.0))
-    assert removed(plan_sandbox_gc(Listing(sandboxes=pair), pods, POLICY, NOW_NS)) == going
+    assert removed(plan_sandbox_gc(Listing(sandboxes=pair), pods, POLICY, now_ns=NOW_NS)) == going
 
 
 @pytest.mark.parametrize(
     ("listing", "reason"),
     [
         (Listing(sandboxes=(sandbox("s", state=PodSandboxState.READY),)), Reason.READY),
-        (Listing(containers=(container("c", sandbox_id="s"),), sandboxes=(sandbox("s"),)), Reason.HAS_CONTAINERS),
+        (
+            Listing(containers=(container("c", sandbox_id="s"),), sandboxes=(sandbox("s"),)),
+            Reason.HAS_CONTAINERS,
+        ),
         (Listing(sandboxes=(sandbox("s", labelled=False),)), Reason.NOT_KUBELETS),
         (Listing(sandboxes=(sandbox("s", pod_uid=""),)), Reason.NOT_KUBELETS),
         (Listing(sandboxes=(sandbox("s", age_seconds=9.0),)), Reason.TOO_YOUNG),
         (
-            Listing(containers=(container("c", state=ContainerState.CREATED),), sandboxes=(sandbox("s"),)),
+            Listing(
+                containers=(container("c", state=ContainerState.CREATED),),
+                sandboxes=(sandbox("s"),),
+            ),
             Reason.NEWEST_SANDBOX,
         ),
     ],
 )
 def test_a_sandbox_of_a_vanished_pod_is_kept(listing: Listing, reason: Reason) -> None:
-    """When it is ready, holds a container of any state, is not a kubelet's, is younger than 10 s, or its pod lives."""
-    assert kept(plan_sandbox_gc(listing, EMPTY, POLICY, NOW_NS)) == {"s": reason}
+    """When it is ready, holds a container of any state, is not a kubelet's, is younger
+    than 10 s, or its pod lives.
+    """
+    assert kept(plan_sandbox_gc(listing, EMPTY, POLICY, now_ns=NOW_NS)) == {"s": reason}
 
 
 def test_a_listing_without_what_was_planned() -> None:

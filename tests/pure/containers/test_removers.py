@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.function import GONE, Ready, Refused
+from reclaim.functions.unused_containers import DeadContainers, EmptySandboxes
 from reclaim.pod_logs.names import LogPaths
 from reclaim.types import (
     Action,
@@ -20,7 +21,6 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
-from reclaim.unused_containers import DeadContainers, EmptySandboxes
 from tests.pure.contexts import carried_out, context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime, SlowPods
 from tests.pure.values import SteppedClock, container, sandbox
@@ -28,7 +28,15 @@ from tests.pure.values import SteppedClock, container, sandbox
 
 def verdict(kind: Kind, object_id: str, reason: Reason, superseded_by: str = "") -> Verdict:
     """What the plan said of an object, all of one pod."""
-    return Verdict(kind, object_id, object_id, Action.REMOVE, reason, pod_uid="uid-1", superseded_by=superseded_by)
+    return Verdict(
+        kind,
+        object_id,
+        object_id,
+        Action.REMOVE,
+        reason,
+        pod_uid="uid-1",
+        superseded_by=superseded_by,
+    )
 
 
 OLDER = verdict(Kind.CONTAINER, "old", Reason.OLDER_COPY, superseded_by="new")
@@ -44,11 +52,15 @@ class Node:
         self.runtime = MemoryRuntime(self.clock)
         self.pods = MemoryPods(*living_pods)
         self.log_paths = LogPaths("/nowhere/pods", "/nowhere/containers")
-        self.runtime.hold(container("old", age_seconds=200.0), container("new", age_seconds=100.0), sandbox("s"))
+        self.runtime.hold(
+            container("old", age_seconds=200.0), container("new", age_seconds=100.0), sandbox("s")
+        )
 
     def containers(self) -> DeadContainers:
         """The stage over containers."""
-        return DeadContainers(context_of(self.runtime, self.clock, self.pods, log_paths=self.log_paths))
+        return DeadContainers(
+            context_of(self.runtime, self.clock, self.pods, log_paths=self.log_paths)
+        )
 
     def log_of_old(self, directory: Path) -> Path:
         """Gives the container `old` a log."""
@@ -78,7 +90,9 @@ def test_a_dead_container_may_go_as_of_its_status() -> None:
         (ContainerState.UNKNOWN, Reason.UNKNOWN_STATE),
     ],
 )
-def test_a_container_that_is_not_exited_by_now_is_kept(state: ContainerState, reason: Reason) -> None:
+def test_a_container_that_is_not_exited_by_now_is_kept(
+    state: ContainerState, reason: Reason
+) -> None:
     """Whatever the list had said."""
     node = Node()
     node.runtime.set_state("old", state)
@@ -94,7 +108,9 @@ def test_an_answer_without_a_status_says_nothing() -> None:
 
 
 def test_a_pod_that_has_appeared_again_keeps_its_parts() -> None:
-    """Containers and sandboxes; that is asked last, when the runtime has answered everything else."""
+    """Containers and sandboxes; that is asked last, when the runtime has
+    answered everything else.
+    """
     node = Node("uid-1")
     assert node.containers().check(ORPHAN) == Refused(Reason.POD_ALIVE)
     node.runtime.containers.clear()
@@ -169,8 +185,12 @@ def test_a_container_whose_log_cannot_be_deleted_is_kept(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("state", [ContainerState.CREATED, ContainerState.UNKNOWN])
-def test_a_container_that_is_not_exited_is_removed_only_if_planned_in_its_state(state: ContainerState) -> None:
-    """A plan of the kubelet's own rules may name CREATED and UNKNOWN; any other state by now, and it stays."""
+def test_a_container_that_is_not_exited_is_removed_only_if_planned_in_its_state(
+    state: ContainerState,
+) -> None:
+    """A plan of the kubelet's own rules may name CREATED and UNKNOWN; any other
+    state by now, and it stays.
+    """
     node = Node()
     planned = ORPHAN._replace(state=state)
     for now in ContainerState:
@@ -192,7 +212,11 @@ def test_an_unknown_container_is_stopped_and_must_have_exited(tmp_path: Path) ->
     for call in ("container_status", "remove_container old"):
         node.runtime.on_call[call] = lambda: there.append(log.exists())
     remover.remove(planned)
-    assert node.runtime.calls == ["stop_container old 2", "container_status", "remove_container old"]
+    assert node.runtime.calls == [
+        "stop_container old 2",
+        "container_status",
+        "remove_container old",
+    ]
     assert there == [True, False]
 
 
@@ -242,7 +266,9 @@ def test_without_an_answer_of_the_runtime_nothing_is_ready() -> None:
 
 
 def test_a_slow_list_does_not_make_the_status_too_old() -> None:
-    """Under pressure a list may take longer than the 50 ms that a status counts: then the status is read once more."""
+    """Under pressure a list may take longer than the 50 ms that a status counts: then the
+    status is read once more.
+    """
     node = Node("uid-1")
     node.runtime.slow["list_containers"] = 0.3
     for remover, one in ((node.containers(), OLDER), (node.sandboxes(), ORPHAN_SANDBOX)):
@@ -254,7 +280,9 @@ def test_a_slow_list_does_not_make_the_status_too_old() -> None:
 
 @pytest.mark.regression
 def test_looks_at_directories_that_are_slower_than_a_status_may_be_old_keep_no_container() -> None:
-    """60 ms each: the status is read once more after the look, and both the container and its sandbox go."""
+    """60 ms each: the status is read once more after the look, and both the
+    container and its sandbox go.
+    """
     node = Node()
     node.pods = SlowPods(node.clock, 0.06)
     node.runtime.containers.pop("new")
@@ -267,5 +295,7 @@ def test_a_container_started_during_a_slow_list_is_kept() -> None:
     """By the second status, which is the one that counts."""
     node = Node("uid-1")
     node.runtime.slow["list_containers"] = 0.3
-    node.runtime.on_call["list_containers"] = lambda: node.runtime.set_state("old", ContainerState.RUNNING)
+    node.runtime.on_call["list_containers"] = lambda: node.runtime.set_state(
+        "old", ContainerState.RUNNING
+    )
     assert node.containers().check(OLDER) == Refused(Reason.RUNNING)

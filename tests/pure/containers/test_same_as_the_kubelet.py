@@ -1,4 +1,5 @@
-"""With the kubelet's own state the plans are the kubelet's; without it nothing goes that the kubelet would keep.
+"""With the kubelet's own state the plans are the kubelet's; without it nothing goes
+that the kubelet would keep.
 
 Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go`, written once more in `kubelet_gc`.
 """
@@ -11,7 +12,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
+from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
 from reclaim.evidence.states import PodState, PodStates
 from reclaim.types import ContainerState, Listing, PodSandboxState, Rule
 from tests.pure.kubelet_gc import kubelet_removes_containers, kubelet_removes_sandboxes
@@ -29,7 +30,9 @@ def listings(draw: st.DrawFn) -> Listing:
         container(
             f"c{number}",
             name=draw(st.sampled_from(["app", "init"])),
-            state=draw(st.sampled_from([ContainerState.EXITED, ContainerState.EXITED, *ContainerState])),
+            state=draw(
+                st.sampled_from([ContainerState.EXITED, ContainerState.EXITED, *ContainerState])
+            ),
             pod_uid=draw(uids),
             age_seconds=float(next(times)),
             sandbox_id=draw(st.sampled_from(["", "s0", "s1"])),
@@ -49,7 +52,11 @@ def listings(draw: st.DrawFn) -> Listing:
 
 
 states = st.builds(
-    PodState, terminated=st.booleans(), deleted=st.booleans(), evicted=st.booleans(), static=st.booleans()
+    PodState,
+    terminated=st.booleans(),
+    deleted=st.booleans(),
+    evicted=st.booleans(),
+    static=st.booleans(),
 )
 known = st.builds(
     PodStates,
@@ -69,11 +76,21 @@ policies = st.builds(
 def test_with_the_kubelets_state_the_plans_are_the_kubelets(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, evict_non_deleted_pods: bool
 ) -> None:
-    """Containers and sandboxes, under pressure and periodically; each verdict says that the rule is the kubelet's."""
-    plan = plan_container_gc(listing, pods, replace(policy, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
-    assert {v.id for v in plan.remove} == kubelet_removes_containers(listing, pods, policy, evict_non_deleted_pods)
-    sandboxes = plan_sandbox_gc(listing, pods, replace(policy, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
-    assert {v.id for v in sandboxes.remove} == kubelet_removes_sandboxes(listing, pods, evict_non_deleted_pods)
+    """Containers and sandboxes, under pressure and periodically; each verdict says that
+    the rule is the kubelet's.
+    """
+    plan = plan_container_gc(
+        listing, pods, replace(policy, evict_non_deleted_pods=evict_non_deleted_pods), now_ns=NOW_NS
+    )
+    assert {v.id for v in plan.remove} == kubelet_removes_containers(
+        listing, pods, policy, evict_non_deleted_pods
+    )
+    sandboxes = plan_sandbox_gc(
+        listing, pods, replace(policy, evict_non_deleted_pods=evict_non_deleted_pods), now_ns=NOW_NS
+    )
+    assert {v.id for v in sandboxes.remove} == kubelet_removes_sandboxes(
+        listing, pods, evict_non_deleted_pods
+    )
     verdicts = (*plan.remove, *plan.keep, *sandboxes.remove, *sandboxes.keep)
     assert {verdict.rule for verdict in verdicts} <= {Rule.KUBELET}
     assert len(verdicts) == len(listing.containers) + len(listing.sandboxes)
@@ -81,25 +98,43 @@ def test_with_the_kubelets_state_the_plans_are_the_kubelets(
 
 @given(listings(), known, policies, st.booleans(), st.booleans())
 def test_with_the_guards_nothing_is_removed_that_the_kubelet_would_keep(
-    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, evict_non_deleted_pods: bool, cautious: bool
+    listing: Listing,
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    evict_non_deleted_pods: bool,
+    cautious: bool,
 ) -> None:
     """Cautious, or without the kubelet's state (its pods are then those with a directory).
 
     Each kept object says whose rule keeps it.
     """
-    truth = pods if cautious else PodStates(pods.present, dict.fromkeys(pods.present or (), PodState()))
+    truth = (
+        pods if cautious else PodStates(pods.present, dict.fromkeys(pods.present or (), PodState()))
+    )
     seen = pods if cautious else PodStates(pods.present)
     guarded = replace(policy, cautious=cautious)
-    plan = plan_container_gc(listing, seen, replace(guarded, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
+    plan = plan_container_gc(
+        listing,
+        seen,
+        replace(guarded, evict_non_deleted_pods=evict_non_deleted_pods),
+        now_ns=NOW_NS,
+    )
     going = {verdict.id for verdict in plan.remove}
     kubelets = kubelet_removes_containers(listing, truth, policy, evict_non_deleted_pods)
     assert going <= kubelets
-    sandboxes = plan_sandbox_gc(listing, seen, replace(guarded, evict_non_deleted_pods=evict_non_deleted_pods), NOW_NS)
+    sandboxes = plan_sandbox_gc(
+        listing,
+        seen,
+        replace(guarded, evict_non_deleted_pods=evict_non_deleted_pods),
+        now_ns=NOW_NS,
+    )
     idle = {verdict.id for verdict in sandboxes.remove}
     idle_to_kubelet = kubelet_removes_sandboxes(listing, truth, evict_non_deleted_pods)
     assert idle <= idle_to_kubelet
     if cautious:
-        assert {verdict.id for verdict in plan.keep if verdict.rule is Rule.GUARD} == kubelets - going
+        assert {
+            verdict.id for verdict in plan.keep if verdict.rule is Rule.GUARD
+        } == kubelets - going
         by_guard = {verdict.id for verdict in sandboxes.keep if verdict.rule is Rule.GUARD}
         assert idle_to_kubelet - idle <= by_guard
 
@@ -116,6 +151,10 @@ def test_the_order_of_the_listing_changes_nothing(
         sandboxes=tuple(random.sample(listing.sandboxes, len(listing.sandboxes))),
     )
     for make in (plan_container_gc, plan_sandbox_gc):
-        assert make(other, pods, policy, NOW_NS) == make(listing, pods, policy, NOW_NS)
+        assert make(other, pods, policy, now_ns=NOW_NS) == make(
+            listing, pods, policy, now_ns=NOW_NS
+        )
     running = {one.id for one in listing.containers if one.state is ContainerState.RUNNING}
-    assert not running & {verdict.id for verdict in plan_container_gc(listing, pods, policy, NOW_NS).remove}
+    assert not running & {
+        verdict.id for verdict in plan_container_gc(listing, pods, policy, now_ns=NOW_NS).remove
+    }

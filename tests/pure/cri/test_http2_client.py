@@ -1,4 +1,6 @@
-"""Calls over one HTTP/2 connection, without a socket: however the bytes are cut, and however a call ends."""
+"""Calls over one HTTP/2 connection, without a socket: however the bytes are
+cut, and however a call ends.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,13 @@ import struct
 
 import hpack
 import pytest
-from hyperframe.frame import GoAwayFrame, PingFrame, PriorityFrame, RstStreamFrame, WindowUpdateFrame
+from hyperframe.frame import (
+    GoAwayFrame,
+    PingFrame,
+    PriorityFrame,
+    RstStreamFrame,
+    WindowUpdateFrame,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -46,12 +54,19 @@ messages = st.binary(max_size=50) | st.integers(0, 200_000)  # a number: so many
     st.none() | st.integers(0, 255),
 )
 def test_calls_are_asked_and_answered_however_the_bytes_are_cut(
-    calls: list[tuple[bytes | int, list[bytes | int]]], sizes: list[int], window: int, padding: int | None
+    calls: list[tuple[bytes | int, list[bytes | int]]],
+    sizes: list[int],
+    window: int,
+    padding: int | None,
 ) -> None:
-    """Requests longer than the server's windows, answers of several messages, padded, on one connection."""
+    """Requests longer than the server's windows, answers of several messages,
+    padded, on one connection.
+    """
     client, server = Http2Client(), Server(window, padding=padding)
     converse(client, server, sizes)  # the greeting, which is waited for before anything is asked
-    for request, answers in ((bytes(request), [*map(bytes, answers)]) for request, answers in calls):
+    for request, answers in (
+        (bytes(request), [*map(bytes, answers)]) for request, answers in calls
+    ):
         server.answers.append(answers)
         client.ask(METHOD, request, 10.0)
         converse(client, server, sizes)
@@ -64,14 +79,22 @@ def test_calls_are_asked_and_answered_however_the_bytes_are_cut(
         assert not client.leaving
     assert [body for _, body in server.asked] == [prefixed(bytes(request)) for request, _ in calls]
     headers, _ = server.asked[-1]
-    expected = {":method": "POST", ":scheme": "http", ":path": METHOD, ":authority": "localhost", "te": "trailers"}
+    expected = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": METHOD,
+        ":authority": "localhost",
+        "te": "trailers",
+    }
     assert expected.items() <= headers.items()
     assert headers["content-type"] == "application/grpc"
     assert headers["grpc-timeout"] == "10000m"
 
 
 def test_the_server_is_told_a_deadline_that_is_not_before_ours() -> None:
-    """In whole milliseconds, rounded up: a server that ends the call a moment earlier would cancel it."""
+    """In whole milliseconds, rounded up: a server that ends the call a
+    moment earlier would cancel it.
+    """
     client, server = Http2Client(), Server(answers=[[b""]])
     client.ask(METHOD, b"", 0.0501)
     converse(client, server, [100])
@@ -105,7 +128,11 @@ def greeted() -> Http2Client:
 @pytest.mark.parametrize(
     ("trailers", "code", "details"),
     [
-        ([("grpc-status", "5"), ("grpc-message", "no such image")], Code.NOT_FOUND, "no such image"),
+        (
+            [("grpc-status", "5"), ("grpc-message", "no such image")],
+            Code.NOT_FOUND,
+            "no such image",
+        ),
         ([("grpc-status", "2"), ("grpc-message", "100%25 of %C3%A4")], Code.UNKNOWN, "100% of ä"),
         ([("grpc-status", "2"), ("grpc-message", "%zz %ff")], Code.UNKNOWN, "%zz \ufffd"),
         ([("grpc-status", "14")], Code.UNAVAILABLE, ""),
@@ -115,7 +142,9 @@ def greeted() -> Http2Client:
         ([("x", "y")], Code.UNKNOWN, "an answer without grpc-status, HTTP status 200"),
     ],
 )
-def test_how_a_call_ended_is_in_its_trailers(trailers: list[tuple[str, str]], code: Code, details: str) -> None:
+def test_how_a_call_ended_is_in_its_trailers(
+    trailers: list[tuple[str, str]], code: Code, details: str
+) -> None:
     """With a header of their own before them, or alone in one frame."""
     client = greeted()
     client.receive(STATUS + headers(trailers, "END_STREAM"))
@@ -130,7 +159,9 @@ def test_how_a_call_ended_is_in_its_trailers(trailers: list[tuple[str, str]], co
     ("status", "code"),
     [("404", Code.UNIMPLEMENTED), ("503", Code.UNKNOWN), ("500", Code.UNKNOWN)],
 )
-def test_a_server_of_http_that_is_none_of_grpc_is_told_by_its_status(status: str, code: Code) -> None:
+def test_a_server_of_http_that_is_none_of_grpc_is_told_by_its_status(
+    status: str, code: Code
+) -> None:
     """As the mapping of gRPC has it."""
     client = greeted()
     client.receive(headers([(":status", status)], "END_STREAM"))
@@ -186,7 +217,9 @@ def test_a_goodbye_lets_the_call_end_that_it_covers() -> None:
 def test_a_ping_is_answered_and_an_answer_to_none_is_not() -> None:
     """Or the server takes us for dead."""
     client = greeted()
-    client.receive(PingFrame(0, b"12345678").serialize() + PingFrame(0, b"87654321", flags=["ACK"]).serialize())
+    client.receive(
+        PingFrame(0, b"12345678").serialize() + PingFrame(0, b"87654321", flags=["ACK"]).serialize()
+    )
     assert bytes(client.out) == PingFrame(0, b"12345678", flags=["ACK"]).serialize()
 
 
@@ -207,7 +240,11 @@ def test_late_frames_of_an_older_call_do_not_disturb_the_next() -> None:
     client.ask(METHOD, b"", None)
     client.receive(WindowUpdateFrame(1, 5).serialize() + RstStreamFrame(1, 0).serialize())
     assert ending(client) is None
-    answer = headers(HEADER, stream=3) + data(prefixed(b"x"), stream=3) + headers(OK, "END_STREAM", stream=3)
+    answer = (
+        headers(HEADER, stream=3)
+        + data(prefixed(b"x"), stream=3)
+        + headers(OK, "END_STREAM", stream=3)
+    )
     client.receive(answer)
     assert client.messages == [b"x"]
 
@@ -231,7 +268,9 @@ def test_what_does_not_speak_http2_is_recognised_by_its_first_bytes() -> None:
 
 
 def test_a_server_that_has_used_its_windows_up_is_given_more() -> None:
-    """As what came is read, of the stream and of the connection: else a long list, or an old daemon, would stop."""
+    """As what came is read, of the stream and of the connection: else a long list, or
+    an old daemon, would stop.
+    """
     client = greeted()
     client.receive(STATUS)
     client.out.clear()
@@ -262,7 +301,9 @@ def test_what_waits_to_be_sent_is_limited_over_all_calls() -> None:
     client = greeted()
     pings = PingFrame(0, b"12345678").serialize() * 1000
     for number in range(1, 100, 2):
-        client.receive(pings + headers(HEADER, stream=number) + headers(OK, "END_STREAM", stream=number))
+        client.receive(
+            pings + headers(HEADER, stream=number) + headers(OK, "END_STREAM", stream=number)
+        )
         if client.leaving:
             break
         client.ask(METHOD, b"", None)

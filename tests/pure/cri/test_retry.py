@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from reclaim.inventory import retried
+from reclaim.cri.inventory import retried
 from reclaim.types import AnsweredLate, ConnectionLost, RemovalFailed, RuntimeUnavailable
 
 LOST = ConnectionLost("connection refused")
@@ -15,7 +15,9 @@ LATE = AnsweredLate("no answer within 10 s")
 
 
 def answers(*given: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:
-    """A read that gives these answers one after another, and those that are left; the last is repeated."""
+    """A read that gives these answers one after another, and those that are
+    left; the last is repeated.
+    """
     left = list(given)
 
     def read() -> str:

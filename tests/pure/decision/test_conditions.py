@@ -1,4 +1,7 @@
-"""Two conditions: ReclaimPressure by our marks, DiskPressure by the kubelet's own, which lie lower."""
+"""Two conditions:
+
+ReclaimPressure by our marks, DiskPressure by the kubelet's own, which lie lower.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,12 @@ def beside_a_kubelet(*kubelets: Threshold, period_seconds: float = 300.0) -> Sto
 @pytest.mark.regression
 @pytest.mark.parametrize(
     ("available", "reported"),
-    [(15 * GIB, set()), (15 * GIB - 1, {OURS}), (10 * GIB, {OURS}), (10 * GIB - 1, {OURS, KUBELETS})],
+    [
+        (15 * GIB, set()),
+        (15 * GIB - 1, {OURS}),
+        (10 * GIB, {OURS}),
+        (10 * GIB - 1, {OURS, KUBELETS}),
+    ],
 )
 def test_each_condition_has_its_own_mark(available: int, reported: set[NodeCondition]) -> None:
     """Below 15 GiB ours; the kubelet's only below its 10 GiB. Equal is clear for both."""
@@ -32,7 +40,9 @@ def test_each_condition_has_its_own_mark(available: int, reported: set[NodeCondi
 
 
 def test_the_transition_period_is_that_of_our_condition() -> None:
-    """DiskPressure is over with the first observation above the kubelet's mark, ours 300 s later."""
+    """DiskPressure is over with the first observation above the kubelet's mark,
+    ours 300 s later.
+    """
     story = beside_a_kubelet()
     assert story.nodefs(0.0, 5 * GIB).conditions == {OURS, KUBELETS}
     assert story.nodefs(10.0, 50 * GIB).conditions == {OURS}
@@ -52,7 +62,9 @@ def test_nothing_is_said_of_the_kubelet_where_its_marks_are_not_known() -> None:
 
 
 def test_a_reading_that_fails_neither_raises_nor_ends_disk_pressure() -> None:
-    """A stale reading of little raises nothing; one of a signal that was below its mark keeps the condition."""
+    """A stale reading of little raises nothing; one of a signal that was below its
+    mark keeps the condition.
+    """
     imagefs = threshold(IMAGEFS, "15%")
     low, high = observation(NODEFS, 5 * GIB, stale=True), observation(IMAGEFS, 50 * GIB, time=1.0)
     assert beside_a_kubelet(TEN, imagefs).at(0.0, low, high).conditions == set()
@@ -64,6 +76,8 @@ def test_a_reading_that_fails_neither_raises_nor_ends_disk_pressure() -> None:
 
 def test_the_kubelets_thresholds_of_containerfs_are_derived_too() -> None:
     """While the layout is not known there are none of it, and the others count."""
-    config = EvictionConfig((RAISED,), kubelets=(TEN, threshold(Signal.CONTAINERFS_AVAILABLE, "99%")))
+    config = EvictionConfig(
+        (RAISED,), kubelets=(TEN, threshold(Signal.CONTAINERFS_AVAILABLE, "99%"))
+    )
     assert config.kubelets_in_layout(None) == (TEN,)
     assert config.marks_to_watch(None) == (RAISED, TEN), "neither may be passed unseen"

@@ -50,7 +50,9 @@ def content(one: Threshold) -> tuple[object, ...]:
 def test_update_container_fs_thresholds_copies_by_unit_and_hardness(
     layout: FsLayout, space: Signal, inodes: Signal
 ) -> None:
-    """Value, minimum reclaim and grace of nodefs, or of imagefs where it is dedicated: four entries, hard first."""
+    """Value, minimum reclaim and grace of nodefs, or of imagefs where it is dedicated:
+    four entries, hard first.
+    """
     found = derived(ALL, layout)
     sources = [
         next(one for one in ALL if one.signal is signal and one.hard is hard)
@@ -79,7 +81,9 @@ def test_update_container_fs_thresholds_overrides_what_a_user_set(
 
 
 @pytest.mark.parametrize("layout", FsLayout)
-def test_update_container_fs_thresholds_drops_a_users_entry_where_there_is_nothing_to_copy(layout: FsLayout) -> None:
+def test_update_container_fs_thresholds_drops_a_users_entry_where_there_is_nothing_to_copy(
+    layout: FsLayout,
+) -> None:
     """The kubelet leaves an entry that can never be met; leaving it out is the same."""
     users = (threshold(CONTAINERFS, "50%"), threshold(CONTAINERFS_INODES, "51%", grace_seconds=5.0))
     assert update_container_fs_thresholds(users, layout) == ()
@@ -103,7 +107,9 @@ def test_a_soft_threshold_with_a_grace_of_0_counts_as_hard() -> None:
 def test_as_long_as_the_layout_is_unknown_nothing_is_derived() -> None:
     """The list is the one configured."""
     assert EvictionConfig(ALL).in_layout(None) == ALL
-    assert EvictionConfig(ALL).in_layout(FsLayout.SINGLE) == update_container_fs_thresholds(ALL, FsLayout.SINGLE)
+    assert EvictionConfig(ALL).in_layout(FsLayout.SINGLE) == update_container_fs_thresholds(
+        ALL, FsLayout.SINGLE
+    )
 
 
 anything = st.lists(
@@ -118,7 +124,9 @@ anything = st.lists(
 
 
 @given(anything, st.sampled_from(FsLayout))
-def test_deriving_again_changes_nothing(thresholds: tuple[Threshold, ...], layout: FsLayout) -> None:
+def test_deriving_again_changes_nothing(
+    thresholds: tuple[Threshold, ...], layout: FsLayout
+) -> None:
     """The derived entries are themselves a user's entries to the next derivation."""
     once = update_container_fs_thresholds(thresholds, layout)
     assert update_container_fs_thresholds(once, layout) == once

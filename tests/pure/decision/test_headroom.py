@@ -1,4 +1,6 @@
-"""How far above the thresholds, how fast towards them, and when to observe again: over all thresholds at once."""
+"""How far above the thresholds, how fast towards them, and when to observe again:
+over all thresholds at once.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,14 @@ def observed(time: float = 0.0, **available: int) -> SignalObservations:
         where = NODEFS if signal.filesystem is FilesystemRole.NODEFS else IMAGEFS
         signals[signal] = SignalObservation(signal, amount, 2**40, time, filesystem=where)
     seen = {
-        FilesystemRole.NODEFS: (NODEFS, stats(available_bytes=available.get("nodefs_available", GIB), time=time)),
-        FilesystemRole.IMAGEFS: (IMAGEFS, stats(available_bytes=available.get("imagefs_available", GIB), time=time)),
+        FilesystemRole.NODEFS: (
+            NODEFS,
+            stats(available_bytes=available.get("nodefs_available", GIB), time=time),
+        ),
+        FilesystemRole.IMAGEFS: (
+            IMAGEFS,
+            stats(available_bytes=available.get("imagefs_available", GIB), time=time),
+        ),
     }
     return SignalObservations(signals, FsLayout.DEDICATED_IMAGEFS, time, filesystems=seen)
 
@@ -55,37 +63,51 @@ def below(signal: Signal, amount: int, grace_seconds: float = 0.0) -> Threshold:
 
 
 def test_the_nearest_threshold_of_all_filesystems_decides() -> None:
-    """1000 MiB above it at 500 MiB/s are 2 s: observe after 1 s; the other filesystem would have had time."""
+    """1000 MiB above it at 500 MiB/s are 2 s: observe after 1 s; the other
+    filesystem would have had time.
+    """
     thresholds = [below(Signal.NODEFS_AVAILABLE, GIB), below(Signal.IMAGEFS_AVAILABLE, GIB)]
     seen = observed(nodefs_available=100 * GIB, imagefs_available=GIB + 1000 * MIB)
-    assert observation_interval(thresholds, seen, {}, POLICY) == 1.0
+    assert observation_interval(thresholds, seen, {}, policy=POLICY) == 1.0
 
 
 def test_inodes_count_beside_bytes() -> None:
     """4 000 inodes above their threshold at 20 000 a second: observe after 100 ms."""
     thresholds = [below(Signal.NODEFS_AVAILABLE, GIB), below(Signal.NODEFS_INODES_FREE, 1000)]
     seen = observed(nodefs_available=100 * GIB, nodefs_inodesFree=5000)
-    assert observation_interval(thresholds, seen, {}, POLICY) == 0.1
+    assert observation_interval(thresholds, seen, {}, policy=POLICY) == 0.1
 
 
 def test_a_fill_of_another_filesystem_does_not_count() -> None:
-    """imagefs fills at 5 GiB/s: that shortens the interval of imagefs, and not the one of nodefs."""
+    """imagefs fills at 5 GiB/s: that shortens the interval of imagefs, and not
+    the one of nodefs.
+    """
     seen = observed(nodefs_available=6 * GIB, imagefs_available=6 * GIB)
     fill_rates = {(IMAGEFS.device_id, False): FillRate(0, 0.0, 5.0 * GIB)}
-    assert observation_interval([below(Signal.NODEFS_AVAILABLE, GIB)], seen, fill_rates, POLICY) == 5.12
-    assert observation_interval([below(Signal.IMAGEFS_AVAILABLE, GIB)], seen, fill_rates, POLICY) == 0.5
+    assert (
+        observation_interval([below(Signal.NODEFS_AVAILABLE, GIB)], seen, fill_rates, policy=POLICY)
+        == 5.12
+    )
+    assert (
+        observation_interval(
+            [below(Signal.IMAGEFS_AVAILABLE, GIB)], seen, fill_rates, policy=POLICY
+        )
+        == 0.5
+    )
 
 
 def test_a_threshold_that_is_met_does_not_shorten_the_interval() -> None:
     """A soft threshold in its grace period is met; what counts is the hard one below it."""
     soft, hard = below(Signal.NODEFS_AVAILABLE, 6 * GIB, 60.0), below(Signal.NODEFS_AVAILABLE, GIB)
     seen = observed(nodefs_available=6 * GIB - 1)
-    assert observation_interval([soft, hard], seen, {}, POLICY) > 5.0
-    assert levels_to_watch([soft, hard], seen, {}, POLICY)["/kubelet"].levels[0] == GIB
+    assert observation_interval([soft, hard], seen, {}, policy=POLICY) > 5.0
+    assert levels_to_watch([soft, hard], seen, {}, policy=POLICY)["/kubelet"].levels[0] == GIB
 
 
 def test_the_polls_compare_with_the_next_threshold_below_on_each_filesystem() -> None:
-    """Of several thresholds the highest that is not crossed; a filesystem without one is not polled."""
+    """Of several thresholds the highest that is not crossed; a filesystem
+    without one is not polled.
+    """
     thresholds = [
         below(Signal.NODEFS_AVAILABLE, GIB),
         below(Signal.NODEFS_AVAILABLE, 2 * GIB, 60.0),
@@ -93,7 +115,7 @@ def test_the_polls_compare_with_the_next_threshold_below_on_each_filesystem() ->
         below(Signal.IMAGEFS_AVAILABLE, 9 * GIB),
     ]
     seen = observed(nodefs_available=3 * GIB, nodefs_inodesFree=700, imagefs_available=GIB)
-    found = levels_to_watch(thresholds, seen, {}, POLICY)
+    found = levels_to_watch(thresholds, seen, {}, policy=POLICY)
     assert set(found) == {"/kubelet"}
     assert found["/kubelet"].levels == (2 * GIB, 700)
     assert found["/kubelet"].rates == (500.0 * MIB, 20_000.0)
@@ -101,17 +123,23 @@ def test_the_polls_compare_with_the_next_threshold_below_on_each_filesystem() ->
 
 def test_two_roles_on_one_device_are_polled_as_one_filesystem() -> None:
     """The same filesystem at two paths is one; the higher threshold counts."""
-    here = SignalObservation(Signal.IMAGEFS_AVAILABLE, 5 * GIB, 2**40, 0.0, filesystem=FilesystemIdentity("/other", 1))
+    here = SignalObservation(
+        Signal.IMAGEFS_AVAILABLE, 5 * GIB, 2**40, 0.0, filesystem=FilesystemIdentity("/other", 1)
+    )
     seen = observed(nodefs_available=5 * GIB)
-    seen = SignalObservations({**seen.signals, Signal.IMAGEFS_AVAILABLE: here}, FsLayout.SINGLE, 0.0)
+    seen = SignalObservations(
+        {**seen.signals, Signal.IMAGEFS_AVAILABLE: here}, FsLayout.SINGLE, 0.0
+    )
     thresholds = [below(Signal.NODEFS_AVAILABLE, GIB), below(Signal.IMAGEFS_AVAILABLE, 2 * GIB)]
-    found = levels_to_watch(thresholds, seen, {}, POLICY)
+    found = levels_to_watch(thresholds, seen, {}, policy=POLICY)
     assert [(path, levels.levels[0]) for path, levels in found.items()] == [("/kubelet", 2 * GIB)]
 
 
 def test_fill_rates_are_kept_by_device_and_forgotten_with_it() -> None:
     """512 MiB in 1 s on nodefs count there; a device that is gone leaves nothing behind."""
-    first = update_fill_rates({(9, False): FillRate(0, 0.0, 1e9)}, observed(0.0, nodefs_available=GIB))
+    first = update_fill_rates(
+        {(9, False): FillRate(0, 0.0, 1e9)}, observed(0.0, nodefs_available=GIB)
+    )
     assert set(first) == {(1, False), (1, True), (2, False), (2, True)}
     second = update_fill_rates(first, observed(1.0, nodefs_available=512 * MIB))
     assert second[1, False].fastest == 512.0 * MIB
@@ -127,17 +155,23 @@ def test_the_faster_of_two_fills_of_one_amount_counts() -> None:
     assert faster({}, rest) == rest
 
 
-@given(st.lists(st.integers(0, 2**40), min_size=1, max_size=5), st.integers(0, 2**40), st.floats(0, 1e12))
+@given(
+    st.lists(st.integers(0, 2**40), min_size=1, max_size=5),
+    st.integers(0, 2**40),
+    st.floats(0, 1e12),
+)
 def test_the_interval_is_always_within_bounds_and_no_poll_is_later(
     amounts: list[int], available: int, fastest: float
 ) -> None:
-    """Whatever the thresholds and the fill; the second poll is due no later than the observation would have been."""
+    """Whatever the thresholds and the fill; the second poll is due no later than the
+    observation would have been.
+    """
     thresholds = [below(Signal.NODEFS_AVAILABLE, amount) for amount in amounts]
     seen = observed(nodefs_available=available)
     fill_rates = {(1, False): FillRate(available, 0.0, fastest)}
-    seconds = observation_interval(thresholds, seen, fill_rates, POLICY)
+    seconds = observation_interval(thresholds, seen, fill_rates, policy=POLICY)
     assert 0.01 <= seconds <= 10.0
-    for levels in levels_to_watch(thresholds, seen, fill_rates, POLICY).values():
+    for levels in levels_to_watch(thresholds, seen, fill_rates, policy=POLICY).values():
         poll = levels.poll_interval((available, 500))
         assert 0.01 <= poll <= seconds
 
@@ -153,17 +187,28 @@ def test_the_interval_is_always_within_bounds_and_no_poll_is_later(
     st.booleans(),
 )
 def test_no_fill_that_is_taken_to_be_possible_reaches_a_mark_before_the_next_reading(
-    ours: int, above: int, seconds: float, floor: float, ceiling: float, assumed: float, seen_fill: float, idle: bool
+    ours: int,
+    above: int,
+    seconds: float,
+    floor: float,
+    ceiling: float,
+    assumed: float,
+    seen_fill: float,
+    idle: bool,
 ) -> None:
-    """It begins right after a reading, at the assumed rate or the fastest seen, so many seconds above our mark,
-    whatever `pollCeiling` is and wherever the kubelet's mark is: from a reading above a mark by more than it writes in
-    five floors, the next observation is above that mark too, and so is the next poll."""
+    """It begins right after a reading, at the assumed rate or the fastest seen, so many seconds
+    above our mark, whatever `pollCeiling` is and wherever the kubelet's mark is: from a reading
+    above a mark by more than it writes in five floors, the next observation is above that mark too,
+    and so is the next poll."""
     policy, fastest = PollPolicy(floor, ceiling, assumed), max(assumed, seen_fill)
     kubelets, available = max(ours - above, 0), ours + int(seconds * fastest)
     marks = [below(Signal.NODEFS_AVAILABLE, mark) for mark in (ours, kubelets)]
-    seen, fill_rates = observed(nodefs_available=available), {(1, False): FillRate(available, 0.0, seen_fill)}
-    waits = [observation_interval(marks, seen, fill_rates, policy)]
-    for levels in levels_to_watch(marks, seen, fill_rates, policy).values():
+    seen, fill_rates = (
+        observed(nodefs_available=available),
+        {(1, False): FillRate(available, 0.0, seen_fill)},
+    )
+    waits = [observation_interval(marks, seen, fill_rates, policy=policy)]
+    for levels in levels_to_watch(marks, seen, fill_rates, policy=policy).values():
         waits.append(levels.poll_interval((available, 10**9), idle=idle))
     for mark in (ours, kubelets):
         if available - mark > 5 * floor * fastest * 1.001:
@@ -186,15 +231,19 @@ def test_a_filesystem_is_near_its_mark_within_the_ceiling_and_no_longer_beyond_t
 ) -> None:
     """At 500 MiB/s and 10 s: from 5 000 MiB above the mark down to it, and then up to 10 000."""
     marks, seen = [below(Signal.NODEFS_AVAILABLE, GIB)], observed(nodefs_available=GIB + headroom)
-    assert near_their_marks(marks, seen, {}, POLICY) == ({1} if near else set())
-    assert near_their_marks(marks, seen, {}, POLICY, {1}) == ({1} if still_near else set())
+    assert near_their_marks(marks, seen, {}, policy=POLICY) == ({1} if near else set())
+    assert near_their_marks(marks, seen, {}, policy=POLICY, before={1}) == (
+        {1} if still_near else set()
+    )
 
 
 def test_a_faster_fill_than_assumed_brings_the_mark_nearer() -> None:
     """At 1 000 MiB/s, seen lately, 9 GiB are near; another filesystem with as much is not."""
     marks = [below(signal, GIB) for signal in (Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE)]
     seen = observed(nodefs_available=10 * GIB, imagefs_available=10 * GIB)
-    assert near_their_marks(marks, seen, {(1, False): FillRate(0, 0.0, 1000.0 * MIB)}, POLICY) == {1}
+    assert near_their_marks(
+        marks, seen, {(1, False): FillRate(0, 0.0, 1000.0 * MIB)}, policy=POLICY
+    ) == {1}
 
 
 def filled(rate: float) -> dict[tuple[int, bool], FillRate]:
@@ -210,16 +259,18 @@ KUBELETS = below(Signal.NODEFS_AVAILABLE, 600 * MIB)
 def test_urgency_is_the_time_until_the_kubelets_mark() -> None:
     """1000 MiB are available, its mark is 600, and 100 MiB/s are written: 4 s."""
     now = observed(nodefs_available=1000 * MIB)
-    assert urgency([MARK], now, filled(100 * MIB), [KUBELETS]) == 4.0
+    assert urgency([MARK], now, filled(100 * MIB), kubelets=[KUBELETS]) == 4.0
 
 
-@pytest.mark.parametrize(("kubelets", "available"), [([], 1000), ([KUBELETS], 500)], ids=["not known", "reached"])
+@pytest.mark.parametrize(
+    ("kubelets", "available"), [([], 1000), ([KUBELETS], 500)], ids=["not known", "reached"]
+)
 def test_without_the_kubelets_mark_or_below_it_urgency_is_the_time_until_nothing_is_left(
     kubelets: list[Threshold], available: int
 ) -> None:
     """At 100 MiB/s."""
     now = observed(nodefs_available=available * MIB)
-    assert urgency([MARK], now, filled(100 * MIB), kubelets) == available / 100
+    assert urgency([MARK], now, filled(100 * MIB), kubelets=kubelets) == available / 100
 
 
 def test_the_filesystem_that_is_there_first_decides() -> None:
@@ -247,7 +298,9 @@ def test_a_pass_begins_when_the_time_left_is_less_than_the_lead(
 ) -> None:
     """600 MiB above the kubelet's mark at 100 MiB/s: in 6 s."""
     now = observed(nodefs_available=available * MIB)
-    soon = begins_by_lead([MARK], now, filled(100 * MIB), [KUBELETS], lead_seconds)
+    soon = begins_by_lead(
+        [MARK], now, filled(100 * MIB), kubelets=[KUBELETS], lead_seconds=lead_seconds
+    )
     assert soon == ((MARK,) if begins else ())
 
 
@@ -255,4 +308,6 @@ def test_the_lead_begins_nothing_for_a_soft_threshold() -> None:
     """Its grace period is the time that there is."""
     now = observed(nodefs_available=1200 * MIB)
     soft = below(Signal.NODEFS_AVAILABLE, GIB, grace_seconds=60.0)
-    assert begins_by_lead([soft], now, filled(100 * MIB), [KUBELETS], 60.0) == ()
+    assert (
+        begins_by_lead([soft], now, filled(100 * MIB), kubelets=[KUBELETS], lead_seconds=60.0) == ()
+    )

@@ -27,7 +27,9 @@ def percent(text: str) -> ThresholdValue:
 def seen(layout: FsLayout | None = FsLayout.SINGLE, **available: int) -> SignalObservations:
     """Observations: signal with `_` for `.` -> available of 100."""
     signals = {
-        Signal(name.replace("_", ".")): SignalObservation(Signal(name.replace("_", ".")), amount, 100, 1.0)
+        Signal(name.replace("_", ".")): SignalObservation(
+            Signal(name.replace("_", ".")), amount, 100, 1.0
+        )
         for name, amount in available.items()
     }
     return SignalObservations(signals, layout, 1.0)
@@ -37,7 +39,9 @@ def seen(layout: FsLayout | None = FsLayout.SINGLE, **available: int) -> SignalO
 def test_a_configured_row_replaces_the_built_in_one_of_its_signal(layout: FsLayout) -> None:
     """In every layout; other signals keep theirs."""
     assert row(NODEFS, layout, rows=ROWS) == ("DeleteUnusedImages", "prune")
-    assert row(Signal.NODEFS_INODES_FREE, layout, rows=ROWS) == row(Signal.NODEFS_INODES_FREE, layout)
+    assert row(Signal.NODEFS_INODES_FREE, layout, rows=ROWS) == row(
+        Signal.NODEFS_INODES_FREE, layout
+    )
 
 
 def test_a_filesystem_of_ones_own_has_the_row_that_is_configured_and_else_none() -> None:
@@ -52,7 +56,9 @@ def test_a_function_relieves_the_thresholds_of_the_rows_that_name_it() -> None:
     """Of the built-in functions only those that a configured row still names."""
     thresholds = (Threshold(NODEFS, percent("10%")), Threshold(CACHE, percent("10%")))
     assert relieved_by(thresholds, "prune", FsLayout.SINGLE, rows=ROWS) == thresholds
-    assert relieved_by(thresholds, "DeleteUnusedImages", FsLayout.SINGLE, rows=ROWS) == thresholds[:1]
+    assert (
+        relieved_by(thresholds, "DeleteUnusedImages", FsLayout.SINGLE, rows=ROWS) == thresholds[:1]
+    )
     assert relieved_by(thresholds, "DeleteAllUnusedContainers", FsLayout.SINGLE, rows=ROWS) == ()
     assert functions_of(ROWS) == functions_of() | {"prune"}
 
@@ -71,14 +77,18 @@ def test_the_kubelets_signals_wait_for_the_layout_and_others_do_not() -> None:
     """The runtime has not said yet where its images are."""
     thresholds = (Threshold(NODEFS, percent("10%")), Threshold(CACHE, percent("10%")))
     config = EvictionConfig(thresholds, rows=ROWS)
-    _, decision = synchronize(ManagerState(config), seen(None, nodefs_available=1, buildcache_available=9), 1.0)
+    _, decision = synchronize(
+        ManagerState(config), seen(None, nodefs_available=1, buildcache_available=9), 1.0
+    )
     assert (decision.acted_on, decision.others) == (thresholds[1], ())
 
 
 def test_a_function_that_waits_has_its_own_mark_as_its_goal() -> None:
     """Without minimum reclaim: it stops as soon as it would not be called any more."""
     rows = {NODEFS: (RowEntry("DeleteUnusedImages"), RowEntry("ReleaseBallast", AT_3))}
-    config = EvictionConfig((Threshold(NODEFS, percent("10%"), min_reclaim=percent("2%")),), rows=rows)
+    config = EvictionConfig(
+        (Threshold(NODEFS, percent("10%"), min_reclaim=percent("2%")),), rows=rows
+    )
     observations = seen(nodefs_available=5, containerfs_available=5)
     (goal, _), waits = config.goal("ReleaseBallast", observations)
     assert waits
@@ -92,7 +102,9 @@ def test_containerfs_has_the_row_of_the_filesystem_that_its_thresholds_are_deriv
     """Else a function that a configuration leaves out would be called for it all the same."""
     rows = {NODEFS: (RowEntry("prune", AT_3),)}
     assert row(CONTAINERFS, FsLayout.SINGLE, rows=rows) == ("prune",)
-    assert row(CONTAINERFS, FsLayout.DEDICATED_IMAGEFS, rows=rows) == row(CONTAINERFS, FsLayout.DEDICATED_IMAGEFS)
+    assert row(CONTAINERFS, FsLayout.DEDICATED_IMAGEFS, rows=rows) == row(
+        CONTAINERFS, FsLayout.DEDICATED_IMAGEFS
+    )
     own = {**rows, CONTAINERFS: (RowEntry("DeleteUnusedImages"),)}
     assert row(CONTAINERFS, FsLayout.SINGLE, rows=own) == ("DeleteUnusedImages",)
     config = EvictionConfig((Threshold(NODEFS, percent("10%")),), rows=rows)
@@ -114,7 +126,13 @@ def test_one_row_may_wait_where_another_does_not() -> None:
         NODEFS: (RowEntry("ReleaseBallast", AT_3),),
         Signal.IMAGEFS_AVAILABLE: (RowEntry("ReleaseBallast"),),
     }
-    thresholds = (Threshold(NODEFS, percent("10%")), Threshold(Signal.IMAGEFS_AVAILABLE, percent("15%")))
+    thresholds = (
+        Threshold(NODEFS, percent("10%")),
+        Threshold(Signal.IMAGEFS_AVAILABLE, percent("15%")),
+    )
     config = EvictionConfig(thresholds, rows=rows)
     goal, _ = config.goal("ReleaseBallast", seen(nodefs_available=5, imagefs_available=50))
-    assert [(one.signal, one.mark(100)) for one in goal[:2]] == [(NODEFS, 3), (Signal.IMAGEFS_AVAILABLE, 15)]
+    assert [(one.signal, one.mark(100)) for one in goal[:2]] == [
+        (NODEFS, 3),
+        (Signal.IMAGEFS_AVAILABLE, 15),
+    ]

@@ -17,7 +17,7 @@ from eviction.decision.reclaim_table import (
     row,
 )
 from eviction.types import Threshold
-from reclaim.functions import FUNCTIONS
+from reclaim.functions.table import FUNCTIONS
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FsLayout, Signal
 from tests.pure.values import threshold
@@ -52,12 +52,16 @@ def cells() -> list[tuple[Signal, FsLayout, tuple[str, ...]]]:
 
 def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
     """6 signals in 3 layouts are 18 cells, none twice, none missing, on both sides."""
-    assert [(signal, layout) for signal, layout, _ in cells()] == list(itertools.product(KUBELET_SIGNALS, FsLayout))
+    assert [(signal, layout) for signal, layout, _ in cells()] == list(
+        itertools.product(KUBELET_SIGNALS, FsLayout)
+    )
     assert set(RECLAIM_TABLE) == set(itertools.product(KUBELET_ROLES, FsLayout))
 
 
 @pytest.mark.parametrize(("signal", "layout", "functions"), cells())
-def test_a_signal_calls_the_functions_of_its_row(signal: Signal, layout: FsLayout, functions: tuple[str, ...]) -> None:
+def test_a_signal_calls_the_functions_of_its_row(
+    signal: Signal, layout: FsLayout, functions: tuple[str, ...]
+) -> None:
     """Containers before images; nothing where the kubelet calls nothing."""
     assert row(signal, layout) == functions
 
@@ -73,15 +77,22 @@ def test_a_threshold_is_relieved_by_the_functions_of_its_row(
 
 
 def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> None:
-    """With a dedicated image filesystem only the thresholds of imagefs drive the removal of images."""
-    own, images = threshold(Signal.NODEFS_AVAILABLE, "10%"), threshold(Signal.IMAGEFS_AVAILABLE, "15%")
+    """With a dedicated image filesystem only the thresholds of imagefs drive
+    the removal of images.
+    """
+    own, images = (
+        threshold(Signal.NODEFS_AVAILABLE, "10%"),
+        threshold(Signal.IMAGEFS_AVAILABLE, "15%"),
+    )
     function = DELETE_UNUSED_IMAGES
     assert relieved_by((own, images), function, FsLayout.DEDICATED_IMAGEFS) == (images,)
     assert relieved_by((own, images), function, FsLayout.SINGLE) == (own, images)
 
 
 @given(
-    st.lists(st.builds(threshold, st.sampled_from(KUBELET_SIGNALS), st.sampled_from(["1Gi", "10%"]))),
+    st.lists(
+        st.builds(threshold, st.sampled_from(KUBELET_SIGNALS), st.sampled_from(["1Gi", "10%"]))
+    ),
     st.sampled_from(sorted(FUNCTIONS)),
     st.sampled_from(FsLayout),
 )

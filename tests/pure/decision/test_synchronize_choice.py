@@ -1,7 +1,7 @@
 """Which threshold is chosen, and which row is called: one pass of `synchronize`.
 
-When a threshold is acted on, over several passes: `test_synchronize`.
-Source: kubelet, `pkg/kubelet/eviction/eviction_manager.go` (synchronize, reclaimNodeLevelResources) and
+When a threshold is acted on, over several passes: `test_synchronize`. Source: kubelet,
+`pkg/kubelet/eviction/eviction_manager.go` (synchronize, reclaimNodeLevelResources) and
 `pkg/kubelet/eviction/helpers.go`.
 """
 
@@ -29,10 +29,15 @@ NONE: frozenset[NodeCondition] = frozenset()
 
 
 def test_a_percentage_follows_a_filesystem_that_is_resized() -> None:
-    """10% of 100Gi are met with 9Gi; after shrinking to 80Gi they are not, after growing to 200Gi they are again."""
+    """10% of 100Gi are met with 9Gi; after shrinking to 80Gi they are not, after
+    growing to 200Gi they are again.
+    """
     story = Story(threshold(NODEFS, "10%"))
     sizes = ((0.0, 100), (10.0, 80), (20.0, 200))
-    acted = [story.at(now, observation(NODEFS, 9 * GIB, size * GIB, time=now)).acted_on for now, size in sizes]
+    acted = [
+        story.at(now, observation(NODEFS, 9 * GIB, size * GIB, time=now)).acted_on
+        for now, size in sizes
+    ]
     assert [one is not None for one in acted] == [True, False, True]
 
 
@@ -56,12 +61,18 @@ def test_a_threshold_that_is_met_and_unresolved_is_reported_once() -> None:
 
 
 def test_thresholds_are_reported_in_the_order_met_unresolved_unreadable() -> None:
-    """nodefs is met now, imagefs is held by its minimum reclaim, the inodes of nodefs were met and cannot be read."""
+    """nodefs is met now, imagefs is held by its minimum reclaim, the inodes of nodefs
+    were met and cannot be read.
+    """
     space, inodes = threshold(NODEFS, "1Gi"), threshold(INODES, "5")
     images = threshold(IMAGEFS, "1Gi", min_reclaim="500Mi")
     story = Story(inodes, images, space)
     story.at(0.0, observation(IMAGEFS, 0), observation(INODES, 0, 100), observation(NODEFS, GIB))
-    seen = (observation(IMAGEFS, GIB), observation(INODES, 0, 100, stale=True), observation(NODEFS, 0))
+    seen = (
+        observation(IMAGEFS, GIB),
+        observation(INODES, 0, 100, stale=True),
+        observation(NODEFS, 0),
+    )
     assert story.at(10.0, *seen).thresholds_met == (space, images, inodes)
 
 
@@ -80,13 +91,19 @@ def test_the_others_are_further_thresholds_to_act_on_in_the_order_of_choice() ->
         threshold(IMAGEFS, "2Gi"),
         threshold(IMAGEFS, "3Gi", grace_seconds=60.0),
     )
-    decision = Story(small, large, soft).at(0.0, observation(NODEFS, 9 * GIB), observation(IMAGEFS, GIB))
+    decision = Story(small, large, soft).at(
+        0.0, observation(NODEFS, 9 * GIB), observation(IMAGEFS, GIB)
+    )
     assert decision.acted_on == large
-    assert [other.signal for other in decision.others] == [NODEFS], "and nothing whose grace has not been served"
+    assert [other.signal for other in decision.others] == [NODEFS], (
+        "and nothing whose grace has not been served"
+    )
 
 
 def test_pressure_that_nothing_relieves_does_not_delay_pressure_that_a_function_relieves() -> None:
-    """With a dedicated image filesystem the row of nodefs is empty: imagefs is chosen, with a smaller deficit."""
+    """With a dedicated image filesystem the row of nodefs is empty: imagefs is
+    chosen, with a smaller deficit.
+    """
     own, images = threshold(NODEFS, "10Gi"), threshold(IMAGEFS, "10Gi")
     seen = (observation(NODEFS, 0), observation(IMAGEFS, 9 * GIB))
     both = Story(own, images).at(0.0, *seen, layout=FsLayout.DEDICATED_IMAGEFS)
@@ -108,7 +125,12 @@ def test_while_the_layout_is_unknown_nothing_is_acted_on() -> None:
     hard = threshold(NODEFS, "1Gi")
     story = Story(hard)
     unknown = story.at(0.0, observation(NODEFS, 0, time=0.0), layout=None)
-    assert (unknown.conditions, unknown.thresholds_met, unknown.acted_on, unknown.row) == (PRESSURE, (hard,), None, ())
+    assert (unknown.conditions, unknown.thresholds_met, unknown.acted_on, unknown.row) == (
+        PRESSURE,
+        (hard,),
+        None,
+        (),
+    )
     assert story.nodefs(10.0, 0).acted_on is hard
 
 
@@ -129,18 +151,28 @@ def test_a_configured_threshold_of_containerfs_is_ignored_while_the_layout_is_un
 
 
 def test_the_threshold_of_containerfs_follows_a_layout_that_changes() -> None:
-    """A dedicated image filesystem appears: containerfs follows imagefs from then on, and at once."""
+    """A dedicated image filesystem appears: containerfs follows imagefs from
+    then on, and at once.
+    """
     story = Story(threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "2Gi"))
-    seen = (observation(NODEFS, 50 * GIB), observation(IMAGEFS, 50 * GIB), observation(CONTAINERFS, GIB + 1))
+    seen = (
+        observation(NODEFS, 50 * GIB),
+        observation(IMAGEFS, 50 * GIB),
+        observation(CONTAINERFS, GIB + 1),
+    )
     assert story.at(0.0, *seen).acted_on is None
-    decision = story.at(10.0, *(replace(one, time=10.0) for one in seen), layout=FsLayout.DEDICATED_IMAGEFS)
+    decision = story.at(
+        10.0, *(replace(one, time=10.0) for one in seen), layout=FsLayout.DEDICATED_IMAGEFS
+    )
     assert decision.acted_on is not None
     assert (decision.acted_on.signal, decision.acted_on.value) == (CONTAINERFS, value("2Gi"))
     assert decision.row == (C, I)
 
 
 def test_the_split_layout_takes_the_threshold_of_nodefs_for_containerfs() -> None:
-    """Hard nodefs 10% and imagefs 15%: containerfs is under pressure below 10%, and calls containers only."""
+    """Hard nodefs 10% and imagefs 15%: containerfs is under pressure below 10%,
+    and calls containers only.
+    """
     story = Story(threshold(NODEFS, "10%"), threshold(IMAGEFS, "15%"))
     clear = story.at(0.0, observation(CONTAINERFS, 12 * GIB), layout=FsLayout.SPLIT)
     low = story.at(10.0, observation(CONTAINERFS, 9 * GIB, time=10.0), layout=FsLayout.SPLIT)
@@ -148,17 +180,22 @@ def test_the_split_layout_takes_the_threshold_of_nodefs_for_containerfs() -> Non
 
 
 @pytest.mark.parametrize(
-    ("layout", "row"), [(FsLayout.SINGLE, (C, I)), (FsLayout.DEDICATED_IMAGEFS, ()), (FsLayout.SPLIT, (C,))]
+    ("layout", "row"),
+    [(FsLayout.SINGLE, (C, I)), (FsLayout.DEDICATED_IMAGEFS, ()), (FsLayout.SPLIT, (C,))],
 )
 def test_the_row_follows_from_the_layout(layout: FsLayout, row: tuple[str, ...]) -> None:
-    """A shortage of inodes removes images too on a single filesystem; for a dedicated nodefs the row is empty."""
+    """A shortage of inodes removes images too on a single filesystem; for a
+    dedicated nodefs the row is empty.
+    """
     story = Story(threshold(INODES, "5%"))
     decision = story.at(0.0, observation(INODES, 0, 1000), layout=layout)
     assert (decision.conditions, decision.row) == (PRESSURE, row)
 
 
 def test_a_threshold_that_a_reload_removed_is_neither_held_nor_frozen() -> None:
-    """One was acted on and has a minimum reclaim, the other has a stale reading: after the reload neither is met."""
+    """One was acted on and has a minimum reclaim, the other has a stale reading: after
+    the reload neither is met.
+    """
     story = Story(threshold(NODEFS, "1Gi", min_reclaim="500Mi"), threshold(IMAGEFS, "1Gi"))
     story.at(0.0, observation(NODEFS, 0), observation(IMAGEFS, 0))
     story.reload(threshold(INODES, "1"))
@@ -167,17 +204,26 @@ def test_a_threshold_that_a_reload_removed_is_neither_held_nor_frozen() -> None:
 
 
 def test_a_filesystem_that_cannot_be_read_freezes_its_own_thresholds_only() -> None:
-    """imagefs is stale for 301 s while nodefs is read: its condition stays, and nothing of it is acted on."""
+    """imagefs is stale for 301 s while nodefs is read: its condition stays, and
+    nothing of it is acted on.
+    """
     story = Story(threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi"))
     story.at(0.0, observation(NODEFS, 50 * GIB), observation(IMAGEFS, 0))
-    decision = story.at(301.0, observation(NODEFS, 50 * GIB, time=301.0), observation(IMAGEFS, 0, stale=True))
+    decision = story.at(
+        301.0, observation(NODEFS, 50 * GIB, time=301.0), observation(IMAGEFS, 0, stale=True)
+    )
     assert decision.conditions == PRESSURE
     assert decision.acted_on is None
 
 
 @pytest.mark.parametrize(
     ("mark", "reclaim", "available", "met"),
-    [("0.0%", "1Gi", GIB - 1, True), ("0.0%", "1Gi", GIB, False), ("0.0%", "", 0, False), ("1Gi", "0", GIB, False)],
+    [
+        ("0.0%", "1Gi", GIB - 1, True),
+        ("0.0%", "1Gi", GIB, False),
+        ("0.0%", "", 0, False),
+        ("1Gi", "0", GIB, False),
+    ],
 )
 def test_a_minimum_reclaim_on_0_percent_never_triggers_and_counts_for_success(
     mark: str, reclaim: str, available: int, met: bool
@@ -190,7 +236,9 @@ def test_a_minimum_reclaim_on_0_percent_never_triggers_and_counts_for_success(
 
 
 def test_success_asks_for_every_threshold_whatever_its_grace_and_the_age_of_its_reading() -> None:
-    """A soft threshold of another filesystem, with a reading that is not new, makes the reclaim insufficient."""
+    """A soft threshold of another filesystem, with a reading that is not new, makes
+    the reclaim insufficient.
+    """
     hard, soft = threshold(NODEFS, "1Gi"), threshold(IMAGEFS, "1Gi", grace_seconds=3600.0)
     old = observation(IMAGEFS, 0, time=-1000.0)
     after = {NODEFS: observation(NODEFS, 50 * GIB), IMAGEFS: old}
@@ -217,8 +265,12 @@ configured = st.lists(
     ),
     max_size=5,
 )
-seen_amounts = st.dictionaries(st.sampled_from(KUBELET_SIGNALS), st.tuples(st.integers(0, 12 * GIB), st.booleans()))
-passes = st.lists(st.tuples(st.floats(0, 40), seen_amounts, st.sampled_from([*FsLayout, None])), max_size=8)
+seen_amounts = st.dictionaries(
+    st.sampled_from(KUBELET_SIGNALS), st.tuples(st.integers(0, 12 * GIB), st.booleans())
+)
+passes = st.lists(
+    st.tuples(st.floats(0, 40), seen_amounts, st.sampled_from([*FsLayout, None])), max_size=8
+)
 
 
 @given(configured, passes)
@@ -231,7 +283,8 @@ def test_only_a_met_threshold_is_acted_on_and_equal_observations_give_equal_deci
     for step, amounts, layout in past:
         now += step
         seen = [
-            observation(signal, amount, 10 * GIB, time=now, stale=stale) for signal, (amount, stale) in amounts.items()
+            observation(signal, amount, 10 * GIB, time=now, stale=stale)
+            for signal, (amount, stale) in amounts.items()
         ]
         decision = one.at(now, *seen, layout=layout)
         assert decision == other.at(now, *seen, layout=layout)

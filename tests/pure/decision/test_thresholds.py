@@ -23,7 +23,16 @@ from eviction.decision.thresholds import (
 )
 from eviction.types import NodeCondition, Threshold
 from signals.types import KUBELET_SIGNALS, FilesystemRole, Signal, SignalObservation
-from tests.pure.values import GIB, MIB, observation, observations_of, seen_filesystems, stats, threshold, value
+from tests.pure.values import (
+    GIB,
+    MIB,
+    observation,
+    observations_of,
+    seen_filesystems,
+    stats,
+    threshold,
+    value,
+)
 
 NODEFS, NODEFS_INODES = Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE
 IMAGEFS, IMAGEFS_INODES = Signal.IMAGEFS_AVAILABLE, Signal.IMAGEFS_INODES_FREE
@@ -54,7 +63,9 @@ PRESSURE = NodeCondition.RECLAIM_PRESSURE
 def test_met_means_that_the_mark_is_above_what_is_available(
     mark: str, capacity: int, available: int, met: bool
 ) -> None:
-    """Equal is not met; a percentage is of the present capacity; a tenth of a byte is more than nothing."""
+    """Equal is not met; a percentage is of the present capacity; a tenth of a
+    byte is more than nothing.
+    """
     one = threshold(NODEFS, mark)
     seen = {NODEFS: observation(NODEFS, available, capacity)}
     assert thresholds_met([one], seen, enforce_min_reclaim=False) == ((one,) if met else ())
@@ -83,10 +94,15 @@ def test_minimum_reclaim_is_on_top_of_the_mark_only_where_it_is_enforced(
 
 
 def test_a_fraction_of_a_byte_is_rounded_up_once() -> None:
-    """1.5 bytes are met by 1 and not by 2; with a minimum reclaim of 1.5 bytes the mark is 3, and not 4."""
+    """1.5 bytes are met by 1 and not by 2; with a minimum reclaim of 1.5 bytes
+    the mark is 3, and not 4.
+    """
     one = threshold(NODEFS, "1500m", min_reclaim="1500m")
     assert (one.mark(100), one.mark_with_min_reclaim(100)) == (2, 3)
-    met = [thresholds_met([one], {NODEFS: observation(NODEFS, n)}, enforce_min_reclaim=False) for n in (1, 2)]
+    met = [
+        thresholds_met([one], {NODEFS: observation(NODEFS, n)}, enforce_min_reclaim=False)
+        for n in (1, 2)
+    ]
     assert met == [(one,), ()]
 
 
@@ -94,7 +110,13 @@ def test_the_shares_of_mark_and_minimum_reclaim_are_truncated_separately() -> No
     """Of 10 inodes: 33% are 3 and 38% are 3, together 6 and not 7."""
     one = threshold(NODEFS_INODES, "33%", min_reclaim="38%")
     assert [
-        bool(thresholds_met([one], {NODEFS_INODES: observation(NODEFS_INODES, free, 10)}, enforce_min_reclaim=True))
+        bool(
+            thresholds_met(
+                [one],
+                {NODEFS_INODES: observation(NODEFS_INODES, free, 10)},
+                enforce_min_reclaim=True,
+            )
+        )
         for free in (5, 6)
     ] == [True, False]
 
@@ -117,7 +139,10 @@ thresholds = st.builds(
 amounts = st.integers(0, 200 * GIB)
 
 
-@given(st.lists(thresholds), st.dictionaries(st.sampled_from(KUBELET_SIGNALS), st.tuples(amounts, amounts)))
+@given(
+    st.lists(thresholds),
+    st.dictionaries(st.sampled_from(KUBELET_SIGNALS), st.tuples(amounts, amounts)),
+)
 def test_what_is_met_is_met_with_minimum_reclaim_too(
     configured: list[Threshold], readings: dict[Signal, tuple[int, int]]
 ) -> None:
@@ -134,10 +159,14 @@ def test_what_is_met_is_met_with_minimum_reclaim_too(
     ("grace_seconds", "held_seconds", "served"),
     [(0.0, 0.0, True), (120.0, 119.9, False), (120.0, 120.0, True), (120.0, 500.0, True)],
 )
-def test_a_grace_period_ends_inclusively(grace_seconds: float, held_seconds: float, served: bool) -> None:
+def test_a_grace_period_ends_inclusively(
+    grace_seconds: float, held_seconds: float, served: bool
+) -> None:
     """A hard threshold at once; a soft one of 2 minutes at exactly 120 s."""
     one = threshold(NODEFS, "1Gi", grace_seconds=grace_seconds)
-    assert thresholds_met_grace_period({one: 100.0}, 100.0 + held_seconds) == ((one,) if served else ())
+    assert thresholds_met_grace_period({one: 100.0}, 100.0 + held_seconds) == (
+        (one,) if served else ()
+    )
 
 
 def test_every_disk_signal_raises_our_condition() -> None:
@@ -155,7 +184,9 @@ def test_every_disk_signal_raises_our_condition() -> None:
         (10.0, 20.0, True, False),
     ],
 )
-def test_only_a_newer_reading_is_acted_on(before: float, now: float, stale: bool, is_new: bool) -> None:
+def test_only_a_newer_reading_is_acted_on(
+    before: float, now: float, stale: bool, is_new: bool
+) -> None:
     """The same or an earlier time is the same reading; a stale one never counts."""
     one = threshold(NODEFS, "1Gi")
     seen = {NODEFS: observation(NODEFS, 0, time=now, stale=stale)}
@@ -173,7 +204,10 @@ def test_a_signal_that_returns_counts_as_new() -> None:
 def test_the_largest_deficit_relative_to_its_mark_comes_first() -> None:
     """Half of 10 000 inodes missing is more than a tenth of 100Gi missing."""
     space, inodes = threshold(NODEFS, "100Gi"), threshold(IMAGEFS_INODES, "10k")
-    seen = {NODEFS: observation(NODEFS, 90 * GIB), IMAGEFS_INODES: observation(IMAGEFS_INODES, 5000, 10**6)}
+    seen = {
+        NODEFS: observation(NODEFS, 90 * GIB),
+        IMAGEFS_INODES: observation(IMAGEFS_INODES, 5000, 10**6),
+    }
     assert by_priority([space, inodes], seen) == (inodes, space)
     assert deficit(space, seen) * 10 == deficit(inodes, seen) * 2 == 1
 
@@ -194,7 +228,8 @@ def test_the_deficit_of_a_mark_of_0_and_of_no_reading_is_0() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "printed"), [("10%", "10%"), ("1Gi", "1Gi"), ("1024Mi", "1Gi"), ("1000", "1000"), ("100m", "0.1")]
+    ("written", "printed"),
+    [("10%", "10%"), ("1Gi", "1Gi"), ("1024Mi", "1Gi"), ("1000", "1000"), ("100m", "0.1")],
 )
 def test_a_threshold_value_is_printed_for_people(written: str, printed: str) -> None:
     """A percentage as it was written, a quantity in its largest binary unit."""
@@ -202,8 +237,12 @@ def test_a_threshold_value_is_printed_for_people(written: str, printed: str) -> 
 
 
 def test_what_has_to_stay_available_is_the_highest_mark_of_a_disk() -> None:
-    """In bytes, minimum reclaim included: not the mark of inodes, of another disk, or of what was not read."""
-    disks = seen_filesystems({FilesystemRole.NODEFS: (1, stats()), FilesystemRole.IMAGEFS: (2, stats())})
+    """In bytes, minimum reclaim included: not the mark of inodes, of another
+    disk, or of what was not read.
+    """
+    disks = seen_filesystems(
+        {FilesystemRole.NODEFS: (1, stats()), FilesystemRole.IMAGEFS: (2, stats())}
+    )
     seen = [
         SignalObservation(signal, 50 * GIB, 100 * GIB, 0.0, filesystem=disks[signal.filesystem][0])
         for signal in (NODEFS, NODEFS_INODES, IMAGEFS)

@@ -16,16 +16,33 @@ from eviction.configuration.effective import Configuration, load
 from eviction.doctor import checks
 from eviction.doctor.checks import CHECKS, EARLIEST_WALL, examine
 from eviction.doctor.facts import Facts, Runtime
-from eviction.reporting.configuration_warnings import Finding, Severity
-from eviction.reporting.filesystem_facts import filesystem_facts
+from eviction.survey.filesystem_facts import filesystem_facts
 from eviction.types import Threshold
+from eviction.wording.configuration_warnings import Finding, Severity
 from reclaim.evidence.states import DirectoriesDoubted, Why
-from reclaim.images.pull_records import PullRecords, record_names
+from reclaim.kubelet.pull_records import PullRecords, record_names
 from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing
 from signals.mounts import Mount
-from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Signal, SignalObservations, Unavailable
-from tests.pure.values import GIB, MIB, NOW_NS, container, image, observation, observations_of, threshold
+from signals.types import (
+    FilesystemIdentity,
+    FilesystemRole,
+    FsLayout,
+    FsStats,
+    Signal,
+    SignalObservations,
+    Unavailable,
+)
+from tests.pure.values import (
+    GIB,
+    MIB,
+    NOW_NS,
+    container,
+    image,
+    observation,
+    observations_of,
+    threshold,
+)
 
 NODEFS, IMAGEFS = FilesystemRole.NODEFS, FilesystemRole.IMAGEFS
 STORES = "/var/lib/containerd/io.containerd.snapshotter.v1"
@@ -45,7 +62,10 @@ def seen(**fields: int) -> SignalObservations:
     """Both filesystems on one device; `fields` replace values of it."""
     stats = filesystem(**fields)
     observations = [observation(signal, stats.available_bytes, 10 * GIB) for signal in SIGNALS]
-    filesystems = {role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", "ext4"), stats) for role in (NODEFS, IMAGEFS)}
+    filesystems = {
+        role: (FilesystemIdentity(f"/{role}", 1, "/dev/sda", "ext4"), stats)
+        for role in (NODEFS, IMAGEFS)
+    }
     return replace(observations_of(*observations), filesystems=filesystems)
 
 
@@ -79,7 +99,9 @@ RUNTIME = Runtime(
 
 
 def sound(**fields: Any) -> Facts:
-    """A node in order, of which everything is known; `fields` replace facts, also those of the runtime."""
+    """A node in order, of which everything is known; `fields` replace facts,
+    also those of the runtime.
+    """
     of_runtime = {name: value for name, value in fields.items() if name in Runtime.__slots__}
     usual = {
         "configuration": DEFAULTS,
@@ -103,7 +125,9 @@ def sound(**fields: Any) -> Facts:
         "daemon": {},
         "installed": True,
     }
-    return Facts(**{**usual, **{name: value for name, value in fields.items() if name not in of_runtime}})
+    return Facts(
+        **{**usual, **{name: value for name, value in fields.items() if name not in of_runtime}}
+    )
 
 
 def unknown(**fields: Any) -> Facts:
@@ -142,7 +166,10 @@ def marked(*marks: Threshold) -> Facts:
 
 
 def with_rows(
-    rows: Mapping[str, list[str]], frees: str = "nodefs", marks: tuple[Threshold, ...] = MARKS, **fields: Any
+    rows: Mapping[str, list[str]],
+    frees: str = "nodefs",
+    marks: tuple[Threshold, ...] = MARKS,
+    **fields: Any,
 ) -> Facts:
     """With a disk for a cache, these rows, and a program `prune`; `fields` replace observations."""
     configuration = configured(
@@ -151,7 +178,9 @@ def with_rows(
         reclaimFunctions=[{"name": "prune", "exec": ["/bin/true"], "frees": frees}],
         reclaimTable=rows,
     )
-    cache = {CACHE.filesystem: (FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem())}
+    cache = {
+        CACHE.filesystem: (FilesystemIdentity("/buildcache", 2, "/dev/sdb", "ext4"), filesystem())
+    }
     signals = {**SEEN.signals, CACHE: observation(CACHE, 5 * GIB, 10 * GIB)}
     observations = replace(SEEN, signals=signals, filesystems={**SEEN.filesystems, **cache})
     return sound(configuration=configuration, observations=replace(observations, **fields))
@@ -163,12 +192,16 @@ def of_version(name: str, version: str, **fields: Any) -> Facts:
 
 def beside_kubelet(path: Path, fields: str, marks: tuple[Threshold, ...] = MARKS) -> Configuration:
     """The configuration beside a kubelet's file with these fields."""
-    path.write_text(f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}")
+    path.write_text(
+        f"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{fields}"
+    )
     return configured(marks, kubeletConfig=str(path))
 
 
 def of_mount(mount: Mount | None, observations: SignalObservations = SEEN) -> Facts:
-    return sound(filesystems=filesystem_facts(observations, {} if mount is None else {"/nodefs": mount}))
+    return sound(
+        filesystems=filesystem_facts(observations, {} if mount is None else {"/nodefs": mount})
+    )
 
 
 def findings(facts: Facts, check: str) -> list[Finding]:
@@ -184,7 +217,10 @@ DOUBT = DirectoriesDoubted(Why.EXCHANGED, "it was exchanged")
 ASKED = configured(kubeletEndpoint="http://127.0.0.1:10255")
 UNASKED = replace(SEEN, unavailable=(Unavailable(IMAGEFS, "no connection"),))
 XFS_SEEN = replace(
-    SEEN, filesystems={role: (replace(one, type="xfs"), stats) for role, (one, stats) in SEEN.filesystems.items()}
+    SEEN,
+    filesystems={
+        role: (replace(one, type="xfs"), stats) for role, (one, stats) in SEEN.filesystems.items()
+    },
 )
 WITH_MARK = (*MARKS, threshold(CACHE, "15%"))
 
@@ -194,8 +230,13 @@ WITH_MARK = (*MARKS, threshold(CACHE, "15%"))
     [
         sound(),
         with_rows({"buildcache.available": ["prune"]}, "buildcache", WITH_MARK),
-        unknown(configuration=configured(keepImages=["registry.example/ap"], keepImagesNotPulled=True)),
-        unknown(runtime=Runtime(records=SIDE_LOADED), observations=replace(observations_of(), layout=None)),
+        unknown(
+            configuration=configured(keepImages=["registry.example/ap"], keepImagesNotPulled=True)
+        ),
+        unknown(
+            runtime=Runtime(records=SIDE_LOADED),
+            observations=replace(observations_of(), layout=None),
+        ),
         not_pulled("auto", pulls=PullRecords(problem="no such directory")),
         of_version("cri-o", "2.0.1"),
         *(
@@ -208,8 +249,8 @@ WITH_MARK = (*MARKS, threshold(CACHE, "15%"))
     ],
 )
 def test_a_sound_node_has_no_findings(facts: Facts) -> None:
-    """Nothing wrong, nothing risky, nothing to note; of what is not known, and of one whose runtime is down, no
-    guesses."""
+    """Nothing wrong, nothing risky, nothing to note; of what is not known, and of one whose
+    runtime is down, no guesses."""
     assert examine(facts).findings == ()
     assert examine(facts).healthy
     assert lines(()) == ["nothing wrong or risky was found"]
@@ -225,7 +266,11 @@ def test_a_sound_node_has_no_findings(facts: Facts) -> None:
         (of_version("containerd", "v2.0.4"), "containerd-frees-late", RISK),
         (of_version("containerd", "2.0.4+k3s1"), "containerd-frees-late", RISK),
         (sound(listing=Listing(), sandbox_image=None), "sandbox-image", PROBLEM),
-        (sound(listing=replace(LISTING, images=(PAUSE._replace(pinned=False), APP))), "sandbox-image", RISK),
+        (
+            sound(listing=replace(LISTING, images=(PAUSE._replace(pinned=False), APP))),
+            "sandbox-image",
+            RISK,
+        ),
         (sound(listing=Listing()), "sandbox-image", RISK),
         (holding(()), "image-unresolved", PROBLEM),
         (marked(*MARKS[:1]), "thresholds-none", PROBLEM),
@@ -242,11 +287,19 @@ def test_a_sound_node_has_no_findings(facts: Facts) -> None:
         (sound(imagefs=f"{STORES}.devmapper"), "store-elsewhere", PROBLEM),
         (sound(snapshotters={"native": 3}), "store-second-snapshotter", RISK),
         (sound(content_device=2), "store-split", RISK),
-        (sound(configuration=configured(keepImages=["registry.example/ap"])), "keep-unmatched", RISK),
+        (
+            sound(configuration=configured(keepImages=["registry.example/ap"])),
+            "keep-unmatched",
+            RISK,
+        ),
         (not_pulled("auto", records=SIDE_LOADED), "images-not-pulled", NOTE),
         (not_pulled(True, records=SIDE_LOADED), "images-not-pulled", NOTE),
         (not_pulled(False, records=SIDE_LOADED), "images-not-pulled", RISK),
-        (not_pulled(True, pulls=PullRecords(problem="no such directory")), "images-not-pulled", RISK),
+        (
+            not_pulled(True, pulls=PullRecords(problem="no such directory")),
+            "images-not-pulled",
+            RISK,
+        ),
         (sound(pulls=OF_GONE_IMAGES), "pull-records", NOTE),
         (sound(wall=1000.0), "clock", PROBLEM),
         (unknown(wall=EARLIEST_WALL - 1.0), "clock", PROBLEM),
@@ -270,7 +323,11 @@ def test_a_sound_node_has_no_findings(facts: Facts) -> None:
         (sound(function_problems=(("prune", "it does not exist"),)), "function", PROBLEM),
         (of_mount(Mount("/", "8:1", "xfs", "/dev/sda", ("rw",))), "xfs-preallocation", RISK),
         (
-            sound(observations=replace(SEEN, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),))),
+            sound(
+                observations=replace(
+                    SEEN, unavailable=(Unavailable(NODEFS, "no answer within 2 s"),)
+                )
+            ),
             "readings",
             PROBLEM,
         ),
@@ -286,18 +343,27 @@ def test_each_check_makes_its_finding(facts: Facts, check: str, level: Severity)
 @pytest.mark.parametrize(
     ("facts", "check"),
     [
-        (with_rows({"nodefs.available": ["prune"]}, "imagefs"), "row-elsewhere"),  # it is on the same device
+        # it is on the same device
+        (with_rows({"nodefs.available": ["prune"]}, "imagefs"), "row-elsewhere"),
         (with_rows({}, layout=None), "row-empty"),  # there is no row to judge yet
-        (of_mount(Mount("/", "8:1", "xfs", "/dev/sda", ("rw", "allocsize=64k"))), "xfs-preallocation"),
+        (
+            of_mount(Mount("/", "8:1", "xfs", "/dev/sda", ("rw", "allocsize=64k"))),
+            "xfs-preallocation",
+        ),
         (of_mount(None, XFS_SEEN), "xfs-preallocation"),  # its mount options are not known
         (
             unknown(observations=UNASKED, runtime_problem="no connection"),
             "readings",
         ),
-        (sound(configuration=configured(tuple(threshold(signal, "0%") for signal in SIGNALS))), "pressure"),
+        (
+            sound(configuration=configured(tuple(threshold(signal, "0%") for signal in SIGNALS))),
+            "pressure",
+        ),
     ],
 )
-def test_a_check_says_nothing_that_is_not_known_or_has_its_own_finding(facts: Facts, check: str) -> None:
+def test_a_check_says_nothing_that_is_not_known_or_has_its_own_finding(
+    facts: Facts, check: str
+) -> None:
     """Others may."""
     assert not findings(facts, check)
 
@@ -317,7 +383,9 @@ def test_images_that_may_not_come_back_and_records_of_gone_ones_are_counted() ->
     assert [one.evidence for one in findings(facts, "images-not-pulled")] == [
         "1.0MiB; images: 1: registry.example/app:1"
     ]
-    assert [one.evidence for one in findings(facts, "pull-records")] == ["2 of 3 records, a small file each"]
+    assert [one.evidence for one in findings(facts, "pull-records")] == [
+        "2 of 3 records, a small file each"
+    ]
 
 
 def test_a_mark_of_the_kubelets_of_a_few_bytes_is_found(tmp_path: Path) -> None:
@@ -335,8 +403,12 @@ def test_that_another_kubelet_may_be_meant_is_said_where_one_is_taken(tmp_path: 
     found = beside_kubelet(tmp_path / "kubelet.yaml", "")
     assert not findings(sound(configuration=found), "kubelet-config")
     for kubelet in (found.kubelet, None):
-        remarked = found.model_copy(update={"kubelet": kubelet, "kubelet_remark": "several kubelets run here"})
-        assert bool(findings(sound(configuration=remarked), "kubelet-config")) is (kubelet is not None)
+        remarked = found.model_copy(
+            update={"kubelet": kubelet, "kubelet_remark": "several kubelets run here"}
+        )
+        assert bool(findings(sound(configuration=remarked), "kubelet-config")) is (
+            kubelet is not None
+        )
     nothing = load(None, {}, {}).model_copy(update={"kubelet_remark": "no kubelet is seen"})
     assert levels(sound(configuration=nothing))["kubelet-config"] is RISK
 
@@ -353,7 +425,9 @@ def test_a_threshold_later_than_the_kubelets_is_found(tmp_path: Path) -> None:
     assert "15%" in late.evidence
     assert "20%" in late.evidence
     earlier = tuple(threshold(signal, "25%") for signal in SIGNALS)
-    assert levels(sound(configuration=beside_kubelet(path, fields, earlier))) == {"image-gc-off": NOTE}
+    assert levels(sound(configuration=beside_kubelet(path, fields, earlier))) == {
+        "image-gc-off": NOTE
+    }
 
 
 @pytest.mark.parametrize(
@@ -364,10 +438,14 @@ def test_pressure_is_told_with_whether_the_kubelets_own_mark_is_crossed(
     tmp_path: Path, kubelets: str, ending: str
 ) -> None:
     """1 GiB is available; nothing is said of a kubelet whose configuration is not known."""
-    beside = beside_kubelet(tmp_path / "kubelet.yaml", f"evictionHard: {{nodefs.available: {kubelets}}}\n")
+    beside = beside_kubelet(
+        tmp_path / "kubelet.yaml", f"evictionHard: {{nodefs.available: {kubelets}}}\n"
+    )
     short = seen(available_bytes=GIB)
     found = findings(sound(configuration=beside, observations=short), "pressure")
-    (evidence,) = (one.evidence for one in found if one.sentence == "nodefs.available is below its mark")
+    (evidence,) = (
+        one.evidence for one in found if one.sentence == "nodefs.available is below its mark"
+    )
     assert evidence.endswith(ending)
     alone = findings(sound(observations=short), "pressure")
     assert len(alone) == 2
@@ -387,10 +465,15 @@ def test_pressure_is_told_with_whether_the_kubelets_own_mark_is_crossed(
 def test_a_kubelet_that_gives_up_on_split_filesystems_is_found(
     tmp_path: Path, gate: str | None, layout: FsLayout, runtime: str, told: bool
 ) -> None:
-    """With its gate off, where it sees the split: beside CRI-O. Without a word of the gate it is on."""
+    """With its gate off, where it sees the split: beside CRI-O.
+
+    Without a word of the gate it is on.
+    """
     fields = "" if gate is None else f"featureGates: {{KubeletSeparateDiskGC: {gate}}}\n"
     beside = beside_kubelet(tmp_path / "kubelet.yaml", fields)
-    facts = of_version(runtime, "1.36.0", configuration=beside, observations=replace(SEEN, layout=layout))
+    facts = of_version(
+        runtime, "1.36.0", configuration=beside, observations=replace(SEEN, layout=layout)
+    )
     assert [one.level for one in findings(facts, "separate-disk-gc-off")] == [RISK] * told
 
 
@@ -398,8 +481,14 @@ def test_a_kubelet_that_gives_up_on_split_filesystems_is_found(
     ("mount", "told"),
     [
         (Mount("/", "8:1", "ext4", "/dev/sda", ("ro",)), "ext4 on /nodefs, mounted with ro"),
-        (Mount("/", "8:1", "xfs", "/dev/sda", ("allocsize=64k",)), "xfs on /nodefs, mounted with allocsize=64k"),
-        (Mount("/", "8:1", "tmpfs", "none", ("rw",)), "tmpfs on /nodefs, mounted with no option that affects them"),
+        (
+            Mount("/", "8:1", "xfs", "/dev/sda", ("allocsize=64k",)),
+            "xfs on /nodefs, mounted with allocsize=64k",
+        ),
+        (
+            Mount("/", "8:1", "tmpfs", "none", ("rw",)),
+            "tmpfs on /nodefs, mounted with no option that affects them",
+        ),
     ],
 )
 def test_what_of_a_filesystems_numbers_can_jump_is_a_note(mount: Mount, told: str) -> None:
@@ -410,7 +499,9 @@ def test_what_of_a_filesystems_numbers_can_jump_is_a_note(mount: Mount, told: st
 
 def test_a_finding_has_a_line_for_the_evidence_and_one_for_the_remedy() -> None:
     """The worst comes first, and the count is at the end."""
-    found = examine(sound(unwritable={"/v": "read-only"}, inotify_limit=128, runtime_problem="no connection"))
+    found = examine(
+        sound(unwritable={"/v": "read-only"}, inotify_limit=128, runtime_problem="no connection")
+    )
     assert not found.healthy
     shown = lines(found.findings)
     assert shown[0].startswith("PROBLEM  ")
@@ -428,5 +519,9 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
 
 def test_every_check_is_in_the_tuple() -> None:
     """Every function of the module that takes facts, but the one that runs them all."""
-    written = {one for one in vars(checks).values() if getattr(one, "__annotations__", {}).get("facts") == "Facts"}
+    written = {
+        one
+        for one in vars(checks).values()
+        if getattr(one, "__annotations__", {}).get("facts") == "Facts"
+    }
     assert written - {examine} == set(CHECKS)

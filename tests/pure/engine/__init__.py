@@ -1,1 +1,3 @@
-"""The engine, told as stories: from an observation to the record of a pass, on a clock that is set forward."""
+"""The engine, told as stories: from an observation to the record of a pass, on a
+clock that is set forward.
+"""

@@ -1,4 +1,6 @@
-"""A node in memory for the engine: disks, objects that are removed from them, and effects that take time or hang."""
+"""A node in memory for the engine: disks, objects that are removed from them, and
+effects that take time or hang.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ from eviction.engine.effects import (
     Read,
     Refresh,
     Refreshed,
+    Request,
     Sampled,
     Send,
     Tick,
 )
 from eviction.engine.step import next_deadline
-from eviction.engine.world import Request
-from eviction.record import Pass, Trigger
+from eviction.records.passes import Pass, Trigger
 from eviction.types import Threshold, ThresholdValue
 from reclaim import types
 from reclaim.function import PassFacts, Ready, ReclaimContext, ReclaimFunction, Refused, Stage, Wait
@@ -102,7 +104,8 @@ class Store(Stage):
         self.checked: list[str] = []
         self.refused: dict[str, Refused] = {}
         self.waits: dict[str, list[float]] = {}  # what it asks to wait before its next checks
-        self.errors: dict[str, str] = {}  # the call ends with this error, the object goes nevertheless
+        # the call ends with this error, the object goes nevertheless
+        self.errors: dict[str, str] = {}
         self.stuck: set[str] = set()  # the call does not take the object away
         self.silent_checks: set[str] = set()
         self.silent_presence: set[str] = set()
@@ -161,12 +164,16 @@ class Store(Stage):
 def verdict_of(name: str, size_bytes: int | None = 10 * MIB, **fields: Any) -> Verdict:
     """An object that is to be removed; without a size it is a container."""
     kind = Kind.CONTAINER if size_bytes is None else Kind.IMAGE
-    return Verdict(kind, name, f"name of {name}", Action.REMOVE, Reason.UNUSED, size_bytes)._replace(**fields)
+    return Verdict(
+        kind, name, f"name of {name}", Action.REMOVE, Reason.UNUSED, size_bytes
+    )._replace(**fields)
 
 
 def plan_of(sizes: Mapping[str, int], *, sized: bool = True) -> types.Plan:
     """A plan that removes these in order; without sizes it promises nothing, as for containers."""
-    return types.Plan(tuple(verdict_of(name, size if sized else None) for name, size in sizes.items()))
+    return types.Plan(
+        tuple(verdict_of(name, size if sized else None) for name, size in sizes.items())
+    )
 
 
 def objects(count: int, size_mib: int = 10) -> dict[str, int]:
@@ -176,8 +183,8 @@ def objects(count: int, size_mib: int = 10) -> dict[str, int]:
 
 @dataclass(eq=False)
 class Timed(Inline):
-    """An engine whose effects take time: each is carried out when its time is over. `takes`: how long one takes, in
-    seconds; HANGS: it is not answered before `let_go`. `disks`: by path."""
+    """An engine whose effects take time: each is carried out when its time is over. `takes`: how
+    long one takes, in seconds; HANGS: it is not answered before `let_go`. `disks`: by path."""
 
     disks: Mapping[str, Disk] = field(default_factory=dict)
     takes: Callable[[Effect], float] = lambda _: 0.0
@@ -251,7 +258,9 @@ class Timed(Inline):
     def passes_until(self, seconds: float) -> None:
         """Everything that happens within so many seconds from now."""
         ends = self.clock.monotonic() + seconds
-        while self.events or min([next_deadline(self.world), *(at for at, _ in self.coming)]) <= ends:
+        while (
+            self.events or min([next_deadline(self.world), *(at for at, _ in self.coming)]) <= ends
+        ):
             self.turn()
         self.clock.step(max(ends - self.clock.monotonic(), 0.0))
         self.events.append(Tick())
@@ -283,15 +292,21 @@ def timed(
 
 
 class Site:
-    """One function over `count` objects of 10 MiB, and a disk of which `wanted_mib` more are to be available."""
+    """One function over `count` objects of 10 MiB, and a disk of which `wanted_mib`
+    more are to be available.
+    """
 
-    def __init__(self, count: int, wanted_mib: int, *, parallel: int = 1, sized: bool = True, **fields: Any):
+    def __init__(
+        self, count: int, wanted_mib: int, *, parallel: int = 1, sized: bool = True, **fields: Any
+    ):
         self.clock = SteppedClock()
         self.disk = Disk(self.clock)
         self.store = Store(self.disk, objects(count), sized=sized)
         self.until = threshold(Signal.IMAGEFS_AVAILABLE, f"{AT_FIRST // MIB + wanted_mib}Mi")
         configuration = configured(parallelRemovals=parallel, **fields)
-        self.engine = timed(self.clock, self.disk, function_of(self.store), configuration=configuration)
+        self.engine = timed(
+            self.clock, self.disk, function_of(self.store), configuration=configuration
+        )
 
     def begin(
         self,
@@ -306,7 +321,9 @@ class Site:
         """Asks for a pass about this signal, on a disk that is full in so many seconds."""
         observations, decision = self.engine.look()
         rates = rates_of(self.disk, seconds_left) if seconds_left != NEVER else {}
-        self.engine.world = self.engine.world._replace(fill_rates={**self.engine.world.fill_rates, **rates})
+        self.engine.world = self.engine.world._replace(
+            fill_rates={**self.engine.world.fill_rates, **rates}
+        )
         asked = Request(**{"row": tuple(row), "until": (self.until,), **request})
         decision = replace(decision, acted_on=acted_on or decision.acted_on)
         wanted = PassWanted(observations, decision, trigger, asked, signal, self.clock.monotonic())
@@ -328,7 +345,11 @@ class Site:
         """The removals of these objects are not answered, or their checks."""
 
         def takes(effect: Effect) -> float:
-            hangs = isinstance(effect, kind) and isinstance(effect, Check | Send) and effect.claim.verdict.id in names
+            hangs = (
+                isinstance(effect, kind)
+                and isinstance(effect, Check | Send)
+                and effect.claim.verdict.id in names
+            )
             return HANGS if hangs else 0.0
 
         self.engine.takes = takes
@@ -344,7 +365,11 @@ def record_of(wanted: PassWanted) -> Pass:
 def rates_of(disk: Disk, seconds_left: float) -> FillRates:
     """A fill that has the disk full in so many seconds."""
     available = disk.available
-    return {(disk.device, False): filling(FillRate(available, disk.clock.monotonic()), available / seconds_left)}
+    return {
+        (disk.device, False): filling(
+            FillRate(available, disk.clock.monotonic()), available / seconds_left
+        )
+    }
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""Nothing is sent past the gate: it looks at the world as it is when the check has been answered."""
+"""Nothing is sent past the gate: it looks at the world as it is when the check
+has been answered.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from eviction.engine.effects import Check, Effect, Event, PauseSet, Read, Reconfigured, Sampled, Send, Stopping
+from eviction.engine.effects import (
+    Check,
+    Effect,
+    Event,
+    PauseSet,
+    Read,
+    Reconfigured,
+    Sampled,
+    Send,
+    Stopping,
+)
 from eviction.engine.fold import fold
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.world import Pause, RunningPass, World
@@ -47,7 +59,10 @@ def late_ones(count: int) -> Change:
     """So many removals are not answered."""
 
     def change(world: World) -> World:
-        claims = (Claim("p", StageId(FUNCTION, 1), verdict_of(str(number)), world.now) for number in range(count))
+        claims = (
+            Claim("p", StageId(FUNCTION, 1), verdict_of(str(number)), world.now)
+            for number in range(count)
+        )
         late = {claim.id: moved_to(sent(claim, world.now), State.LATE) for claim in claims}
         return world._replace(removals={**world.removals, **late})
 
@@ -103,8 +118,8 @@ def mounted(world: World) -> World:
 def test_what_keeps_an_object_from_being_sent(
     change: Change, reason: Reason | None, of_a_dry_run: Reason | None
 ) -> None:
-    """Whatever has come between its claim and the answer of its check. A dry run sends nothing, so that a pause, a
-    reload and a stuck runtime do not end it."""
+    """Whatever has come between its claim and the answer of its check. A dry run sends nothing, so
+    that a pause, a reload and a stuck runtime do not end it."""
     for dry_run, expected in ((False, reason), (True, of_a_dry_run)):
         _, world, the = checking(dry_run=dry_run)
         assert may_send(the, change(world)) == expected
@@ -138,7 +153,9 @@ def test_a_check_says_something_about_now_for_a_moment() -> None:
 
 
 def test_a_check_that_has_waited_for_its_turn_is_repeated() -> None:
-    """The answer was there 0.1 s before it could be taken in, as another check took that long: it is checked anew."""
+    """The answer was there 0.1 s before it could be taken in, as another check took that
+    long: it is checked anew.
+    """
     site, slow = Site(2, wanted_mib=20, parallel=2, sized=False), [0.1]
     site.store.on_check = lambda name: site.clock.step(slow.pop()) if name == "b" and slow else None
     assert results(site.relieve()) == dict.fromkeys("ab", Result.REMOVED)
@@ -154,7 +171,9 @@ def test_a_check_that_has_waited_for_its_turn_is_repeated() -> None:
     ],
 )
 @pytest.mark.regression
-def test_what_comes_while_an_object_is_checked_is_in_force_for_it(event: Event, reason: Reason) -> None:
+def test_what_comes_while_an_object_is_checked_is_in_force_for_it(
+    event: Event, reason: Reason
+) -> None:
     """The check has said that it may go, and nothing is sent; nor anything of the rest."""
     site = Site(3, wanted_mib=100)
     site.hang("a", Check)
@@ -180,8 +199,8 @@ def test_a_mount_while_an_object_is_checked_is_seen_before_it_is_sent() -> None:
 
 @pytest.mark.regression
 def test_a_reading_of_before_the_end_of_another_removal_lets_nothing_pass() -> None:
-    """One object is enough. The other one was checked a moment before the first was gone, and the reading that was
-    begun then does not show it."""
+    """One object is enough. The other one was checked a moment before the first was gone, and the
+    reading that was begun then does not show it."""
     site = Site(2, wanted_mib=10, parallel=2, sized=False)
 
     def takes(effect: Effect) -> float:
@@ -206,7 +225,9 @@ def test_what_waits_to_be_checked_again_is_kept_as_soon_as_the_gate_is_shut() ->
     site = Site(1, wanted_mib=100)
     site.store.waits["a"] = [60.0]
     wanted = site.begin()
-    site.engine.until(lambda: any(claim.state is State.WAITING for claim in site.engine.world.removals.values()))
+    site.engine.until(
+        lambda: any(claim.state is State.WAITING for claim in site.engine.world.removals.values())
+    )
     site.engine.passes_until(1.0)
     site.engine.events.append(PauseSet(600.0))
     site.engine.until(wanted.record.done)

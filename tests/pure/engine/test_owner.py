@@ -1,4 +1,6 @@
-"""The owner of the state with real threads: what hangs, what cannot be started, what is raised; and its end."""
+"""The owner of the state with real threads: what hangs, what cannot be started,
+what is raised; and its end.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ from eviction.engine.effects import (
     Refresh,
     Refreshed,
     Remember,
+    Request,
     Sampled,
     Send,
 )
 from eviction.engine.owner import Job, Owner, Performer
 from eviction.engine.stages import Stages
-from eviction.engine.world import Request
-from eviction.listener import Listener, Listeners
-from eviction.record import Pass, Trigger
+from eviction.records.listener import Listener, Listeners
+from eviction.records.passes import Pass, Trigger
 from eviction.types import EvictionError
 from reclaim.types import Reason, ReclaimResult, Result
 from reclaim.workers import Workers
@@ -72,7 +74,9 @@ class Heard(Listener):
 
 
 class Calls(Performer):
-    """Carries out what stages are asked; `before` stands between an effect and its answer, and may hang or raise."""
+    """Carries out what stages are asked; `before` stands between an effect and its
+    answer, and may hang or raise.
+    """
 
     def __init__(self, stages: Callable[[], Stages]):
         self._stages = stages
@@ -126,7 +130,15 @@ class OnThreads:
         )
         self.calls = Calls(lambda: self.stages)
         pool = Workers("work", workers)
-        self.owner = Owner(world, self.calls, self.samplers, self.listeners, pool, self.clock, self.stopping)
+        self.owner = Owner(
+            world,
+            self.calls,
+            self.samplers,
+            listeners=self.listeners,
+            workers=pool,
+            clock=self.clock,
+            stopping=self.stopping,
+        )
         self.stages = Stages(lambda: self.owner.world, self.site.engine.context, self.clock)
 
     def _read(self, path: str, now: float) -> Reading:
@@ -153,7 +165,9 @@ class OnThreads:
         self.look()
         world = self.owner.world
         asked = request or Request(row=(FUNCTION,), until=(self.site.until,))
-        wanted = PassWanted(world.observations, world.decision, Trigger.REQUEST, asked, None, self.clock.monotonic())
+        wanted = PassWanted(
+            world.observations, world.decision, Trigger.REQUEST, asked, None, self.clock.monotonic()
+        )
         self.owner.post(wanted)
         return wanted
 
@@ -185,7 +199,9 @@ class OnThreads:
 
 
 @contextmanager
-def on_threads(count: int, wanted_mib: int, *, parallel: int = 1, workers: int = WORKERS) -> Iterator[OnThreads]:
+def on_threads(
+    count: int, wanted_mib: int, *, parallel: int = 1, workers: int = WORKERS
+) -> Iterator[OnThreads]:
     """A site that is let go at the end."""
     site = OnThreads(count, wanted_mib, parallel=parallel, workers=workers)
     try:
@@ -227,7 +243,9 @@ def test_any_thread_may_ask_while_another_one_is_the_owner() -> None:
 
 @pytest.mark.usefixtures("hasty")
 def test_of_many_who_wait_each_is_told_and_at_the_end_all_are_refused() -> None:
-    """Six threads, each asking a hundred times for a pause, until the owner ends: whoever asks then is refused."""
+    """Six threads, each asking a hundred times for a pause, until the owner ends:
+    whoever asks then is refused.
+    """
     refused = list[str]()
     with on_threads(1, wanted_mib=10) as site:
 
@@ -243,7 +261,10 @@ def test_of_many_who_wait_each_is_told_and_at_the_end_all_are_refused() -> None:
             except EvictionError as error:
                 refused.append(str(error))
 
-        begun, asking = threading.Semaphore(0), [threading.Thread(target=ask, daemon=True) for _ in range(6)]
+        begun, asking = (
+            threading.Semaphore(0),
+            [threading.Thread(target=ask, daemon=True) for _ in range(6)],
+        )
         with running(site):
             for thread in asking:
                 thread.start()
@@ -269,7 +290,10 @@ def test_a_defect_in_one_removal_is_its_outcome() -> None:
         site.calls.before = fail
         executed = site.relieve()
         assert results(executed) == {"a": Result.FAILED, "b": Result.FAILED, "c": Result.REMOVED}
-        assert [outcome.error for outcome in executed.outcomes[:2]] == ["ZeroDivisionError: defect", "SystemExit: 1"]
+        assert [outcome.error for outcome in executed.outcomes[:2]] == [
+            "ZeroDivisionError: defect",
+            "SystemExit: 1",
+        ]
 
 
 @pytest.mark.parametrize("kind", [Plan, Check])
@@ -303,7 +327,9 @@ def test_a_defect_in_what_has_happened_is_told_and_the_rest_is_taken_in() -> Non
 
 @pytest.mark.regression
 def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
-    """A threshold that raises at each look: it is told once a second; once it does not any more, relief goes on."""
+    """A threshold that raises at each look: it is told once a second; once it does not
+    any more, relief goes on.
+    """
     with on_threads(2, wanted_mib=20) as site:
         mark = threshold(site.site.until.signal, "1Mi")
         defective = Defective(mark.value.quantity)
@@ -369,7 +395,9 @@ def test_a_listener_that_raises_or_hangs_does_not_stand_before_relief() -> None:
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("parallel", [1, 3])
 def test_removals_need_no_more_threads_than_there_are(parallel: int) -> None:
-    """On one thread, however many may go side by side: what finds it at work waits, and nothing fails."""
+    """On one thread, however many may go side by side: what finds it at work
+    waits, and nothing fails.
+    """
     for _ in range(5):
         with on_threads(20, wanted_mib=400, parallel=parallel, workers=1) as site:
             executed = site.relieve()
@@ -379,7 +407,9 @@ def test_removals_need_no_more_threads_than_there_are(parallel: int) -> None:
 
 @pytest.mark.regression
 def test_while_every_worker_hangs_it_is_said_and_what_is_next_waits() -> None:
-    """A plan hangs on the only thread, and another pass is asked for: after 10 s, and no more once the plan ends."""
+    """A plan hangs on the only thread, and another pass is asked for: after 10 s, and
+    no more once the plan ends.
+    """
     with on_threads(2, wanted_mib=20, workers=1) as site:
         site.hang_at(Plan)
         with running(site):
@@ -390,7 +420,8 @@ def test_while_every_worker_hangs_it_is_said_and_what_is_next_waits() -> None:
             assert site.owner.occupied() == ""
             site.clock.step(12.0)
             assert site.owner.occupied().startswith(
-                "all 1 threads for calls of the runtime are at work, and what is next has waited for 1"
+                "all 1 threads for calls of the runtime are at work, and what is next has waited"
+                " for 1"
             )
             site.let_go.set()
             assert came_true(dry_run.record.done)
@@ -433,7 +464,10 @@ def test_a_filesystem_that_hangs_keeps_nobody_from_looking() -> None:
 
 
 def test_a_stop_is_noticed_while_a_plan_hangs() -> None:
-    """Whoever sets it: a signal handler may not take a lock. The pass ends, and its caller goes on."""
+    """Whoever sets it: a signal handler may not take a lock.
+
+    The pass ends, and its caller goes on.
+    """
     with on_threads(1, wanted_mib=10) as site:
         planning = threading.Event()
 
@@ -455,7 +489,9 @@ def test_a_stop_is_noticed_while_a_plan_hangs() -> None:
 
 @pytest.mark.regression
 def test_a_stop_waits_for_what_was_sent() -> None:
-    """Not before the runtime has answered; then its outcome is in the record, and nothing else was sent."""
+    """Not before the runtime has answered; then its outcome is in the record,
+    and nothing else was sent.
+    """
     with on_threads(3, wanted_mib=100) as site:
         site.hang_at(Send)
         with running(site):
@@ -501,8 +537,9 @@ def test_whoever_still_waits_at_the_end_is_answered_and_nothing_is_sent() -> Non
 
 
 def test_commands_that_wait_while_a_removal_hangs_are_told_of_the_end() -> None:
-    """One whose removal is not answered in time for the end, and one that waits for its turn behind it: neither has a
-    record, and each learns why. What was sent stays claimed, and nothing else is sent."""
+    """One whose removal is not answered in time for the end, and one that waits for its
+    turn behind it: neither has a record, and each learns why. What was sent stays claimed,
+    and nothing else is sent."""
     with on_threads(2, wanted_mib=20) as site:
         site.hang_at(Send)
         told: list[str] = []

@@ -12,13 +12,19 @@ from io import StringIO
 import pytest
 
 from eviction.engine.effects import Effect, KubeletHealthy, Plan, Send, Stopping
-from eviction.engine.periodic import CONTAINER, CONTAINER_PERIOD_SECONDS, IMAGE, IMAGE_PERIOD_SECONDS, loops
-from eviction.node.node import Node
-from eviction.reporting.log import Log
-from eviction.telemetry.announcements import Announcements, log_event
+from eviction.engine.node import Node
+from eviction.engine.periodic import (
+    CONTAINER,
+    CONTAINER_PERIOD_SECONDS,
+    IMAGE,
+    IMAGE_PERIOD_SECONDS,
+    loops,
+)
+from eviction.surface.announcements import Announcements, log_event
+from eviction.wording.log import Log
 from reclaim import types
-from reclaim.functions import CONTAINER_GC
-from reclaim.periodic_image_gc import IMAGE_GC
+from reclaim.functions.periodic_image_gc import IMAGE_GC
+from reclaim.functions.table import CONTAINER_GC
 from reclaim.types import EventReason, GCEvent, ReclaimError, ReclaimResult
 from tests.inline import configured, function_of
 from tests.pure.engine.site import HANGS, Disk, Store, objects, plan_of, timed
@@ -26,8 +32,8 @@ from tests.pure.values import MIB, SteppedClock
 
 
 class Loops:
-    """Both loops over objects in memory. `ends`: how the next plans of the loop that is told about end: an error, or
-    none; each takes `seconds`."""
+    """Both loops over objects in memory. `ends`: how the next plans of the loop that is told about
+    end: an error, or none; each takes `seconds`."""
 
     def __init__(self, what: str = CONTAINER, *ends: str, seconds: float = 0.0):
         self.clock = SteppedClock()
@@ -52,7 +58,10 @@ class Loops:
             self.containers = told
         else:
             self.images = told
-        functions = function_of(self.containers, name=CONTAINER_GC), function_of(self.images, name=IMAGE_GC)
+        functions = (
+            function_of(self.containers, name=CONTAINER_GC),
+            function_of(self.images, name=IMAGE_GC),
+        )
         self.name = CONTAINER_GC if what is CONTAINER else IMAGE_GC
         self.engine = timed(self.clock, disk, *functions, configuration=configured(periodicGC=True))
         self.engine.takes = lambda effect: self.takes(effect, seconds)
@@ -68,7 +77,9 @@ class Loops:
         """What was logged of all that the listeners were told, without the time."""
         out = StringIO()
         log = Log(self.clock.wall, stream=out, verbosity=verbosity)
-        announcements = Announcements(Node(configured(), clock=self.clock), log, partial(log_event, log))
+        announcements = Announcements(
+            Node(configured(), clock=self.clock), log, partial(log_event, log)
+        )
         for tell in self.engine.told:
             if tell.what == "collection_ended":
                 announcements.collection_ended(*tell.about)  # type: ignore[arg-type]
@@ -105,9 +116,14 @@ def test_a_loop_removes_one_object_at_a_time_beside_whatever_else_runs() -> None
     story.images.sizes, story.images.planned = {"x": 10 * MIB}, plan_of({"x": 10 * MIB})
     at_once: list[int] = []
     story.containers.on_remove = lambda _: at_once.append(
-        sum(claim.sent_at is not None and claim.verdict.id != "x" for claim in story.engine.world.removals.values())
+        sum(
+            claim.sent_at is not None and claim.verdict.id != "x"
+            for claim in story.engine.world.removals.values()
+        )
     )
-    story.engine.takes = lambda effect: HANGS if isinstance(effect, Send) and effect.claim.verdict.id == "x" else 0.0
+    story.engine.takes = lambda effect: (
+        HANGS if isinstance(effect, Send) and effect.claim.verdict.id == "x" else 0.0
+    )
     story.engine.passes_until(5.0)
     assert (story.containers.sent, at_once) == (["a", "b", "c"], [1, 1, 1])
 
@@ -146,7 +162,10 @@ def test_a_success_after_a_success_is_a_debug_line() -> None:
 
 
 def test_the_event_of_having_freed_too_little_is_the_pass_s_failure_too() -> None:
-    """With the same text, as in the kubelet. Images of after an age sweep: the second stage knows what was wanted."""
+    """With the same text, as in the kubelet.
+
+    Images of after an age sweep: the second stage knows what was wanted.
+    """
     event = GCEvent(EventReason.FREE_DISK_SPACE_FAILED, "freed too little")
     story = Loops(IMAGE)
     space = Store(story.images.disk, {"x": 10 * MIB})
@@ -157,7 +176,10 @@ def test_the_event_of_having_freed_too_little_is_the_pass_s_failure_too() -> Non
         return event
 
     space.planned = replace(plan_of(space.sizes), target_bytes=20 * MIB, event_of=event_of)
-    functions = {**story.engine.world.functions, IMAGE_GC: function_of(story.images, space, name=IMAGE_GC)}
+    functions = {
+        **story.engine.world.functions,
+        IMAGE_GC: function_of(story.images, space, name=IMAGE_GC),
+    }
     story.engine.world = story.engine.world._replace(functions=functions)
     story.engine.passes_until(1.0)
     results: list[ReclaimResult] = story.engine.said("collected")
@@ -168,12 +190,19 @@ def test_the_event_of_having_freed_too_little_is_the_pass_s_failure_too() -> Non
 
 @pytest.mark.regression
 def test_the_loop_of_images_has_no_last_resort() -> None:
-    """Enough is promised before what cannot be pulled again has its turn: the pass is over, and the loop goes on."""
+    """Enough is promised before what cannot be pulled again has its turn: the pass is
+    over, and the loop goes on.
+    """
     story = Loops(IMAGE)
     space = Store(story.images.disk, {"a": 10 * MIB, "b": 10 * MIB})
     pulled, side_loaded = plan_of(space.sizes).remove
-    space.planned = types.Plan((pulled, side_loaded._replace(last_resort=True)), target_bytes=10 * MIB)
-    functions = {**story.engine.world.functions, IMAGE_GC: function_of(story.images, space, name=IMAGE_GC)}
+    space.planned = types.Plan(
+        (pulled, side_loaded._replace(last_resort=True)), target_bytes=10 * MIB
+    )
+    functions = {
+        **story.engine.world.functions,
+        IMAGE_GC: function_of(story.images, space, name=IMAGE_GC),
+    }
     story.engine.world = story.engine.world._replace(functions=functions)
     story.engine.passes_until(310.0)
     results: list[ReclaimResult] = story.engine.said("collected")
@@ -216,6 +245,9 @@ def test_a_stop_ends_a_pass_which_is_told_but_no_failure(what: str) -> None:
     store.on_remove = lambda _: story.engine.events.append(Stopping())
     story.engine.passes_until(2.0)
     collected = [each for each in story.engine.said("collected") if each.outcomes]
-    assert ([outcome.verdict.id for outcome in collected[0].outcomes], collected[0].error) == (["a"], "")
+    assert ([outcome.verdict.id for outcome in collected[0].outcomes], collected[0].error) == (
+        ["a"],
+        "",
+    )
     story.engine.passes_until(600.0)
     assert store.sent == ["a"]

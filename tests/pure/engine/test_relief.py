@@ -22,10 +22,10 @@ from eviction.engine.effects import (
     Stopping,
     Tick,
 )
-from eviction.engine.records import result_of
+from eviction.engine.ended import result_of
 from eviction.engine.step import next_deadline
 from eviction.engine.world import FIRST_SECONDS, StageRun
-from eviction.record import PassResult, Trigger
+from eviction.records.passes import PassResult, Trigger
 from eviction.types import Extent
 from reclaim import types
 from reclaim.function import Refused, Stage
@@ -86,7 +86,9 @@ def test_with_extent_all_the_row_is_called_to_its_end() -> None:
 def test_what_the_plan_keeps_is_passed_on() -> None:
     """With the reasons of the plan."""
     site = Site(0, wanted_mib=1)
-    site.store.planned = types.Plan(keep=(Verdict(Kind.IMAGE, "k", "k", Action.KEEP, Reason.PINNED),))
+    site.store.planned = types.Plan(
+        keep=(Verdict(Kind.IMAGE, "k", "k", Action.KEEP, Reason.PINNED),)
+    )
     assert reasons(site.relieve()) == {"k": Reason.PINNED}
 
 
@@ -94,18 +96,25 @@ def test_an_outcome_keeps_the_verdict_of_the_plan() -> None:
     """What was removed is reported with the name, reason and size it was planned with."""
     site = Site(1, wanted_mib=10)
     (outcome,) = site.relieve().outcomes
-    assert outcome == outcome_of("a", Result.REMOVED, freed_bytes=10 * MIB, duration_seconds=outcome.duration_seconds)
+    assert outcome == outcome_of(
+        "a", Result.REMOVED, freed_bytes=10 * MIB, duration_seconds=outcome.duration_seconds
+    )
 
 
 def test_what_is_refused_or_fails_is_left_out_and_the_next_one_is_tried() -> None:
-    """Of four, one is running, one came into use, one stays whatever the call says: the fourth is enough."""
+    """Of four, one is running, one came into use, one stays whatever the call
+    says: the fourth is enough.
+    """
     site = Site(4, wanted_mib=10)
     site.store.refused |= {"a": Refused(Reason.RUNNING), "b": Refused(Reason.IN_USE, Result.IN_USE)}
     site.store.stuck.add("c")
     executed = site.relieve()
     assert site.store.sent == ["c", "d"]
     assert results(executed) == {"c": Result.FAILED, "d": Result.REMOVED}
-    assert {outcome.verdict.id: outcome.result for outcome in executed.kept} == {"a": None, "b": Result.IN_USE}
+    assert {outcome.verdict.id: outcome.result for outcome in executed.kept} == {
+        "a": None,
+        "b": Result.IN_USE,
+    }
     assert reasons(executed) == {"a": Reason.RUNNING, "b": Reason.IN_USE}
     assert executed.relieved
 
@@ -150,7 +159,9 @@ def test_an_answer_that_is_an_error_fails_its_object_alone() -> None:
 def test_every_object_has_one_outcome_and_no_more_is_removed_than_needed(
     sizes: list[int], wanted: int, stuck: set[int], refused: set[int], parallel: int
 ) -> None:
-    """What is absent afterwards is what is called removed; without the last removal it was not yet relieved."""
+    """What is absent afterwards is what is called removed; without the last
+    removal it was not yet relieved.
+    """
     site = Site(0, wanted, parallel=parallel)
     all_sizes = {str(place): size * MIB for place, size in enumerate(sizes)}
     site.store.sizes, site.store.planned = dict(all_sizes), plan_of(all_sizes)
@@ -179,8 +190,8 @@ def test_what_waits_is_checked_again_and_removed_then() -> None:
 
 
 def test_a_check_that_is_too_old_is_repeated() -> None:
-    """Twenty checks of which none is younger than 1 s when the call would be sent: nothing is sent, and the others get
-    their turn."""
+    """Twenty checks of which none is younger than 1 s when the call would be sent: nothing is sent,
+    and the others get their turn."""
     site = Site(2, wanted_mib=10)
     site.store.check_seconds = 1.5
     executed = site.relieve()
@@ -189,15 +200,21 @@ def test_a_check_that_is_too_old_is_repeated() -> None:
     assert executed.error == ""
     assert (
         executed.outcomes[0].error
-        == "none of its 20 checks was fresher than 1 s, and of after the last container began, when the removal was to "
-        "be sent"
+        == "none of its 20 checks was fresher than 1 s, and of after the last container began, when"
+        " the removal was to be sent"
     )
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(("fresh_seconds", "look_seconds"), [(0.05, 0.06), (1.0, 1.1)], ids=["container", "image"])
-def test_slow_looks_at_directories_do_not_keep_everything(fresh_seconds: float, look_seconds: float) -> None:
-    """The last look covers what has begun since the check, however long it takes: each object goes at its first."""
+@pytest.mark.parametrize(
+    ("fresh_seconds", "look_seconds"), [(0.05, 0.06), (1.0, 1.1)], ids=["container", "image"]
+)
+def test_slow_looks_at_directories_do_not_keep_everything(
+    fresh_seconds: float, look_seconds: float
+) -> None:
+    """The last look covers what has begun since the check, however long it takes: each
+    object goes at its first.
+    """
     site = Site(2, wanted_mib=20)
     site.store.fresh_seconds, site.store.look_seconds = fresh_seconds, look_seconds
     executed = site.relieve()
@@ -213,12 +230,16 @@ def test_slow_looks_at_directories_do_not_keep_everything(fresh_seconds: float, 
 def test_of_two_at_once_the_first_goes_first(seconds: float, sent: str) -> None:
     """Although its check takes a moment longer; one that takes long is not waited for."""
     site = Site(2, wanted_mib=20, parallel=2, sized=False)
-    site.engine.takes = lambda effect: seconds if isinstance(effect, Check) and effect.claim.verdict.id == "a" else 0.0
+    site.engine.takes = lambda effect: (
+        seconds if isinstance(effect, Check) and effect.claim.verdict.id == "a" else 0.0
+    )
     site.relieve()
     assert site.store.sent == list(sent)
 
 
-@pytest.mark.parametrize(("seconds_left", "in_flight"), [(URGENT, 16), (WITH_TIME, 2)], ids=["urgent", "with time"])
+@pytest.mark.parametrize(
+    ("seconds_left", "in_flight"), [(URGENT, 16), (WITH_TIME, 2)], ids=["urgent", "with time"]
+)
 def test_where_it_is_urgent_more_go_side_by_side(seconds_left: float, in_flight: int) -> None:
     """Eight times the configured two; not one more is begun before one has ended."""
     site = Site(20, wanted_mib=300, parallel=2, sized=False)
@@ -241,7 +262,9 @@ def test_one_configured_removal_at_a_time_stays_one() -> None:
 
 
 def test_nothing_more_is_begun_than_what_is_in_flight_is_expected_to_free() -> None:
-    """10 MiB are wanted, and the first image promises them: no other is begun beside it, however urgent it is."""
+    """10 MiB are wanted, and the first image promises them: no other is begun beside
+    it, however urgent it is.
+    """
     site = Site(5, wanted_mib=10, parallel=4)
     executed = site.relieve(seconds_left=1.0)
     assert site.store.sent == ["a"]
@@ -253,7 +276,9 @@ def test_a_pass_does_not_count_on_bytes_that_shared_layers_keep(dry_run: bool) -
     """10 MiB are wanted, and each of five objects of 10 MiB frees 4: three go."""
     site = Site(5, wanted_mib=10, parallel=2)
     site.store.sizes = dict.fromkeys(site.store.sizes, 4 * MIB)
-    site.store.planned = types.Plan(tuple(verdict_of(name, frees_bytes=4 * MIB) for name in site.store.sizes))
+    site.store.planned = types.Plan(
+        tuple(verdict_of(name, frees_bytes=4 * MIB) for name in site.store.sizes)
+    )
     assert len(site.relieve(dry_run=dry_run).outcomes) == 3
 
 
@@ -266,7 +291,9 @@ def test_a_plan_with_a_target_ends_once_that_much_was_promised() -> None:
 
 @pytest.mark.regression
 def test_what_each_of_two_at_once_has_freed_is_what_was_promised_for_it() -> None:
-    """Measured are 42 MiB of both together; the small one of 2 MiB has not freed the 40 MiB of its neighbour."""
+    """Measured are 42 MiB of both together; the small one of 2 MiB has not freed
+    the 40 MiB of its neighbour.
+    """
     site = Site(0, wanted_mib=100, parallel=2)
     sizes = {"small": 2 * MIB, "large": 40 * MIB}
     site.store.sizes, site.store.planned = dict(sizes), plan_of(sizes)
@@ -278,7 +305,9 @@ def test_what_each_of_two_at_once_has_freed_is_what_was_promised_for_it() -> Non
 
 @pytest.mark.regression
 def test_what_a_removal_frees_long_before_it_ends_is_its_own() -> None:
-    """A program that frees 10 MiB at once and goes on for 10 s: the disk is read meanwhile, and it has freed 10 MiB."""
+    """A program that frees 10 MiB at once and goes on for 10 s: the disk is read
+    meanwhile, and it has freed 10 MiB.
+    """
     site = Site(1, wanted_mib=100)
     site.engine.takes = lambda effect: 10.0 if isinstance(effect, Send) else 0.0
     wanted = site.begin()
@@ -295,15 +324,22 @@ def test_what_a_removal_frees_long_before_it_ends_is_its_own() -> None:
 
 
 def test_space_that_arrives_late_is_waited_for_before_the_next_object() -> None:
-    """The first image promises enough, and its space comes 0.1 s after the answer: no second one goes."""
+    """The first image promises enough, and its space comes 0.1 s after the
+    answer: no second one goes.
+    """
     site = Site(2, wanted_mib=10)
     site.store.late_seconds = 0.1
     executed = site.relieve()
-    assert ([each.freed_bytes for each in executed.outcomes], reasons(executed)) == ([10 * MIB], {"b": "relieved"})
+    assert ([each.freed_bytes for each in executed.outcomes], reasons(executed)) == (
+        [10 * MIB],
+        {"b": "relieved"},
+    )
 
 
 def test_a_pass_waits_after_each_image_that_frees_less_than_it_promised() -> None:
-    """Images whose layers are shared: a quarter of a second for each of the eight, and one at the end."""
+    """Images whose layers are shared: a quarter of a second for each of the
+    eight, and one at the end.
+    """
     site = Site(8, wanted_mib=100)
     site.store.sizes = dict.fromkeys(site.store.sizes, 0)
     began = site.clock.monotonic()
@@ -320,7 +356,9 @@ def test_where_it_is_urgent_nobody_waits_for_late_space() -> None:
 
 
 def test_a_stage_that_frees_late_is_waited_for_though_it_promises_nothing() -> None:
-    """Dead containers whose space comes 0.2 s after the last answer: the next function is not called."""
+    """Dead containers whose space comes 0.2 s after the last answer: the
+    next function is not called.
+    """
     clock = SteppedClock()
     disk = Disk(clock)
     containers, images = Store(disk, objects(2), sized=False), Store(disk, {"image": 10 * MIB})
@@ -352,7 +390,9 @@ def test_a_reading_that_late_space_waits_for_costs_no_turn() -> None:
     site.begin()
     engine.until(lambda: any(the.settling is not None for the in engine.world.passes.values()))
     engine.takes = lambda effect: HANGS if isinstance(effect, Read) else 0.0
-    engine.until(lambda: any(reading.asked_at is not None for reading in engine.world.readings.values()))
+    engine.until(
+        lambda: any(reading.asked_at is not None for reading in engine.world.readings.values())
+    )
     site.clock.step(0.5)
     engine.events.append(Tick())
     engine.turn()
@@ -374,7 +414,9 @@ def test_a_dry_run_sends_nothing_and_counts_on_nominal_sizes() -> None:
 
 
 def test_the_budget_of_a_dry_run_goes_through_all_functions_of_the_row() -> None:
-    """The first would free 20 MiB of the 25 that are wanted: of the second one object more is planned."""
+    """The first would free 20 MiB of the 25 that are wanted: of the second
+    one object more is planned.
+    """
     clock = SteppedClock()
     disk = Disk(clock)
     containers, images = Store(disk, objects(2)), Store(disk, {"x": 10 * MIB, "y": 10 * MIB})
@@ -408,7 +450,13 @@ def test_a_stage_of_a_dry_run_knows_what_the_stages_before_would_have_removed() 
 
 
 def _two_functions(
-    clock: SteppedClock, disk: Disk, first: Stage, second: Stage, *, side_by_side: bool = False, **fields: object
+    clock: SteppedClock,
+    disk: Disk,
+    first: Stage,
+    second: Stage,
+    *,
+    side_by_side: bool = False,
+    **fields: object,
 ) -> Site:
     """A site of the functions Containers and Images."""
     site = Site(0, 0)
@@ -417,7 +465,9 @@ def _two_functions(
         function_of(first, name="Containers", side_by_side=side_by_side),
         function_of(second, name="Images", side_by_side=side_by_side),
     )
-    site.engine = timed(clock, disk, *functions, configuration=configured(**{"parallelRemovals": 1, **fields}))
+    site.engine = timed(
+        clock, disk, *functions, configuration=configured(**{"parallelRemovals": 1, **fields})
+    )
     return site
 
 
@@ -427,7 +477,9 @@ def row_of_two(
     """Two functions over so many objects each, of which that much is wanted."""
     clock = SteppedClock()
     disk = Disk(clock)
-    containers = Store(disk, {f"container-{number}": 10 * MIB for number in range(count)}, sized=False)
+    containers = Store(
+        disk, {f"container-{number}": 10 * MIB for number in range(count)}, sized=False
+    )
     images = Store(disk, {f"image-{number}": 10 * MIB for number in range(count)})
     site = _two_functions(clock, disk, containers, images, side_by_side=side_by_side, **fields)
     site.until = threshold(Signal.IMAGEFS_AVAILABLE, f"{AT_FIRST // MIB + wanted_mib}Mi")
@@ -438,7 +490,9 @@ ROW = ("Containers", "Images")
 
 
 def test_the_functions_of_a_row_come_in_order() -> None:
-    """30 MiB are wanted: both containers, then one image; what the pass did not reach is not in its record."""
+    """30 MiB are wanted: both containers, then one image; what the pass did not
+    reach is not in its record.
+    """
     site, containers, images = row_of_two(wanted_mib=30)
     first, second = site.passed(row=ROW).functions
     assert (containers.sent, images.sent) == (["container-0", "container-1"], ["image-0"])
@@ -460,7 +514,9 @@ def test_a_stage_that_cannot_read_does_not_stop_the_next_one() -> None:
     site = Site(2, wanted_mib=20)
     fails = Store(site.disk, {})
     fails.planned = ReclaimError("the first one failed")
-    site.engine.world = site.engine.world._replace(functions={FUNCTION: function_of(fails, site.store)})
+    site.engine.world = site.engine.world._replace(
+        functions={FUNCTION: function_of(fails, site.store)}
+    )
     result = site.relieve()
     assert (result.error, site.store.sent) == ("the first one failed", ["a", "b"])
 
@@ -477,7 +533,9 @@ def test_a_function_that_is_to_stop_on_failure_ends_after_the_stage_that_failed(
 
 
 def test_after_a_call_a_function_cools_down() -> None:
-    """A minute: the next pass says so and does not call it; a dry run shows what it would do; then it is called."""
+    """A minute: the next pass says so and does not call it; a dry run shows what it
+    would do; then it is called.
+    """
     site = Site(1, wanted_mib=100)
     functions = {FUNCTION: function_of(site.store, cooldown_seconds=60.0)}
     site.engine.world = site.engine.world._replace(functions=functions)
@@ -490,14 +548,24 @@ def test_after_a_call_a_function_cools_down() -> None:
 
 
 def test_a_function_that_waits_for_a_lower_mark_is_called_only_below_it() -> None:
-    """The images' own mark of 300 MiB is not reached: skipped, with the mark; below it they go, up to that mark, and
-    the row goes on."""
-    rows = {"imagefs.available": [{"function": "DeleteUnusedImages", "below": "300Mi"}, "DeleteAllUnusedContainers"]}
+    """The images' own mark of 300 MiB is not reached: skipped, with the mark; below it they go, up
+    to that mark, and the row goes on."""
+    rows = {
+        "imagefs.available": [
+            {"function": "DeleteUnusedImages", "below": "300Mi"},
+            "DeleteAllUnusedContainers",
+        ]
+    }
     clock = SteppedClock()
     disk = Disk(clock)
-    containers, images = Store(disk, objects(2), sized=False), Store(disk, {"x": 10 * MIB, "y": 10 * MIB})
+    containers, images = (
+        Store(disk, objects(2), sized=False),
+        Store(disk, {"x": 10 * MIB, "y": 10 * MIB}),
+    )
     configuration = configured(
-        evictionHard={**SWITCHED_OFF, "imagefs.available": "600Mi"}, reclaimTable=rows, parallelRemovals=1
+        evictionHard={**SWITCHED_OFF, "imagefs.available": "600Mi"},
+        reclaimTable=rows,
+        parallelRemovals=1,
     )
     row = ("DeleteUnusedImages", "DeleteAllUnusedContainers")
     functions = (function_of(images, name=row[0]), function_of(containers, name=row[1]))
@@ -532,17 +600,24 @@ def test_side_by_side_one_of_eight_is_of_what_promises_nothing() -> None:
     order: list[str] = []
     containers.on_remove = images.on_remove = order.append
     site.passed(row=ROW, seconds_left=URGENT)
-    assert [number for number, one in enumerate(order, 1) if one.startswith("container")][:2] == [1, 9]
+    assert [number for number, one in enumerate(order, 1) if one.startswith("container")][:2] == [
+        1,
+        9,
+    ]
 
 
 def test_a_pass_that_becomes_urgent_goes_on_side_by_side() -> None:
-    """It begins with the dead containers alone; then the disk fills fast: an image goes before the last container."""
+    """It begins with the dead containers alone; then the disk fills fast: an image goes
+    before the last container.
+    """
     site, containers, images = row_of_two(side_by_side=True, wanted_mib=60, count=8)
     wanted = site.begin(row=ROW)
     site.engine.until(lambda: len(containers.sent) == 1)
     assert images.plans == 0
     world = site.engine.world
-    site.engine.world = world._replace(fill_rates={**world.fill_rates, **rates_of(site.disk, URGENT)})
+    site.engine.world = world._replace(
+        fill_rates={**world.fill_rates, **rates_of(site.disk, URGENT)}
+    )
     site.engine.until(wanted.record.done)
     assert images.sent
     assert len(containers.sent) < 6
@@ -551,9 +626,13 @@ def test_a_pass_that_becomes_urgent_goes_on_side_by_side() -> None:
 
 @pytest.mark.regression
 def test_a_plan_that_hangs_does_not_keep_the_one_beside_it_from_beginning() -> None:
-    """ListImages is not answered: the dead containers go meanwhile, and are enough; with the answer the pass ends."""
+    """ListImages is not answered: the dead containers go meanwhile, and are enough; with
+    the answer the pass ends.
+    """
     site, containers, images = row_of_two(side_by_side=True, wanted_mib=20)
-    site.engine.takes = lambda each: HANGS if isinstance(each, Plan) and each.stage.function == "Images" else 0.0
+    site.engine.takes = lambda each: (
+        HANGS if isinstance(each, Plan) and each.stage.function == "Images" else 0.0
+    )
     wanted = site.begin(row=ROW, seconds_left=URGENT)
     began = site.clock.monotonic()
     site.engine.until(lambda: len(containers.sent) == 2)
@@ -565,7 +644,9 @@ def test_a_plan_that_hangs_does_not_keep_the_one_beside_it_from_beginning() -> N
 
 
 def test_the_first_object_of_the_row_does_not_wait_for_the_plans_after_its_own() -> None:
-    """The first dead container does not wait for the list of images; the next ones, which may free nothing, do."""
+    """The first dead container does not wait for the list of images; the next ones,
+    which may free nothing, do.
+    """
     site, _, images = row_of_two(side_by_side=True, wanted_mib=200, parallelRemovals=2)
 
     def sent() -> list[str]:
@@ -585,13 +666,20 @@ def test_the_first_object_of_the_row_does_not_wait_for_the_plans_after_its_own()
     assert "Images" in sent()
 
 
-def test_a_plan_that_hangs_is_given_up_after_a_minute_and_not_asked_for_again_before_it_has_ended() -> None:
-    """The pass ends with a sentence, the next one says that the earlier reading is not answered; then it plans."""
+def test_a_plan_that_hangs_is_given_up_after_a_minute_and_not_asked_for_again_before_it_has_ended() -> (
+    None
+):
+    """The pass ends with a sentence, the next one says that the earlier reading is
+    not answered; then it plans.
+    """
     site = Site(1, wanted_mib=10)
     site.engine.takes = lambda effect: HANGS if isinstance(effect, Plan) else 0.0
     assert site.relieve().error == "Function, stage 1 cannot plan: it did not answer within 60 s"
     site.engine.takes = lambda _: 0.0
-    assert site.relieve().error == "Function, stage 1 cannot plan: an earlier reading has not been answered yet"
+    assert (
+        site.relieve().error
+        == "Function, stage 1 cannot plan: an earlier reading has not been answered yet"
+    )
     site.engine.let_go()
     assert site.store.plans == 1
     assert results(site.relieve()) == {"a": Result.REMOVED}
@@ -614,10 +702,14 @@ def test_a_long_plan_that_goes_forward_does_not_hang() -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
-    "event", [Stopping(), PauseSet(60.0), Reconfigured(configured())], ids=lambda one: type(one).__name__
+    "event",
+    [Stopping(), PauseSet(60.0), Reconfigured(configured())],
+    ids=lambda one: type(one).__name__,
 )
 def test_what_stops_a_pass_while_its_plan_is_awaited_ends_it(event: Event) -> None:
-    """Its record is there at once, with nothing removed; the plan that hangs changes nothing when it comes."""
+    """Its record is there at once, with nothing removed; the plan that hangs
+    changes nothing when it comes.
+    """
     site = Site(1, wanted_mib=10)
     site.engine.takes = lambda effect: HANGS if isinstance(effect, Plan) else 0.0
     wanted = site.begin()
@@ -638,7 +730,9 @@ class LastResort:
 
     def __init__(self) -> None:
         self.site = Site(1, wanted_mib=100)
-        held = Verdict(Kind.IMAGE, "held", "held", Action.KEEP, Reason.NOT_PULLED, 10 * MIB, last_resort=True)
+        held = Verdict(
+            Kind.IMAGE, "held", "held", Action.KEEP, Reason.NOT_PULLED, 10 * MIB, last_resort=True
+        )
         self.site.store.planned = replace(plan_of(objects(1)), keep=(held,))
         self.last = Store(self.site.disk, {"held": 10 * MIB})
         function = function_of(self.site.store, last_resort=lambda _: (self.last,))
@@ -678,7 +772,9 @@ def test_the_last_resort_depends_on_why_the_rest_is_kept(reason: Reason) -> None
     """What is in use has had its say; what could not be listed, or is under way, has not."""
     story = LastResort()
     plan = story.site.store.plan()
-    story.site.store.planned = replace(plan, keep=(*plan.keep, Verdict(Kind.IMAGE, "k", "k", Action.KEEP, reason)))
+    story.site.store.planned = replace(
+        plan, keep=(*plan.keep, Verdict(Kind.IMAGE, "k", "k", Action.KEEP, reason))
+    )
     story.site.relieve()
     assert bool(story.last.plans) is (reason is Reason.IN_USE)
 
@@ -715,7 +811,9 @@ def test_the_last_resort_does_not_begin_while_a_removal_of_another_pass_is_under
 
 
 def test_a_disk_that_can_no_longer_be_read_ends_the_pass() -> None:
-    """After the first removal it does not answer: going on without a reading could remove everything."""
+    """After the first removal it does not answer: going on without a
+    reading could remove everything.
+    """
     site = Site(5, wanted_mib=100)
     site.store.on_remove = lambda _: setattr(
         site.engine, "takes", lambda each: HANGS if isinstance(each, Read) else 0.0
@@ -727,7 +825,9 @@ def test_a_disk_that_can_no_longer_be_read_ends_the_pass() -> None:
 
 @pytest.mark.regression
 def test_a_pass_to_the_end_of_its_row_ends_though_its_filesystem_hangs() -> None:
-    """It answers nothing from the plan on: the objects go all the same, and what that has gained is not known."""
+    """It answers nothing from the plan on: the objects go all the same, and what
+    that has gained is not known.
+    """
     site = Site(2, wanted_mib=0)
     site.engine.before = lambda effect: setattr(
         site.engine, "takes", lambda each: HANGS if isinstance(each, Read) else 0.0
@@ -747,7 +847,9 @@ def test_a_mount_ends_the_pass() -> None:
 
 @pytest.mark.regression
 def test_a_mount_between_the_look_and_the_pass_is_seen() -> None:
-    """A command has looked, and a disk is mounted for the images before its pass begins: what was decided is void."""
+    """A command has looked, and a disk is mounted for the images before its pass begins:
+    what was decided is void.
+    """
     site = Site(3, wanted_mib=100)
     wanted = site.begin()
     site.disk.device = DEVICE + 1
@@ -759,8 +861,8 @@ def test_a_mount_between_the_look_and_the_pass_is_seen() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("at", [Check, Send])
 def test_a_defect_in_a_pass_ends_that_pass_and_nothing_else(at: type[Effect]) -> None:
-    """It is raised at the gate, or while a removal is in flight: nothing more is sent, the error is in the record, what
-    was sent is waited for, and the next pass runs as usual."""
+    """It is raised at the gate, or while a removal is in flight: nothing more is sent, the error is
+    in the record, what was sent is waited for, and the next pass runs as usual."""
     site = Site(3, wanted_mib=30, parallel=2)
     defective = Defective(site.until.value.quantity)
     site.hang("a", at)
@@ -790,14 +892,23 @@ def two_disks() -> tuple[Site, Disk, Disk]:
     site = Site(0, 20)
     site.store = Store(images, objects(2))
     function = function_of(site.store)
-    site.engine = timed(clock, images, function, disks={"/node": nodes}, configuration=configured(parallelRemovals=1))
+    site.engine = timed(
+        clock,
+        images,
+        function,
+        disks={"/node": nodes},
+        configuration=configured(parallelRemovals=1),
+    )
     site.clock, site.disk = clock, images
     return site, images, nodes
 
 
 @pytest.mark.regression
 def test_what_another_filesystem_gains_or_loses_meanwhile_is_not_the_pass_s() -> None:
-    """20 MiB are freed where the images are, while 300 MiB are written where the kubelet's data is. Both are read."""
+    """20 MiB are freed where the images are, while 300 MiB are written where the kubelet's data is.
+
+    Both are read.
+    """
     site, _, nodes = two_disks()
     site.store.on_remove = lambda _: nodes.free(-150 * MIB)
     record = site.passed(until=(site.until, threshold(Signal.NODEFS_AVAILABLE, "1Mi")))
@@ -816,8 +927,8 @@ def test_what_a_device_gains_is_booked_once_though_it_has_several_roles() -> Non
 
 @pytest.mark.regression
 def test_two_passes_at_once_on_one_device_book_each_gain_once() -> None:
-    """One about the filesystem of the images, one about none, each with an object of its own under way: 20 MiB in
-    all."""
+    """One about the filesystem of the images, one about none, each with an object of its own
+    under way: 20 MiB in all."""
     site = Site(2, wanted_mib=300)
     other = Store(site.disk, {"other": 10 * MIB})
     functions = {**site.engine.world.functions, "Other": function_of(other, name="Other")}
@@ -835,8 +946,8 @@ def test_two_passes_at_once_on_one_device_book_each_gain_once() -> None:
 
 @pytest.mark.regression
 def test_a_mount_is_no_gain() -> None:
-    """An empty disk is mounted over the images in the middle: what it has available was not freed, nor the rest
-    written."""
+    """An empty disk is mounted over the images in the middle: what it has available was not
+    freed, nor the rest written."""
     site = Site(3, wanted_mib=300)
 
     def mounted(_: str) -> None:
@@ -855,10 +966,13 @@ def test_a_mount_is_no_gain() -> None:
 def test_a_pass_of_the_lead_removes_one_object_of_each_stage_while_its_mark_is_not_reached(
     written: int, sent: list[str]
 ) -> None:
-    """Another threshold that it could clear is met all the while: that is not the one that it is about. Where its own
-    mark is reached, it goes on until both are clear."""
+    """Another threshold that it could clear is met all the while: that is not the one that it is
+    about. Where its own mark is reached, it goes on until both are clear."""
     site = Site(3, 0, parallel=2, lead="auto")
-    mark, other = threshold(Signal.IMAGEFS_AVAILABLE, "480Mi"), threshold(Signal.NODEFS_AVAILABLE, "600Mi")
+    mark, other = (
+        threshold(Signal.IMAGEFS_AVAILABLE, "480Mi"),
+        threshold(Signal.NODEFS_AVAILABLE, "600Mi"),
+    )
     site.store.on_remove = lambda name: site.disk.free(-written * MIB) if name == "a" else None
     wanted = site.begin(seconds_left=0.5, trigger=Trigger.LEAD, acted_on=mark, until=(mark, other))
     site.engine.until(wanted.record.done)
@@ -884,22 +998,34 @@ def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> N
 
 
 def test_stages_wait_for_the_next_object_of_any_of_them() -> None:
-    """In 30 s one of the first stage is old enough, in 90 s one of the second; of the third none ever."""
+    """In 30 s one of the first stage is old enough, in 90 s one of the
+    second; of the third none ever.
+    """
     young = Verdict(Kind.IMAGE, "y", "y", Action.KEEP, Reason.TOO_YOUNG)
-    plans = [types.Plan(keep=(young._replace(eligible_in_seconds=wait),)) for wait in (30.0, 90.0, None)]
-    stages = [StageRun(StageId("all", number), 0.0, 0.0, plan) for number, plan in enumerate(plans, 1)]
+    plans = [
+        types.Plan(keep=(young._replace(eligible_in_seconds=wait),)) for wait in (30.0, 90.0, None)
+    ]
+    stages = [
+        StageRun(StageId("all", number), 0.0, 0.0, plan) for number, plan in enumerate(plans, 1)
+    ]
     assert result_of("all", stages).eligible_in_seconds == 30.0
 
 
-def test_outcomes_are_in_the_order_of_the_plan_and_an_object_that_was_tried_again_counts_once() -> None:
+def test_outcomes_are_in_the_order_of_the_plan_and_an_object_that_was_tried_again_counts_once() -> (
+    None
+):
     """With its last outcome: it failed side by side, and went in its turn."""
     site = Site(2, wanted_mib=100, parallel=2)
     takes = {"a": 2.0, "b": 1.0}
-    site.engine.takes = lambda effect: takes[effect.claim.verdict.id] if isinstance(effect, Send) else 0.0
+    site.engine.takes = lambda effect: (
+        takes[effect.claim.verdict.id] if isinstance(effect, Send) else 0.0
+    )
     assert list(results(site.relieve())) == ["a", "b"]
     site, containers, _ = row_of_two(side_by_side=True, count=1)
     containers.stuck.add("container-0")
     containers.on_check = lambda _: containers.stuck.clear() if containers.sent else None
     first, _ = site.passed(row=ROW, seconds_left=URGENT).functions
     assert containers.sent == ["container-0"] * 2
-    assert [(each.verdict.id, each.result) for each in first.outcomes] == [("container-0", Result.REMOVED)]
+    assert [(each.verdict.id, each.result) for each in first.outcomes] == [
+        ("container-0", Result.REMOVED)
+    ]

@@ -67,7 +67,9 @@ def store_of(count: int = 2) -> Store:
 def test_a_removal_takes_no_way_that_the_table_does_not_have(before: State, after: State) -> None:
     """Nothing leads back from a call that went out, and nothing is sent that was given up."""
     if before not in (State.CHECKING, State.SENT):
-        claim = moved_to(claim_of("a", State.SENT if before is State.LATE else State.CHECKING), before)
+        claim = moved_to(
+            claim_of("a", State.SENT if before is State.LATE else State.CHECKING), before
+        )
     else:
         claim = claim_of("a", before)
     if after in AFTER[before]:
@@ -91,7 +93,8 @@ def test_how_long_the_oldest_call_is_not_answered() -> None:
     """0 while none was sent: a check is no call."""
     assert oldest_seconds([claim_of("a")], 1100.0) == 0.0
     claims = {
-        claim.id: claim for claim in (claim_of("a", State.LATE), claim_of("b", State.SENT, 1050.0), claim_of("c"))
+        claim.id: claim
+        for claim in (claim_of("a", State.LATE), claim_of("b", State.SENT, 1050.0), claim_of("c"))
     }
     assert oldest_seconds(claims.values(), 1100.0) == 100.0
     assert [claim.verdict.id for claim in sent_claims(claims)] == ["a", "b"]
@@ -101,12 +104,16 @@ def test_how_long_the_oldest_call_is_not_answered() -> None:
 @pytest.mark.parametrize("parallel", [1, 2, 3])
 def test_while_more_are_late_than_may_go_side_by_side_the_runtime_is_stuck(parallel: int) -> None:
     """Not sooner."""
-    claims = {claim.id: claim for claim in (claim_of(str(number), State.LATE) for number in range(parallel))}
+    claims = {
+        claim.id: claim
+        for claim in (claim_of(str(number), State.LATE) for number in range(parallel))
+    }
     assert stuck(claims, parallel, 1030.0) == ""
     one_more = claim_of("more", State.LATE)
-    assert stuck({**claims, one_more.id: one_more}, parallel, 1030.0) == (
-        f"the runtime is stuck: {parallel + 1} removals are not answered, the oldest for 30 s; no more is sent until "
-        "one of them ends"
+    assert (
+        stuck({**claims, one_more.id: one_more}, parallel, 1030.0)
+        == f"the runtime is stuck: {parallel + 1} removals are not answered, the oldest for 30 s;"
+        " no more is sent until one of them ends"
     )
 
 
@@ -132,7 +139,9 @@ def test_a_check_says_that_it_may_go_now() -> None:
     assert answer.looked_at == store.clock.monotonic() == 1000.0 + CALL_SECONDS + 0.25
 
 
-@pytest.mark.parametrize("answer", [Refused(Reason.RUNNING), Refused(Reason.IN_USE, Result.IN_USE), Wait(1.0)])
+@pytest.mark.parametrize(
+    "answer", [Refused(Reason.RUNNING), Refused(Reason.IN_USE, Result.IN_USE), Wait(1.0)]
+)
 def test_what_a_check_refuses_or_puts_off_is_passed_on(answer: Refused | Wait) -> None:
     """As it is."""
     store = store_of()
@@ -160,14 +169,22 @@ def test_an_answer_that_is_an_error_fails_its_object_and_silence_leaves_it_unans
     store = store_of()
     store.check_errors.add("a")
     store.silent_checks.add("b")
-    assert checked(store, "a").answer == Refused(result=Result.FAILED, error="the runtime does not like it")
-    assert checked(store, "b").answer == Refused(result=Result.UNANSWERED, error="the runtime does not answer")
+    assert checked(store, "a").answer == Refused(
+        result=Result.FAILED, error="the runtime does not like it"
+    )
+    assert checked(store, "b").answer == Refused(
+        result=Result.UNANSWERED, error="the runtime does not answer"
+    )
 
 
 def test_what_is_refused_is_kept_with_its_reason() -> None:
     """Of the check, not of the plan."""
     outcome = refused(claim_of("a"), Refused(Reason.POD_ALIVE), 1002.0)
-    assert (outcome.result, outcome.verdict.reason, outcome.duration_seconds) == (None, Reason.POD_ALIVE, 2.0)
+    assert (outcome.result, outcome.verdict.reason, outcome.duration_seconds) == (
+        None,
+        Reason.POD_ALIVE,
+        2.0,
+    )
 
 
 # ---- its call
@@ -175,7 +192,7 @@ def test_what_is_refused_is_kept_with_its_reason() -> None:
 
 def sent_by(store: Store, name: str = "a") -> tuple[Result | None, str]:
     """How the removal of an object ended, and its error."""
-    outcome = send(verdict_of(name), store, store.clock, store.clock.monotonic())
+    outcome = send(verdict_of(name), store, store.clock, sent_at=store.clock.monotonic())
     return outcome.result, outcome.error
 
 
@@ -186,7 +203,9 @@ def test_an_error_whose_object_is_gone_counts_as_removed() -> None:
     assert sent_by(store) == (Result.REMOVED, "deadline exceeded")
 
 
-@pytest.mark.parametrize(("error", "said"), [("busy", "busy"), ("", "the runtime reported success but still has it")])
+@pytest.mark.parametrize(
+    ("error", "said"), [("busy", "busy"), ("", "the runtime reported success but still has it")]
+)
 def test_an_object_that_is_still_there_counts_as_failed(error: str, said: str) -> None:
     """Whatever the call answered."""
     store = store_of()
@@ -215,7 +234,9 @@ def test_what_somebody_else_has_removed_was_gone_already() -> None:
 
 @pytest.mark.regression
 def test_a_removal_that_hangs_is_left_and_the_others_go_on() -> None:
-    """The first one goes alone and hangs for half a minute: the second and third relieve the disk."""
+    """The first one goes alone and hangs for half a minute: the second and
+    third relieve the disk.
+    """
     site = Site(5, wanted_mib=20)
     site.hang("a")
     executed = site.relieve()
@@ -228,14 +249,18 @@ def test_a_removal_that_hangs_is_left_and_the_others_go_on() -> None:
 
 @pytest.mark.regression
 def test_an_object_is_sent_once_until_its_removal_has_ended() -> None:
-    """Until then it is `being_removed`; afterwards, if it is still listed, it is one like any other."""
+    """Until then it is `being_removed`; afterwards, if it is still listed,
+    it is one like any other.
+    """
     site = Site(2, wanted_mib=100)
     site.hang("a")
     site.relieve()
     site.store.sizes["b"] = 10 * MIB
     again = site.relieve()
     assert reasons(again)["a"] is Reason.BEING_REMOVED
-    assert [effect.claim.verdict.id for effect in site.engine.handed_out if isinstance(effect, Send)].count("a") == 1
+    assert [
+        effect.claim.verdict.id for effect in site.engine.handed_out if isinstance(effect, Send)
+    ].count("a") == 1
     site.engine.let_go()
     assert "a" not in reasons(site.relieve())
     assert site.store.sent.count("a") == 2
@@ -243,7 +268,9 @@ def test_an_object_is_sent_once_until_its_removal_has_ended() -> None:
 
 @pytest.mark.regression
 def test_two_passes_at_once_do_not_send_one_object_twice() -> None:
-    """One about the filesystem of the images, one about none: what the one has claimed the other leaves out."""
+    """One about the filesystem of the images, one about none: what the one has
+    claimed the other leaves out.
+    """
     site = Site(2, wanted_mib=100, parallel=2)
     site.engine.takes = lambda effect: 1.0 if isinstance(effect, Check) else 0.0
     first = site.begin(signal=Signal.IMAGEFS_AVAILABLE)
@@ -262,13 +289,17 @@ def test_a_late_removal_that_ends_is_told_with_how_it_ended() -> None:
     site.relieve()
     assert site.engine.said("parked_ended") == []
     site.engine.let_go()
-    assert [(each.verdict.id, each.result) for each in site.engine.said("parked_ended")] == [("a", Result.REMOVED)]
+    assert [(each.verdict.id, each.result) for each in site.engine.said("parked_ended")] == [
+        ("a", Result.REMOVED)
+    ]
     assert site.engine.world.removals == {}
 
 
 @pytest.mark.parametrize(("parallel", "sent"), [(1, 2), (2, 3), (3, 4)])
 def test_a_stuck_runtime_is_sent_nothing_more(parallel: int, sent: int) -> None:
-    """Every removal hangs: after one more than `parallelRemovals` the rest is kept, in this pass and the next."""
+    """Every removal hangs: after one more than `parallelRemovals` the rest is kept,
+    in this pass and the next.
+    """
     site = Site(8, wanted_mib=300, parallel=parallel)
     site.hang("abcdefgh")
     executed = site.relieve()
@@ -278,7 +309,9 @@ def test_a_stuck_runtime_is_sent_nothing_more(parallel: int, sent: int) -> None:
 
     assert calls() == sent
     assert set(reasons(executed).values()) == {Reason.RUNTIME_STUCK}
-    assert executed.error.startswith(f"the runtime is stuck: {sent} removals are not answered, the oldest for ")
+    assert executed.error.startswith(
+        f"the runtime is stuck: {sent} removals are not answered, the oldest for "
+    )
     again = site.relieve()
     assert calls() == sent
     assert Reason.RUNTIME_STUCK in reasons(again).values()
@@ -307,26 +340,35 @@ def test_a_dry_run_is_not_stuck_but_leaves_out_what_is_under_way() -> None:
 def test_what_a_dry_run_checks_stands_in_no_other_pass_s_way() -> None:
     """The object that it has just claimed is removed meanwhile."""
     site = Site(1, wanted_mib=100)
-    site.engine.takes = lambda effect: HANGS if isinstance(effect, Check) and effect.claim.dry_run else 0.0
+    site.engine.takes = lambda effect: (
+        HANGS if isinstance(effect, Check) and effect.claim.dry_run else 0.0
+    )
     site.begin(dry_run=True)
     site.engine.until_it(Check, "a")
     assert results(site.relieve()) == {"a": Result.REMOVED}
 
 
 @pytest.mark.parametrize(
-    ("configured", "seconds_left", "patience"), [("30s", 10.0, 5.0), ("30s", 1000.0, 30.0), ("1s", 10.0, 1.0)]
+    ("configured", "seconds_left", "patience"),
+    [("30s", 10.0, 5.0), ("30s", 1000.0, 30.0), ("1s", 10.0, 1.0)],
 )
-def test_where_it_is_urgent_the_patience_is_shorter(configured: str, seconds_left: float, patience: float) -> None:
+def test_where_it_is_urgent_the_patience_is_shorter(
+    configured: str, seconds_left: float, patience: float
+) -> None:
     """5 s, and never longer than what is configured."""
     site = Site(1, wanted_mib=10, removalPatience=configured)
     site.hang("a")
     executed = site.relieve(seconds_left=seconds_left)
-    assert [outcome.duration_seconds for outcome in executed.outcomes] == [pytest.approx(patience, abs=0.01)]
+    assert [outcome.duration_seconds for outcome in executed.outcomes] == [
+        pytest.approx(patience, abs=0.01)
+    ]
 
 
 @pytest.mark.regression
 def test_a_disk_that_begins_to_fill_behind_a_removal_that_hangs_is_seen() -> None:
-    """There was time when it was sent; then 20 MiB a second are written, and after 5 s of that the next ones go."""
+    """There was time when it was sent; then 20 MiB a second are written, and after 5 s
+    of that the next ones go.
+    """
     site = Site(3, wanted_mib=20)
     site.hang("a")
     wanted = site.begin()
@@ -340,8 +382,8 @@ def test_a_disk_that_begins_to_fill_behind_a_removal_that_hangs_is_seen() -> Non
 
 
 def test_a_check_that_hangs_is_given_up_and_its_removal_is_never_sent() -> None:
-    """A directory on a filesystem that does not answer: a minute later the next object is checked; when the check ends
-    at last no call goes out, as nobody knows any more whether it may."""
+    """A directory on a filesystem that does not answer: a minute later the next object is checked;
+    when the check ends at last no call goes out, as nobody knows any more whether it may."""
     site = Site(2, wanted_mib=10)
     site.hang("a", Check)
     began = site.clock.monotonic()
@@ -357,12 +399,14 @@ def test_a_check_that_was_given_up_sends_nothing_though_its_pass_goes_on() -> No
     site = Site(2, wanted_mib=100)
     takes = {("Check", "a"): 70.0, ("Send", "b"): 20.0}
     site.engine.takes = lambda effect: (
-        takes.get((type(effect).__name__, effect.claim.verdict.id), 0.0) if isinstance(effect, Check | Send) else 0.0
+        takes.get((type(effect).__name__, effect.claim.verdict.id), 0.0)
+        if isinstance(effect, Check | Send)
+        else 0.0
     )
     site.relieve()
-    assert [(each.verdict.id, each.verdict.reason) for each in site.engine.said("parked_ended")] == [
-        ("a", Reason.STOPPING)
-    ]
+    assert [
+        (each.verdict.id, each.verdict.reason) for each in site.engine.said("parked_ended")
+    ] == [("a", Reason.STOPPING)]
     assert site.store.sent == ["b"]
 
 
@@ -400,7 +444,9 @@ def test_without_one_a_removal_that_hangs_is_no_progress() -> None:
 
 
 def test_stopping_lets_the_removal_in_flight_finish() -> None:
-    """The stop comes while the first is being removed: it is removed and accounted for, no second one starts."""
+    """The stop comes while the first is being removed: it is removed and accounted
+    for, no second one starts.
+    """
     site = Site(3, wanted_mib=100)
     site.store.on_remove = lambda _: site.engine.events.append(Stopping())
     executed = site.relieve()
@@ -424,4 +470,6 @@ def test_a_removal_commits_each_btrfs_of_the_node(kind: str, btrfs: tuple[str, .
     site = Site(1, wanted_mib=10)
     site.engine.filesystem_type = kind
     site.relieve()
-    assert [effect.btrfs for effect in site.engine.handed_out if isinstance(effect, Send)] == [btrfs]
+    assert [effect.btrfs for effect in site.engine.handed_out if isinstance(effect, Send)] == [
+        btrfs
+    ]

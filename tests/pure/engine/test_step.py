@@ -1,4 +1,6 @@
-"""What the daemon does between its passes: it looks, begins passes, pauses after them, and asks the runtime."""
+"""What the daemon does between its passes: it looks, begins passes, pauses after
+them, and asks the runtime.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ from eviction.engine.effects import (
     Read,
     Reconfigured,
     Refresh,
+    Request,
     Sampled,
     Send,
     Stopping,
@@ -29,8 +32,8 @@ from eviction.engine.effects import (
 )
 from eviction.engine.fold import fold
 from eviction.engine.step import backed_off, new_pass, next_deadline, next_look, seconds_halfway
-from eviction.engine.world import LookWhy, Request
-from eviction.record import Pass, PassResult, Trigger
+from eviction.engine.world import LookWhy
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, Extent
 from reclaim import types
 from reclaim.types import (
@@ -82,7 +85,9 @@ class Daemon:
         self.clock = SteppedClock()
         self.disk = Disk(self.clock)
         self.containers = Store(self.disk, objects(containers), sized=False)
-        self.images = Store(self.disk, {name.upper(): size for name, size in objects(images).items()})
+        self.images = Store(
+            self.disk, {name.upper(): size for name, size in objects(images).items()}
+        )
         configuration = configured(
             **{
                 "parallelRemovals": 1,
@@ -92,7 +97,9 @@ class Daemon:
             }
         )
         named = {DELETE_ALL_UNUSED_CONTAINERS: self.containers, DELETE_UNUSED_IMAGES: self.images}
-        functions = (function_of(store, name=name, side_by_side=True) for name, store in named.items())
+        functions = (
+            function_of(store, name=name, side_by_side=True) for name, store in named.items()
+        )
         self.engine = timed(self.clock, self.disk, *functions, configuration=configuration)
         world = self.engine.world
         self.engine.located = world.paths
@@ -116,7 +123,14 @@ class Daemon:
         world = self.engine.world
         asked = Request(row=(function,), **request)
         signal = Signal.NODEFS_AVAILABLE
-        wanted = PassWanted(world.observations, world.decision, Trigger.REQUEST, asked, signal, self.clock.monotonic())
+        wanted = PassWanted(
+            world.observations,
+            world.decision,
+            Trigger.REQUEST,
+            asked,
+            signal,
+            self.clock.monotonic(),
+        )
         self.engine.events.append(wanted)
         return wanted
 
@@ -125,7 +139,9 @@ class Daemon:
 
 
 def test_pressure_is_noticed_relieved_and_recorded() -> None:
-    """10 MiB below the mark, and 10 more are to be free: both containers go, no image; then it is quiet."""
+    """10 MiB below the mark, and 10 more are to be free: both containers go,
+    no image; then it is quiet.
+    """
     daemon = Daemon(containers=2)
     daemon.after(1.0)
     assert daemon.records == []
@@ -140,8 +156,12 @@ def test_pressure_is_noticed_relieved_and_recorded() -> None:
 
 
 @pytest.mark.parametrize(("urgent", "trigger"), [(True, Trigger.INTERVAL), (False, Trigger.WATCH)])
-def test_a_look_that_is_wanted_comes_at_once_or_when_the_floor_allows(urgent: bool, trigger: Trigger) -> None:
-    """By a poll or a command at once; inotify may want more of them than there are to be, and is the trigger then."""
+def test_a_look_that_is_wanted_comes_at_once_or_when_the_floor_allows(
+    urgent: bool, trigger: Trigger
+) -> None:
+    """By a poll or a command at once; inotify may want more of them than there are to
+    be, and is the trigger then.
+    """
     daemon = Daemon()
     daemon.after(1.0)
     looks, now = daemon.engine.world.looks, daemon.clock.monotonic()
@@ -178,15 +198,17 @@ def test_near_a_mark_the_disk_is_polled_between_looks(near: bool) -> None:
 
 
 def test_while_a_pass_runs_polls_look_for_the_next_mark() -> None:
-    """It waits for its removal 1 MiB above another mark, which the shortest interval is for: its looks are 0.25 s apart
-    all the same, and the level is polled in between."""
+    """It waits for its removal 1 MiB above another mark, which the shortest interval is for: its
+    looks are 0.25 s apart all the same, and the level is polled in between."""
     daemon = Daemon(hard={"imagefs.available": f"{MARK_MIB - 11}Mi"}, pollFloor="10ms")
     daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
     daemon.disk.free(PRESSURE)
     daemon.engine.until_it(Send)
     looks, handed_out = daemon.engine.world.looks, len(daemon.engine.handed_out)
     daemon.after(4.0)
-    watched = [effect for effect in daemon.engine.handed_out[handed_out:] if isinstance(effect, Watch)]
+    watched = [
+        effect for effect in daemon.engine.handed_out[handed_out:] if isinstance(effect, Watch)
+    ]
     assert {effect.levels.levels[0] for effect in watched} == {(MARK_MIB - 11) * MIB}
     assert daemon.engine.world.looks - looks <= 4.0 / 0.25
 
@@ -201,7 +223,12 @@ SLOWLY = {"assumedFillRate": "2Mi"}  # halfway to the mark in 5 s
         (SLOWLY, 0, LookWhy.HALFWAY, 5.0),
         ({}, 0, LookWhy.NOTHING_FILLS, 1.0),
         ({**SLOWLY, "reclaimTable": {"nodefs.available": []}}, -PRESSURE, LookWhy.EMPTY_ROW, 1.0),
-        ({**SLOWLY, "reclaimTable": {"nodefs.available": [DELETE_UNUSED_IMAGES]}}, -PRESSURE, LookWhy.BACKS_OFF, 1.0),
+        (
+            {**SLOWLY, "reclaimTable": {"nodefs.available": [DELETE_UNUSED_IMAGES]}},
+            -PRESSURE,
+            LookWhy.BACKS_OFF,
+            1.0,
+        ),
         (
             {
                 **SLOWLY,
@@ -251,7 +278,9 @@ def test_a_look_that_is_wanted_and_has_to_wait_is_due_for_that_reason() -> None:
 def test_while_a_pass_runs_or_is_held_off_the_next_look_says_so() -> None:
     """Neither is a pause of its row."""
     daemon = Daemon()
-    daemon.engine.world = daemon.engine.world._replace(hold_off_until=daemon.clock.monotonic() + 60.0)
+    daemon.engine.world = daemon.engine.world._replace(
+        hold_off_until=daemon.clock.monotonic() + 60.0
+    )
     daemon.disk.free(PRESSURE)
     daemon.after(2.5)
     held_off = daemon.engine.world.look_why
@@ -263,7 +292,9 @@ def test_while_a_pass_runs_or_is_held_off_the_next_look_says_so() -> None:
 
 @pytest.mark.regression
 def test_while_a_pass_runs_there_are_four_looks_a_second() -> None:
-    """A removal that hangs for 20 s, at a mark that is met all the while: no turn without a pause."""
+    """A removal that hangs for 20 s, at a mark that is met all the while: no
+    turn without a pause.
+    """
     daemon = Daemon()
     daemon.after(0.1)
     daemon.disk.free(PRESSURE)
@@ -303,7 +334,11 @@ def test_after_a_stop_nothing_begins() -> None:
     daemon.disk.free(PRESSURE)
     looks = daemon.engine.world.looks
     daemon.after(60.0)
-    assert (daemon.engine.world.looks - looks <= 1, daemon.records, daemon.images.sent) == (True, [], [])
+    assert (daemon.engine.world.looks - looks <= 1, daemon.records, daemon.images.sent) == (
+        True,
+        [],
+        [],
+    )
 
 
 # ---- several filesystems
@@ -318,17 +353,24 @@ def test_the_polls_of_a_filesystem_count_in_whatever_order_its_paths_answer(poll
     for second, available in ((0.0, 400), (1.0, 300)):
         at = world.now + second
         world = world._replace(now=at, readings=asked(world.readings, paths, at))
-        polls = [Poll(at - ago, (available + int(100 * ago)) * MIB, 1000) for ago in (0.75, 0.5, 0.25)]
+        polls = [
+            Poll(at - ago, (available + int(100 * ago)) * MIB, 1000) for ago in (0.75, 0.5, 0.25)
+        ]
         stats = FsStats(available * MIB, available * MIB, GIB, 1000, 2000, at)
         for path in paths:
             reading = Reading(stats, DEVICE, tuple(polls) if path == polled and second else ())
-            world = fold(world, Sampled(Sample(path, at, reading, FilesystemIdentity(path, DEVICE))))
+            world = fold(
+                world, Sampled(Sample(path, at, reading, FilesystemIdentity(path, DEVICE)))
+            )
     assert world.fill_rates[DEVICE, False].steady_rate == 100 * MIB
 
 
 @pytest.mark.regression
 def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() -> None:
-    """Three answer after 2.5 s each. Each is read as often as one alone; the fast one is relieved within 0.3 s."""
+    """Three answer after 2.5 s each.
+
+    Each is read as often as one alone; the fast one is relieved within 0.3 s.
+    """
     clock = SteppedClock()
     disks = {path: Disk(clock, DEVICE + number) for number, path in enumerate((FAST, *SLOW), 1)}
     names = {path.strip("/").replace("-", ""): path for path in disks}
@@ -348,9 +390,13 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     engine.world = engine.world._replace(
         on_its_own=True, look_due=engine.world.now, paths=replace(engine.world.paths, own=own)
     )
-    engine.takes = lambda effect: 2.5 if isinstance(effect, Read) and effect.paths[0] in SLOW else 0.0
+    engine.takes = lambda effect: (
+        2.5 if isinstance(effect, Read) and effect.paths[0] in SLOW else 0.0
+    )
     engine.passes_until(30.0)
-    reads = [path for effect in engine.handed_out if isinstance(effect, Read) for path in effect.paths]
+    reads = [
+        path for effect in engine.handed_out if isinstance(effect, Read) for path in effect.paths
+    ]
     assert {reads.count(path) for path in SLOW} <= {11, 12, 13}
     disks[FAST].free(PRESSURE)
     began = clock.monotonic()
@@ -407,8 +453,8 @@ def test_a_reading_that_comes_after_its_look_is_decided_about_when_it_is_there()
 def test_a_row_pauses_for_longer_only_while_it_frees_nothing(
     result: PassResult, function: str, seconds: list[float]
 ) -> None:
-    """None after success, 1 s after a gain and after a failure, else doubled, up to a minute; not beyond the next
-    object's age."""
+    """None after success, 1 s after a gain and after a failure, else doubled, up to a minute; not
+    beyond the next object's age."""
     functions = {
         "freed": ReclaimResult("f", (outcome_of("a", Result.REMOVED),)),
         "nothing": ReclaimResult("f"),
@@ -417,8 +463,15 @@ def test_a_row_pauses_for_longer_only_while_it_frees_nothing(
     world, found = Daemon().engine.world, []
     decision = Decision(frozenset(), (), None, ("f",), None)
     for _ in seconds:
-        world, the = new_pass(world, Trigger.INTERVAL, Request(), decision)
-        record = Pass("1", 0.0, Trigger.INTERVAL, world.observations, decision, functions=(functions[function],))
+        world, the = new_pass(world, Trigger.INTERVAL, Request(), decision=decision)
+        record = Pass(
+            "1",
+            0.0,
+            Trigger.INTERVAL,
+            world.observations,
+            decision,
+            functions=(functions[function],),
+        )
         world = backed_off(world, the, replace(record, result=result))
         found.append(world.lane(the.lane).back_offs["f",].until - world.now)
     assert found == seconds
@@ -427,8 +480,12 @@ def test_a_row_pauses_for_longer_only_while_it_frees_nothing(
 def test_a_pass_of_the_lead_changes_no_pause() -> None:
     """It has nothing to reach before its mark is met."""
     world = Daemon().engine.world
-    world, the = new_pass(world, Trigger.LEAD, Request(), Decision(frozenset(), (), None, ("f",), None))
-    record = Pass("1", 0.0, Trigger.LEAD, world.observations, the.decision, result=PassResult.NOT_ENOUGH)
+    world, the = new_pass(
+        world, Trigger.LEAD, Request(), decision=Decision(frozenset(), (), None, ("f",), None)
+    )
+    record = Pass(
+        "1", 0.0, Trigger.LEAD, world.observations, the.decision, result=PassResult.NOT_ENOUGH
+    )
     assert backed_off(world, the, record).lane(None).back_offs["f",].until < world.now
 
 
@@ -466,9 +523,12 @@ def test_pressure_that_flaps_does_not_begin_again_from_the_shortest_pause() -> N
 
 
 def test_while_one_row_pauses_another_one_is_served() -> None:
-    """Nothing relieves nodefs; the disk of the images has its own row, and is relieved meanwhile."""
+    """Nothing relieves nodefs; the disk of the images has its own row, and is
+    relieved meanwhile.
+    """
     daemon = Daemon(
-        hard={"imagefs.available": "470Mi"}, reclaimTable={"nodefs.available": [DELETE_ALL_UNUSED_CONTAINERS]}
+        hard={"imagefs.available": "470Mi"},
+        reclaimTable={"nodefs.available": [DELETE_ALL_UNUSED_CONTAINERS]},
     )
     daemon.disk.free(PRESSURE)
     daemon.after(20.0)
@@ -509,7 +569,9 @@ def test_a_defect_in_a_pass_does_not_end_the_daemon() -> None:
 def test_during_the_hold_off_nothing_begins_until_the_kubelet_is_healthy() -> None:
     """Why is told once a second; what has answered once has ended it for good."""
     daemon = Daemon()
-    daemon.engine.world = daemon.engine.world._replace(hold_off_until=daemon.clock.monotonic() + 300.0)
+    daemon.engine.world = daemon.engine.world._replace(
+        hold_off_until=daemon.clock.monotonic() + 300.0
+    )
     daemon.disk.free(PRESSURE)
     daemon.after(5.5)
     assert daemon.records == []
@@ -524,7 +586,9 @@ def test_a_pause_ends_a_pass_and_when_it_is_over_relief_goes_on() -> None:
     """It comes while the second object is checked: one has gone."""
     daemon = Daemon()
     daemon.disk.free(PRESSURE)
-    daemon.images.on_check = lambda name: daemon.engine.events.append(PauseSet(60.0)) if name == "B" else None
+    daemon.images.on_check = lambda name: (
+        daemon.engine.events.append(PauseSet(60.0)) if name == "B" else None
+    )
     daemon.after(30.0)
     assert daemon.images.sent == ["A"]
     assert set(reasons(daemon.records[0].functions[-1]).values()) == {Reason.PAUSED}
@@ -548,7 +612,9 @@ def test_another_configuration_ends_the_pass_and_the_next_one_begins_by_it() -> 
     daemon = Daemon()
     daemon.disk.free(PRESSURE)
     other = configured(evictionHard={**NEVER_MET, "nodefs.available": "0%"})
-    daemon.images.on_check = lambda name: daemon.engine.events.append(Reconfigured(other)) if name == "B" else None
+    daemon.images.on_check = lambda name: (
+        daemon.engine.events.append(Reconfigured(other)) if name == "B" else None
+    )
     daemon.after(30.0)
     assert (daemon.images.sent, len(daemon.records)) == (["A"], 1)
     assert set(reasons(daemon.records[0].functions[-1]).values()) == {Reason.RECONFIGURED}
@@ -558,8 +624,9 @@ def test_another_configuration_ends_the_pass_and_the_next_one_begins_by_it() -> 
 
 
 def test_a_command_waits_for_the_pass_of_its_filesystem_and_a_dry_run_does_not() -> None:
-    """A removal hangs for half a minute: the dry run is answered at once. The command has its turn after it, and learns
-    that it was decided by what is not so any more; asked for anew, its pass runs."""
+    """A removal hangs for half a minute: the dry run is answered at once. The command has
+    its turn after it, and learns that it was decided by what is not so any more; asked
+    for anew, its pass runs."""
     daemon = Daemon()
     daemon.disk.free(PRESSURE)
     daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
@@ -594,14 +661,16 @@ def test_who_has_gone_before_the_pass_began_gets_none() -> None:
 
 @pytest.mark.regression
 def test_the_program_of_a_command_gives_way_to_pressure() -> None:
-    """It may run for ten minutes, and has run for one: the disk is short, so its pass goes on without it, and the one
-    of the daemon begins within a moment."""
+    """It may run for ten minutes, and has run for one: the disk is short, so its pass goes on
+    without it, and the one of the daemon begins within a moment."""
     daemon = Daemon()
     program = Store(daemon.disk, {"program": 10 * MIB})
     program.patience_seconds = 600.0
     functions = {**daemon.engine.world.functions, "Program": function_of(program, name="Program")}
     daemon.engine.world = daemon.engine.world._replace(functions=functions)
-    daemon.engine.takes = lambda each: HANGS if isinstance(each, Send) and each.claim.verdict.id == "program" else 0.0
+    daemon.engine.takes = lambda each: (
+        HANGS if isinstance(each, Send) and each.claim.verdict.id == "program" else 0.0
+    )
     daemon.after(1.0)
     wanted = daemon.want("Program", extent=Extent.ALL)
     daemon.after(60.0)
@@ -617,12 +686,14 @@ def test_the_program_of_a_command_gives_way_to_pressure() -> None:
 
 
 def test_a_pass_begins_before_its_mark_once_and_then_at_the_mark() -> None:
-    """The disk will be at the kubelet's mark within the second that a removal takes: one object goes. Nothing more
-    before the mark."""
+    """The disk will be at the kubelet's mark within the second that a removal takes: one object
+    goes. Nothing more before the mark."""
     daemon = Daemon(images=5, containers=0)
     config = daemon.engine.world.manager.config
     kubelets = (threshold(Signal.NODEFS_AVAILABLE, f"{MARK_MIB - 1}Mi"),)
-    daemon.engine.world = daemon.engine.world._replace(manager=ManagerState(replace(config, kubelets=kubelets)))
+    daemon.engine.world = daemon.engine.world._replace(
+        manager=ManagerState(replace(config, kubelets=kubelets))
+    )
     daemon.after(0.5)
     daemon.disk.fills_by = 8.0 * MIB
     daemon.engine.until(lambda: bool(daemon.records))
@@ -630,7 +701,10 @@ def test_a_pass_begins_before_its_mark_once_and_then_at_the_mark() -> None:
     assert daemon.images.sent == ["A"]
     assert daemon.disk.available > MARK_MIB * MIB
     daemon.engine.until(lambda: len(daemon.records) == 2)
-    assert (daemon.records[1].trigger, daemon.disk.available < MARK_MIB * MIB + 30 * MIB) == (Trigger.INTERVAL, True)
+    assert (daemon.records[1].trigger, daemon.disk.available < MARK_MIB * MIB + 30 * MIB) == (
+        Trigger.INTERVAL,
+        True,
+    )
     assert starts(daemon)[1] >= 1
 
 
@@ -638,7 +712,10 @@ def test_a_pass_begins_before_its_mark_once_and_then_at_the_mark() -> None:
 
 
 def test_where_images_are_is_asked_every_minute_and_every_second_under_pressure() -> None:
-    """Nothing can be relieved in the wrong place. Who uses them is asked while there is none, every minute."""
+    """Nothing can be relieved in the wrong place.
+
+    Who uses them is asked while there is none, every minute.
+    """
     daemon = Daemon(images=0)
     daemon.after(119.0)
     assert (daemon.count(Locate), daemon.count(Refresh)) == (2, 2)
@@ -657,7 +734,9 @@ def test_where_images_are_is_asked_every_minute_and_every_second_under_pressure(
 
 @pytest.mark.regression
 def test_where_images_are_is_asked_while_a_pass_runs() -> None:
-    """A removal hangs for half a minute; what the runtime says meanwhile is in force, and ends that pass."""
+    """A removal hangs for half a minute; what the runtime says meanwhile is in
+    force, and ends that pass.
+    """
     daemon = Daemon()
     daemon.after(1.0)
     daemon.engine.takes = lambda effect: HANGS if isinstance(effect, Send) else 0.0
@@ -674,7 +753,9 @@ def test_where_images_are_is_asked_while_a_pass_runs() -> None:
 
 @pytest.mark.regression
 def test_a_program_that_runs_keeps_nobody_from_asking_the_runtime() -> None:
-    """A command's program of ten minutes: where images are, and who uses them, is asked every minute all the while."""
+    """A command's program of ten minutes: where images are, and who uses them, is asked
+    every minute all the while.
+    """
     daemon = Daemon()
     program = Store(daemon.disk, {"program": 10 * MIB})
     program.patience_seconds = 600.0

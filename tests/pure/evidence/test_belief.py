@@ -1,4 +1,6 @@
-"""Whether the kubelet's directories are believed: a table of cases, and what holds for all of them."""
+"""Whether the kubelet's directories are believed: a table of cases, and what
+holds for all of them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reclaim.containers import ContainerGCPolicy, LogEntry, plan_container_gc, plan_pod_logs, plan_sandbox_gc
+from reclaim.containers.plan import (
+    ContainerGCPolicy,
+    LogEntry,
+    plan_container_gc,
+    plan_pod_logs,
+    plan_sandbox_gc,
+)
 from reclaim.evidence.directories import KubeletDirectories
-from reclaim.evidence.kubelet_pods import KubeletPods
 from reclaim.evidence.states import PodState, PodStates, RootIdentity, Why, doubt_about
+from reclaim.kubelet.pods import KubeletPods
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState, Reason
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
 
@@ -41,10 +49,17 @@ def dead(uid: str) -> Container:
     return container(f"d-{uid}", pod_uid=uid)
 
 
-def why(present: str | None, listing: Listing | None, believed: RootIdentity | None = None, **states: object) -> str:
-    """Why the directories of these pods, written with spaces, are not believed; empty if they are."""
+def why(
+    present: str | None,
+    listing: Listing | None,
+    believed: RootIdentity | None = None,
+    **states: object,
+) -> str:
+    """Why the directories of these pods, written with spaces, are not believed;
+    empty if they are.
+    """
     read = PodStates(None if present is None else frozenset(present.split()), identity=HERE)
-    found = doubt_about(replace(read, **states), listing, believed, WHERE, NOW_NS)  # type: ignore[arg-type] # fields
+    found = doubt_about(replace(read, **states), listing, believed, path=WHERE, now_ns=NOW_NS)  # type: ignore[arg-type] # fields
     assert found is None or found.sentence.endswith(", so which pods are gone is not known")
     return "" if found is None else found.why
 
@@ -72,7 +87,10 @@ def why(present: str | None, listing: Listing | None, believed: RootIdentity | N
 def test_directories_are_believed_while_they_explain_what_the_runtime_holds(
     present: str, objects: list[Container | PodSandbox], expected: str
 ) -> None:
-    """All that runs, and one pod at least. What is not a kubelet's needs no directory and proves none."""
+    """All that runs, and one pod at least.
+
+    What is not a kubelet's needs no directory and proves none.
+    """
     assert why(present, held(*objects)) == expected
 
 
@@ -98,9 +116,15 @@ def test_without_directories_or_lists_nothing_is_believed() -> None:
     ],
 )
 def test_the_kubelets_list_explains_and_contradicts(
-    present: str, objects: list[Container | PodSandbox], kubelet: dict[str, PodState], complete: bool, expected: str
+    present: str,
+    objects: list[Container | PodSandbox],
+    kubelet: dict[str, PodState],
+    complete: bool,
+    expected: str,
 ) -> None:
-    """A complete list explains that nothing has a directory; live pods of it that are held have one, one at least."""
+    """A complete list explains that nothing has a directory; live pods of it that are
+    held have one, one at least.
+    """
     assert why(present, held(*objects), kubelet=kubelet, sources_ready=complete) == expected
 
 
@@ -125,14 +149,23 @@ def test_other_directories_must_explain_what_has_run_for_a_while(
 
 def test_the_sentence_names_pod_and_directory() -> None:
     """One sentence, with the first pod and how many more."""
-    listing = held(runs("one")._replace(pod_name="web"), runs("two")._replace(pod_name="api"), dead("three"))
-    long = doubt_about(PodStates(frozenset()), held(runs("one")._replace(pod_name="x" * 10**6)), None, WHERE, NOW_NS)
+    listing = held(
+        runs("one")._replace(pod_name="web"), runs("two")._replace(pod_name="api"), dead("three")
+    )
+    long = doubt_about(
+        PodStates(frozenset()),
+        held(runs("one")._replace(pod_name="x" * 10**6)),
+        None,
+        path=WHERE,
+        now_ns=NOW_NS,
+    )
     assert long is not None
     assert len(long.sentence) < 500
-    found = doubt_about(PodStates(frozenset({"three"})), listing, None, WHERE, NOW_NS)
+    found = doubt_about(PodStates(frozenset({"three"})), listing, None, path=WHERE, now_ns=NOW_NS)
     assert found is not None
-    assert found.sentence == (
-        "the pod default/api (and 1 more) runs without a directory in /var/lib/kubelet/pods, "
+    assert (
+        found.sentence
+        == "the pod default/api (and 1 more) runs without a directory in /var/lib/kubelet/pods, "
         "so which pods are gone is not known"
     )
 
@@ -140,14 +173,18 @@ def test_the_sentence_names_pod_and_directory() -> None:
 uids = st.sampled_from(UIDS)
 ages = st.floats(0.0, 7200.0)
 containers = st.builds(
-    lambda number, uid, state, age: container(f"c{number}", pod_uid=uid, state=state, age_seconds=age),
+    lambda number, uid, state, age: container(
+        f"c{number}", pod_uid=uid, state=state, age_seconds=age
+    ),
     st.integers(0, 99),
     st.sampled_from(("", *UIDS)),
     st.sampled_from(ContainerState),
     ages,
 )
 sandboxes = st.builds(
-    lambda number, uid, state, age: sandbox(f"s{number}", pod_uid=uid, state=state, age_seconds=age),
+    lambda number, uid, state, age: sandbox(
+        f"s{number}", pod_uid=uid, state=state, age_seconds=age
+    ),
     st.integers(0, 99),
     uids,
     st.sampled_from(PodSandboxState),
@@ -158,7 +195,9 @@ listings = st.builds(
     st.lists(containers, max_size=6, unique_by=lambda each: each.id),
     st.lists(sandboxes, max_size=6, unique_by=lambda each: each.id),
 )
-lists = st.none() | st.dictionaries(uids, st.builds(PodState, st.booleans(), st.booleans(), st.booleans()))
+lists = st.none() | st.dictionaries(
+    uids, st.builds(PodState, st.booleans(), st.booleans(), st.booleans())
+)
 directories = st.builds(
     PodStates,
     present=st.none() | st.frozensets(uids),
@@ -176,31 +215,53 @@ policies = st.builds(
 
 def running(listing: Listing) -> set[str]:
     """The UIDs of the kubelet's pods of which something runs."""
-    of_containers = {each.pod_uid for each in listing.containers if each.state is RUNNING and each.pod_uid}
+    of_containers = {
+        each.pod_uid for each in listing.containers if each.state is RUNNING and each.pod_uid
+    }
     return of_containers | {each.pod_uid for each in listing.sandboxes if each.state is READY}
 
 
 def compared(states: PodStates, listing: Listing, believed: RootIdentity | None) -> PodStates:
     """The states as they are planned with."""
-    return replace(states, doubt=doubt_about(states, listing, believed, WHERE, NOW_NS))
+    return replace(states, doubt=doubt_about(states, listing, believed, path=WHERE, now_ns=NOW_NS))
 
 
 @given(directories, listings, st.sampled_from([None, HERE, THERE]), policies, st.booleans())
-@example(PodStates(frozenset(), None), held(runs("one"), dead("two")), None, ContainerGCPolicy(), True)
-@example(PodStates(frozenset({"three"}), {}), held(runs("one"), dead("two")), None, ContainerGCPolicy(), True)
+@example(
+    PodStates(frozenset(), None), held(runs("one"), dead("two")), None, ContainerGCPolicy(), True
+)
+@example(
+    PodStates(frozenset({"three"}), {}),
+    held(runs("one"), dead("two")),
+    None,
+    ContainerGCPolicy(),
+    True,
+)
 def test_nothing_is_gone_while_something_runs_without_its_directory(
-    states: PodStates, listing: Listing, believed: RootIdentity | None, policy: ContainerGCPolicy, pressed: bool
+    states: PodStates,
+    listing: Listing,
+    believed: RootIdentity | None,
+    policy: ContainerGCPolicy,
+    pressed: bool,
 ) -> None:
-    """For no containers, sandboxes and directories: neither by the states, nor in any of the three plans."""
+    """For no containers, sandboxes and directories: neither by the states, nor
+    in any of the three plans.
+    """
     pods = compared(states, listing, believed)
     lost = running(listing) - (states.present or frozenset())
     entries = [LogEntry(f"default_pod_{uid}".encode(), (1, 1), 0) for uid in UIDS]
     plans = [
-        plan_container_gc(listing, pods, replace(policy, evict_non_deleted_pods=pressed), NOW_NS),
-        plan_sandbox_gc(listing, pods, replace(policy, evict_non_deleted_pods=pressed), NOW_NS),
-        plan_pod_logs(entries, pods, policy, frozenset(), NOW_NS),
+        plan_container_gc(
+            listing, pods, replace(policy, evict_non_deleted_pods=pressed), now_ns=NOW_NS
+        ),
+        plan_sandbox_gc(
+            listing, pods, replace(policy, evict_non_deleted_pods=pressed), now_ns=NOW_NS
+        ),
+        plan_pod_logs(entries, pods, policy, in_runtime=frozenset(), now_ns=NOW_NS),
     ]
-    gone = [verdict for plan in plans for verdict in plan.remove if verdict.reason == Reason.POD_GONE]
+    gone = [
+        verdict for plan in plans for verdict in plan.remove if verdict.reason == Reason.POD_GONE
+    ]
     if lost or pods.doubt is not None:
         assert pods.doubt is not None
         assert not any(pods.gone(uid) for uid in ("", *UIDS))
@@ -215,28 +276,41 @@ def test_nothing_is_gone_while_something_runs_without_its_directory(
 def test_a_doubt_only_keeps(
     states: PodStates, listing: Listing, believed: RootIdentity | None, policy: ContainerGCPolicy
 ) -> None:
-    """Whatever goes with a doubt would go without it, or as soon as it is old enough. What is left of pods of which
-    nothing is known counts towards no limit, so that nothing else goes in its place."""
+    """Whatever goes with a doubt would go without it, or as soon as it is old enough.
+    What is left of pods of which nothing is known counts towards no limit, so that
+    nothing else goes in its place."""
     pods = compared(states, listing, believed)
     for planner in (plan_container_gc, plan_sandbox_gc):
         doubted, certain = (
-            planner(listing, each, replace(policy, evict_non_deleted_pods=True), NOW_NS) for each in (pods, states)
+            planner(listing, each, replace(policy, evict_non_deleted_pods=True), now_ns=NOW_NS)
+            for each in (pods, states)
         )
         young = {verdict.id for verdict in certain.keep if verdict.reason == Reason.TOO_YOUNG}
-        assert {verdict.id for verdict in doubted.remove} <= {verdict.id for verdict in certain.remove} | young
-        assert all(verdict.reason != Reason.POD_GONE for verdict in doubted.remove if pods.doubt is not None)
+        assert {verdict.id for verdict in doubted.remove} <= {
+            verdict.id for verdict in certain.remove
+        } | young
+        assert all(
+            verdict.reason != Reason.POD_GONE
+            for verdict in doubted.remove
+            if pods.doubt is not None
+        )
 
 
 @given(st.frozensets(uids, min_size=1), listings, ages)
-def test_the_right_directories_are_believed_again(present: frozenset[str], listing: Listing, age: float) -> None:
-    """After any change of the root, as soon as a pod runs in the new one and nothing runs outside it: never for ever in
-    doubt."""
+def test_the_right_directories_are_believed_again(
+    present: frozenset[str], listing: Listing, age: float
+) -> None:
+    """After any change of the root, as soon as a pod runs in the new one and nothing runs outside
+    it: never for ever in doubt."""
     inside = Listing(
         containers=tuple(each for each in listing.containers if each.pod_uid in present),
         sandboxes=tuple(each for each in listing.sandboxes if each.pod_uid in present),
     )
     settled = runs(min(present), age_seconds=10.0 + age)
-    assert why(" ".join(present), replace(inside, containers=(*inside.containers, settled)), THERE) == ""
+    assert (
+        why(" ".join(present), replace(inside, containers=(*inside.containers, settled)), THERE)
+        == ""
+    )
 
 
 class Source(KubeletDirectories):
@@ -282,7 +356,10 @@ def test_before_the_first_comparison_nothing_is_gone() -> None:
 
 @pytest.mark.parametrize("at", [THERE, None])
 def test_a_check_in_other_directories_is_a_doubt(at: RootIdentity | None) -> None:
-    """Belief was given on one root. On another, or on none, no pod is gone until the first is back and compared."""
+    """Belief was given on one root.
+
+    On another, or on none, no pod is gone until the first is back and compared.
+    """
     kept = Kept()
     kept.compare(runs("one"))
     kept.source.at = at

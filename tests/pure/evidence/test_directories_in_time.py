@@ -1,4 +1,6 @@
-"""The kubelet's directories on a filesystem that does not answer: nothing is known, and nobody waits for it twice."""
+"""The kubelet's directories on a filesystem that does not answer: nothing is known, and
+nobody waits for it twice.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from reclaim.evidence.directories import KubeletDirectories
-from reclaim.evidence.kubelet_pods import KubeletPods
+from reclaim.kubelet.pods import KubeletPods
 from reclaim.workers import ReadingsInTime, Workers
 from signals.clock import SystemClock
 from tests.reclaimd_process import came_true
@@ -41,7 +43,10 @@ class DeadDisk(ReadingsInTime):
 
 @pytest.mark.regression
 def test_directories_that_do_not_answer_are_unknown_and_are_asked_once(tmp_path: Path) -> None:
-    """No pod counts as gone, and only the first reading waits. When the disk answers again, all is as before."""
+    """No pod counts as gone, and only the first reading waits.
+
+    When the disk answers again, all is as before.
+    """
     (tmp_path / "pods" / "uid-1").mkdir(parents=True)
     disk = DeadDisk()
     directories = KubeletDirectories(str(tmp_path), disk)
@@ -50,7 +55,9 @@ def test_directories_that_do_not_answer_are_unknown_and_are_asked_once(tmp_path:
     states = directories.pod_states()
     assert states.present is None
     assert states.doubt is not None
-    assert states.doubt.sentence.startswith(f"{tmp_path}/pods cannot be read (it did not answer within 0.05 s)")
+    assert states.doubt.sentence.startswith(
+        f"{tmp_path}/pods cannot be read (it did not answer within 0.05 s)"
+    )
     assert not directories.pod_states().gone("uid-2")
     assert states.identity is None
     assert directories.pod_directories() is None
@@ -82,7 +89,9 @@ class HeldLook(ReadingsInTime):
 
 
 def test_who_asks_while_a_look_is_under_way_gets_a_later_one(tmp_path: Path) -> None:
-    """Three removals ask for the directories of pods while a look has read them already: then a pod's appears."""
+    """Three removals ask for the directories of pods while a look has read them
+    already: then a pod's appears.
+    """
     (tmp_path / "pods").mkdir()
     disk = HeldLook()
     pods = KubeletPods(KubeletDirectories(str(tmp_path), disk), SystemClock())

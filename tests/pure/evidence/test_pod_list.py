@@ -1,7 +1,8 @@
 """The kubelet's pod list is parsed as a whole or refused.
 
-Source: kubelet, `pkg/kubelet/server/server.go` (getPods), `pkg/kubelet/pod_workers.go`,
-`pkg/kubelet/eviction/helpers.go` (PodIsEvicted), `pkg/kubelet/status/status_manager.go` (mergePodStatus).
+Source: kubelet, `pkg/kubelet/server/server.go` (getPods),
+`pkg/kubelet/pod_workers.go`, `pkg/kubelet/eviction/helpers.go` (PodIsEvicted),
+`pkg/kubelet/status/status_manager.go` (mergePodStatus).
 """
 
 from __future__ import annotations
@@ -14,15 +15,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.evidence.pod_list import LARGEST_UINT64, MOST_VALUES, KubeletAnswerError, parse_pod_list
+from reclaim.evidence.pod_list import (
+    LARGEST_UINT64,
+    MOST_VALUES,
+    KubeletAnswerError,
+    parse_pod_list,
+)
 from reclaim.evidence.states import PodState, PodStates
 
 UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
-HASH = "d4b1c9a2f00fd9e1b0b3a3c5f7a9e8d7"  # how the kubelet makes the UID of a static pod: 32 hexadecimal digits
+# how the kubelet makes the UID of a static pod: 32 hexadecimal digits
+HASH = "d4b1c9a2f00fd9e1b0b3a3c5f7a9e8d7"
 DELETED = {"deletionTimestamp": "2026-11-20T09:30:00Z", "deletionGracePeriodSeconds": 30}
-RUNNING = {"name": "app", "state": {"running": {"startedAt": "2026-11-20T09:00:00Z"}}, "restartCount": 0}
+RUNNING = {
+    "name": "app",
+    "state": {"running": {"startedAt": "2026-11-20T09:00:00Z"}},
+    "restartCount": 0,
+}
 ENDED = {"name": "app", "state": {"terminated": {"exitCode": 0}}, "restartCount": 0}
-NEVER_RAN = {"name": "app", "state": {"waiting": {"reason": "PodInitializing"}}, "restartCount": 0, "started": False}
+NEVER_RAN = {
+    "name": "app",
+    "state": {"waiting": {"reason": "PodInitializing"}},
+    "restartCount": 0,
+    "started": False,
+}
 BACKING_OFF = {
     "name": "app",
     "state": {"waiting": {"reason": "CrashLoopBackOff"}},
@@ -40,13 +56,21 @@ def pod(
 ) -> dict[str, Any]:
     """A pod as the kubelet lists it."""
     return {
-        "metadata": {"name": "web", "namespace": "default", "uid": uid, "annotations": {}, **(metadata or {})},
+        "metadata": {
+            "name": "web",
+            "namespace": "default",
+            "uid": uid,
+            "annotations": {},
+            **(metadata or {}),
+        },
         "spec": {"containers": [{"name": "app"}]},
         "status": {"phase": phase, "containerStatuses": list(containers), **status},
     }
 
 
-def annotated(uid: str, *containers: object, phase: str = "Running", **annotations: str) -> dict[str, Any]:
+def annotated(
+    uid: str, *containers: object, phase: str = "Running", **annotations: str
+) -> dict[str, Any]:
     """A pod with annotations of the kubelet, named without their prefix."""
     named = {f"kubernetes.io/config.{name}": value for name, value in annotations.items()}
     return pod(phase, *containers, uid=uid, metadata={"annotations": named})
@@ -54,7 +78,9 @@ def annotated(uid: str, *containers: object, phase: str = "Running", **annotatio
 
 def listed(*pods: object, **fields: object) -> bytes:
     """A whole answer."""
-    return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(pods), **fields}).encode()
+    return json.dumps(
+        {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(pods), **fields}
+    ).encode()
 
 
 def refusal(body: bytes) -> str:
@@ -85,7 +111,10 @@ def refusal(body: bytes) -> str:
         (pod("Failed", {"restartCount": 1}), PodState()),
         (pod("Failed", {"containerID": "containerd://1"}), PodState()),
         (pod("Failed", {"started": True, "state": {"waiting": {}}}), PodState()),
-        (pod("Failed", {"state": {"running": None, "terminated": {"exitCode": 137}}}), PodState(terminated=True)),
+        (
+            pod("Failed", {"state": {"running": None, "terminated": {"exitCode": 137}}}),
+            PodState(terminated=True),
+        ),
         (pod("Failed", {"state": {"running": {}, "terminated": {"exitCode": 137}}}), PodState()),
         (pod("Succeeded", ENDED, initContainerStatuses=[RUNNING]), PodState()),
         (pod("Succeeded", ENDED, ephemeralContainerStatuses=[RUNNING]), PodState()),
@@ -97,11 +126,16 @@ def refusal(body: bytes) -> str:
         (pod("Succeeded", ENDED, metadata=DELETED), PodState(terminated=True, deleted=True)),
         ({"metadata": {"uid": UID}}, PodState()),
         ({"metadata": {"uid": UID, "annotations": None}, "status": None}, PodState()),
-        ({"kind": "Pod", "metadata": {"uid": UID}, "status": {"containerStatuses": None}}, PodState()),
+        (
+            {"kind": "Pod", "metadata": {"uid": UID}, "status": {"containerStatuses": None}},
+            PodState(),
+        ),
     ],
 )
 def test_what_a_pod_is(item: dict[str, Any], state: PodState) -> None:
-    """Terminated only with a final phase and no container that runs or waits after a run; evicted only if Failed."""
+    """Terminated only with a final phase and no container that runs or waits after a
+    run; evicted only if Failed.
+    """
     assert parse_pod_list(listed(item)).states == {UID: state}
 
 
@@ -110,9 +144,15 @@ SPEC = {
         {"name": "migrate", "image": "migrate:1"},
         {"name": "mesh", "image": "mesh", "restartPolicy": "Always"},
     ],
-    "containers": [{"name": "app", "image": "registry.example/app@sha256:" + "a" * 64}, {"name": "unset"}],
+    "containers": [
+        {"name": "app", "image": "registry.example/app@sha256:" + "a" * 64},
+        {"name": "unset"},
+    ],
     "ephemeralContainers": [{"name": "debug", "image": "busybox"}],
-    "volumes": [{"name": "model", "image": {"reference": "model:2"}}, {"name": "tmp", "emptyDir": {}}],
+    "volumes": [
+        {"name": "model", "image": {"reference": "model:2"}},
+        {"name": "tmp", "emptyDir": {}},
+    ],
 }
 STATUSES: dict[str, Any] = {
     "containerStatuses": [
@@ -134,7 +174,8 @@ NEEDED = frozenset(
     [
         (pod("Pending", **STATUSES), NEEDED),
         (pod("Running", **STATUSES, metadata=DELETED), NEEDED),
-        (annotated(UID, source="file", hash=UID) | {"status": STATUSES}, NEEDED),  # a static pod without a mirror yet
+        # a static pod without a mirror yet
+        (annotated(UID, source="file", hash=UID) | {"status": STATUSES}, NEEDED),
         (pod("Failed", **STATUSES), NEEDED),  # a container of it still runs
         (pod("Failed", ENDED), None),
         (pod("Succeeded", ENDED, metadata=DELETED), None),
@@ -143,7 +184,9 @@ NEEDED = frozenset(
 def test_a_pod_needs_what_its_spec_names_until_it_has_terminated(
     item: dict[str, Any], needed: frozenset[str] | None
 ) -> None:
-    """All its containers, also those that are still to start, its image volumes, and the ids that its statuses name."""
+    """All its containers, also those that are still to start, its image volumes, and the
+    ids that its statuses name.
+    """
     found = parse_pod_list(listed({**item, "spec": SPEC})).images
     assert found == ({} if needed is None else {UID: needed})
 
@@ -157,7 +200,10 @@ def test_a_pod_needs_what_its_spec_names_until_it_has_terminated(
         ({"ephemeralContainers": ["debug"]}, "spec.ephemeralContainers[0] is not an object"),
         ({"containers": [{"image": 1}]}, "spec.containers[0].image is not a text"),
         ({"volumes": [{"image": "model:2"}]}, "spec.volumes[0].image is not an object"),
-        ({"volumes": [{"image": {"reference": []}}]}, "spec.volumes[0].image.reference is not a text"),
+        (
+            {"volumes": [{"image": {"reference": []}}]},
+            "spec.volumes[0].image.reference is not a text",
+        ),
     ],
 )
 def test_a_spec_that_cannot_be_read_makes_the_list_unusable(spec: object, where: str) -> None:
@@ -167,7 +213,10 @@ def test_a_spec_that_cannot_be_read_makes_the_list_unusable(spec: object, where:
 
 def test_an_image_is_needed_as_long_as_one_of_two_entries_of_a_pod_needs_it() -> None:
     """A UID that is listed twice, once as terminated."""
-    both = ({**pod("Succeeded", ENDED), "spec": SPEC}, {**pod("Pending"), "spec": {"containers": [{"image": "app:1"}]}})
+    both = (
+        {**pod("Succeeded", ENDED), "spec": SPEC},
+        {**pod("Pending"), "spec": {"containers": [{"image": "app:1"}]}},
+    )
     assert parse_pod_list(listed(*both)).images == {UID: {"app:1"}}
 
 
@@ -190,11 +239,16 @@ def test_every_alias_of_a_pod_is_a_pod_that_exists() -> None:
 
 
 def test_an_annotation_does_not_terminate_another_pod() -> None:
-    """A terminated pod names the UID of another one: that one still runs, whether it is listed or not."""
+    """A terminated pod names the UID of another one: that one still runs,
+    whether it is listed or not.
+    """
     claimant = annotated(UID, ENDED, phase="Failed", hash="victim", mirror="victim")
     victim = pod("Running", RUNNING, uid="victim")
     for answer in (listed(claimant), listed(claimant, victim), listed(victim, claimant)):
-        assert parse_pod_list(answer).states == {UID: PodState(terminated=True), "victim": PodState()}
+        assert parse_pod_list(answer).states == {
+            UID: PodState(terminated=True),
+            "victim": PodState(),
+        }
 
 
 def test_of_a_uid_that_is_listed_twice_the_more_careful_counts() -> None:
@@ -214,7 +268,9 @@ def test_of_a_uid_that_is_listed_twice_the_more_careful_counts() -> None:
         ([annotated(HASH, source="file"), annotated(UID, source="api")], True),
     ],
 )
-def test_the_api_server_has_delivered_when_one_of_its_pods_is_there(items: list[object], delivered: bool) -> None:
+def test_the_api_server_has_delivered_when_one_of_its_pods_is_there(
+    items: list[object], delivered: bool
+) -> None:
     """Right after its start a kubelet lists only static pods."""
     assert parse_pod_list(listed(*items)).from_api_server is delivered
 
@@ -259,31 +315,61 @@ def test_a_node_without_pods(items: object) -> None:
         (listed(pod(uid="")), "items[0] has no metadata.uid"),
         (listed({"metadata": {"uid": 5}}), "items[0].metadata.uid is not a text"),
         (listed({"metadata": []}), "items[0].metadata is not an object"),
-        (listed(pod(metadata={"deletionTimestamp": 5})), "items[0].metadata.deletionTimestamp is not a text"),
-        (listed(pod(metadata={"annotations": []})), "items[0].metadata.annotations is not an object"),
-        (listed(annotated(UID, hash=5)), "items[0].metadata.annotations.kubernetes.io/config.hash is not a text"),  # type: ignore[arg-type] # wrong on purpose
+        (
+            listed(pod(metadata={"deletionTimestamp": 5})),
+            "items[0].metadata.deletionTimestamp is not a text",
+        ),
+        (
+            listed(pod(metadata={"annotations": []})),
+            "items[0].metadata.annotations is not an object",
+        ),
+        (
+            listed(annotated(UID, hash=5)),  # type: ignore[arg-type] # wrong on purpose
+            "items[0].metadata.annotations.kubernetes.io/config.hash is not a text",
+        ),
         (listed({"metadata": {"uid": UID}, "status": []}), "items[0].status is not an object"),
         (listed(pod(phase=True)), "items[0].status.phase is not a text"),  # type: ignore[arg-type] # wrong on purpose
         (listed(pod(reason=[])), "items[0].status.reason is not a text"),
         (listed(pod(containerStatuses={})), "items[0].status.containerStatuses is not a list"),
         (listed(pod("Running", "x")), "items[0].status.containerStatuses[0] is not an object"),
-        (listed(pod("Running", {"state": []})), "items[0].status.containerStatuses[0].state is not an object"),
+        (
+            listed(pod("Running", {"state": []})),
+            "items[0].status.containerStatuses[0].state is not an object",
+        ),
         (
             listed(pod("Running", {"state": {"terminated": True}})),
             "items[0].status.containerStatuses[0].state.terminated is not an object",
         ),
-        (listed(pod("Failed", {"lastState": 1})), "items[0].status.containerStatuses[0].lastState is not an object"),
+        (
+            listed(pod("Failed", {"lastState": 1})),
+            "items[0].status.containerStatuses[0].lastState is not an object",
+        ),
         (
             listed(pod("Failed", {"restartCount": "0"})),
-            f"items[0].status.containerStatuses[0].restartCount is not a whole number between 0 and {LARGEST_UINT64}",
+            (
+                "items[0].status.containerStatuses[0].restartCount is not a whole number between 0"
+                f" and {LARGEST_UINT64}"
+            ),
         ),
         (
             listed(pod("Failed", {"restartCount": False})),
-            f"items[0].status.containerStatuses[0].restartCount is not a whole number between 0 and {LARGEST_UINT64}",
+            (
+                "items[0].status.containerStatuses[0].restartCount is not a whole number between 0"
+                f" and {LARGEST_UINT64}"
+            ),
         ),
-        (listed(pod("Failed", {"started": 0})), "items[0].status.containerStatuses[0].started is not true or false"),
-        (listed(pod("Failed", {"containerID": 1})), "items[0].status.containerStatuses[0].containerID is not a text"),
-        (listed(pod("Failed", {"started": "no"})), "items[0].status.containerStatuses[0].started is not true or false"),
+        (
+            listed(pod("Failed", {"started": 0})),
+            "items[0].status.containerStatuses[0].started is not true or false",
+        ),
+        (
+            listed(pod("Failed", {"containerID": 1})),
+            "items[0].status.containerStatuses[0].containerID is not a text",
+        ),
+        (
+            listed(pod("Failed", {"started": "no"})),
+            "items[0].status.containerStatuses[0].started is not true or false",
+        ),
     ],
 )
 def test_what_is_not_a_whole_list_is_refused(body: bytes, why: str) -> None:
@@ -298,7 +384,10 @@ waiting terminated annotations kubernetes.io/config.hash deletionTimestamp reaso
 words = st.sampled_from(WORDS.split())
 documents = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | words,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words | st.text(max_size=5), inner, max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(words | st.text(max_size=5), inner, max_size=6)
+    ),
     max_leaves=30,
 )
 
@@ -306,14 +395,19 @@ documents = st.recursive(
 @given(documents)
 def test_any_json_is_a_list_or_refused(document: object) -> None:
     """Never another error; and the message is printable on a terminal and in a log."""
-    for body in (json.dumps(document).encode(), listed(document), listed(pod("Failed", document, reason=document))):
+    for body in (
+        json.dumps(document).encode(),
+        listed(document),
+        listed(pod("Failed", document, reason=document)),
+    ):
         assert refusal(body).isprintable()
 
 
 def test_a_refusal_repeats_no_key() -> None:
     """Not even that of an unknown state."""
-    assert refusal(listed(pod("Failed", {"state": {"\x1b[31m": 5, "waiting": 5}}))) == (
-        "items[0].status.containerStatuses[0].state.waiting is not an object"
+    assert (
+        refusal(listed(pod("Failed", {"state": {"\x1b[31m": 5, "waiting": 5}})))
+        == "items[0].status.containerStatuses[0].state.waiting is not an object"
     )
 
 
@@ -324,10 +418,16 @@ def test_any_bytes_are_a_list_or_refused(body: bytes) -> None:
         parse_pod_list(body)
 
 
-@given(st.lists(st.sampled_from(["Running", "Failed", "Succeeded"]), max_size=6), st.integers(0, 6), documents)
+@given(
+    st.lists(st.sampled_from(["Running", "Failed", "Succeeded"]), max_size=6),
+    st.integers(0, 6),
+    documents,
+)
 def test_a_list_is_never_read_in_part(phases: list[str], at: int, intruder: object) -> None:
     """With anything among valid pods, either all of them are in the result, or there is none."""
-    items: list[object] = [pod(phase, ENDED, uid=f"uid-{index}") for index, phase in enumerate(phases)]
+    items: list[object] = [
+        pod(phase, ENDED, uid=f"uid-{index}") for index, phase in enumerate(phases)
+    ]
     items.insert(at, intruder)
     try:
         states = parse_pod_list(listed(*items)).states

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.evidence.references import ImageIndex, ImagesInUse, bare_hex, is_full_name, normalized, removal_references
+from reclaim.evidence.references import (
+    ImageIndex,
+    ImagesInUse,
+    bare_hex,
+    is_full_name,
+    normalized,
+    removal_references,
+)
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.types import Image, Listing, Reason
 from tests.pure.values import image, image_id
@@ -60,13 +67,16 @@ def test_a_name_in_full(reference: str, full: str) -> None:
 )
 def test_every_spelling_finds_the_image(reference: str) -> None:
     """Id, short id, tag in full and in short, repository digest, digest under any name."""
-    wanted = image(0xABCDEF12, "docker.io/library/app:1", digests=(f"docker.io/library/app@{DIGEST}",))
+    wanted = image(
+        0xABCDEF12, "docker.io/library/app:1", digests=(f"docker.io/library/app@{DIGEST}",)
+    )
     other = image(0xFFF00000, "docker.io/library/app:2")
     assert ImageIndex([other, wanted]).find(reference) == {wanted.id}
 
 
 @pytest.mark.parametrize(
-    "reference", ["", "app", "app:3", "other:1", "00000", f"app@sha256:{'e' * 64}", image_id(7), "@"]
+    "reference",
+    ["", "app", "app:3", "other:1", "00000", f"app@sha256:{'e' * 64}", image_id(7), "@"],
 )
 def test_what_no_image_carries_finds_nothing(reference: str) -> None:
     """Nothing is guessed from what is merely similar; fewer than 6 hexadecimal digits are no id."""
@@ -103,9 +113,18 @@ def test_one_id_listed_twice_is_found_by_the_tags_of_both() -> None:
         ("team.example/app:1", set()),
     ],
 )
-def test_a_name_without_a_registry_means_every_name_that_ends_so(reference: str, numbers: set[int]) -> None:
-    """CRI-O may take it for one of any registry of its configuration; a name with a registry means itself."""
-    names = ("docker.io/library/app:1", "localhost/app:1", "registry.example/team/app:1", "registry.example/myapp:1")
+def test_a_name_without_a_registry_means_every_name_that_ends_so(
+    reference: str, numbers: set[int]
+) -> None:
+    """CRI-O may take it for one of any registry of its configuration; a name
+    with a registry means itself.
+    """
+    names = (
+        "docker.io/library/app:1",
+        "localhost/app:1",
+        "registry.example/team/app:1",
+        "registry.example/myapp:1",
+    )
     index = ImageIndex([image(number, name) for number, name in enumerate(names, 1)])
     assert index.find(reference) == {image_id(number) for number in numbers}
 
@@ -132,19 +151,29 @@ MANIFEST = "a" * 64
 def test_an_artifact_is_removed_by_each_name_with_its_digest(
     names: tuple[tuple[str, str], ...], sent: tuple[int, ...]
 ) -> None:
-    """Its id is that digest, and CRI-O does nothing for the id; one without a name is removed by nothing."""
+    """Its id is that digest, and CRI-O does nothing for the id; one without a
+    name is removed by nothing.
+    """
     entries = [Image(MANIFEST, (tag,) if tag else (), (digest,)) for tag, digest in names]
     expected = tuple(digest for _, digest in names)[: len(sent)]
     assert removal_references(entries) == expected
     usage = ImagesInUse(frozenset(), frozenset(), (), sandbox_image_known=True)
-    plan = plan_image_gc(Listing(images=tuple(entries)), {}, ImageGCPolicy(min_age_seconds=0), 0.0, usage)
-    assert [each.reason for each in plan.remove + plan.keep] == [Reason.UNUSED if sent else Reason.PINNED]
+    plan = plan_image_gc(
+        Listing(images=tuple(entries)), {}, ImageGCPolicy(min_age_seconds=0), now=0.0, usage=usage
+    )
+    assert [each.reason for each in plan.remove + plan.keep] == [
+        Reason.UNUSED if sent else Reason.PINNED
+    ]
 
 
 @pytest.mark.parametrize("prefix", ["sha256:", ""])
 def test_an_image_is_removed_by_its_id(prefix: str) -> None:
-    """Its digest is of the manifest, and its id another one; with an algorithm in front it is never an artifact's."""
-    one = Image(prefix + "b" * 64, ("registry.example/app:1",), (f"registry.example/app@sha256:{MANIFEST}",))
+    """Its digest is of the manifest, and its id another one; with an algorithm in front
+    it is never an artifact's.
+    """
+    one = Image(
+        prefix + "b" * 64, ("registry.example/app:1",), (f"registry.example/app@sha256:{MANIFEST}",)
+    )
     same = Image(f"sha256:{MANIFEST}", (), (f"registry.example/app@sha256:{MANIFEST}",))
     assert [removal_references([each, each]) for each in (one, same)] == [(one.id,), (same.id,)]
 
@@ -172,7 +201,9 @@ def test_every_image_is_found_by_everything_that_it_carries(images: list[Image])
 
 @given(listed, st.text(max_size=40) | st.text(alphabet="abc0123456789/:@.", max_size=30))
 def test_any_reference_means_listed_images_or_none(images: list[Image], reference: str) -> None:
-    """Whatever a runtime says, only listed ids come out, and the order of the list changes nothing."""
+    """Whatever a runtime says, only listed ids come out, and the order of the
+    list changes nothing.
+    """
     found = ImageIndex(images).find(reference)
     assert found <= {one.id for one in images}
     assert found == ImageIndex(reversed(images)).find(reference)
@@ -186,11 +217,14 @@ def test_a_full_name_stays_as_it_is(reference: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "reference", ["busybox", "docker.io/busybox", "index.docker.io/library/busybox:latest", "library/busybox"]
+    "reference",
+    ["busybox", "docker.io/busybox", "index.docker.io/library/busybox:latest", "library/busybox"],
 )
 def test_short_forms_of_the_default_registry_are_one_name(reference: str) -> None:
     """A container that names its image in another form than the list uses it all the same."""
-    found = ImageIndex([Image("sha256:" + "a" * 64, ("docker.io/library/busybox:latest",))]).find(reference)
+    found = ImageIndex([Image("sha256:" + "a" * 64, ("docker.io/library/busybox:latest",))]).find(
+        reference
+    )
     assert found == {"sha256:" + "a" * 64}
 
 
@@ -203,13 +237,17 @@ def test_one_image_listed_with_and_without_its_algorithm_is_found_whole() -> Non
 @pytest.mark.regression
 def test_a_digest_that_is_not_listed_is_not_found_by_the_tag_of_another_image() -> None:
     """The tag has moved on since: the image of the digest is another one, or not there at all."""
-    moved = image(1, "docker.io/library/app:latest", "app:1", digests=(f"docker.io/library/app@{DIGEST}",))
+    moved = image(
+        1, "docker.io/library/app:latest", "app:1", digests=(f"docker.io/library/app@{DIGEST}",)
+    )
     index = ImageIndex([moved, image(2, "app:2")])
     for reference in ("app@{}", "app:1@{}", "docker.io/library/app@{}", "app:2@{}"):
         assert index.find(reference.format("sha256:" + "e" * 64)) == set()
 
 
-names = st.sampled_from(["app", "app:1", "docker.io/library/app", "quay.io/a/b:2", "x:latest", "localhost:5000/x"])
+names = st.sampled_from(
+    ["app", "app:1", "docker.io/library/app", "quay.io/a/b:2", "x:latest", "localhost:5000/x"]
+)
 digests = st.sampled_from(["a", "b", "c"]).map(lambda digit: "sha256:" + digit * 64)
 named_images = st.lists(
     st.builds(
@@ -217,7 +255,10 @@ named_images = st.lists(
         st.integers(1, 2**32 - 1),
         st.lists(names, max_size=2),
         st.lists(
-            st.builds("{}@{}".format, names.map(lambda name: name.rpartition(":")[0] or name), digests), max_size=2
+            st.builds(
+                "{}@{}".format, names.map(lambda name: name.rpartition(":")[0] or name), digests
+            ),
+            max_size=2,
         ),
     ),
     max_size=5,
@@ -226,9 +267,15 @@ named_images = st.lists(
 
 @pytest.mark.regression
 @given(named_images, names, digests)
-def test_a_digest_is_never_resolved_through_a_tag(images: list[Image], name: str, digest: str) -> None:
-    """Whatever name stands before it, a digest means the images that are listed with that very digest, and no other."""
-    carrying = {one.id for one in images if any(each.endswith(f"@{digest}") for each in one.repo_digests)}
+def test_a_digest_is_never_resolved_through_a_tag(
+    images: list[Image], name: str, digest: str
+) -> None:
+    """Whatever name stands before it, a digest means the images that are listed with that
+    very digest, and no other.
+    """
+    carrying = {
+        one.id for one in images if any(each.endswith(f"@{digest}") for each in one.repo_digests)
+    }
     index = ImageIndex(images)
     assert index.find(f"{name}@{digest}") == carrying == index.find(digest)
 
@@ -260,5 +307,7 @@ def test_a_digest_is_never_resolved_through_a_tag(images: list[Image], name: str
     ],
 )
 def test_only_what_every_runtime_understands_is_a_full_name(name: str, full: bool) -> None:
-    """A CRI-O fails for anything else that a pod's spec may say, and that must not stop the removal of images."""
+    """A CRI-O fails for anything else that a pod's spec may say, and that must not
+    stop the removal of images.
+    """
     assert is_full_name(name) is full

@@ -48,8 +48,12 @@ class Node:
             lambda: self.urgent,
         )
 
-    def sandbox_comes_up(self, sandbox_id: str, age_seconds: float, *, occupied: bool = True) -> None:
-        """A ready sandbox that was made so long before now, with a container that is not in its first run."""
+    def sandbox_comes_up(
+        self, sandbox_id: str, age_seconds: float, *, occupied: bool = True
+    ) -> None:
+        """A ready sandbox that was made so long before now, with a container
+        that is not in its first run.
+        """
         age_seconds -= self.clock.wall() - NOW
         self.runtime.hold(sandbox(sandbox_id, state=PodSandboxState.READY, age_seconds=age_seconds))
         if occupied:
@@ -60,20 +64,33 @@ class Node:
         return self.starts.wait_seconds(tuple(self.runtime.containers.values()), image)
 
     def runs(self, uid: str, name: str = "app", attempt: int = 1) -> None:
-        """A container of this pod is made and listed, right after the kubelet made its directory."""
+        """A container of this pod is made and listed, right after the kubelet
+        made its directory.
+        """
         self.begins(uid, name)
         age_seconds = NOW - self.clock.wall()
-        made = container(f"{uid} {name} {attempt}", sandbox_id=f"of {uid}", attempt=attempt, age_seconds=age_seconds)
+        made = container(
+            f"{uid} {name} {attempt}",
+            sandbox_id=f"of {uid}",
+            attempt=attempt,
+            age_seconds=age_seconds,
+        )
         self.runtime.hold(made._replace(pod_uid=uid, name=name))
 
     def begins(self, uid: str, name: str = "app") -> None:
-        """The kubelet makes the directory of a container, or a file in it: it is about to make the container."""
+        """The kubelet makes the directory of a container, or a file in it: it is
+        about to make the container.
+        """
         self.pods.begun.setdefault(uid, self.clock.wall())
         self.pods.begun_containers[uid, name] = self.clock.wall()
 
     def old_pod(self, uid: str) -> None:
         """A pod that has run for an hour, with one container."""
-        self.runtime.hold(sandbox(f"of {uid}", state=PodSandboxState.READY, age_seconds=3600.0)._replace(pod_uid=uid))
+        self.runtime.hold(
+            sandbox(f"of {uid}", state=PodSandboxState.READY, age_seconds=3600.0)._replace(
+                pod_uid=uid
+            )
+        )
         self.runs(uid)
         self.pods.begun[uid] = self.pods.begun_containers[uid, "app"] = NOW - 3600.0
 
@@ -86,7 +103,9 @@ class Node:
 
 
 def test_no_pod_is_waited_for_on_a_node_where_none_is_being_made() -> None:
-    """An old ready sandbox and an old directory hold nothing, nor does a young sandbox that is not ready."""
+    """An old ready sandbox and an old directory hold nothing, nor does a young
+    sandbox that is not ready.
+    """
     node = Node()
     node.sandbox_comes_up("old", 3600.0)
     node.pods.begun["uid-1"] = NOW - 60.0
@@ -111,7 +130,9 @@ def test_a_directory_that_has_just_been_made_is_a_pod_that_begins() -> None:
 
 
 def test_what_is_dated_in_the_future_is_waited_for_once() -> None:
-    """The clock was set back, or is wrong: its age counts from its first sight, and no pass is held up after that."""
+    """The clock was set back, or is wrong: its age counts from its first sight, and no
+    pass is held up after that.
+    """
     node = Node()
     node.sandbox_comes_up("future", -30.0)
     node.pods.begun["uid-1"] = NOW + 30.0
@@ -125,9 +146,11 @@ def test_what_is_dated_in_the_future_is_waited_for_once() -> None:
 @pytest.mark.regression
 @pytest.mark.parametrize("step_seconds", [-DAY, -3600.0, -2.0, 2.0, 3600.0, DAY])
 @pytest.mark.parametrize("part", ["directory", "sandbox", "container"])
-def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(step_seconds: float, part: str) -> None:
-    """A part is made, the clock is set, and then comes a pass: it waits for the new pod, and for none of the old ones
-    after that."""
+def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(
+    step_seconds: float, part: str
+) -> None:
+    """A part is made, the clock is set, and then comes a pass: it waits for the new pod, and for
+    none of the old ones after that."""
     node = Node()
     for number in range(5):
         node.sandbox_comes_up(f"old-{number}", 3600.0 + step_seconds * (number % 2))
@@ -143,7 +166,9 @@ def test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever(step_
         case "sandbox":
             node.sandbox_comes_up("new", 0.0)
         case "container":
-            node.runtime.hold(container("new", sandbox_id="old-0", attempt=0, age_seconds=NOW - node.clock.wall()))
+            node.runtime.hold(
+                container("new", sandbox_id="old-0", attempt=0, age_seconds=NOW - node.clock.wall())
+            )
     node.clock.step_wall(step_seconds)
     node.clock.step(0.25)
     node.next_pass()
@@ -203,8 +228,8 @@ def test_without_a_hold_off_no_pod_is_searched() -> None:
 
 
 def test_a_ready_sandbox_without_a_container_is_a_pod_that_is_being_made() -> None:
-    """A sandbox that took seconds to come up is old when the kubelet checks for the image. With a container it is done;
-    after half a minute it is no longer waited for."""
+    """A sandbox that took seconds to come up is old when the kubelet checks for the image. With a
+    container it is done; after half a minute it is no longer waited for."""
     node = Node()
     node.sandbox_comes_up("slow", 5.0, occupied=False)
     assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
@@ -217,7 +242,10 @@ def test_a_ready_sandbox_without_a_container_is_a_pod_that_is_being_made() -> No
 
 
 def test_a_directory_without_a_sandbox_is_a_pod_that_is_being_made() -> None:
-    """Its sandbox may be there in the next moment. An old one is that of a pod which waits for its volumes, say."""
+    """Its sandbox may be there in the next moment.
+
+    An old one is that of a pod which waits for its volumes, say.
+    """
     node = Node()
     node.pods.begun["uid-new"] = NOW - 5.0
     assert node.wait_seconds() == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF)
@@ -234,7 +262,9 @@ def test_a_pod_whose_spec_the_kubelet_has_told_is_not_waited_for() -> None:
     node.pods.begun[uid] = NOW
     node.sandbox_comes_up("new", 0.0, occupied=False)
     node.runtime.sandboxes["new"] = node.runtime.sandboxes["new"]._replace(pod_uid=uid)
-    node.runtime.hold(container("first", sandbox_id="new", attempt=0, age_seconds=0.0)._replace(pod_uid=uid))
+    node.runtime.hold(
+        container("first", sandbox_id="new", attempt=0, age_seconds=0.0)._replace(pod_uid=uid)
+    )
     assert node.wait_seconds() == 0.0
     assert not node.starts.under_way
     node.pods.named = frozenset()
@@ -242,8 +272,13 @@ def test_a_pod_whose_spec_the_kubelet_has_told_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("attempt", "wait"), [(0, 0.75), (1, 0.0)])
-def test_the_next_container_comes_right_after_the_first_run_of_one(attempt: int, wait: float) -> None:
-    """The sandbox is old, and its first container is new: there may be a second. A restart says nothing of that."""
+def test_the_next_container_comes_right_after_the_first_run_of_one(
+    attempt: int, wait: float
+) -> None:
+    """The sandbox is old, and its first container is new: there may be a second.
+
+    A restart says nothing of that.
+    """
     node = Node()
     node.sandbox_comes_up("old", 60.0)
     node.runtime.hold(container("first", sandbox_id="old", attempt=attempt, age_seconds=0.25))
@@ -254,7 +289,9 @@ def test_the_next_container_comes_right_after_the_first_run_of_one(attempt: int,
 
 
 def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> None:
-    """The pod is old: only the directory of its next container tells, and for half a minute at most."""
+    """The pod is old: only the directory of its next container tells, and
+    for half a minute at most.
+    """
     node = Node()
     node.old_pod("uid-1")
     assert node.wait_seconds() == 0.0
@@ -271,8 +308,12 @@ def test_a_container_that_is_being_made_is_waited_for_until_it_is_listed() -> No
 
 
 @pytest.mark.parametrize(("later_seconds", "waits"), [(0.5, False), (1.5, True)])
-def test_a_listed_container_is_of_the_attempt_that_its_directory_tells_of(later_seconds: float, *, waits: bool) -> None:
-    """A file for the next attempt makes the directory younger than the container; clocks may differ by a second."""
+def test_a_listed_container_is_of_the_attempt_that_its_directory_tells_of(
+    later_seconds: float, *, waits: bool
+) -> None:
+    """A file for the next attempt makes the directory younger than the container;
+    clocks may differ by a second.
+    """
     node = Node()
     node.old_pod("uid-1")
     node.runs("uid-1", attempt=1)
@@ -299,13 +340,19 @@ LOOKS: dict[str, tuple[Callable[[Node], object], bool]] = {
     "a container has begun": (lambda node: node.begins("uid-1", "next"), False),
     "another attempt has begun": (lambda node: node.begins("uid-1"), False),
     "a pod's directory was touched": (lambda node: node.pods.begun.update({"uid-1": NOW}), True),
-    "one without containers was touched": (lambda node: node.pods.begun.update({"uid-empty": NOW}), False),
+    "one without containers was touched": (
+        lambda node: node.pods.begun.update({"uid-empty": NOW}),
+        False,
+    ),
     "one with an unlisted container was touched": (
         lambda node: node.pods.begun.update({"uid-making": NOW + 1.0}),
         False,
     ),
     "a pod has gone": (lambda node: node.pods.begun.pop("uid-1"), True),
-    "a container's directory has gone": (lambda node: node.pods.begun_containers.pop(("uid-2", "init")), True),
+    "a container's directory has gone": (
+        lambda node: node.pods.begun_containers.pop(("uid-2", "init")),
+        True,
+    ),
 }
 
 
@@ -336,8 +383,13 @@ def slow_sandbox(node: Node, uid: str = "uid-slow") -> None:
 
 
 @pytest.mark.parametrize("urgent", [False, True])
-def test_with_minutes_left_an_image_waits_for_the_pods_that_were_unfinished(*, urgent: bool) -> None:
-    """A network that takes 3 s to set up costs no image then. If it is urgent, relief comes first, but for a moment."""
+def test_with_minutes_left_an_image_waits_for_the_pods_that_were_unfinished(
+    *, urgent: bool
+) -> None:
+    """A network that takes 3 s to set up costs no image then.
+
+    If it is urgent, relief comes first, but for a moment.
+    """
     node = Node()
     node.use_up_the_patience()
     node.urgent = urgent
@@ -349,7 +401,11 @@ def test_with_minutes_left_an_image_waits_for_the_pods_that_were_unfinished(*, u
         waited += wait
     assert waited == pytest.approx(AGAIN_HOLD_OFFS * HOLD_OFF if urgent else 3.0)
     assert node.starts.under_way
-    node.runtime.hold(sandbox("slow", state=PodSandboxState.READY, age_seconds=-waited)._replace(pod_uid="uid-slow"))
+    node.runtime.hold(
+        sandbox("slow", state=PodSandboxState.READY, age_seconds=-waited)._replace(
+            pod_uid="uid-slow"
+        )
+    )
     assert (node.wait_seconds() > 0) != urgent, "it has a sandbox and no container"
     node.clock.step(0.11)
     node.begins("uid-slow")
@@ -361,7 +417,9 @@ def test_with_minutes_left_an_image_waits_for_the_pods_that_were_unfinished(*, u
 
 
 def test_no_image_waits_for_pods_that_begin_after_it_was_asked_about() -> None:
-    """However many: a stream of pods delays each image by as long as the pods of its first moment take."""
+    """However many: a stream of pods delays each image by as long as the pods
+    of its first moment take.
+    """
     node = Node()
     node.use_up_the_patience()
     slow_sandbox(node, "uid-0")
@@ -375,7 +433,9 @@ def test_no_image_waits_for_pods_that_begin_after_it_was_asked_about() -> None:
 
 
 def test_an_image_waits_for_a_pod_that_began_while_there_was_patience() -> None:
-    """One that began a moment after the image was first asked about is not forgotten when the patience is used up."""
+    """One that began a moment after the image was first asked about is not forgotten
+    when the patience is used up.
+    """
     node = Node()
     assert node.wait_seconds() == 0.0
     slow_sandbox(node)
@@ -387,7 +447,9 @@ def test_an_image_waits_for_a_pod_that_began_while_there_was_patience() -> None:
 
 
 def test_an_image_waits_half_a_minute_at_most() -> None:
-    """Each part of a slow pod is young when it comes; the image does not wait as long for every one of them."""
+    """Each part of a slow pod is young when it comes; the image does not wait as
+    long for every one of them.
+    """
     node = Node()
     node.use_up_the_patience()
     slow_sandbox(node)
@@ -395,7 +457,9 @@ def test_an_image_waits_half_a_minute_at_most() -> None:
     while wait := node.wait_seconds():
         node.clock.step(wait)
         slow_sandbox(node)
-    assert node.clock.monotonic() - began == pytest.approx(LONGEST_SECONDS, abs=2 * AGAIN_HOLD_OFFS * HOLD_OFF)
+    assert node.clock.monotonic() - began == pytest.approx(
+        LONGEST_SECONDS, abs=2 * AGAIN_HOLD_OFFS * HOLD_OFF
+    )
 
 
 def test_the_lists_that_are_read_after_a_wait_are_part_of_it() -> None:

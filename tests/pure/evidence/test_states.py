@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from reclaim.evidence.directories import KubeletDirectories
-from reclaim.evidence.kubelet_pods import KubeletPods
 from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity
+from reclaim.kubelet.pods import KubeletPods
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
 
@@ -21,9 +21,16 @@ UID = "6b6a1b0a-4bd8-4b1a-a0a3-1c5f2f0f8e11"
 
 @pytest.mark.parametrize(
     ("present", "uid", "gone"),
-    [(frozenset({UID}), UID, False), (frozenset(), UID, True), (None, UID, False), (frozenset(), "", False)],
+    [
+        (frozenset({UID}), UID, False),
+        (frozenset(), UID, True),
+        (None, UID, False),
+        (frozenset(), "", False),
+    ],
 )
-def test_a_pod_is_gone_when_it_is_known_not_to_exist(present: frozenset[str] | None, uid: str, gone: bool) -> None:
+def test_a_pod_is_gone_when_it_is_known_not_to_exist(
+    present: frozenset[str] | None, uid: str, gone: bool
+) -> None:
     """Not when nothing is known, and never the empty UID."""
     assert PodStates(present).gone(uid) is gone
 
@@ -70,7 +77,21 @@ def test_with_a_file_in_the_place_of_the_directory_nothing_is_known(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "uid", ["", ".", "..", "../..", "../pods", "a/b", "/", "/etc", "nothing/..", "a\0b", "x" * 256, "x" * 10_000]
+    "uid",
+    [
+        "",
+        ".",
+        "..",
+        "../..",
+        "../pods",
+        "a/b",
+        "/",
+        "/etc",
+        "nothing/..",
+        "a\0b",
+        "x" * 256,
+        "x" * 10_000,
+    ],
 )
 def test_a_hostile_uid_never_counts_as_gone(tmp_path: Path, uid: str) -> None:
     """A UID comes from the runtime: one that is no plain name of a file belongs to no pod."""
@@ -78,8 +99,13 @@ def test_a_hostile_uid_never_counts_as_gone(tmp_path: Path, uid: str) -> None:
     assert not KubeletDirectories(str(tmp_path)).pod_states().gone(uid)
 
 
-def test_the_directories_of_pods_and_of_their_containers_tell_when_they_changed_last(tmp_path: Path) -> None:
-    """What lies deeper does not count, nor what is no directory. Without the directory of pods nothing is known."""
+def test_the_directories_of_pods_and_of_their_containers_tell_when_they_changed_last(
+    tmp_path: Path,
+) -> None:
+    """What lies deeper does not count, nor what is no directory.
+
+    Without the directory of pods nothing is known.
+    """
     directories = KubeletDirectories(str(tmp_path))
     assert directories.pod_directories() is None
     pods = tmp_path / "pods"
@@ -103,8 +129,8 @@ def test_the_directories_of_pods_and_of_their_containers_tell_when_they_changed_
 
 @pytest.mark.parametrize("place", ["a", "a/containers", "a/containers/app"])
 def test_no_symlink_is_followed_to_the_directory_of_a_container(tmp_path: Path, place: str) -> None:
-    """One in the place of a pod or a container has no containers; one in the place of all containers makes the look
-    unknown, as nobody can tell what is being made there."""
+    """One in the place of a pod or a container has no containers; one in the place of all
+    containers makes the look unknown, as nobody can tell what is being made there."""
     real = tmp_path / "real"
     (real / "containers" / "app").mkdir(parents=True)
     link = tmp_path / "pods" / place
@@ -151,7 +177,9 @@ def believed(pods: KubeletPods) -> None:
 
 
 def test_a_pod_is_gone_only_in_the_directories_that_are_meant(tmp_path: Path) -> None:
-    """Root and `pods` both count, by device and inode: another root, and another `pods` in it, are others."""
+    """Root and `pods` both count, by device and inode: another root, and another
+    `pods` in it, are others.
+    """
     (tmp_path / "root" / "pods" / "web").mkdir(parents=True)
     directories = KubeletDirectories(str(tmp_path / "root"))
     pods = KubeletPods(directories, SteppedClock())
@@ -178,14 +206,18 @@ def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
     """The system's own words, in one sentence with the path."""
     states = KubeletDirectories(str(tmp_path)).pod_states()
     assert states.doubt is not None
-    assert states.doubt.sentence == (
-        f"{tmp_path}/pods cannot be read (No such file or directory), so which pods are gone is not known"
+    assert (
+        states.doubt.sentence
+        == f"{tmp_path}/pods cannot be read (No such file or directory), so which pods are gone is"
+        " not known"
     )
 
 
 def test_readings_of_two_directories_are_no_reading() -> None:
     """Neither list is that of one moment in one place."""
-    one, other = (PodStates(frozenset({"a"}), identity=RootIdentity((1, 1), (1, number))) for number in (2, 3))
+    one, other = (
+        PodStates(frozenset({"a"}), identity=RootIdentity((1, 1), (1, number))) for number in (2, 3)
+    )
     merged = one.merge(other)
     assert merged.present is None
     assert merged.doubt is not None

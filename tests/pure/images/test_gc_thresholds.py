@@ -48,9 +48,11 @@ def marks(high: int, low: int) -> ImageGCPolicy:
 def test_usage_is_rounded_up_and_the_target_is_the_low_mark(
     capacity: int, available: int | None, high: int, low: int, usage: int, target: int | None
 ) -> None:
-    """As the kubelet: available beyond capacity is usage 0; exactly at the high mark acts; a high mark
-    of 100 acts below 1 % available."""
-    assert decide_space(available, capacity, marks(high, low)) == SpaceDecision(usage, capacity, target)
+    """As the kubelet: available beyond capacity is usage 0; exactly at the high mark acts; a high
+    mark of 100 acts below 1 % available."""
+    assert decide_space(available, capacity, marks(high, low)) == SpaceDecision(
+        usage, capacity, target
+    )
 
 
 @pytest.mark.parametrize("capacity", [0, None, -1])
@@ -62,13 +64,19 @@ def test_an_unknown_capacity_fails_as_capacity_0(capacity: int | None) -> None:
 
 
 @given(st.integers(100, 2**63), st.integers(0, 2**63), st.integers(0, 100), st.integers(0, 100))
-def test_freeing_the_target_reaches_the_low_mark(capacity: int, available: int, one: int, other: int) -> None:
-    """Any filesystem of 100 bytes and more: with the target freed, usage is at the low mark, or a rounding above."""
+def test_freeing_the_target_reaches_the_low_mark(
+    capacity: int, available: int, one: int, other: int
+) -> None:
+    """Any filesystem of 100 bytes and more: with the target freed, usage is at the low
+    mark, or a rounding above.
+    """
     low, high = sorted((one, other))
     before = decide_space(available, capacity, marks(high, low))
     assert (before.target_bytes is not None) == (before.usage_percent >= high)
     if before.target_bytes is not None:
-        after = decide_space(min(available, capacity) + before.target_bytes, capacity, marks(high, low))
+        after = decide_space(
+            min(available, capacity) + before.target_bytes, capacity, marks(high, low)
+        )
         assert after.usage_percent <= low + 1
 
 
@@ -82,14 +90,18 @@ def test_reaching_the_target_is_success() -> None:
 
 @pytest.mark.regression
 def test_less_than_the_target_is_an_event() -> None:
-    """The kubelet's text since 1.35: usage in percent, capacity for people, bytes freed, what else to look at."""
+    """The kubelet's text since 1.35: usage in percent, capacity for people, bytes
+    freed, what else to look at.
+    """
     event = not_enough_freed(FULL, 123)
     assert event is not None
     assert str(event.reason) == "FreeDiskSpaceFailed"
-    assert event.message == (
-        "Insufficient free disk space on the node's image filesystem (91% of 40.0 GiB used). "
-        "Failed to free sufficient space by deleting unused images (freed 123 bytes). "
-        "Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
+    assert (
+        event.message
+        == "Insufficient free disk space on the node's image filesystem (91% of 40.0 GiB used)."
+        " Failed to free sufficient space by deleting unused images (freed 123 bytes)."
+        " Investigate disk usage, as it could be used by active images, logs, volumes, or other"
+        " data."
     )
     assert event.values == {
         "usage_percent": 91,

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containerd import (
+from reclaim.cri import stores_pb2 as pb
+from reclaim.cri.status import CallError, Code, Message
+from reclaim.functions.containerd_garbage import (
     LIST_CONTENT,
     LIST_IMAGES,
     LIST_SNAPSHOTS,
@@ -18,15 +20,15 @@ from reclaim.containerd import (
     brought_at,
     clocks_at_start,
 )
-from reclaim.cri import stores_pb2 as pb
-from reclaim.cri.status import CallError, Code, Message
 from reclaim.services import Metadata
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, image_id
 
 ONE, TWO, APP, OTHER = image_id(1), image_id(2), "registry.test/app:1", "registry.test/other:1"
 
-ANSWER = pb.Images(each=[pb.Image(name=image_id(1), created_at=pb.Timestamp(seconds=5, nanos=500_000_000))])
+ANSWER = pb.Images(
+    each=[pb.Image(name=image_id(1), created_at=pb.Timestamp(seconds=5, nanos=500_000_000))]
+)
 
 
 class Store(MemoryRuntime):
@@ -36,7 +38,9 @@ class Store(MemoryRuntime):
         super().__init__(SteppedClock())
         self._answer = answer
 
-    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+    def call_service(
+        self, method: str, request: bytes, seconds: float, metadata: Metadata
+    ) -> bytes:
         """The answer, within the time that is left to it, in CRI's namespace."""
         assert (method, dict(metadata)) == (LIST_IMAGES, {"containerd-namespace": "k8s.io"})
         assert pb.ImagesRequest.FromString(request).filters == ['name~="^sha256:"']
@@ -52,7 +56,12 @@ def test_the_image_store_tells_since_when_it_has_each_image() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [b"\xff", CallError(Code.UNIMPLEMENTED, "unknown service"), CallError(Code.DEADLINE_EXCEEDED, "late")]
+    "answer",
+    [
+        b"\xff",
+        CallError(Code.UNIMPLEMENTED, "unknown service"),
+        CallError(Code.DEADLINE_EXCEEDED, "late"),
+    ],
 )
 def test_what_is_no_image_store_tells_nothing(answer: bytes | CallError) -> None:
     """Another runtime, or one that does not answer: its images count as new."""
@@ -86,15 +95,17 @@ def test_a_socket_that_nobody_serves_tells_nothing(tmp_path: Path) -> None:
 
 
 class Content(MemoryRuntime):
-    """A containerd with two images on one base, a container of one of them, and a third record, which CRI does not
-    list. `late`: which call is not answered in time."""
+    """A containerd with two images on one base, a container of one of them, and a third record,
+    which CRI does not list. `late`: which call is not answered in time."""
 
     def __init__(self, late: str = "") -> None:
         super().__init__(SteppedClock())
         self.late = late
         self.asked: list[str] = []
 
-    def call_service(self, method: str, request: bytes, seconds: float, metadata: Metadata) -> bytes:
+    def call_service(
+        self, method: str, request: bytes, seconds: float, metadata: Metadata
+    ) -> bytes:
         """The answers of a containerd, as the lists that it streams are joined."""
         assert dict(metadata) == {"containerd-namespace": "k8s.io"}
         self.asked.append(method)
@@ -104,20 +115,39 @@ class Content(MemoryRuntime):
 
     def _answer(self, method: str, request: bytes) -> Message:
         if method == LIST_IMAGES:
-            targets = {ONE: "m1", APP: "m1", "registry.test/app@m1": "m1", TWO: "index", OTHER: "m4"}
+            targets = {
+                ONE: "m1",
+                APP: "m1",
+                "registry.test/app@m1": "m1",
+                TWO: "index",
+                OTHER: "m4",
+            }
             return pb.Images(
-                each=[pb.Image(name=name, target=pb.Descriptor(digest=to)) for name, to in targets.items()]
+                each=[
+                    pb.Image(name=name, target=pb.Descriptor(digest=to))
+                    for name, to in targets.items()
+                ]
             )
         if method == LIST_CONTENT:
             info = pb.Content
-            config, first, second = (f"containerd.io/gc.ref.content{end}" for end in (".config", ".l.0", ".l.1"))
+            config, first, second = (
+                f"containerd.io/gc.ref.content{end}" for end in (".config", ".l.0", ".l.1")
+            )
             unpacked = "containerd.io/gc.ref.snapshot.overlayfs"
             return pb.Contents(
                 each=[
                     info(id="index", size=1, labels={"containerd.io/gc.ref.content.m.0": "m2"}),
                     info(id="m1", size=2, labels={config: ONE, first: "base.gz", second: "one.gz"}),
-                    info(id="m2", size=3, labels={config: TWO, first: "base.gz", second: "discarded.gz"}),
-                    info(id="m4", size=4, labels={first: "four.gz", "containerd.io/distribution.source.x": "y"}),
+                    info(
+                        id="m2",
+                        size=3,
+                        labels={config: TWO, first: "base.gz", second: "discarded.gz"},
+                    ),
+                    info(
+                        id="m4",
+                        size=4,
+                        labels={first: "four.gz", "containerd.io/distribution.source.x": "y"},
+                    ),
                     info(id=ONE, size=5, labels={unpacked: "one"}),
                     info(id=TWO, size=6, labels={f"{unpacked}/again": "two"}),
                     info(id="base.gz", size=100),
@@ -130,19 +160,28 @@ class Content(MemoryRuntime):
             committed = {"base": "", "one": "base", "two": "base", "three": "base"}
             listed = [(name, parent, pb.COMMITTED) for name, parent in committed.items()]
             listed.append(("container", "one", pb.ACTIVE))
-            return pb.Snapshots(each=[pb.Snapshot(id=name, target=parent, kind=kind) for name, parent, kind in listed])
+            return pb.Snapshots(
+                each=[
+                    pb.Snapshot(id=name, target=parent, kind=kind) for name, parent, kind in listed
+                ]
+            )
         assert method == SNAPSHOT_USAGE
         sizes = {"base": 300, "one": 30, "two": 20, "three": 70}
         return pb.Usage(size=sizes[pb.SnapshotRequest.FromString(request).key])
 
 
 def test_an_image_holds_what_the_collector_would_reach_from_it() -> None:
-    """Manifest, configuration, layers as they came and unpacked. What other records hold is held; what containers use
-    is left to CRI, as an image may go once they have gone."""
+    """Manifest, configuration, layers as they came and unpacked. What other records hold is held;
+    what containers use is left to CRI, as an image may go once they have gone."""
     layers = HeldLayers(Content()).read(lambda: 1.0)
     assert layers is not None
     shared = {"content base.gz": 100, "snapshots/overlayfs base": 300}
-    one = {"content m1": 2, f"content {ONE}": 5, "content one.gz": 10, "snapshots/overlayfs one": 30}
+    one = {
+        "content m1": 2,
+        f"content {ONE}": 5,
+        "content one.gz": 10,
+        "snapshots/overlayfs one": 30,
+    }
     two = {"content index": 1, "content m2": 3, f"content {TWO}": 6, "snapshots/overlayfs two": 20}
     assert layers.of_images == {ONE: {**one, **shared}, TWO: {**two, **shared}}
     assert layers.held == {"content m4", "content four.gz"}

@@ -12,7 +12,9 @@ from tests.pure.values import image, image_id
 from tests.work import lines_run
 
 DIGEST = "sha256:" + "d" * 64
-BUSYBOX = image(1, "docker.io/library/busybox:1.36", digests=(f"docker.io/library/busybox@{DIGEST}",))
+BUSYBOX = image(
+    1, "docker.io/library/busybox:1.36", digests=(f"docker.io/library/busybox@{DIGEST}",)
+)
 TEAM = image(2, "registry.example/team/app:stable")
 NESTED = image(3, "registry.example/team/sub/app:1")
 PORT = image(4, "localhost:5000/app:2")
@@ -143,7 +145,11 @@ def test_what_an_image_costs_does_not_grow_with_the_entries(entry: str) -> None:
 
     def lines(images: int, entries: int) -> int:
         listed = [
-            image(n, f"registry.example/t-{n % 50}/app-{n}:v{n % 7}", digests=(f"registry.example/app-{n}@{DIGEST}",))
+            image(
+                n,
+                f"registry.example/t-{n % 50}/app-{n}:v{n % 7}",
+                digests=(f"registry.example/app-{n}@{DIGEST}",),
+            )
             for n in range(1, images + 1)
         ]
         keep = parse_keep_list(entry.format(number) for number in range(entries))
@@ -155,8 +161,8 @@ def test_what_an_image_costs_does_not_grow_with_the_entries(entry: str) -> None:
 
 
 def test_no_glob_makes_matching_explode() -> None:
-    """A glob as long as an entry may be, over a name as long: one search for each part, not one try for each way to
-    place the stars, which would not end."""
+    """A glob as long as an entry may be, over a name as long: one search for each part, not one try
+    for each way to place the stars, which would not end."""
     keep = parse_keep_list(["*a" * 250 + "*b*1"])
     long_name = Image(image_id(1), ("registry.example/b" + "a" * 490 + ":1",))
     assert keep.kept_ids([long_name]) == frozenset()
@@ -178,7 +184,9 @@ names = st.from_regex(r"[a-z0-9]{1,4}(/[a-z0-9]{1,4}){0,2}:[a-z0-9]{1,3}", fullm
 
 @given(names, st.data())
 def test_a_glob_made_from_a_name_keeps_it(name: str, data: st.DataObject) -> None:
-    """Any part of a full name may be replaced by a star; and what a star stands for may be nothing."""
+    """Any part of a full name may be replaced by a star; and what a star stands
+    for may be nothing.
+    """
     full = f"registry.example/{name}"
     begin = data.draw(st.integers(0, len(full)))
     end = data.draw(st.integers(begin, len(full)))

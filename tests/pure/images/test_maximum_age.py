@@ -22,16 +22,26 @@ LONG_AGO = 0.0
 
 
 def sweep(
-    record: ImageRecord, *, policy: ImageGCPolicy = POLICY, uptime: float = 2 * HOUR, exact: bool = False
+    record: ImageRecord,
+    *,
+    policy: ImageGCPolicy = POLICY,
+    uptime: float = 2 * HOUR,
+    exact: bool = False,
 ) -> Plan:
     """The plan for one unused image with this record."""
     listing = Listing((ONE,), sandbox_image_references=frozenset({"pause:1"}))
-    return plan_maximum_age(listing, {ONE.id: record}, policy, NOW, NOW - uptime, exact=exact)
+    return plan_maximum_age(
+        listing, {ONE.id: record}, policy, now=NOW, started_at=NOW - uptime, exact=exact
+    )
 
 
 @pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize(("unused_seconds", "goes"), [(HOUR - 1, False), (HOUR, False), (HOUR + 1, True)])
-def test_an_image_exactly_at_the_maximum_age_is_kept(unused_seconds: float, goes: bool, exact: bool) -> None:
+@pytest.mark.parametrize(
+    ("unused_seconds", "goes"), [(HOUR - 1, False), (HOUR, False), (HOUR + 1, True)]
+)
+def test_an_image_exactly_at_the_maximum_age_is_kept(
+    unused_seconds: float, goes: bool, exact: bool
+) -> None:
     """As the kubelet: longer than the maximum age, not as long as."""
     made = sweep(ImageRecord(LONG_AGO, NOW - unused_seconds), exact=exact)
     (verdict,) = made.remove + made.keep
@@ -43,8 +53,13 @@ def test_an_image_exactly_at_the_maximum_age_is_kept(unused_seconds: float, goes
 
 
 @pytest.mark.parametrize(("uptime", "sweeps"), [(HOUR - 1, False), (HOUR, False), (HOUR + 1, True)])
-def test_there_is_no_sweep_until_the_loop_has_run_for_longer_than_the_maximum_age(uptime: float, sweeps: bool) -> None:
-    """As the kubelet: an uptime of exactly the maximum age is not enough. Nothing is said of any image then."""
+def test_there_is_no_sweep_until_the_loop_has_run_for_longer_than_the_maximum_age(
+    uptime: float, sweeps: bool
+) -> None:
+    """As the kubelet: an uptime of exactly the maximum age is not enough.
+
+    Nothing is said of any image then.
+    """
     made = sweep(ImageRecord(LONG_AGO, LONG_AGO), uptime=uptime)
     assert (made != Plan()) is sweeps
 
@@ -58,7 +73,11 @@ def test_a_maximum_age_of_0_is_off() -> None:
 def test_exactly_as_the_kubelet_an_image_pulled_seconds_ago_is_removed() -> None:
     """As the kubelet: never used is infinitely old, and the minimum age is not asked."""
     (verdict,) = sweep(ImageRecord(NOW - 3.0), exact=True).remove
-    assert (verdict.reason, verdict.rule, verdict.age_seconds) == (Reason.MAXIMUM_AGE, Rule.KUBELET, 3.0)
+    assert (verdict.reason, verdict.rule, verdict.age_seconds) == (
+        Reason.MAXIMUM_AGE,
+        Rule.KUBELET,
+        3.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,9 +92,15 @@ def test_exactly_as_the_kubelet_an_image_pulled_seconds_ago_is_removed() -> None
 def test_the_guard_counts_the_age_of_a_never_used_image_from_its_first_detection(
     known_seconds: float, reason: Reason, wait_seconds: float
 ) -> None:
-    """Against pull-and-delete loops: the kubelet would remove each of these, so the verdict is a guard's."""
+    """Against pull-and-delete loops: the kubelet would remove each of these, so
+    the verdict is a guard's.
+    """
     (verdict,) = sweep(ImageRecord(NOW - known_seconds)).keep
-    assert (verdict.reason, verdict.rule, verdict.eligible_in_seconds) == (reason, Rule.GUARD, wait_seconds)
+    assert (verdict.reason, verdict.rule, verdict.eligible_in_seconds) == (
+        reason,
+        Rule.GUARD,
+        wait_seconds,
+    )
 
 
 def test_a_never_used_image_that_has_been_known_for_longer_is_removed() -> None:
@@ -85,7 +110,9 @@ def test_a_never_used_image_that_has_been_known_for_longer_is_removed() -> None:
 
 
 def test_the_minimum_age_holds_where_it_is_the_longer_one() -> None:
-    """A used image whose last use is too long ago but that has not been known for the minimum age stays."""
+    """A used image whose last use is too long ago but that has not been known
+    for the minimum age stays.
+    """
     policy = ImageGCPolicy(min_age_seconds=2 * HOUR, max_age_seconds=60.0)
     record = ImageRecord(NOW - HOUR, NOW - 61.0)
     (verdict,) = sweep(record, policy=policy).keep
@@ -113,8 +140,15 @@ def test_a_young_image_that_the_kubelet_would_keep_too_is_its_rule() -> None:
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_what_is_used_pinned_or_kept_has_no_maximum_age(exact: bool) -> None:
-    """Exactness is about ages; an image in use, a pin, the sandbox image and the keep-list hold in any case."""
-    used, pinned, kept, pause = image(2, "u:1"), image(3, "p:1", pinned=True), image(4, "k:1"), image(5, "pause:1")
+    """Exactness is about ages; an image in use, a pin, the sandbox image and the
+    keep-list hold in any case.
+    """
+    used, pinned, kept, pause = (
+        image(2, "u:1"),
+        image(3, "p:1", pinned=True),
+        image(4, "k:1"),
+        image(5, "pause:1"),
+    )
     listing = Listing(
         (used, pinned, kept, pause),
         (container("c", references=(used.id,)),),
@@ -122,7 +156,7 @@ def test_what_is_used_pinned_or_kept_has_no_maximum_age(exact: bool) -> None:
     )
     policy = replace(POLICY, keep=parse_keep_list(["k:1"]))
     records = {one.id: ImageRecord(LONG_AGO, LONG_AGO) for one in listing.images}
-    made = plan_maximum_age(listing, records, policy, NOW, LONG_AGO, exact=exact)
+    made = plan_maximum_age(listing, records, policy, now=NOW, started_at=LONG_AGO, exact=exact)
     assert {verdict.id: verdict.reason for verdict in made.keep} == {
         used.id: Reason.IN_USE,
         pinned.id: Reason.PINNED,
@@ -141,12 +175,14 @@ def test_the_sweep_removes_in_the_order_of_candidates() -> None:
         images[2].id: ImageRecord(3.0, 400.0),
     }
     listing = Listing(images, sandbox_image_references=frozenset({"pause:1"}))
-    made = plan_maximum_age(listing, records, POLICY, NOW, LONG_AGO)
+    made = plan_maximum_age(listing, records, POLICY, now=NOW, started_at=LONG_AGO)
     assert [verdict.id for verdict in made.remove] == [images[1].id, images[2].id, images[0].id]
 
 
 @pytest.mark.parametrize(("exact", "goes"), [(False, False), (True, True)])
-def test_an_image_that_the_kubelet_did_not_pull_does_not_go_for_its_age(exact: bool, goes: bool) -> None:
+def test_an_image_that_the_kubelet_did_not_pull_does_not_go_for_its_age(
+    exact: bool, goes: bool
+) -> None:
     """Nothing needs its space; a kubelet would remove it, and so exactly as the kubelet it goes."""
     made = sweep(ImageRecord(LONG_AGO, LONG_AGO, pulled=False), exact=exact)
     (verdict,) = made.remove + made.keep

@@ -29,10 +29,12 @@ POLICY = ImageGCPolicy(min_age_seconds=120.0)
 NOW = 10_000.0
 
 
-def plan(listing: Listing, records: dict[str, ImageRecord] | None = None, policy: ImageGCPolicy = POLICY) -> Plan:
+def plan(
+    listing: Listing, records: dict[str, ImageRecord] | None = None, policy: ImageGCPolicy = POLICY
+) -> Plan:
     """The plan at NOW; images without a record of their own have been known for long."""
     known = {one.id: LONG_AGO for one in listing.images} | (records or {})
-    return plan_image_gc(listing, known, policy, NOW)
+    return plan_image_gc(listing, known, policy, now=NOW)
 
 
 def kept(made: Plan) -> dict[str, str]:
@@ -54,7 +56,11 @@ def test_an_unused_image_is_removed() -> None:
     """Its verdict carries name, size and age."""
     made = plan(Listing(images=(UNUSED, PAUSE), sandbox_image_references=KNOWN))
     (verdict,) = made.remove
-    assert (verdict.id, verdict.name, verdict.reason) == (UNUSED.id, "docker.io/library/unused:1", Reason.UNUSED)
+    assert (verdict.id, verdict.name, verdict.reason) == (
+        UNUSED.id,
+        "docker.io/library/unused:1",
+        Reason.UNUSED,
+    )
     assert (verdict.size_bytes, verdict.age_seconds) == (UNUSED.size_bytes, NOW)
     assert kept(made) == {PAUSE.id: Reason.SANDBOX_IMAGE}
 
@@ -72,8 +78,12 @@ def test_an_unused_image_is_removed() -> None:
         ("moved-away:1", APP.id),
     ],
 )
-def test_an_image_of_a_container_in_any_state_is_kept(state: ContainerState, references: tuple[str, ...]) -> None:
-    """By id, digest, tag, short name or short hex: an image stays until its last container is gone."""
+def test_an_image_of_a_container_in_any_state_is_kept(
+    state: ContainerState, references: tuple[str, ...]
+) -> None:
+    """By id, digest, tag, short name or short hex: an image stays until its
+    last container is gone.
+    """
     one = container("c", state=state, references=references)
     made = plan(Listing(images=(APP, PAUSE), containers=(one,), sandbox_image_references=KNOWN))
     assert kept(made) == {APP.id: Reason.IN_USE, PAUSE.id: Reason.SANDBOX_IMAGE}
@@ -83,7 +93,9 @@ def test_an_image_of_a_container_in_any_state_is_kept(state: ContainerState, ref
 def test_an_image_that_a_container_mounts_is_kept() -> None:
     """An image volume uses an image without being the container's image."""
     one = container("c", references=(PAUSE.id,))
-    listing = Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (("app:1",),)})
+    listing = Listing(
+        (APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (("app:1",),)}
+    )
     assert kept(plan(listing))[APP.id] is Reason.IN_USE
 
 
@@ -96,7 +108,9 @@ def test_every_image_that_a_container_names_is_kept() -> None:
 
 
 @pytest.mark.parametrize("references", [(), ("gone:1",), (image_id(77),), ("app:1", image_id(77))])
-def test_one_container_whose_image_cannot_be_told_stops_everything(references: tuple[str, ...]) -> None:
+def test_one_container_whose_image_cannot_be_told_stops_everything(
+    references: tuple[str, ...],
+) -> None:
     """Nothing is assumed unused by guess; an id beside a tag must be known by itself."""
     one = container("c", references=references)
     made = plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))
@@ -107,14 +121,23 @@ def test_one_container_whose_image_cannot_be_told_stops_everything(references: t
 def test_a_tag_that_moved_away_does_not_stop_what_an_id_tells() -> None:
     """The id is listed; that its old tag is not is no doubt about it."""
     one = container("c", references=(APP.id, "moved-away:1"))
-    assert removed(plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))) == [UNUSED.id]
+    assert removed(plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))) == [
+        UNUSED.id
+    ]
 
 
 def test_what_the_runtime_has_no_image_for_protects_nothing() -> None:
-    """Asked for an id, or a digest, it answered that it has none: nothing is in doubt, whatever the tag beside it."""
+    """Asked for an id, or a digest, it answered that it has none: nothing is in doubt,
+    whatever the tag beside it.
+    """
     gone = "sha256:" + "e" * 64
     one = container("c", references=(gone, "gone:1"))
-    listing = Listing((UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={gone: None, "gone:1": None})
+    listing = Listing(
+        (UNUSED, PAUSE),
+        (one,),
+        sandbox_image_references=KNOWN,
+        resolved={gone: None, "gone:1": None},
+    )
     assert removed(plan(listing)) == [UNUSED.id]
 
 
@@ -124,7 +147,9 @@ OLD = f"docker.io/library/app@sha256:{'e' * 64}"
 @pytest.mark.regression
 @pytest.mark.parametrize("reference", [OLD, f"app:1@sha256:{'e' * 64}"])
 def test_a_digest_is_not_settled_by_the_tag_of_another_image(reference: str) -> None:
-    """The tag has moved to an image with another digest, and the container's own may be one without a name."""
+    """The tag has moved to an image with another digest, and the container's own
+    may be one without a name.
+    """
     stranded = image(7)
     one = container("c", references=(reference,))
     made = plan(Listing((APP, UNUSED, stranded, PAUSE), (one,), sandbox_image_references=KNOWN))
@@ -134,10 +159,14 @@ def test_a_digest_is_not_settled_by_the_tag_of_another_image(reference: str) -> 
 
 @pytest.mark.regression
 def test_an_image_without_a_digest_may_be_the_one_that_the_runtime_does_not_find() -> None:
-    """Loaded from a file, or untagged since: it stays while a container names a digest that nobody knows."""
+    """Loaded from a file, or untagged since: it stays while a container names a
+    digest that nobody knows.
+    """
     loaded, stranded = image(7, "app:1"), image(8)
     one = container("c", references=(OLD,))
-    listing = Listing((APP, UNUSED, loaded, stranded, PAUSE), (one,), sandbox_image_references=KNOWN)
+    listing = Listing(
+        (APP, UNUSED, loaded, stranded, PAUSE), (one,), sandbox_image_references=KNOWN
+    )
     made = plan(replace(listing, resolved={OLD: None}))
     assert removed(made) == [APP.id]
     assert [kept(made)[each.id] for each in (UNUSED, loaded, stranded)] == [Reason.IN_USE] * 3
@@ -146,28 +175,41 @@ def test_an_image_without_a_digest_may_be_the_one_that_the_runtime_does_not_find
 def test_a_digest_beside_a_listed_id_is_in_no_doubt() -> None:
     """The id says which image it is; the digest is what was asked for."""
     one = container("c", references=(APP.id, OLD))
-    assert removed(plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))) == [UNUSED.id]
+    assert removed(plan(Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN))) == [
+        UNUSED.id
+    ]
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("volume", [("gone:1",), (OLD,), (image_id(77), "app:1")])
 def test_an_image_volume_that_cannot_be_told_stops_everything(volume: tuple[str, ...]) -> None:
-    """Each image that is mounted must be known by itself: that the container's own is known settles nothing."""
+    """Each image that is mounted must be known by itself: that the container's own
+    is known settles nothing.
+    """
     one = container("c", references=(PAUSE.id, "pause:1"))
-    listing = Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (volume,)})
+    listing = Listing(
+        (APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": (volume,)}
+    )
     assert removed(plan(listing)) == []
 
 
 def test_a_name_that_the_runtime_does_not_know_any_more_stays_in_doubt() -> None:
-    """A tag may have moved since the container was made: which image it uses is not known, so none is removed."""
+    """A tag may have moved since the container was made: which image it uses is not
+    known, so none is removed.
+    """
     one = container("c", references=("moved:1",))
-    listing = Listing((UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"moved:1": None})
+    listing = Listing(
+        (UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"moved:1": None}
+    )
     assert removed(plan(listing)) == []
 
 
 def test_a_pin_on_another_image_does_not_name_the_sandbox_image() -> None:
     """Only a pinned image that is named `pause` says which image pods need to start."""
-    for name, goes in (("registry.example/preloaded:1", []), ("registry.example/mirrored-pause:3.6", [UNUSED.id])):
+    for name, goes in (
+        ("registry.example/preloaded:1", []),
+        ("registry.example/mirrored-pause:3.6", [UNUSED.id]),
+    ):
         pinned = Image("sha256:" + "f" * 64, (name,), pinned=True)
         assert removed(plan(Listing((UNUSED, pinned)))) == goes
 
@@ -175,20 +217,37 @@ def test_a_pin_on_another_image_does_not_name_the_sandbox_image() -> None:
 def test_what_the_runtime_resolves_is_in_use() -> None:
     """Its own rules find an image that the list does not name so."""
     one = container("c", references=("alias",))
-    listing = Listing((APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"alias": APP.id})
+    listing = Listing(
+        (APP, UNUSED, PAUSE), (one,), sandbox_image_references=KNOWN, resolved={"alias": APP.id}
+    )
     assert removed(plan(listing)) == [UNUSED.id]
     assert images_in_use(listing).by_containers == {APP.id}
 
 
 @pytest.mark.parametrize(
     "reference",
-    ["app", "docker.io/app:1", "app:other@" + DIGEST, "elsewhere.example/app@" + DIGEST, APP.id, "alias"],
+    [
+        "app",
+        "docker.io/app:1",
+        "app:other@" + DIGEST,
+        "elsewhere.example/app@" + DIGEST,
+        APP.id,
+        "alias",
+    ],
 )
 def test_what_the_spec_of_a_pod_names_is_in_use(reference: str) -> None:
-    """In every form that a container may name it in; the kubelet knows that itself by its containers only."""
-    apps = (APP._replace(repo_tags=("docker.io/library/app:1", "docker.io/library/app:latest")), UNUSED, PAUSE)
+    """In every form that a container may name it in; the kubelet knows that
+    itself by its containers only.
+    """
+    apps = (
+        APP._replace(repo_tags=("docker.io/library/app:1", "docker.io/library/app:latest")),
+        UNUSED,
+        PAUSE,
+    )
     named = frozenset({reference})
-    listing = Listing(apps, sandbox_image_references=KNOWN, named_images=named, resolved={"alias": APP.id})
+    listing = Listing(
+        apps, sandbox_image_references=KNOWN, named_images=named, resolved={"alias": APP.id}
+    )
     made = plan(listing)
     assert removed(made) == [UNUSED.id]
     assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
@@ -210,15 +269,23 @@ def test_a_pinned_image_is_kept() -> None:
 
 
 def test_as_long_as_the_sandbox_image_is_unknown_no_image_is_removed() -> None:
-    """No pin, no configuration, no ready sandbox: any of them might be the image that no pod starts without."""
+    """No pin, no configuration, no ready sandbox: any of them might be the image
+    that no pod starts without.
+    """
     made = plan(Listing(images=(PAUSE, UNUSED), sandbox_image_references=None))
-    assert kept(made) == {PAUSE.id: Reason.SANDBOX_IMAGE_UNKNOWN, UNUSED.id: Reason.SANDBOX_IMAGE_UNKNOWN}
+    assert kept(made) == {
+        PAUSE.id: Reason.SANDBOX_IMAGE_UNKNOWN,
+        UNUSED.id: Reason.SANDBOX_IMAGE_UNKNOWN,
+    }
 
 
 @pytest.mark.parametrize(
-    ("known_seconds", "goes", "wait_seconds"), [(119.0, False, 1.0), (120.0, True, None), (121.0, True, None)]
+    ("known_seconds", "goes", "wait_seconds"),
+    [(119.0, False, 1.0), (120.0, True, None), (121.0, True, None)],
 )
-def test_the_minimum_age_is_inclusive(known_seconds: float, goes: bool, wait_seconds: float | None) -> None:
+def test_the_minimum_age_is_inclusive(
+    known_seconds: float, goes: bool, wait_seconds: float | None
+) -> None:
     """At exactly 120 s an image may go; before, the plan says how long it has to wait."""
     record = ImageRecord(NOW - known_seconds)
     made = plan(Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN), {UNUSED.id: record})
@@ -235,17 +302,25 @@ def test_a_plan_waits_for_the_next_object_not_for_the_last() -> None:
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(("listed_seconds", "rule"), [(0.0, Rule.GUARD), (119.0, Rule.GUARD), (120.0, Rule.KUBELET)])
-def test_an_age_that_only_the_runtime_tells_is_not_the_kubelets(listed_seconds: float, rule: Rule) -> None:
-    """The kubelet counts from its own first list, which may be no older than ours: it might keep the image still."""
+@pytest.mark.parametrize(
+    ("listed_seconds", "rule"), [(0.0, Rule.GUARD), (119.0, Rule.GUARD), (120.0, Rule.KUBELET)]
+)
+def test_an_age_that_only_the_runtime_tells_is_not_the_kubelets(
+    listed_seconds: float, rule: Rule
+) -> None:
+    """The kubelet counts from its own first list, which may be no older than ours: it
+    might keep the image still.
+    """
     record = ImageRecord(0.0, first_listed=NOW - listed_seconds)
-    (verdict,) = plan(Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN), {UNUSED.id: record}).remove
+    (verdict,) = plan(
+        Listing((UNUSED, PAUSE), sandbox_image_references=KNOWN), {UNUSED.id: record}
+    ).remove
     assert (verdict.reason, verdict.rule) == (Reason.UNUSED, rule)
 
 
 def test_an_image_without_a_record_is_seen_for_the_first_time() -> None:
     """Unknown is young, never ancient."""
-    made = plan_image_gc(Listing((UNUSED,), sandbox_image_references=KNOWN), {}, POLICY, NOW)
+    made = plan_image_gc(Listing((UNUSED,), sandbox_image_references=KNOWN), {}, POLICY, now=NOW)
     assert kept(made) == {UNUSED.id: Reason.TOO_YOUNG}
     assert made.eligible_in_seconds == 120.0
 
@@ -278,11 +353,17 @@ def test_the_later_entry_of_one_id_says_its_size_and_a_pin_on_either_is_ours() -
     """As the kubelet: one record, later size, later pin; we hold to both pins."""
     first, second = UNUSED._replace(size_bytes=10, pinned=True), UNUSED._replace(size_bytes=20)
     (verdict,) = (
-        v for v in plan(Listing((first, second, PAUSE), sandbox_image_references=KNOWN)).keep if v.size_bytes == 20
+        v
+        for v in plan(Listing((first, second, PAUSE), sandbox_image_references=KNOWN)).keep
+        if v.size_bytes == 20
     )
     assert (verdict.id, verdict.reason, verdict.rule) == (UNUSED.id, Reason.PINNED, Rule.GUARD)
     later = first._replace(pinned=False), second._replace(pinned=True)
-    (verdict,) = (v for v in plan(Listing((*later, PAUSE), sandbox_image_references=KNOWN)).keep if v.id == UNUSED.id)
+    (verdict,) = (
+        v
+        for v in plan(Listing((*later, PAUSE), sandbox_image_references=KNOWN)).keep
+        if v.id == UNUSED.id
+    )
     assert (verdict.reason, verdict.rule) == (Reason.PINNED, Rule.KUBELET)
 
 
@@ -293,14 +374,22 @@ KATA = UNUSED._replace(runtime_handler="kata")
 def test_one_id_under_two_runtime_handlers_goes_once_with_the_sum_of_the_sizes() -> None:
     """A removal is by id and takes both; the kubelet with its gate on sends one for each entry."""
     listed = UNUSED._replace(size_bytes=10), KATA._replace(size_bytes=20), PAUSE
-    (verdict,) = plan(Listing(listed, sandbox_image_references=KNOWN), {KATA.id: ImageRecord(NOW - 500.0)}).remove
+    (verdict,) = plan(
+        Listing(listed, sandbox_image_references=KNOWN), {KATA.id: ImageRecord(NOW - 500.0)}
+    ).remove
     assert (verdict.id, verdict.size_bytes, verdict.age_seconds) == (UNUSED.id, 30, 500.0)
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize(("listed_seconds", "rule"), [(1e6, Rule.GUARD), (120.0, Rule.GUARD), (119.0, Rule.KUBELET)])
-def test_one_id_under_two_runtime_handlers_is_as_young_as_the_younger(listed_seconds: float, rule: Rule) -> None:
-    """The kubelet would remove the id for the entry that it listed first, and with it what was pulled a moment ago."""
+@pytest.mark.parametrize(
+    ("listed_seconds", "rule"), [(1e6, Rule.GUARD), (120.0, Rule.GUARD), (119.0, Rule.KUBELET)]
+)
+def test_one_id_under_two_runtime_handlers_is_as_young_as_the_younger(
+    listed_seconds: float, rule: Rule
+) -> None:
+    """The kubelet would remove the id for the entry that it listed first, and with it
+    what was pulled a moment ago.
+    """
     records = {UNUSED.id: ImageRecord(NOW - 60.0, first_listed=NOW - listed_seconds)}
     made = plan(Listing((UNUSED, KATA, PAUSE), sandbox_image_references=KNOWN), records)
     assert rules(made)[UNUSED.id] == (Reason.TOO_YOUNG, rule)
@@ -311,7 +400,9 @@ def test_in_use_under_one_runtime_handler_is_in_use_under_all() -> None:
     one = container("c", references=(UNUSED.id,))
     made = plan(Listing((UNUSED, KATA, PAUSE), (one,), sandbox_image_references=KNOWN))
     assert kept(made)[UNUSED.id] == Reason.IN_USE
-    pinned = plan(Listing((UNUSED._replace(pinned=True), KATA, PAUSE), sandbox_image_references=KNOWN))
+    pinned = plan(
+        Listing((UNUSED._replace(pinned=True), KATA, PAUSE), sandbox_image_references=KNOWN)
+    )
     assert rules(pinned)[UNUSED.id] == (Reason.PINNED, Rule.GUARD)
 
 
@@ -322,30 +413,46 @@ def test_the_image_of_an_exited_container_is_in_use_for_the_kubelet_too() -> Non
     assert rules(made)[APP.id] == (Reason.IN_USE, Rule.KUBELET)
 
 
-@pytest.mark.parametrize("reference", [bare_hex(APP.id), "app:1", f"docker.io/library/app@{DIGEST}"])
+@pytest.mark.parametrize(
+    "reference", [bare_hex(APP.id), "app:1", f"docker.io/library/app@{DIGEST}"]
+)
 def test_what_only_the_union_finds_in_use_is_a_guard(reference: str) -> None:
-    """The kubelet compares image ids as they are written; a tag or a digest would not protect the image there."""
-    made = plan(Listing((APP, PAUSE), (container("c", references=(reference,)),), sandbox_image_references=KNOWN))
+    """The kubelet compares image ids as they are written; a tag or a digest would
+    not protect the image there.
+    """
+    made = plan(
+        Listing(
+            (APP, PAUSE), (container("c", references=(reference,)),), sandbox_image_references=KNOWN
+        )
+    )
     assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
 
 
 def test_a_second_reference_that_is_an_id_is_a_guard() -> None:
-    """The kubelet compares the image id, or else the image reference, and none of the other fields."""
+    """The kubelet compares the image id, or else the image reference, and none
+    of the other fields.
+    """
     one = container("c", references=("app:1", APP.id))
     made = plan(Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN))
     assert rules(made)[APP.id] == (Reason.IN_USE, Rule.GUARD)
 
 
 @pytest.mark.parametrize(("volume", "rule"), [(APP.id, Rule.KUBELET), ("app:1", Rule.GUARD)])
-def test_an_image_volume_is_the_kubelets_use_where_it_is_a_listed_id(volume: str, rule: Rule) -> None:
+def test_an_image_volume_is_the_kubelets_use_where_it_is_a_listed_id(
+    volume: str, rule: Rule
+) -> None:
     """From v1.35 on the kubelet counts image volumes, compared as they are written."""
     one = container("c", references=(PAUSE.id,))
-    listing = Listing((APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": ((volume,),)})
+    listing = Listing(
+        (APP, PAUSE), (one,), sandbox_image_references=KNOWN, image_volumes={"c": ((volume,),)}
+    )
     assert rules(plan(listing))[APP.id] == (Reason.IN_USE, rule)
 
 
 def test_each_kept_image_says_whose_rule_keeps_it() -> None:
-    """The kubelet knows pins and the minimum age; sandbox image, keep-list and doubt are guards of ours."""
+    """The kubelet knows pins and the minimum age; sandbox image, keep-list and
+    doubt are guards of ours.
+    """
     pinned, young, kept_one = image(2, "p:1", pinned=True), image(3, "young:1"), image(4, "kept:1")
     policy = ImageGCPolicy(keep=parse_keep_list(["kept"]))
     listing = Listing((PAUSE, pinned, young, kept_one), sandbox_image_references=KNOWN)
@@ -356,26 +463,38 @@ def test_each_kept_image_says_whose_rule_keeps_it() -> None:
         kept_one.id: (Reason.KEEP_LIST, Rule.GUARD),
     }
     assert rules(plan(Listing((young,))))[young.id] == (Reason.SANDBOX_IMAGE_UNKNOWN, Rule.GUARD)
-    doubt = Listing((young, PAUSE), (container("c", references=()),), sandbox_image_references=KNOWN)
+    doubt = Listing(
+        (young, PAUSE), (container("c", references=()),), sandbox_image_references=KNOWN
+    )
     assert rules(plan(doubt))[young.id] == (Reason.UNRESOLVED_IMAGE, Rule.GUARD)
     (goes,) = plan(Listing((UNUSED,), sandbox_image_references=KNOWN)).remove
     assert goes.rule is Rule.KUBELET
 
 
-@pytest.mark.parametrize(("last_used", "goes"), [(NOW - 0.001, True), (NOW, False), (NOW + 5.0, False)])
-def test_an_image_that_was_seen_used_since_the_pass_began_is_skipped(last_used: float, goes: bool) -> None:
+@pytest.mark.parametrize(
+    ("last_used", "goes"), [(NOW - 0.001, True), (NOW, False), (NOW + 5.0, False)]
+)
+def test_an_image_that_was_seen_used_since_the_pass_began_is_skipped(
+    last_used: float, goes: bool
+) -> None:
     """Kubelet, freeSpace: last use at or after the start of the pass, by another thread."""
-    made = plan(Listing((UNUSED,), sandbox_image_references=KNOWN), {UNUSED.id: ImageRecord(0.0, last_used)})
+    made = plan(
+        Listing((UNUSED,), sandbox_image_references=KNOWN), {UNUSED.id: ImageRecord(0.0, last_used)}
+    )
     assert (removed(made) == [UNUSED.id]) is goes
     if not goes:
         assert rules(made)[UNUSED.id] == (Reason.IN_USE, Rule.KUBELET)
 
 
 def test_the_maximum_age_plays_no_part_under_pressure() -> None:
-    """DeleteUnusedImages: what was used a second ago and is unused now may go, whatever the maximum age."""
+    """DeleteUnusedImages: what was used a second ago and is unused now may go,
+    whatever the maximum age.
+    """
     policy = ImageGCPolicy(max_age_seconds=3600.0)
     used_lately = {UNUSED.id: ImageRecord(0.0, NOW - 1.0)}
-    (verdict,) = plan(Listing((UNUSED,), sandbox_image_references=KNOWN), used_lately, policy).remove
+    (verdict,) = plan(
+        Listing((UNUSED,), sandbox_image_references=KNOWN), used_lately, policy
+    ).remove
     assert verdict.reason is Reason.UNUSED
 
 
@@ -387,7 +506,8 @@ def test_equal_marks_are_accepted_by_the_policy(percent: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("high", "max_age_seconds", "has_work"), [(100, 0.0, False), (100, 1.0, True), (99, 0.0, True), (99, 1.0, True)]
+    ("high", "max_age_seconds", "has_work"),
+    [(100, 0.0, False), (100, 1.0, True), (99, 0.0, True), (99, 1.0, True)],
 )
 def test_only_a_high_mark_of_100_without_a_maximum_age_has_no_periodic_work(
     high: int, max_age_seconds: float, has_work: bool
@@ -398,7 +518,9 @@ def test_only_a_high_mark_of_100_without_a_maximum_age_has_no_periodic_work(
 
 
 numbers = st.integers(1, 8)
-references = st.sampled_from([image_id(n) for n in range(1, 9)] + ["app:1", "app:2", bare_hex(image_id(3)), "gone:1"])
+references = st.sampled_from(
+    [image_id(n) for n in range(1, 9)] + ["app:1", "app:2", bare_hex(image_id(3)), "gone:1"]
+)
 listings = st.builds(
     Listing,
     images=st.lists(
@@ -418,12 +540,17 @@ listings = st.builds(
     resolved=st.sampled_from([{}, {"gone:1": None}]),
 )
 histories = st.dictionaries(
-    numbers.map(image_id), st.builds(ImageRecord, st.floats(0, NOW), st.none() | st.floats(0, NOW)), max_size=8
+    numbers.map(image_id),
+    st.builds(ImageRecord, st.floats(0, NOW), st.none() | st.floats(0, NOW)),
+    max_size=8,
 )
 
 
 keep_lists = st.lists(
-    st.sampled_from(["app", "app:1", "x", "docker.io/*", "*:2", "*", image_id(2), bare_hex(image_id(3))]), max_size=2
+    st.sampled_from(
+        ["app", "app:1", "x", "docker.io/*", "*:2", "*", image_id(2), bare_hex(image_id(3))]
+    ),
+    max_size=2,
 ).map(parse_keep_list)
 
 
@@ -431,13 +558,13 @@ keep_lists = st.lists(
 def test_nothing_is_removed_that_is_used_pinned_kept_or_a_sandboxs(
     listing: Listing, records: dict[str, ImageRecord], keep: KeepList, aged: bool, exact: bool
 ) -> None:
-    """Whatever is listed, for space or for age: each image gets one verdict, and what goes is free, old, on no
-    keep-list, and whose users are all known."""
+    """Whatever is listed, for space or for age: each image gets one verdict, and what goes is free,
+    old, on no keep-list, and whose users are all known."""
     policy = replace(POLICY, max_age_seconds=500.0, keep=keep)
     if aged:
-        made = plan_maximum_age(listing, records, policy, NOW, 0.0, exact=exact)
+        made = plan_maximum_age(listing, records, policy, now=NOW, started_at=0.0, exact=exact)
     else:
-        made = plan_image_gc(listing, records, policy, NOW)
+        made = plan_image_gc(listing, records, policy, now=NOW)
     usage = images_in_use(listing)
     by_id: dict[str, Image] = {one.id: one for one in listing.images}
     assert sorted([*removed(made), *kept(made)]) == sorted(by_id)
@@ -462,8 +589,12 @@ def test_the_order_of_the_listing_changes_nothing(
     random.shuffle(containers)
     other = replace(listing, images=tuple(images), containers=tuple(containers))
     policy = replace(POLICY, max_age_seconds=500.0)
-    assert plan_image_gc(other, records, policy, NOW) == plan_image_gc(listing, records, policy, NOW)
-    assert plan_maximum_age(other, records, policy, NOW, 0.0) == plan_maximum_age(listing, records, policy, NOW, 0.0)
+    assert plan_image_gc(other, records, policy, now=NOW) == plan_image_gc(
+        listing, records, policy, now=NOW
+    )
+    assert plan_maximum_age(other, records, policy, now=NOW, started_at=0.0) == plan_maximum_age(
+        listing, records, policy, now=NOW, started_at=0.0
+    )
 
 
 NOT_PULLED = ImageRecord(first_detected=0.0, last_used=5.0, pulled=False)
@@ -491,7 +622,12 @@ def test_an_image_that_the_kubelet_did_not_pull_goes_last_or_never(
 
 
 @pytest.mark.parametrize(
-    "record", [replace(NOT_PULLED, pulled=None), replace(NOT_PULLED, pulled=True), replace(NOT_PULLED, last_used=None)]
+    "record",
+    [
+        replace(NOT_PULLED, pulled=None),
+        replace(NOT_PULLED, pulled=True),
+        replace(NOT_PULLED, last_used=None),
+    ],
 )
 @pytest.mark.parametrize("keep", ["auto", True])
 def test_what_is_not_known_not_to_be_pulled_is_an_image_like_others(

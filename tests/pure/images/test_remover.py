@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reclaim.function import Ready, Refused, Wait
+from reclaim.functions.unused_images import UnusedImages
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.types import (
     Action,
@@ -18,7 +19,6 @@ from reclaim.types import (
     RuntimeUnavailable,
     Verdict,
 )
-from reclaim.unused_images import UnusedImages
 from tests.pure.contexts import carried_out, context_of, images_stage
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime, SlowPods
 from tests.pure.values import SteppedClock, container, image, image_id, sandbox
@@ -52,7 +52,9 @@ def test_an_image_that_nothing_uses_may_go() -> None:
 
 
 def test_an_image_that_the_spec_of_a_new_pod_names_is_kept() -> None:
-    """The pod came between plan and removal, and has no container yet; of another image nothing is known."""
+    """The pod came between plan and removal, and has no container yet; of
+    another image nothing is known.
+    """
     node = Node()
     remover = node.images()
     node.clock.step(OLD)
@@ -62,7 +64,9 @@ def test_an_image_that_the_spec_of_a_new_pod_names_is_kept() -> None:
 
 
 def test_a_pod_that_begins_while_the_lists_of_the_plan_still_serve_keeps_its_image() -> None:
-    """Its directory is seen by the last look, which makes them worth nothing; then the kubelet tells what it names."""
+    """Its directory is seen by the last look, which makes them worth nothing; then the
+    kubelet tells what it names.
+    """
     node = Node()
     remover = node.images()
     node.clock.step(0.1)
@@ -76,7 +80,9 @@ def test_a_pod_that_begins_while_the_lists_of_the_plan_still_serve_keeps_its_ima
 
 
 def test_an_image_that_has_got_the_name_in_a_spec_is_kept() -> None:
-    """The kubelet pulls by a new name what is there already: only its status tells, the list is from before."""
+    """The kubelet pulls by a new name what is there already: only its status
+    tells, the list is from before.
+    """
     node = Node()
     node.pods.named = frozenset({"renamed:1"})
     remover = node.images()
@@ -105,7 +111,10 @@ def test_a_new_container_whose_image_cannot_be_told_stops_every_image() -> None:
 
 
 def test_no_image_may_go_while_a_pod_is_being_made() -> None:
-    """Its sandbox came up 0.25 s ago; what it is about to use cannot be known. When that is over it may go."""
+    """Its sandbox came up 0.25 s ago; what it is about to use cannot be known.
+
+    When that is over it may go.
+    """
     node = Node()
     node.runtime.containers.clear()
     remover = node.images(pod_start_seconds=1.0)
@@ -159,15 +168,19 @@ def test_without_an_answer_of_the_runtime_no_image_is_ready() -> None:
 
 
 class SlowNode(Node):
-    """A node with four unused images and a pod, on which each list, and each look at the directories of pods, takes so
-    long."""
+    """A node with four unused images and a pod, on which each list, and each look at the
+    directories of pods, takes so long."""
 
     def __init__(self, list_seconds: float = 0.0, look_seconds: float = 0.0) -> None:
         super().__init__()
         self.pods = SlowPods(self.clock, look_seconds)
         self.pods.begun["uid-old"] = self.clock.wall() - 3600.0
-        self.runtime.hold(sandbox("of uid-old", pod_uid="uid-old"), image(3, "third:1"), image(4, "fourth:1"))
-        self.runtime.slow |= dict.fromkeys(("list_images", "list_containers", "list_pod_sandboxes"), list_seconds)
+        self.runtime.hold(
+            sandbox("of uid-old", pod_uid="uid-old"), image(3, "third:1"), image(4, "fourth:1")
+        )
+        self.runtime.slow |= dict.fromkeys(
+            ("list_images", "list_containers", "list_pod_sandboxes"), list_seconds
+        )
 
     def removed(self, stage: UnusedImages, *numbers: int) -> list[Result | None]:
         """How the removals of these images end."""
@@ -177,22 +190,31 @@ class SlowNode(Node):
 
 @pytest.mark.regression
 def test_one_list_of_containers_serves_the_plan_and_the_first_look() -> None:
-    """Lists of 9.9 s: nothing is listed twice before the first removal, as long as the last look holds; nor before the
-    second, which comes at once. A second later containers and sandboxes are listed, once for the next two."""
+    """Lists of 9.9 s: nothing is listed twice before the first removal, as long as the last look
+    holds; nor before the second, which comes at once. A second later containers and sandboxes are
+    listed, once for the next two."""
     node = SlowNode(list_seconds=9.9)
     stage = node.images(pod_start_seconds=1.0)
     assert node.removed(stage, 1, 2) == [Result.REMOVED] * 2
     node.clock.step(1.0)
     assert node.removed(stage, 3, 4) == [Result.REMOVED] * 2
     calls = [call.split()[0] for call in node.runtime.calls if not call.startswith("image_status")]
-    assert calls[:5] == ["list_images", "list_containers", "list_pod_sandboxes", "remove_image", "remove_image"]
+    assert calls[:5] == [
+        "list_images",
+        "list_containers",
+        "list_pod_sandboxes",
+        "remove_image",
+        "remove_image",
+    ]
     assert calls[5:] == ["list_containers", "list_pod_sandboxes", "remove_image", "remove_image"]
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("what", ["looks at directories", "calls of the runtime"])
 def test_what_is_slower_than_a_list_may_be_old_keeps_no_image(what: str) -> None:
-    """1.1 s each, ImageStatus too: that does not make the list too old, as the last look covers all of it."""
+    """1.1 s each, ImageStatus too: that does not make the list too old, as the
+    last look covers all of it.
+    """
     node = SlowNode(look_seconds=1.1) if what == "looks at directories" else SlowNode()
     if what == "calls of the runtime":
         node.runtime.call_seconds = 1.1
@@ -219,7 +241,10 @@ def test_where_no_directory_can_be_read_slow_sandboxes_make_the_list_too_old() -
 
 
 class BusyNode(Node):
-    """A node with ten unused images, whose clock shows the time that its pods are dated with. Lists take 0.3 s."""
+    """A node with ten unused images, whose clock shows the time that its pods are dated with.
+
+    Lists take 0.3 s.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,12 +256,16 @@ class BusyNode(Node):
         self.clock.step(3600.0)
 
     def runs(self, uid: str, name: str, number: int = 2) -> None:
-        """The directories of a pod and of its container, and then a container of an image, are made."""
+        """The directories of a pod and of its container, and then a
+        container of an image, are made.
+        """
         self.pods.begun.setdefault(uid, self.clock.wall())
         self.pods.begun_containers[uid, name] = self.clock.wall()
         self.made += 1
         now_ns = int(self.clock.wall() * 1e9)
-        made = container(f"c{self.made}", attempt=1, references=(f"app-{number}:1",), sandbox_id=f"of {uid}")
+        made = container(
+            f"c{self.made}", attempt=1, references=(f"app-{number}:1",), sandbox_id=f"of {uid}"
+        )
         self.runtime.hold(made._replace(pod_uid=uid, name=name, created_at_ns=now_ns))
         if f"of {uid}" not in self.runtime.sandboxes:
             of_it = sandbox(f"of {uid}", state=PodSandboxState.READY)
@@ -257,7 +286,9 @@ class BusyNode(Node):
 @pytest.mark.regression
 @pytest.mark.parametrize("uid", ["uid-old", "uid-new"])
 def test_a_container_that_begins_after_the_list_keeps_its_image(uid: str) -> None:
-    """The next container of a pod that has run for an hour, as well as the first one of a new pod."""
+    """The next container of a pod that has run for an hour, as well as the
+    first one of a new pod.
+    """
     node = BusyNode()
     stage = node.images()
     node.runtime.on_call[f"image_status {image_id(1)}"] = lambda: node.runs(uid, "next", 1)
@@ -282,8 +313,12 @@ def test_a_directory_that_is_touched_again_and_again_discards_no_list() -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize("hold_off_seconds", [0.0, 1.0])
-def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(hold_off_seconds: float) -> None:
-    """One begins with every list, and is listed with the next: each image is stopped by the last look once."""
+def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(
+    hold_off_seconds: float,
+) -> None:
+    """One begins with every list, and is listed with the next: each image is
+    stopped by the last look once.
+    """
     node = BusyNode()
     stage = node.images(hold_off_seconds)
     node.runtime.on_call["list_containers"] = lambda: node.runs(f"uid-{node.lists}", "app")
@@ -298,8 +333,8 @@ def test_where_containers_keep_beginning_images_go_by_a_list_of_their_own(hold_o
 
 @pytest.mark.regression
 def test_where_containers_keep_beginning_a_list_that_is_too_old_is_not_enough() -> None:
-    """Sandboxes take 1.5 s after the containers: the last look has stopped the image often enough, and sees one more
-    that begins meanwhile. It is that of the image."""
+    """Sandboxes take 1.5 s after the containers: the last look has stopped the image often enough,
+    and sees one more that begins meanwhile. It is that of the image."""
     node = BusyNode()
     node.runtime.slow["list_pod_sandboxes"] = 1.5
     stage, asked = node.images(1.0), [0]
@@ -321,7 +356,9 @@ def test_what_cannot_be_checked_for_containers_that_begin_fails_alone() -> None:
     node = BusyNode()
     node.runtime.slow.clear()
     stage = node.images()
-    node.runtime.on_call[f"image_status {image_id(3)}"] = lambda: node.runs(f"uid-{node.made}", "app")
+    node.runtime.on_call[f"image_status {image_id(3)}"] = lambda: node.runs(
+        f"uid-{node.made}", "app"
+    )
     outcome = node.removed(stage, 3)
     assert outcome.result is Result.FAILED
     assert "after the last container began" in outcome.error

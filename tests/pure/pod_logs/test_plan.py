@@ -1,6 +1,8 @@
-"""Which log directories and log symlinks are removed: the kubelet's rules, one by one, and the stricter guards.
+"""Which log directories and log symlinks are removed: the kubelet's rules, one by
+one, and the stricter guards.
 
-Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictPodLogsDirectories), `helpers.go`, `legacy.go`.
+Source: kubelet, `pkg/kubelet/kuberuntime/kuberuntime_gc.go` (evictPodLogsDirectories),
+`helpers.go`, `legacy.go`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclaim.containers import ContainerGCPolicy, LogEntry, NoState, StatusAnswer, plan_log_symlinks, plan_pod_logs
+from reclaim.containers.plan import (
+    ContainerGCPolicy,
+    LogEntry,
+    NoState,
+    StatusAnswer,
+    plan_log_symlinks,
+    plan_pod_logs,
+)
 from reclaim.evidence.states import PodState, PodStates, Why, doubt
 from reclaim.pod_logs.names import (
     container_id_of_symlink,
@@ -43,7 +52,7 @@ def planned(
     in_runtime: frozenset[str] | None = frozenset(),
 ) -> Plan:
     """The plan for these entries."""
-    return plan_pod_logs(entries, pods, policy, in_runtime, NOW_NS)
+    return plan_pod_logs(entries, pods, policy, in_runtime=in_runtime, now_ns=NOW_NS)
 
 
 def verdict(plan: Plan) -> tuple[Action, str, Rule]:
@@ -74,36 +83,50 @@ def knows(**states: PodState) -> PodStates:
 def test_of_a_pod_that_the_kubelet_knows_its_word_counts(
     state: PodState, action: Action, reason: Reason, policy: ContainerGCPolicy
 ) -> None:
-    """Content is removed when the pod was evicted, or deleted and terminated; with or without guards, however young
-    the entry, and whatever the runtime has."""
-    plan = planned(entry("ns_name_u", 0.0), pods=knows(u=state), policy=policy, in_runtime=frozenset("u"))
+    """Content is removed when the pod was evicted, or deleted and terminated; with or without
+    guards, however young the entry, and whatever the runtime has."""
+    plan = planned(
+        entry("ns_name_u", 0.0), pods=knows(u=state), policy=policy, in_runtime=frozenset("u")
+    )
     assert verdict(plan) == (action, reason, Rule.KUBELET)
 
 
 @pytest.mark.parametrize("name", ["ns_name_u", "ns_name_u.tmp"])
 def test_what_the_kubelet_does_not_know_is_removed(name: str) -> None:
-    """Whatever its age, a file as well as a directory, also while the runtime has something of the pod."""
+    """Whatever its age, a file as well as a directory, also while the runtime
+    has something of the pod.
+    """
     plan = planned(entry(name, 0.0), pods=knows(), policy=KUBELETS, in_runtime=frozenset({"u"}))
     assert verdict(plan) == (Action.REMOVE, Reason.POD_GONE, Rule.KUBELET)
 
 
 @pytest.mark.regression
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
-@pytest.mark.parametrize("name", ["u", "lost+found", "a_", "b\nc", "alice", "ns_name_", "ns_name_u_x", "NS_name_u"])
+@pytest.mark.parametrize(
+    "name", ["u", "lost+found", "a_", "b\nc", "alice", "ns_name_", "ns_name_u_x", "NS_name_u"]
+)
 @pytest.mark.parametrize("state", [None, PodState(evicted=True)])
 def test_what_is_not_named_as_the_kubelet_names_it_is_kept(
     name: str, policy: ContainerGCPolicy, state: PodState | None
 ) -> None:
-    """In every mode: if another directory is in the place of the root, its entries are somebody else's."""
+    """In every mode: if another directory is in the place of the root, its
+    entries are somebody else's.
+    """
     pods = knows() if state is None else knows(u=state)
-    assert verdict(planned(entry(name), pods=pods, policy=policy)) == (Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD)
+    assert verdict(planned(entry(name), pods=pods, policy=policy)) == (
+        Action.KEEP,
+        Reason.NOT_KUBELETS,
+        Rule.GUARD,
+    )
 
 
 @pytest.mark.parametrize("policy", [KUBELETS, CAUTIOUS])
 def test_before_all_sources_are_ready_nothing_is_removed(policy: ContainerGCPolicy) -> None:
     """Not even what was evicted."""
     pods = PodStates(frozenset(), {"u": PodState(evicted=True)}, sources_ready=False)
-    plan = planned(entry("ns_name_u"), entry("ns_name_v"), entry("lost+found"), pods=pods, policy=policy)
+    plan = planned(
+        entry("ns_name_u"), entry("ns_name_v"), entry("lost+found"), pods=pods, policy=policy
+    )
     assert plan.remove == ()
     assert {kept.reason for kept in plan.keep} == {Reason.HELD_OFF}
 
@@ -117,7 +140,9 @@ def test_a_pod_directory_speaks_against_a_kubelet_that_does_not_know_the_pod() -
 # ---- directories, guarded
 
 
-@pytest.mark.parametrize("pods", [UNKNOWN_KUBELET, knows(other=PodState())], ids=["kubelet unknown", "cautious"])
+@pytest.mark.parametrize(
+    "pods", [UNKNOWN_KUBELET, knows(other=PodState())], ids=["kubelet unknown", "cautious"]
+)
 @pytest.mark.parametrize(
     ("name", "age_seconds", "in_runtime", "action", "reason"),
     [
@@ -142,7 +167,9 @@ def test_what_the_kubelet_has_not_told_about_is_guarded(
     action: Action,
     reason: Reason,
 ) -> None:
-    """Removed is only a name of the kubelet's form, of a pod without directory and containers, 10 s unchanged."""
+    """Removed is only a name of the kubelet's form, of a pod without directory and
+    containers, 10 s unchanged.
+    """
     plan = planned(entry(name, age_seconds), pods=pods, in_runtime=in_runtime)
     assert verdict(plan) == (action, reason, Rule.GUARD)
 
@@ -156,18 +183,38 @@ def test_too_young_says_from_when_on_it_may_be_removed() -> None:
 @pytest.mark.parametrize("pods", [PodStates(frozenset({UID})), PodStates(None)])
 def test_a_pod_that_exists_or_may_exist_keeps_its_logs(pods: PodStates) -> None:
     """Its directory is there, or the kubelet's directories cannot be read."""
-    assert verdict(planned(entry(f"ns_name_{UID}"), pods=pods)) == (Action.KEEP, Reason.POD_ALIVE, Rule.GUARD)
+    assert verdict(planned(entry(f"ns_name_{UID}"), pods=pods)) == (
+        Action.KEEP,
+        Reason.POD_ALIVE,
+        Rule.GUARD,
+    )
 
 
 def test_while_the_directories_are_doubted_the_logs_of_a_pod_without_one_stay() -> None:
-    """The word says that it is the doubt that keeps them; believed, the same directories let them go."""
+    """The word says that it is the doubt that keeps them; believed, the
+    same directories let them go.
+    """
     doubted = replace(UNKNOWN_KUBELET, doubt=doubt(Why.EXPLAINS_NOTHING, "pods is empty"))
-    assert verdict(planned(entry(f"ns_name_{UID}"), pods=doubted)) == (Action.KEEP, Reason.POD_UNKNOWN, Rule.GUARD)
+    assert verdict(planned(entry(f"ns_name_{UID}"), pods=doubted)) == (
+        Action.KEEP,
+        Reason.POD_UNKNOWN,
+        Rule.GUARD,
+    )
     assert verdict(planned(entry(f"ns_name_{UID}"), pods=UNKNOWN_KUBELET))[0] is Action.REMOVE
 
 
 @pytest.mark.parametrize(
-    "name", [b"NS_name_u", b"ns_-name_u", b"ns_name._u", b"n.s_name_u", b"ns_na me_u", b"ns_name_\xff", b"ns__u", b"__"]
+    "name",
+    [
+        b"NS_name_u",
+        b"ns_-name_u",
+        b"ns_name._u",
+        b"n.s_name_u",
+        b"ns_na me_u",
+        b"ns_name_\xff",
+        b"ns__u",
+        b"__",
+    ],
 )
 def test_a_form_that_no_pod_has_is_not_the_kubelets(name: bytes) -> None:
     """A namespace is an RFC 1123 label, a pod's name a subdomain; neither holds an underscore."""
@@ -181,9 +228,9 @@ def test_the_kubelets_own_name_is_of_its_form() -> None:
 
 # ---- directories, properties
 
-_names = st.sampled_from(["ns_a_u1", "ns_b_u2", "ns_c_u3", "u1", "lost+found", "ns_d_u4_x", "ns_e_"]) | st.text(
-    st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=12
-)
+_names = st.sampled_from(
+    ["ns_a_u1", "ns_b_u2", "ns_c_u3", "u1", "lost+found", "ns_d_u4_x", "ns_e_"]
+) | st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=12)
 _uids = st.sampled_from(["u1", "u2", "u3", "u4", "x", "", "lost+found"])
 _states = st.builds(PodState, st.booleans(), st.booleans(), st.booleans())
 _pods = st.builds(
@@ -194,14 +241,27 @@ _pods = st.builds(
 )
 
 
-@given(st.lists(_names, unique=True), _pods, st.booleans(), st.none() | st.frozensets(_uids), st.randoms())
+@given(
+    st.lists(_names, unique=True),
+    _pods,
+    st.booleans(),
+    st.none() | st.frozensets(_uids),
+    st.randoms(),
+)
 def test_a_live_pod_never_loses_its_log_and_order_changes_nothing(
-    names: list[str], pods: PodStates, cautious: bool, in_runtime: frozenset[str] | None, chance: random.Random
+    names: list[str],
+    pods: PodStates,
+    cautious: bool,
+    in_runtime: frozenset[str] | None,
+    chance: random.Random,
 ) -> None:
-    """Whatever is known: nothing is removed of a pod with a directory, or one that the kubelet lists as still active.
-    Every entry has one verdict; both parts come by name, however the entries came."""
+    """Whatever is known: nothing is removed of a pod with a directory, or one that the
+    kubelet lists as still active. Every entry has one verdict; both parts come by name,
+    however the entries came."""
     entries = [entry(name, chance.uniform(0, 20)) for name in names]
-    plan = planned(*entries, pods=pods, policy=ContainerGCPolicy(cautious=cautious), in_runtime=in_runtime)
+    plan = planned(
+        *entries, pods=pods, policy=ContainerGCPolicy(cautious=cautious), in_runtime=in_runtime
+    )
     for removed in plan.remove:
         state = (pods.kubelet or {}).get(removed.pod_uid)
         assert pods.sources_ready
@@ -215,7 +275,12 @@ def test_a_live_pod_never_loses_its_log_and_order_changes_nothing(
     by_name = [e.id for e in sorted(entries, key=lambda e: e.name)]
     assert [v.id for v in plan.remove] == [i for i in by_name if i in {v.id for v in plan.remove}]
     chance.shuffle(entries)
-    assert planned(*entries, pods=pods, policy=ContainerGCPolicy(cautious=cautious), in_runtime=in_runtime) == plan
+    assert (
+        planned(
+            *entries, pods=pods, policy=ContainerGCPolicy(cautious=cautious), in_runtime=in_runtime
+        )
+        == plan
+    )
 
 
 # ---- symlinks
@@ -227,7 +292,9 @@ def link(name: str = f"p_ns_app-{ID}.log", kept: Reason | None = None) -> LogEnt
     return LogEntry(name.encode(), (1, 2), NOW_NS, target, kept, UID)
 
 
-def link_verdict(one: LogEntry, answer: StatusAnswer | None, *, guarded: bool = True) -> tuple[Action, str, Rule]:
+def link_verdict(
+    one: LogEntry, answer: StatusAnswer | None, *, guarded: bool = True
+) -> tuple[Action, str, Rule]:
     """The verdict on a link after this answer of ContainerStatus; None: no request was sent."""
     answers = {} if answer is None else {container_id_of_symlink(one.name): answer}
     return verdict(plan_log_symlinks([one], answers, guarded=guarded))
@@ -248,14 +315,24 @@ def link_verdict(one: LogEntry, answer: StatusAnswer | None, *, guarded: bool = 
 def test_a_dangling_link_is_removed_by_the_state_of_its_container(
     answer: StatusAnswer, action: Action, reason: Reason, guarded: bool
 ) -> None:
-    """Unless it has exited or is unknown its log may be rotating; an answer without a status keeps the link."""
+    """Unless it has exited or is unknown its log may be rotating; an answer
+    without a status keeps the link.
+    """
     assert link_verdict(link(), answer, guarded=guarded) == (action, reason, Rule.KUBELET)
 
 
 def test_by_the_kubelets_rules_any_error_removes_the_link() -> None:
     """A guard keeps it: the runtime may only be down."""
-    assert link_verdict(link(), NoState.ERROR, guarded=False) == (Action.REMOVE, Reason.DANGLING, Rule.KUBELET)
-    assert link_verdict(link(), NoState.ERROR) == (Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD)
+    assert link_verdict(link(), NoState.ERROR, guarded=False) == (
+        Action.REMOVE,
+        Reason.DANGLING,
+        Rule.KUBELET,
+    )
+    assert link_verdict(link(), NoState.ERROR) == (
+        Action.KEEP,
+        Reason.INCOMPLETE_LISTING,
+        Rule.GUARD,
+    )
 
 
 @pytest.mark.parametrize("guarded", [False, True])
@@ -267,7 +344,15 @@ def test_without_an_answer_a_link_is_kept(guarded: bool) -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
-    "name", ["short.log", "syslog.log", f"app-{ID}.log", f"p_app-{ID}.log", f"P_ns_app-{ID}.log", f"_ns_app-{ID}.log"]
+    "name",
+    [
+        "short.log",
+        "syslog.log",
+        f"app-{ID}.log",
+        f"p_app-{ID}.log",
+        f"P_ns_app-{ID}.log",
+        f"_ns_app-{ID}.log",
+    ],
 )
 def test_a_link_that_no_kubelet_has_named_is_not_of_its_form(name: str) -> None:
     """Neither is a shorter one, nor one of another spelling."""
@@ -284,24 +369,39 @@ def test_a_link_that_no_kubelet_has_named_is_not_of_its_form(name: str) -> None:
 )
 def test_a_link_that_is_not_dangling_is_kept(kept: Reason, rule: Rule) -> None:
     """Its target exists, or that cannot be known, or the link is not the kubelet's."""
-    assert link_verdict(link(kept=kept), ContainerState.EXITED, guarded=False) == (Action.KEEP, kept, rule)
+    assert link_verdict(link(kept=kept), ContainerState.EXITED, guarded=False) == (
+        Action.KEEP,
+        kept,
+        rule,
+    )
 
 
-@pytest.mark.parametrize("name", ["x" * 251 + ".log", "x" * 243 + "-sidecar.log", "x" * 250 + "-.log"])
+@pytest.mark.parametrize(
+    "name", ["x" * 251 + ".log", "x" * 243 + "-sidecar.log", "x" * 250 + "-.log"]
+)
 def test_a_name_of_full_length_may_end_in_anything(name: str) -> None:
-    """Cut at 255 bytes its end may be a part of a container's name, or nothing is left of the id: "no such container"
-    then proves nothing."""
+    """Cut at 255 bytes its end may be a part of a container's name, or nothing is left of the id:
+    "no such container" then proves nothing."""
     cut = link(name)
     assert is_kubelets_symlink(cut.name)
-    assert link_verdict(cut, NoState.NO_CONTAINER) == (Action.KEEP, Reason.UNKNOWN_STATE, Rule.GUARD)
-    assert link_verdict(cut, NoState.NO_CONTAINER, guarded=False)[:2] == (Action.REMOVE, Reason.DANGLING)
+    assert link_verdict(cut, NoState.NO_CONTAINER) == (
+        Action.KEEP,
+        Reason.UNKNOWN_STATE,
+        Rule.GUARD,
+    )
+    assert link_verdict(cut, NoState.NO_CONTAINER, guarded=False)[:2] == (
+        Action.REMOVE,
+        Reason.DANGLING,
+    )
 
 
 def test_links_come_by_name() -> None:
     """In whatever order they were read."""
     links = [link(f"{letter}_ns_app-{ID}.log") for letter in "cab"]
     plan = plan_log_symlinks(links, {ID: ContainerState.EXITED}, guarded=True)
-    assert [(v.kind, v.name[0], v.pod_uid) for v in plan.remove] == [(Kind.LOG_SYMLINK, c, UID) for c in "abc"]
+    assert [(v.kind, v.name[0], v.pod_uid) for v in plan.remove] == [
+        (Kind.LOG_SYMLINK, c, UID) for c in "abc"
+    ]
 
 
 # ---- names
@@ -323,11 +423,11 @@ def test_the_id_is_what_follows_the_last_dash_of_the_name(name: str, container_i
 
 def test_a_symlink_is_named_for_pod_namespace_container_and_id() -> None:
     """And its name is cut to 251 bytes before `.log`, from the end of the id on."""
-    assert symlink_name("p", "ns", "app", ID) == f"p_ns_app-{ID}.log"
+    assert symlink_name("p", "ns", "app", container_id=ID) == f"p_ns_app-{ID}.log"
     whole = "p" * 180 + "_ns_app-" + ID
-    assert symlink_name("p" * 180, "ns", "app", ID) == whole[:251] + ".log"
-    assert len(symlink_name("p" * 180, "ns", "app", ID)) == 255
-    assert symlink_name("p" * 179, "ns", "app", ID) == "p" * 179 + f"_ns_app-{ID}.log"
+    assert symlink_name("p" * 180, "ns", "app", container_id=ID) == whole[:251] + ".log"
+    assert len(symlink_name("p" * 180, "ns", "app", container_id=ID)) == 255
+    assert symlink_name("p" * 179, "ns", "app", container_id=ID) == "p" * 179 + f"_ns_app-{ID}.log"
 
 
 def test_a_log_is_a_number_in_a_directory_in_a_directory_of_the_root() -> None:
@@ -370,7 +470,9 @@ def test_a_log_is_a_number_in_a_directory_in_a_directory_of_the_root() -> None:
     ],
 )
 def test_any_other_path_means_that_there_are_no_log_files(log_path: str) -> None:
-    """An empty, relative or climbing path, one with characters of a pattern, one that is not of a log."""
+    """An empty, relative or climbing path, one with characters of a pattern,
+    one that is not of a log.
+    """
     assert container_log_location(log_path, "/var/log/pods") is None
 
 

@@ -1,4 +1,6 @@
-"""Logs are checked again right before their removal, and a container's log is removed before the container."""
+"""Logs are checked again right before their removal, and a container's log is
+removed before the container.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,28 @@ from pathlib import Path
 
 import pytest
 
-from reclaim.containers import ContainerGCPolicy, NoState
+from reclaim.containers.plan import ContainerGCPolicy, NoState
 from reclaim.evidence.states import PodState, PodStates
 from reclaim.function import Ready, Refused
+from reclaim.functions.unused_containers import (
+    DanglingLogSymlinks,
+    LogDirectories,
+    ask_state,
+    remove_container_log,
+)
 from reclaim.pod_logs.directories import LogsUnreadable
 from reclaim.pod_logs.names import LogPaths, symlink_name
 from reclaim.services import ContainerStatus
-from reclaim.types import ContainerState, Plan, Reason, RemovalFailed, Result, Rule, RuntimeUnavailable, Verdict
-from reclaim.unused_containers import DanglingLogSymlinks, LogDirectories, ask_state, remove_container_log
+from reclaim.types import (
+    ContainerState,
+    Plan,
+    Reason,
+    RemovalFailed,
+    Result,
+    Rule,
+    RuntimeUnavailable,
+    Verdict,
+)
 from tests.pure.contexts import carried_out, context_of
 from tests.pure.memory_runtime import MemoryPods, MemoryRuntime
 from tests.pure.values import SteppedClock, container
@@ -35,7 +51,9 @@ class KnownPods(MemoryPods):
 
 
 class LogTree:
-    """A log root with one pod that has one container, and the directory of symlinks; a runtime, and pods."""
+    """A log root with one pod that has one container, and the directory of
+    symlinks; a runtime, and pods.
+    """
 
     def __init__(self, root: Path, *living_pods: str):
         self.root = root
@@ -46,7 +64,7 @@ class LogTree:
         self.pod = root / "pods" / f"ns_p_{UID}"
         self.log = self.pod / "app" / "0.log"
         self.links = root / "containers"
-        self.link = self.links / symlink_name("p", "ns", "app", ID)
+        self.link = self.links / symlink_name("p", "ns", "app", container_id=ID)
         self.log.parent.mkdir(parents=True)
         self.links.mkdir()
         self.log.write_text("a line\n")
@@ -55,7 +73,9 @@ class LogTree:
     def directories(self) -> LogDirectories:
         """The stage over log directories, of a periodic pass."""
         policy = ContainerGCPolicy(evict_non_deleted_pods=False)
-        context = context_of(self.runtime, self.clock, self.pods, log_paths=self.paths, containers=policy)
+        context = context_of(
+            self.runtime, self.clock, self.pods, log_paths=self.paths, containers=policy
+        )
         return LogDirectories(context, self.paths.pod_logs_dir)
 
     def symlinks(self, *, known: bool = False) -> DanglingLogSymlinks:
@@ -85,7 +105,10 @@ class LogTree:
 
     def kept_links(self, *, known: bool = False) -> dict[str, str]:
         """Why each link stays, by the beginning of its name."""
-        return {verdict.name.partition("-")[0]: verdict.reason for verdict in self.plan_links(known=known)[0].keep}
+        return {
+            verdict.name.partition("-")[0]: verdict.reason
+            for verdict in self.plan_links(known=known)[0].keep
+        }
 
     def remove_log(self, status: ContainerStatus) -> int:
         """Removes the log of a container; how many files and links went."""
@@ -96,10 +119,14 @@ class LogTree:
     def _files(self) -> int:
         return sum(path.is_symlink() or not path.is_dir() for path in self.root.rglob("*"))
 
-    def status(self, state: ContainerState = ContainerState.EXITED, log_path: str | None = None) -> ContainerStatus:
+    def status(
+        self, state: ContainerState = ContainerState.EXITED, log_path: str | None = None
+    ) -> ContainerStatus:
         """What the runtime says of the container."""
         path = str(self.log) if log_path is None else log_path
-        return ContainerStatus(ID, state, name="app", pod_name="p", pod_namespace="ns", log_path=path)
+        return ContainerStatus(
+            ID, state, name="app", pod_name="p", pod_namespace="ns", log_path=path
+        )
 
 
 @pytest.fixture
@@ -141,7 +168,9 @@ def test_a_log_directory_that_was_touched_since_the_plan_is_kept(tree: LogTree) 
 
 
 def test_another_directory_of_the_name_is_kept(tree: LogTree) -> None:
-    """It is not the planned one: check and removal refuse it, and the planned one counts as absent."""
+    """It is not the planned one: check and removal refuse it, and the planned
+    one counts as absent.
+    """
     plan, remover = tree.plan_pods()
     (verdict,) = plan.remove
     tree.pod.rename(tree.pod.with_name("moved"))
@@ -162,7 +191,9 @@ def test_a_pass_removes_it(tree: LogTree, dry_run: bool, result: Result) -> None
 
 
 def test_names_that_are_not_utf_8_are_distinguished_and_removed(tree: LogTree) -> None:
-    """By the kubelet's rules, which remove every unknown name: entries are distinguished by bytes."""
+    """By the kubelet's rules, which remove every unknown name: entries are
+    distinguished by bytes.
+    """
     for name in (b"ns_p_\xff", rb"ns_p_\xff"):
         os.mkdir(os.path.join(os.fsencode(tree.paths.pod_logs_dir), name))
     plan, remover = tree.plan_pods()
@@ -192,8 +223,12 @@ def test_a_log_root_that_cannot_be_read_says_so(tree: LogTree) -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize("when", ["before the plan", "after the plan", "after the check"])
-def test_a_log_root_that_is_a_symlink_is_not_followed(tree: LogTree, tmp_path: Path, when: str) -> None:
-    """Neither for the plan, nor for the check, nor for the removal, although an entry of that name is behind it."""
+def test_a_log_root_that_is_a_symlink_is_not_followed(
+    tree: LogTree, tmp_path: Path, when: str
+) -> None:
+    """Neither for the plan, nor for the check, nor for the removal, although an entry
+    of that name is behind it.
+    """
     plan, remover = tree.plan_pods()
     (verdict,) = plan.remove
     if when == "after the check":
@@ -210,7 +245,9 @@ def test_a_log_root_that_is_a_symlink_is_not_followed(tree: LogTree, tmp_path: P
 
 
 @pytest.mark.regression
-def test_a_directory_of_links_that_is_a_symlink_is_not_followed(tree: LogTree, tmp_path: Path) -> None:
+def test_a_directory_of_links_that_is_a_symlink_is_not_followed(
+    tree: LogTree, tmp_path: Path
+) -> None:
     """As if it did not exist."""
     verdict, remover = tree.dead_link()
     tree.links.rename(tmp_path / "elsewhere")
@@ -239,7 +276,9 @@ def test_a_dangling_link_of_an_unknown_container_is_removed(tree: LogTree) -> No
 
 
 def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:
-    """Kept: a file, a directory, a link of another name, one to a target elsewhere and one to an existing log."""
+    """Kept: a file, a directory, a link of another name, one to a target elsewhere
+    and one to an existing log.
+    """
     (tree.links / f"file-{ID}.log").write_text("")
     (tree.links / f"directory-{ID}.log").mkdir()
     (tree.links / f"other-{ID}.txt").symlink_to("/nowhere")
@@ -255,9 +294,11 @@ def test_only_dangling_symlinks_named_log_are_planned(tree: LogTree) -> None:
 
 
 @pytest.mark.parametrize(("known", "goes"), [(False, False), (True, True)])
-def test_a_link_of_an_earlier_log_root_goes_by_the_kubelets_rules_alone(tree: LogTree, known: bool, goes: bool) -> None:
+def test_a_link_of_an_earlier_log_root_goes_by_the_kubelets_rules_alone(
+    tree: LogTree, known: bool, goes: bool
+) -> None:
     """A guard does not even follow it."""
-    earlier = tree.links / symlink_name("q", "ns", "app", ID)
+    earlier = tree.links / symlink_name("q", "ns", "app", container_id=ID)
     earlier.symlink_to("/nowhere/ns_q_u/app/0.log")
     plan, _ = tree.plan_links(known=known)
     assert [verdict.id for verdict in plan.remove] == [earlier.name] * goes
@@ -266,14 +307,26 @@ def test_a_link_of_an_earlier_log_root_goes_by_the_kubelets_rules_alone(tree: Lo
 @pytest.mark.regression
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(
-    "name", ["short.log", "syslog.log", f"app-{ID}.log", f"p_app-{ID}.log", f"P_ns_app-{ID}.log", f"_ns_app-{ID}.log"]
+    "name",
+    [
+        "short.log",
+        "syslog.log",
+        f"app-{ID}.log",
+        f"p_app-{ID}.log",
+        f"P_ns_app-{ID}.log",
+        f"_ns_app-{ID}.log",
+    ],
 )
-def test_a_link_that_is_not_named_as_the_kubelet_names_it_is_kept(tree: LogTree, name: str, known: bool) -> None:
+def test_a_link_that_is_not_named_as_the_kubelet_names_it_is_kept(
+    tree: LogTree, name: str, known: bool
+) -> None:
     """In every mode, and the runtime is not asked about it."""
     tree.link.rename(tree.links / name)
     tree.log.unlink()
     plan, _ = tree.plan_links(known=known)
-    assert [(verdict.reason, verdict.rule) for verdict in plan.keep] == [(Reason.NOT_KUBELETS, Rule.GUARD)]
+    assert [(verdict.reason, verdict.rule) for verdict in plan.keep] == [
+        (Reason.NOT_KUBELETS, Rule.GUARD)
+    ]
     assert plan.remove == ()
     assert tree.runtime.calls == []
 
@@ -319,16 +372,20 @@ def test_a_pass_removes_dead_links_and_no_others(tree: LogTree) -> None:
     for number, state in ((1, ContainerState.EXITED), (2, ContainerState.RUNNING)):
         container_id = f"{number}" * 64
         tree.runtime.hold(container(container_id, state=state))
-        (tree.links / symlink_name("p", "ns", "app", container_id)).symlink_to(tree.log)
+        (tree.links / symlink_name("p", "ns", "app", container_id=container_id)).symlink_to(
+            tree.log
+        )
     plan, remover = tree.plan_links()
     assert [verdict.reason for verdict in plan.keep] == [Reason.ROTATING]
     outcomes = carried_out(Plan(plan.remove), remover, tree.clock)
     assert [outcome.result for outcome in outcomes] == [Result.REMOVED, Result.REMOVED]
-    assert os.listdir(tree.links) == [symlink_name("p", "ns", "app", "2" * 64)]
+    assert os.listdir(tree.links) == [symlink_name("p", "ns", "app", container_id="2" * 64)]
 
 
 def test_a_runtime_that_is_down_keeps_the_links(tree: LogTree) -> None:
-    """In the plan and right before; by the kubelet's rules any error counts as "no such container"."""
+    """In the plan and right before; by the kubelet's rules any error counts as
+    "no such container".
+    """
     verdict, stage = tree.dead_link()
     _, kubelets = tree.dead_link(known=True)
     tree.runtime.away = True
@@ -340,7 +397,10 @@ def test_a_runtime_that_is_down_keeps_the_links(tree: LogTree) -> None:
 
 @pytest.mark.parametrize(("known", "going"), [(False, 0), (True, 2)])
 def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, known: bool, going: int) -> None:
-    """Of 5 dangling links two are asked for. The others have no answer, and are kept by the kubelet's rules too."""
+    """Of 5 dangling links two are asked for.
+
+    The others have no answer, and are kept by the kubelet's rules too.
+    """
     for number in range(5):
         (tree.links / f"p_ns_app-{number}{ID[1:]}.log").symlink_to(tree.log.with_name("9.log"))
     tree.runtime.away = True
@@ -352,7 +412,7 @@ def test_after_two_errors_no_more_requests_are_sent(tree: LogTree, known: bool, 
 def test_two_links_of_one_container_are_asked_for_once(tree: LogTree) -> None:
     """By the id in their names."""
     tree.runtime.hold(container(ID))
-    (tree.links / symlink_name("q", "ns", "app", ID)).symlink_to(tree.log)
+    (tree.links / symlink_name("q", "ns", "app", container_id=ID)).symlink_to(tree.log)
     tree.log.unlink()
     plan, _ = tree.plan_links()
     assert len(plan.remove) == 2
@@ -360,7 +420,9 @@ def test_two_links_of_one_container_are_asked_for_once(tree: LogTree) -> None:
 
 
 def test_the_beginning_of_an_id_may_be_asked_for(tree: LogTree) -> None:
-    """Only for reading; a text that is too short causes no request, an answer about another container is none."""
+    """Only for reading; a text that is too short causes no request, an answer about
+    another container is none.
+    """
     tree.runtime.hold(container(ID))
     assert ask_state(tree.runtime, ID[:6]) is ContainerState.EXITED
     assert ask_state(tree.runtime, "feedfeed") is NoState.NO_CONTAINER
@@ -385,8 +447,17 @@ def test_without_a_directory_of_links_there_are_none(tree: LogTree) -> None:
 
 
 def test_a_containers_log_is_removed_with_its_copies_and_its_link(tree: LogTree) -> None:
-    """Current, rotated, compressed, temporary, and the symlink: 5; the log of the next attempt is kept."""
-    for name in ("0.log.20261121-101112", "0.log.20261121-091011.gz", "0.log.20261121-081011.tmp", "1.log", "10.log"):
+    """Current, rotated, compressed, temporary, and the symlink:
+
+    5; the log of the next attempt is kept.
+    """
+    for name in (
+        "0.log.20261121-101112",
+        "0.log.20261121-091011.gz",
+        "0.log.20261121-081011.tmp",
+        "1.log",
+        "10.log",
+    ):
         (tree.log.parent / name).write_text("")
     assert tree.remove_log(tree.status()) == 5
     assert sorted(os.listdir(tree.log.parent)) == ["1.log", "10.log"]
@@ -394,17 +465,24 @@ def test_a_containers_log_is_removed_with_its_copies_and_its_link(tree: LogTree)
     assert tree.remove_log(tree.status()) == 0
 
 
-@pytest.mark.parametrize("state", [ContainerState.RUNNING, ContainerState.CREATED, ContainerState.UNKNOWN])
-def test_the_log_of_a_container_that_has_not_exited_is_kept(tree: LogTree, state: ContainerState) -> None:
+@pytest.mark.parametrize(
+    "state", [ContainerState.RUNNING, ContainerState.CREATED, ContainerState.UNKNOWN]
+)
+def test_the_log_of_a_container_that_has_not_exited_is_kept(
+    tree: LogTree, state: ContainerState
+) -> None:
     """Whatever becomes of the container."""
     assert tree.remove_log(tree.status(state)) == 0
     assert tree.log.exists()
 
 
 @pytest.mark.parametrize(
-    "log_path", ["", "0.log", "*", "/", "../pods/a/b/0.log", "{root}/../x/y/0.log", "{root}/*/app/0.log"]
+    "log_path",
+    ["", "0.log", "*", "/", "../pods/a/b/0.log", "{root}/../x/y/0.log", "{root}/*/app/0.log"],
 )
-def test_a_hostile_log_path_means_no_log_files(tree: LogTree, monkeypatch: pytest.MonkeyPatch, log_path: str) -> None:
+def test_a_hostile_log_path_means_no_log_files(
+    tree: LogTree, monkeypatch: pytest.MonkeyPatch, log_path: str
+) -> None:
     """Nothing is deleted, not in the working directory either, and the container may be removed."""
     monkeypatch.chdir(tree.log.parent)
     assert tree.remove_log(tree.status(log_path=log_path.format(root=tree.paths.pod_logs_dir))) == 0
@@ -413,7 +491,9 @@ def test_a_hostile_log_path_means_no_log_files(tree: LogTree, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("which", ["pod", "app"])
-def test_a_symlink_on_the_way_to_a_log_keeps_the_container(tree: LogTree, tmp_path: Path, which: str) -> None:
+def test_a_symlink_on_the_way_to_a_log_keeps_the_container(
+    tree: LogTree, tmp_path: Path, which: str
+) -> None:
     """The pod's directory, or the container's: its target is untouched, and the removal fails."""
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "app").mkdir(parents=True)
@@ -424,11 +504,15 @@ def test_a_symlink_on_the_way_to_a_log_keeps_the_container(tree: LogTree, tmp_pa
     replaced.symlink_to(elsewhere)
     with pytest.raises(RemovalFailed, match="is kept"):
         tree.remove_log(tree.status())
-    assert (elsewhere / "0.log").read_text() == (elsewhere / "app" / "0.log").read_text() == "canary"
+    assert (
+        (elsewhere / "0.log").read_text() == (elsewhere / "app" / "0.log").read_text() == "canary"
+    )
     assert tree.link.is_symlink()
 
 
-def test_a_log_that_is_a_symlink_is_removed_without_what_it_leads_to(tree: LogTree, tmp_path: Path) -> None:
+def test_a_log_that_is_a_symlink_is_removed_without_what_it_leads_to(
+    tree: LogTree, tmp_path: Path
+) -> None:
     """As with cri-dockerd, where the log is a link to one of Docker's files."""
     (tmp_path / "docker.log").write_text("docker's")
     tree.log.unlink()
@@ -438,7 +522,9 @@ def test_a_log_that_is_a_symlink_is_removed_without_what_it_leads_to(tree: LogTr
 
 
 def test_only_a_link_to_this_very_log_is_removed_with_it(tree: LogTree) -> None:
-    """Two containers with the longest names share the name of a link, which belongs to the other one."""
+    """Two containers with the longest names share the name of a link, which
+    belongs to the other one.
+    """
     tree.link.unlink()
     tree.link.symlink_to(tree.log.with_name("1.log"))
     assert tree.remove_log(tree.status()) == 1
@@ -470,7 +556,9 @@ def test_missing_directories_are_no_error(tree: LogTree) -> None:
 
 
 def test_a_log_that_cannot_be_read_keeps_the_container(tree: LogTree) -> None:
-    """A file in the place of the container's directory is an error, and the link is kept for the next pass."""
+    """A file in the place of the container's directory is an error, and the link
+    is kept for the next pass.
+    """
     tree.log.unlink()
     tree.log.parent.rmdir()
     tree.log.parent.write_text("")

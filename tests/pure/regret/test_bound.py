@@ -34,7 +34,9 @@ def test_what_is_in_use_or_written_leaves_less_room() -> None:
 
 
 def test_a_window_does_not_lend_to_another_one() -> None:
-    """A long quiet time does not pay for a busy one: the same need as above, then nothing for long."""
+    """A long quiet time does not pay for a busy one: the same need as above,
+    then nothing for long.
+    """
     starts = at_intervals(*[0, 1] * 50)
     short = least_bytes_again(trace(singles(6, 6), *starts))
     long = least_bytes_again(trace(singles(6, 6), *starts, Start(1e6, 0, 60)))

@@ -7,7 +7,15 @@ import statistics
 from collections import Counter
 from random import Random
 
-from tests.bench.regret.catalogue import LARGEST_LAYER, MB, Catalogue, Repositories, layer_count, layer_size, zipf
+from tests.bench.regret.catalogue import (
+    LARGEST_LAYER,
+    MB,
+    Catalogue,
+    Repositories,
+    layer_count,
+    layer_size,
+    zipf,
+)
 
 
 def test_layers_have_the_studys_sizes() -> None:
@@ -29,8 +37,9 @@ def test_images_have_the_studys_number_of_layers() -> None:
 
 
 def test_images_share_layers_as_the_studys_do() -> None:
-    """Of the first versions of 300 repositories, about 90 % of the layers belong to one image, and without sharing all
-    would take 1.8 times as much: the median of many catalogues, as single large layers decide one."""
+    """Of the first versions of 300 repositories, about 90 % of the layers belong to one image, and
+    without sharing all would take 1.8 times as much: the median of many catalogues, as single
+    large layers decide one."""
     ratios, alone = [], []
     for seed in range(60):
         catalogue = Catalogue()
@@ -51,7 +60,9 @@ def test_a_new_version_shares_what_is_below_the_instruction_that_changed() -> No
     versions = Repositories(catalogue, Random(1)).repository([10.0, 20.0, 30.0])
     for before, after in itertools.pairwise(itertools.islice(versions, 20)):
         old, new = catalogue.images[before].layers, catalogue.images[after].layers
-        same = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=True))))
+        same = len(
+            list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=True)))
+        )
         assert len(old) - 3 <= same < len(old)
         assert not set(old).intersection(new[same:])
 

@@ -1,4 +1,6 @@
-"""The simulator of nodes: what a start needs, what a removal frees, when the kubelet and a policy act."""
+"""The simulator of nodes: what a start needs, what a removal frees, when the
+kubelet and a policy act.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,26 @@ import pytest
 from tests.bench.regret.catalogue import Catalogue
 from tests.bench.regret.node import Figures, Node, Policy
 from tests.bench.regret.policies import POLICIES, Alone, ByCost, Docuum, Offline, Prune, Reclaimd
-from tests.bench.regret.workloads import DAY, FOREVER, GIB, HOUR, MIB, WORKLOADS, Start, Trace, ci_fleet, edge_node
+from tests.bench.regret.workloads import (
+    DAY,
+    FOREVER,
+    GIB,
+    HOUR,
+    MIB,
+    WORKLOADS,
+    Start,
+    Trace,
+    ci_fleet,
+    edge_node,
+)
 
 DISK = 10 * GIB
 LIBRARY = ("GDSF", "LHD")
 
 
-def catalogue(*images: tuple[str, ...], sizes: dict[str, int], not_pulled: tuple[int, ...] = ()) -> Catalogue:
+def catalogue(
+    *images: tuple[str, ...], sizes: dict[str, int], not_pulled: tuple[int, ...] = ()
+) -> Catalogue:
     """Images by the names of their layers, numbered from 0. Sizes in GiB."""
     found = Catalogue()
     numbers = {name: found.layer(size * GIB) for name, size in sizes.items()}
@@ -67,13 +82,19 @@ def test_only_layers_that_were_removed_are_pulled_again() -> None:
     node.advance(5000)
     node.remove(0)
     node.start(Start(5000, 0, 60))
-    assert (node.figures.again_bytes, node.figures.pulled_bytes, node.figures.pulls) == (2 * GIB, 6 * GIB, 3)
+    assert (node.figures.again_bytes, node.figures.pulled_bytes, node.figures.pulls) == (
+        2 * GIB,
+        6 * GIB,
+        3,
+    )
     assert node.records[0].returned == 1
 
 
 @pytest.mark.parametrize("order", [each for each in POLICIES if each not in LIBRARY])
 def test_no_byte_is_lost_or_made(order: str) -> None:
-    """Under each order, what was pulled is what was freed and what is there; each layer has those that hold it."""
+    """Under each order, what was pulled is what was freed and what is there; each
+    layer has those that hold it.
+    """
     of = edge_node(3, days=40)
     node = Node(of, POLICIES[order](of))
     there = node.used
@@ -83,9 +104,14 @@ def test_no_byte_is_lost_or_made(order: str) -> None:
     held = {layer for image in node.present for layer in of.catalogue.images[image].layers}
     assert held == node.holders.keys()
     assert node.used == of.other_bytes + sum(sizes[layer] for layer in held) + writes
-    assert there + figures.pulled_bytes + figures.again_bytes - figures.freed_bytes + writes == node.used
+    assert (
+        there + figures.pulled_bytes + figures.again_bytes - figures.freed_bytes + writes
+        == node.used
+    )
     for image in node.present:
-        alone = [layer for layer in of.catalogue.images[image].layers if node.holders[layer] == {image}]
+        alone = [
+            layer for layer in of.catalogue.images[image].layers if node.holders[layer] == {image}
+        ]
         assert node.exclusive[image] == sum(sizes[layer] for layer in alone)
 
 
@@ -131,8 +157,15 @@ def test_a_pod_is_evicted_only_if_no_image_is_left() -> None:
 
 
 def test_every_five_minutes_the_kubelet_collects_down_to_80_percent() -> None:
-    """The disk comes to 86 % right before that: the least recently used image goes, and no pressure is reported."""
-    starts = [Start(0, 0, 10), Start(300, 1, 10), Start(590 - 6 * GIB / (150 * MIB), 2, 1, 0), Start(600.5, 3, 1, 0)]
+    """The disk comes to 86 % right before that: the least recently used image goes,
+    and no pressure is reported.
+    """
+    starts = [
+        Start(0, 0, 10),
+        Start(300, 1, 10),
+        Start(590 - 6 * GIB / (150 * MIB), 2, 1, 0),
+        Start(600.5, 3, 1, 0),
+    ]
     found = singles(1, 1, 6, 0)
     found.sizes[3] = 600 * MIB
     node = replayed(trace(found, *starts), Alone())
@@ -190,8 +223,12 @@ def test_docuum_counts_the_use_of_an_image_that_is_built_on_another_for_both() -
 
 
 def test_docuum_acts_after_the_event_and_stops_at_its_mark() -> None:
-    """With 9 of 10 GiB one image of 1 GiB is enough; the kubelet has seen the fill before that, or not."""
-    node = replayed(trace(singles(1, 1, 6, 0), *at_intervals(0, 1, 2), Start(3000, 3, 1, 600 * MIB)), Docuum())
+    """With 9 of 10 GiB one image of 1 GiB is enough; the kubelet has seen the
+    fill before that, or not.
+    """
+    node = replayed(
+        trace(singles(1, 1, 6, 0), *at_intervals(0, 1, 2), Start(3000, 3, 1, 600 * MIB)), Docuum()
+    )
     assert set(node.present) == {1, 2, 3}
 
 
@@ -206,7 +243,9 @@ def test_offline_removes_what_is_needed_latest() -> None:
 @pytest.mark.parametrize("algorithm", LIBRARY)
 def test_the_librarys_orders_name_each_image_that_may_go_once(algorithm: str) -> None:
     """Those in use stay known to it."""
-    pytest.importorskip("libcachesim", reason="libcachesim is not installed (pip install '.[test,bench]')")
+    pytest.importorskip(
+        "libcachesim", reason="libcachesim is not installed (pip install '.[test,bench]')"
+    )
     of = trace(singles(1, 1, 1), *at_intervals(0, 1, 2))
     node = Node(of, POLICIES[algorithm](of))
     node.run()

@@ -1,4 +1,6 @@
-"""The table and the picture of `python -m tests.bench regret`, and that the page shows what the file says."""
+"""The table and the picture of `python -m tests.bench regret`, and that the page
+shows what the file says.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,17 @@ pytestmark = pytest.mark.house("tests/README.md", "tests/bench")
 
 
 def document(missing: str = "", **again: int | tuple[int, ...]) -> dict[str, Any]:
-    """Nodes of the first workload; `again`: GiB pulled again by order, of 10 GiB freed on each node."""
+    """Nodes of the first workload; `again`:
+
+    GiB pulled again by order, of 10 GiB freed on each node.
+    """
     rows = []
     for order, gib in again.items():
         of_nodes = gib if isinstance(gib, tuple) else (gib,)
-        nodes = [asdict(Figures(again_bytes=each * GIB, freed_bytes=10 * GIB, lost=1)) for each in of_nodes]
+        nodes = [
+            asdict(Figures(again_bytes=each * GIB, freed_bytes=10 * GIB, lost=1))
+            for each in of_nodes
+        ]
         rows.append({"workload": "ci", "order": order, "nodes": nodes})
     return {"machine": "a test", "missing": missing, "bounds": {"ci": [2 * GIB]}, "rows": rows}
 
@@ -36,7 +44,10 @@ def test_the_table_has_a_row_for_each_order_and_says_what_is_above_its_aim() -> 
 
 
 def test_of_several_nodes_there_are_medians_sums_and_the_worst_ratio() -> None:
-    """Bytes are medians, counts are sums. A node on which neither has pulled anything again has no ratio."""
+    """Bytes are medians, counts are sums.
+
+    A node on which neither has pulled anything again has no ratio.
+    """
     lines = table(Results(document(kubelet=(8, 10, 0), cost=(4, 9, 0)))).splitlines()
     assert "| ours, `cost` | 0.40, 4, 0, 3 | - | - | - |" in lines
     assert "| `cost` ÷ kubelet (aim 0.5) | 0.70 (0.90), **above** | - | - | - |" in lines

@@ -15,7 +15,9 @@ from tests.bench.regret.workloads import GIB, ci_fleet
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("order", "ours"), [(ImageOrder.LRU, Reclaimd), (ImageOrder.COST, ByCost)])
 def test_ours_is_the_order_of_the_plan(order: ImageOrder, ours: type[Reclaimd], seed: int) -> None:
-    """A node after half a day, asked for 5 GiB: what its runtime would list, its records and layers, as a plan."""
+    """A node after half a day, asked for 5 GiB: what its runtime would list, its
+    records and layers, as a plan.
+    """
     node = Node(ci_fleet(seed, days=0.5), Alone())
     node.run()
     catalogue, layers = node.trace.catalogue, ByCost()
@@ -25,17 +27,21 @@ def test_ours_is_the_order_of_the_plan(order: ImageOrder, ours: type[Reclaimd], 
         images.append(Image(str(number), (tag,), size_bytes=catalogue.bytes_of(number)))
         used = node.now if each.running else max(each.last_used, each.detected)
         records[str(number)] = ImageRecord(
-            each.detected, used, uses=each.uses, returned=each.returned, counted_since=each.counted_since
+            each.detected,
+            used,
+            uses=each.uses,
+            returned=each.returned,
+            counted_since=each.counted_since,
         )
     in_use = frozenset(str(number) for number, each in node.present.items() if each.running)
     plan = plan_image_gc(
         Listing(tuple(images)),
         records,
         ImageGCPolicy(order=order),
-        node.now,
-        ImagesInUse(in_use, frozenset(), (), sandbox_image_known=True),
-        Layers({str(number): layers._of(node, number) for number in node.present}),
-        5 * GIB,
+        now=node.now,
+        usage=ImagesInUse(in_use, frozenset(), (), sandbox_image_known=True),
+        layers=Layers({str(number): layers._of(node, number) for number in node.present}),
+        need_bytes=5 * GIB,
     )
     planned = [int(verdict.id) for verdict in plan.remove]
     assert len(planned) > 20

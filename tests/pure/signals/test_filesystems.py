@@ -18,20 +18,27 @@ DISK_A, DISK_B, DISK_C = 0x801, 0x802, 0x803
         (DISK_A, DISK_A, DISK_A, FsLayout.SINGLE),
         (DISK_A, DISK_B, DISK_B, FsLayout.DEDICATED_IMAGEFS),
         (DISK_A, DISK_B, DISK_A, FsLayout.SPLIT),
-        (DISK_A, DISK_A, DISK_B, FsLayout.SPLIT),  # HasDedicatedImageFs: the numbers of the two differ
+        # HasDedicatedImageFs: the numbers of the two differ
+        (DISK_A, DISK_A, DISK_B, FsLayout.SPLIT),
         (DISK_A, DISK_B, DISK_C, FsLayout.SPLIT),
     ],
 )
 @pytest.mark.regression
-def test_the_layout_follows_from_the_devices(nodefs: int, imagefs: int, containerfs: int, layout: FsLayout) -> None:
+def test_the_layout_follows_from_the_devices(
+    nodefs: int, imagefs: int, containerfs: int, layout: FsLayout
+) -> None:
     """Apart from images, writable layers make it split, wherever the kubelet's data is."""
     assert layout_of(nodefs, imagefs, containerfs) is layout
 
 
 @given(st.integers(), st.integers(), st.integers(), st.integers())
-def test_only_the_equality_of_devices_matters(nodefs: int, imagefs: int, containerfs: int, offset: int) -> None:
+def test_only_the_equality_of_devices_matters(
+    nodefs: int, imagefs: int, containerfs: int, offset: int
+) -> None:
     """The numbers of the devices mean nothing by themselves."""
-    assert layout_of(nodefs, imagefs, containerfs) is layout_of(nodefs + offset, imagefs + offset, containerfs + offset)
+    assert layout_of(nodefs, imagefs, containerfs) is layout_of(
+        nodefs + offset, imagefs + offset, containerfs + offset
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,11 +95,15 @@ def test_a_signal_is_about_one_filesystem_in_one_unit(
 
 
 @pytest.mark.parametrize(
-    "name", ["nodefs.inodesfree", "Nodefs.available", "nodefs.available ", "nodefs", ".available", ""]
+    "name",
+    ["nodefs.inodesfree", "Nodefs.available", "nodefs.available ", "nodefs", ".available", ""],
 )
 def test_signal_names_are_compared_byte_for_byte(name: str) -> None:
     """A name that is not exactly of the kubelet's form is no signal."""
-    with pytest.raises(ValueError, match=r"is not a signal; a signal ends with|is not a filesystem name; allowed are"):
+    with pytest.raises(
+        ValueError,
+        match=r"is not a signal; a signal ends with|is not a filesystem name; allowed are",
+    ):
         Signal(name)
 
 
@@ -107,7 +118,9 @@ def test_there_is_one_object_of_each_signal_and_role() -> None:
 
 def test_signals_are_ordered_with_the_kubelets_first() -> None:
     """The kubelet's in its order, the others by name, bytes before inodes."""
-    own = [Signal(f"{role}.{unit}") for role in ("aaa", "zzz") for unit in ("available", "inodesFree")]
+    own = [
+        Signal(f"{role}.{unit}") for role in ("aaa", "zzz") for unit in ("available", "inodesFree")
+    ]
     assert in_order([*reversed(own), *reversed(KUBELET_SIGNALS)]) == (*KUBELET_SIGNALS, *own)
 
 

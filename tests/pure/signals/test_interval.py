@@ -28,8 +28,12 @@ rates = st.floats(1e-3, 1e12)
         ([(40_000, 20_000.0)], 1.0),
     ],
 )
-def test_the_interval_is_half_the_time_to_the_threshold(watched: list[tuple[int, float]], seconds: float) -> None:
-    """500 MiB above the threshold at 100 MiB/s are 5 s: observe again after 2.5 s, never outside 10 ms to 10 s."""
+def test_the_interval_is_half_the_time_to_the_threshold(
+    watched: list[tuple[int, float]], seconds: float
+) -> None:
+    """500 MiB above the threshold at 100 MiB/s are 5 s: observe again after 2.5 s,
+    never outside 10 ms to 10 s.
+    """
     assert next_interval(watched, FLOOR, CEILING) == pytest.approx(seconds)
 
 
@@ -50,7 +54,9 @@ def test_more_headroom_never_shortens_the_interval(
 
 
 @given(headrooms, rates, st.floats(1, 1000))
-def test_a_faster_fill_never_lengthens_the_interval(headroom: int, rate: float, faster: float) -> None:
+def test_a_faster_fill_never_lengthens_the_interval(
+    headroom: int, rate: float, faster: float
+) -> None:
     """The interval is monotone in the fill rate."""
     assert next_interval([(headroom, rate * faster)], FLOOR, CEILING) <= next_interval(
         [(headroom, rate)], FLOOR, CEILING
@@ -59,7 +65,9 @@ def test_a_faster_fill_never_lengthens_the_interval(headroom: int, rate: float, 
 
 def test_the_first_reading_shows_no_fill() -> None:
     """One reading alone says nothing about a rate."""
-    assert update_fill_rate(None, 5 * GIB, 100.0) == FillRate(5 * GIB, 100.0, 0.0, watched_since=100.0)
+    assert update_fill_rate(None, 5 * GIB, 100.0) == FillRate(
+        5 * GIB, 100.0, 0.0, watched_since=100.0
+    )
 
 
 def test_a_fall_of_100_mib_in_2_s_is_50_mib_a_second() -> None:
@@ -77,11 +85,15 @@ def test_a_rise_is_a_fall_of_0() -> None:
 @pytest.mark.parametrize(("seconds", "left"), [(60.0, 512.0), (120.0, 256.0), (600.0, 1.0)])
 def test_the_fastest_fill_is_halved_every_minute(seconds: float, left: float) -> None:
     """A burst of 1024 units a second counts as 512 after 60 s and as 1 after 10 minutes."""
-    assert update_fill_rate(FillRate(GIB, 0.0, fastest=1024.0), GIB, seconds).fastest == pytest.approx(left)
+    assert update_fill_rate(
+        FillRate(GIB, 0.0, fastest=1024.0), GIB, seconds
+    ).fastest == pytest.approx(left)
 
 
 @given(st.floats(0, 1e12), st.lists(st.floats(0.01, 100.0), min_size=1, max_size=20))
-def test_decay_does_not_depend_on_the_number_of_readings(fastest: float, steps: list[float]) -> None:
+def test_decay_does_not_depend_on_the_number_of_readings(
+    fastest: float, steps: list[float]
+) -> None:
     """Many readings leave as much of a rate as one at the end."""
     fill = FillRate(GIB, 0.0, fastest)
     for step in steps:
@@ -91,8 +103,12 @@ def test_decay_does_not_depend_on_the_number_of_readings(fastest: float, steps: 
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.floats(0, 1e6), st.floats(0, 1e12))
-def test_a_reading_no_newer_than_the_last_changes_no_rate(before: int, after: int, back: float, fastest: float) -> None:
-    """A repeated reading, one within 1 ms, or a clock that went back: no division by zero, and no fill."""
+def test_a_reading_no_newer_than_the_last_changes_no_rate(
+    before: int, after: int, back: float, fastest: float
+) -> None:
+    """A repeated reading, one within 1 ms, or a clock that went back: no
+    division by zero, and no fill.
+    """
     fill = update_fill_rate(FillRate(before, 1e6, fastest), after, 1e6 - back)
     assert (fill.available, fill.fastest) == (before, fastest)
 
@@ -111,9 +127,17 @@ LEVELS = WatchedLevels((GIB, 1000), (500.0 * MIB, 20_000.0), FLOOR, CEILING)
 
 @pytest.mark.parametrize(
     ("available_bytes", "inodes_free", "crossed"),
-    [(GIB, 1000, False), (GIB - 1, 1000, True), (GIB, 999, True), (0, 0, True), (2**62, 2**62, False)],
+    [
+        (GIB, 1000, False),
+        (GIB - 1, 1000, True),
+        (GIB, 999, True),
+        (0, 0, True),
+        (2**62, 2**62, False),
+    ],
 )
-def test_a_level_is_crossed_below_it_not_at_it(available_bytes: int, inodes_free: int, crossed: bool) -> None:
+def test_a_level_is_crossed_below_it_not_at_it(
+    available_bytes: int, inodes_free: int, crossed: bool
+) -> None:
     """In bytes or in inodes; equal is not crossed."""
     assert LEVELS.crossed((available_bytes, inodes_free)) is crossed
 
@@ -137,19 +161,34 @@ def test_a_fill_that_the_polls_found_only_shortens_the_interval(
 ) -> None:
     """Never later than without it, never outside the bounds."""
     seen = (available_bytes, inodes_free)
-    assert FLOOR <= LEVELS.poll_interval(seen, (bytes_rate, inodes_rate)) <= LEVELS.poll_interval(seen) <= CEILING
+    assert (
+        FLOOR
+        <= LEVELS.poll_interval(seen, (bytes_rate, inodes_rate))
+        <= LEVELS.poll_interval(seen)
+        <= CEILING
+    )
 
 
 @given(st.integers(0, 2**50), st.integers(0, 2**40))
-def test_an_idle_filesystem_is_polled_every_50_ms_at_most(available_bytes: int, inodes_free: int) -> None:
+def test_an_idle_filesystem_is_polled_every_50_ms_at_most(
+    available_bytes: int, inodes_free: int
+) -> None:
     """Close to the level every 50 ms instead of 10, else as often as one that is filled."""
-    filling, idle = (LEVELS.poll_interval((available_bytes, inodes_free), idle=idle) for idle in (False, True))
+    filling, idle = (
+        LEVELS.poll_interval((available_bytes, inodes_free), idle=idle) for idle in (False, True)
+    )
     assert idle == max(filling, 5 * FLOOR)
 
 
 @pytest.mark.parametrize(
     ("bytes_rate", "inodes_rate", "idle"),
-    [(0.0, 0.0, True), (-5e9, -5e9, True), (7.8 * MIB, 312.0, True), (7.9 * MIB, 0.0, False), (0.0, 313.0, False)],
+    [
+        (0.0, 0.0, True),
+        (-5e9, -5e9, True),
+        (7.8 * MIB, 312.0, True),
+        (7.9 * MIB, 0.0, False),
+        (0.0, 313.0, False),
+    ],
 )
 def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill(
     bytes_rate: float, inodes_rate: float, idle: bool
@@ -168,8 +207,9 @@ def test_less_than_a_sixty_fourth_of_the_assumed_rate_counts_as_no_fill(
 def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_after_the_crossing(
     headroom: int, rate: float, shares: list[float]
 ) -> None:
-    """Because the time to the level is halved: a fill of up to 1000 MiB/s, where 500 are assumed, is found below the
-    level at most 10 ms after it crossed it, whatever it did between the polls."""
+    """Because the time to the level is halved: a fill of up to 1000 MiB/s, where 500
+    are assumed, is found below the level at most 10 ms after it crossed it, whatever it
+    did between the polls."""
     available, now, crossed_at = float(GIB + headroom), 0.0, None
     for step in range(400):
         wait = LEVELS.poll_interval((int(available), 10**9))
@@ -191,8 +231,9 @@ def test_no_fill_up_to_twice_the_assumed_rate_is_found_later_than_one_floor_afte
 def test_no_fill_up_to_twice_the_assumed_rate_that_begins_on_an_idle_filesystem_is_found_later_than_50_ms(
     headroom: int, rate: float, shares: list[float]
 ) -> None:
-    """An idle filesystem is polled every 50 ms at most: a fill of up to 1000 MiB/s, where 500 are assumed, is found
-    below the level at most 50 ms after it crossed it, whenever it begins and whatever it does."""
+    """An idle filesystem is polled every 50 ms at most: a fill of up to 1000 MiB/s, where 500
+    are assumed, is found below the level at most 50 ms after it crossed it, whenever it
+    begins and whatever it does."""
     available, now, crossed_at, idle = float(GIB + headroom), 0.0, None, True
     for step in range(400):
         wait = LEVELS.poll_interval((int(available), 10**9), idle=idle)

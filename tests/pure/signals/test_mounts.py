@@ -8,7 +8,10 @@ from signals.mounts import Mount, mount_holding, mounts_of, parse_mountinfo, rea
 
 LINES = [
     "27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard\n",
-    "90 27 0:45 /@ /var/lib/far\\040away rw,noatime shared:2 master:1 - btrfs /dev/vdb rw,compress=zstd:3\n",
+    (
+        "90 27 0:45 /@ /var/lib/far\\040away rw,noatime shared:2 master:1 - btrfs /dev/vdb"
+        " rw,compress=zstd:3\n"
+    ),
     "91 27 8:1 / /data ro,relatime - xfs /dev/sda1 rw,prjquota\n",
     "92 27 8:2 / /data rw,relatime - ext4 /dev/sda2 rw\n",
     "what is no line of it\n",
@@ -16,7 +19,9 @@ LINES = [
 
 
 def test_a_line_is_a_mount_with_the_options_of_both_sides() -> None:
-    """Optional fields are passed over, escapes undone, each option named once; a line that is none is left out."""
+    """Optional fields are passed over, escapes undone, each option named once; a line
+    that is none is left out.
+    """
     mounts = parse_mountinfo(LINES)
     assert len(mounts) == 4
     assert mounts[1] == Mount(
@@ -33,10 +38,20 @@ def test_a_mount_is_read_only_if_either_side_says_so() -> None:
 
 
 def test_a_path_is_on_the_deepest_mount_and_there_on_the_last() -> None:
-    """A mount hides what was mounted on the same point before; a name that only begins alike is another one."""
+    """A mount hides what was mounted on the same point before; a name that only
+    begins alike is another one.
+    """
     mounts = parse_mountinfo(LINES)
-    held = [mount_holding(path, mounts) for path in ("/data/x", "/data", "/database", "/var/lib/far away/y")]
-    assert [mount and mount.source for mount in held] == ["/dev/sda2", "/dev/sda2", "/dev/vda", "/dev/vdb"]
+    held = [
+        mount_holding(path, mounts)
+        for path in ("/data/x", "/data", "/database", "/var/lib/far away/y")
+    ]
+    assert [mount and mount.source for mount in held] == [
+        "/dev/sda2",
+        "/dev/sda2",
+        "/dev/vda",
+        "/dev/vdb",
+    ]
     assert mount_holding("/data", mounts[1:2]) is None
 
 

@@ -29,9 +29,7 @@ from signals.quantity import (
 from tests.work import lines_run, most_allocated
 
 LARGEST = 2**63 - 1
-NO_QUANTITIES = (
-    """1K 1ki 1KB 1GB 1Gib 1_000 1,5 abc Gi . - + --1 1.2.3 1e 1e+ 1e5-3 1e1.5 1Eie 1Mi5 0x10 NaN inf 10% 1e99999"""
-)
+NO_QUANTITIES = """1K 1ki 1KB 1GB 1Gib 1_000 1,5 abc Gi . - + --1 1.2.3 1e 1e+ 1e5-3 1e1.5 1Eie 1Mi5 0x10 NaN inf 10% 1e99999"""
 NO_PERCENTAGES = """
     % %% 10 foo% 12%345 1_0_% 1,5% NaN% nan% inf% -Inf% 0x1% 1e% 1e5-3% 1e400% 1e99999%
     9e38% --1% 1Gi% 10X%
@@ -86,7 +84,9 @@ NO_DURATIONS = """- + 1 30 1d 1w 1h30 s 1S --1s 1e3s .s 3000000h"""
     ],
 )
 def test_a_quantity_names_an_exact_amount(text: str, amount: Fraction) -> None:
-    """Every suffix and exponent is exact; amounts are rounded up to a billionth, and capped at 2**63 - 1."""
+    """Every suffix and exponent is exact; amounts are rounded up to a
+    billionth, and capped at 2**63 - 1.
+    """
     assert parse_quantity(text) == amount
 
 
@@ -109,7 +109,18 @@ def test_spellings_of_one_amount_are_equal(one: str, other: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [*NO_QUANTITIES.split(), "", " ", "1 Gi", " 1Gi", "1Gi ", "1Gi\n", "\u0661", "\uff11Gi", "\u00b2"],
+    [
+        *NO_QUANTITIES.split(),
+        "",
+        " ",
+        "1 Gi",
+        " 1Gi",
+        "1Gi ",
+        "1Gi\n",
+        "\u0661",
+        "\uff11Gi",
+        "\u00b2",
+    ],
 )
 def test_what_is_no_quantity_is_refused(text: str) -> None:
     """The message quotes the text and names the allowed form."""
@@ -119,9 +130,15 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("parse", [parse_quantity, parse_percentage, parse_duration])
-@pytest.mark.parametrize("monster", ["9" * 2**20, "9" * 2**20 + "Gi", "." * 2**20, "1e" + "9" * 2**20, "%" * 2**20])
-def test_a_megabyte_of_digits_is_refused_by_its_length(parse: Callable[[str], object], monster: str) -> None:
-    """A megabyte of text is refused without parsing or copying it, and the message shows only its beginning."""
+@pytest.mark.parametrize(
+    "monster", ["9" * 2**20, "9" * 2**20 + "Gi", "." * 2**20, "1e" + "9" * 2**20, "%" * 2**20]
+)
+def test_a_megabyte_of_digits_is_refused_by_its_length(
+    parse: Callable[[str], object], monster: str
+) -> None:
+    """A megabyte of text is refused without parsing or copying it, and the message
+    shows only its beginning.
+    """
     with pytest.raises(QuantityError) as refused:
         parse(monster)
     assert len(str(refused.value)) < 200
@@ -134,21 +151,29 @@ def test_a_megabyte_of_digits_is_refused_by_its_length(parse: Callable[[str], ob
     assert lines_run(refuse) < 200
 
 
-@pytest.mark.parametrize(("text", "number"), [("1", 1), ("1.1", 2), ("100m", 1), ("1n", 1), ("-100m", -1), ("0", 0)])
-def test_a_fraction_is_rounded_away_from_zero_where_a_whole_number_is_needed(text: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("text", "number"), [("1", 1), ("1.1", 2), ("100m", 1), ("1n", 1), ("-100m", -1), ("0", 0)]
+)
+def test_a_fraction_is_rounded_away_from_zero_where_a_whole_number_is_needed(
+    text: str, number: int
+) -> None:
     """One tenth of a byte is one byte, as with Kubernetes' Value()."""
     assert whole(parse_quantity(text)) == number
 
 
 @pytest.mark.parametrize(
-    ("amount", "text"), [(0, "0"), (1, "1"), (1000, "1000"), (1024, "1Ki"), (536870912, "512Mi"), (-2048, "-2Ki")]
+    ("amount", "text"),
+    [(0, "0"), (1, "1"), (1000, "1000"), (1024, "1Ki"), (536870912, "512Mi"), (-2048, "-2Ki")],
 )
 def test_a_whole_amount_is_printed_as_a_binary_quantity(amount: int, text: str) -> None:
     """The largest binary suffix that divides the amount is used."""
     assert format_quantity(amount) == text
 
 
-@given(st.integers(-LARGEST, LARGEST) | st.builds(lambda n, e: n * 1024**e, st.integers(-99, 99), st.integers(0, 5)))
+@given(
+    st.integers(-LARGEST, LARGEST)
+    | st.builds(lambda n, e: n * 1024**e, st.integers(-99, 99), st.integers(0, 5))
+)
 def test_a_printed_quantity_reads_back_equal(amount: int) -> None:
     """A whole amount that is printed and parsed is the same."""
     assert parse_quantity(format_quantity(amount)) == amount
@@ -186,7 +211,9 @@ def test_any_text_is_read_or_refused(parse: Callable[[str], object], text: str) 
         ("10%", 0, 0),
     ],
 )
-def test_a_percentage_is_held_in_single_precision_and_truncated(text: str, capacity: int, share: int) -> None:
+def test_a_percentage_is_held_in_single_precision_and_truncated(
+    text: str, capacity: int, share: int
+) -> None:
     """10% of 100Gi is 10 737 418 400 bytes, 160 more than an exact tenth; 70% of 100 is 69."""
     assert parse_percentage(text).of(capacity) == share
 
@@ -216,7 +243,9 @@ def test_what_is_no_percentage_is_refused(text: str) -> None:
     ],
 )
 def test_a_percentage_may_have_every_form_of_a_go_float(text: str, same: str) -> None:
-    """`strconv.ParseFloat`: hexadecimal with an exponent of two, and an underscore between two digits."""
+    """`strconv.ParseFloat`: hexadecimal with an exponent of two, and an
+    underscore between two digits.
+    """
     assert parse_percentage(text) == parse_percentage(same)
 
 
@@ -241,7 +270,9 @@ def test_a_percentage_may_have_every_form_of_a_go_float(text: str, same: str) ->
     ],
 )
 def test_what_go_refuses_of_such_forms_is_refused(text: str) -> None:
-    """The exponent must be there, an underscore stands between digits or behind 0x, the range is that of float32."""
+    """The exponent must be there, an underscore stands between digits or behind 0x, the
+    range is that of float32.
+    """
     with pytest.raises(QuantityError):
         parse_percentage(text)
 
@@ -259,7 +290,9 @@ def test_a_printed_percentage_reads_back_equal(number: float) -> None:
     assert parse_percentage(str(percentage)) == percentage
 
 
-@pytest.mark.parametrize(("exact", "held"), [(0.1, 0.10000000149011612), (0.5, 0.5), (1e300, math.inf), (0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("exact", "held"), [(0.1, 0.10000000149011612), (0.5, 0.5), (1e300, math.inf), (0.0, 0.0)]
+)
 def test_single_precision_is_gos_float32(exact: float, held: float) -> None:
     """A double is rounded to the nearest single; beyond its range it is infinite."""
     assert nearest_single(Fraction(exact)) == held
@@ -347,7 +380,9 @@ def test_seconds_for_people_have_at_most_two_units(seconds: float, text: str) ->
     assert format_duration(seconds) == text
 
 
-@pytest.mark.parametrize(("number", "text"), [(0, "0 objects"), (1, "1 object"), (2, "2 objects"), (-1, "-1 objects")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 objects"), (1, "1 object"), (2, "2 objects"), (-1, "-1 objects")]
+)
 def test_a_number_of_things_has_their_plural(number: int, text: str) -> None:
     """One object, all other numbers objects."""
     assert counted(number, "object") == text

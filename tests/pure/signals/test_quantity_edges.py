@@ -1,4 +1,6 @@
-"""Parsing and printing at the limits: the longest text, the largest amounts, the smallest steps, changes of unit."""
+"""Parsing and printing at the limits: the longest text, the largest amounts, the
+smallest steps, changes of unit.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ from signals.quantity import (
 )
 
 
-@pytest.mark.parametrize(("parse", "unit"), [(parse_quantity, ""), (parse_percentage, "%"), (parse_duration, "s")])
-def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[str], object], unit: str) -> None:
+@pytest.mark.parametrize(
+    ("parse", "unit"), [(parse_quantity, ""), (parse_percentage, "%"), (parse_duration, "s")]
+)
+def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(
+    parse: Callable[[str], object], unit: str
+) -> None:
     """No meaningful number is longer."""
     assert parse("0" * (63 - len(unit)) + "7" + unit) == parse("7" + unit)
     with pytest.raises(QuantityError) as refused:
@@ -38,7 +44,9 @@ def test_a_text_of_64_characters_is_read_and_one_of_65_is_not(parse: Callable[[s
         (parse_duration, "'1K' is not a Go duration such as 30s, 1m30s, 1.5h or 250ms"),
     ],
 )
-def test_a_refusal_is_a_sentence_with_examples_that_are_accepted(parse: Callable[[str], object], sentence: str) -> None:
+def test_a_refusal_is_a_sentence_with_examples_that_are_accepted(
+    parse: Callable[[str], object], sentence: str
+) -> None:
     """The whole message; each example in it can be parsed."""
     with pytest.raises(QuantityError) as refused:
         parse("1K")
@@ -48,7 +56,8 @@ def test_a_refusal_is_a_sentence_with_examples_that_are_accepted(parse: Callable
 
 
 @pytest.mark.parametrize(
-    ("text", "billionths"), [("2n", 2), ("2u", 2000), ("1.5n", 2), ("2e-9", 2), ("2e-10", 1), ("1e-101", 1)]
+    ("text", "billionths"),
+    [("2n", 2), ("2u", 2000), ("1.5n", 2), ("2e-9", 2), ("2e-10", 1), ("1e-101", 1)],
 )
 def test_nothing_is_finer_than_a_billionth(text: str, billionths: int) -> None:
     """A smaller amount is rounded up to it."""
@@ -64,9 +73,13 @@ def test_the_longest_duration_is_gos() -> None:
         parse_duration("-9223372036854775809ns")
 
 
-@pytest.mark.parametrize(("steps", "held"), [("50.6", 2.0**-149), ("50.3", 0.0), ("150.3", 2.0**-148)])
+@pytest.mark.parametrize(
+    ("steps", "held"), [("50.6", 2.0**-149), ("50.3", 0.0), ("150.3", 2.0**-148)]
+)
 def test_denormal_numbers_have_steps_of_2_to_the_minus_149(steps: str, held: float) -> None:
-    """A hundredth of 51 steps is rounded to one step, of 50 to none; the number itself is rounded to a step first."""
+    """A hundredth of 51 steps is rounded to one step, of 50 to none; the number itself
+    is rounded to a step first.
+    """
     exact = Fraction(steps) / 2**149
     digits = round(exact * 10**60)
     assert parse_percentage(f"{digits}e-60%").fraction == held
@@ -74,7 +87,13 @@ def test_denormal_numbers_have_steps_of_2_to_the_minus_149(steps: str, held: flo
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [(1024**6, "1Ei"), (1024**7, "1024Ei"), (1024**7 * 3, "3072Ei"), (1024**5, "1Pi"), (1024**4 * 3, "3Ti")],
+    [
+        (1024**6, "1Ei"),
+        (1024**7, "1024Ei"),
+        (1024**7 * 3, "3072Ei"),
+        (1024**5, "1Pi"),
+        (1024**4 * 3, "3Ti"),
+    ],
 )
 def test_the_largest_suffix_is_ei(amount: int, text: str) -> None:
     """A larger amount has a larger number before it."""
@@ -82,7 +101,8 @@ def test_the_largest_suffix_is_ei(amount: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("power", "text"), [(1, "1.0KiB"), (2, "1.0MiB"), (3, "1.0GiB"), (4, "1.0TiB"), (5, "1.0PiB"), (6, "1024.0PiB")]
+    ("power", "text"),
+    [(1, "1.0KiB"), (2, "1.0MiB"), (3, "1.0GiB"), (4, "1.0TiB"), (5, "1.0PiB"), (6, "1024.0PiB")],
 )
 def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
     """An amount just below a unit is not shown as 1024 of the smaller unit."""
@@ -112,6 +132,8 @@ def test_bytes_for_people_have_every_unit(power: int, text: str) -> None:
         (93784.0, "1d2h"),
     ],
 )
-def test_seconds_for_people_turn_at_a_second_a_minute_an_hour_a_day(seconds: float, text: str) -> None:
+def test_seconds_for_people_turn_at_a_second_a_minute_an_hour_a_day(
+    seconds: float, text: str
+) -> None:
     """Milliseconds below a second, one number below a minute."""
     assert format_duration(seconds) == text

@@ -1,4 +1,6 @@
-"""A filesystem is read and polled on a thread of its own: one that hangs costs that thread, and delays nobody."""
+"""A filesystem is read and polled on a thread of its own: one that hangs costs that
+thread, and delays nobody.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,16 @@ HANGING, SOUND = "/hanging", "/sound"
 
 
 class Filesystems:
-    """Filesystems that say what the test wants, each reading counted; `/hanging` does not answer while it is held."""
+    """Filesystems that say what the test wants, each reading counted; `/hanging` does
+    not answer while it is held.
+    """
 
     def __init__(self) -> None:
         self.available: dict[str, int | Exception] = {}
-        self.read: dict[str, threading.Semaphore] = {HANGING: threading.Semaphore(0), SOUND: threading.Semaphore(0)}
+        self.read: dict[str, threading.Semaphore] = {
+            HANGING: threading.Semaphore(0),
+            SOUND: threading.Semaphore(0),
+        }
         self.threads: dict[str, set[threading.Thread]] = {}
         self.answering = threading.Event()
         self.answering.set()
@@ -68,7 +75,9 @@ class Node:
         assert reading is not None
         return reading.stats.available_bytes
 
-    def watch(self, path: str, available: int, notify: Callable[[], None], every_seconds: float = 0.001) -> None:
+    def watch(
+        self, path: str, available: int, notify: Callable[[], None], every_seconds: float = 0.001
+    ) -> None:
         """Polls that often, whatever is available."""
         levels = WatchedLevels((available, None), (1e12, 1e12), every_seconds, every_seconds)
         self.samplers.watch(path, levels, notify)
@@ -105,8 +114,8 @@ def test_an_answer_has_the_reading_and_when_it_began() -> None:
 
 @pytest.mark.regression
 def test_a_filesystem_that_hangs_costs_one_thread_and_delays_nobody(node: Node) -> None:
-    """Whoever asks goes on, and so do the others; when it answers at last, a reading that begins then serves all who
-    have asked meanwhile."""
+    """Whoever asks goes on, and so do the others; when it answers at last, a reading that begins
+    then serves all who have asked meanwhile."""
     node.filesystems.answering.clear()
     for _ in range(5):
         node.samplers.ask([HANGING], node.answers.put)
@@ -154,11 +163,16 @@ def test_of_a_filesystem_that_hangs_only_so_much_is_asked(node: Node) -> None:
     assert node.filesystems.read[HANGING].acquire(timeout=SOON)
     for _ in range(MOST_ORDERS):
         node.samplers.ask([HANGING], node.answers.put)
-    assert node.ask(HANGING).problem == "/hanging: the filesystem has not answered an earlier statvfs yet"
+    assert (
+        node.ask(HANGING).problem
+        == "/hanging: the filesystem has not answered an earlier statvfs yet"
+    )
 
 
 def test_a_filesystem_that_fails_says_why_and_is_read_again(node: Node) -> None:
-    """An error of the operating system becomes a sentence, whatever a reader raises; its thread goes on serving."""
+    """An error of the operating system becomes a sentence, whatever a reader raises;
+    its thread goes on serving.
+    """
     failures: list[tuple[Exception, str]] = [
         (OSError(13, "Permission denied"), "/sound: cannot be read: Permission denied"),
         (OSError(), "/sound: cannot be read: OSError"),
@@ -176,14 +190,23 @@ def test_a_filesystem_that_fails_says_why_and_is_read_again(node: Node) -> None:
 def test_statvfs_reads_a_real_directory(tmp_path: Path) -> None:
     """Available is at most free, and free is at most the capacity."""
     reading = read_statvfs(str(tmp_path), 1.5)
-    assert 0 <= reading.stats.available_bytes <= reading.stats.free_bytes <= reading.stats.capacity_bytes
+    assert (
+        0
+        <= reading.stats.available_bytes
+        <= reading.stats.free_bytes
+        <= reading.stats.capacity_bytes
+    )
     assert 0 <= reading.stats.inodes_free <= reading.stats.inodes_total
     assert reading.device_id == tmp_path.stat().st_dev
     assert reading.stats.time == 1.5
 
 
-@pytest.mark.parametrize(("path", "problem"), [("missing", "No such file or directory"), ("a\0b", "null")])
-def test_what_no_filesystem_has_is_no_reading_of_0_bytes(tmp_path: Path, path: str, problem: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "problem"), [("missing", "No such file or directory"), ("a\0b", "null")]
+)
+def test_what_no_filesystem_has_is_no_reading_of_0_bytes(
+    tmp_path: Path, path: str, problem: str
+) -> None:
     """The runtime names paths; now and at the next reading."""
     answers = queue.SimpleQueue[Sample]()
     samplers = Samplers(SteppedClock(), read_statvfs, on_new_thread)
@@ -197,7 +220,9 @@ def test_what_no_filesystem_has_is_no_reading_of_0_bytes(tmp_path: Path, path: s
 
 @pytest.mark.regression
 def test_a_filesystem_without_a_thread_is_not_readable_until_there_is_one(tmp_path: Path) -> None:
-    """A sentence in place of a defect, and the next reading tries again; threads that were prepared are there."""
+    """A sentence in place of a defect, and the next reading tries again; threads
+    that were prepared are there.
+    """
     answers = queue.SimpleQueue[Sample]()
     samplers = Samplers(SystemClock(), read_statvfs, on_new_thread)
     with no_thread_starts():
@@ -231,7 +256,7 @@ def test_whoever_asks_a_closed_sampler_is_told_at_once() -> None:
     """Whether it was started or not."""
     for started in (False, True):
         answers = queue.SimpleQueue[Sample]()
-        sampler = Sampler(SOUND, Filesystems(), SteppedClock(), on_new_thread)
+        sampler = Sampler(SOUND, Filesystems(), SteppedClock(), run_on_thread=on_new_thread)
         if started:
             sampler.start()
             sampler.ask(answers.put)
@@ -315,7 +340,8 @@ def test_every_reading_carries_what_was_polled_last(node: Node) -> None:
     for available in (100, 90, 49):
         node.filesystems.available[SOUND] = available
         node.filesystems.forget(SOUND)
-        for _ in range(4 if available >= 50 else 1):  # one that has begun may still read the amount before
+        # one that has begun may still read the amount before
+        for _ in range(4 if available >= 50 else 1):
             assert node.filesystems.read[SOUND].acquire(timeout=SOON)
     assert notified.wait(SOON)
     reading = node.ask(SOUND).reading
@@ -330,7 +356,9 @@ def test_every_reading_carries_what_was_polled_last(node: Node) -> None:
 
 
 def test_a_reading_neither_ends_nor_hastens_the_polls(node: Node) -> None:
-    """The thread serves it while a poll is due in 10 s, and polls nothing; with a poll every millisecond they go on."""
+    """The thread serves it while a poll is due in 10 s, and polls nothing; with a poll
+    every millisecond they go on.
+    """
     node.ask(SOUND)
     node.filesystems.forget(SOUND)
     for every_seconds, goes_on in ((10.0, False), (0.001, True)):
@@ -372,8 +400,9 @@ def test_only_what_is_observed_is_polled(node: Node) -> None:
 
 
 def test_a_poll_that_hangs_delays_no_other_filesystem(node: Node) -> None:
-    """Each crossing of the other one is notified. The one that hangs is asked by no second thread; when it answers at
-    last, its crossing is notified once, for the levels that were set last, and it is read again on the same thread."""
+    """Each crossing of the other one is notified. The one that hangs is asked by no second thread;
+    when it answers at last, its crossing is notified once, for the levels that were set last, and
+    it is read again on the same thread."""
     notified, of_the_hanging = threading.Semaphore(0), threading.Semaphore(0)
     for path in (HANGING, SOUND):
         node.ask(path)
@@ -396,7 +425,9 @@ def test_a_poll_that_hangs_delays_no_other_filesystem(node: Node) -> None:
 
 
 def test_closing_waits_for_no_filesystem(node: Node) -> None:
-    """A thread that hangs ends when the filesystem answers, and sends no notification; nothing is polled any more."""
+    """A thread that hangs ends when the filesystem answers, and sends no notification;
+    nothing is polled any more.
+    """
     notified = threading.Event()
     for path in (HANGING, SOUND):
         node.ask(path)

@@ -41,7 +41,9 @@ def in_hundredths(number: float) -> float:
 
 
 def test_a_decimal_a_little_above_the_middle_of_two_singles_is_rounded_up() -> None:
-    """Rounded to a double first, 1 + 2**-24 + 2**-60 would lose its last bit and then be rounded to even, to 1."""
+    """Rounded to a double first, 1 + 2**-24 + 2**-60 would lose its last bit and then
+    be rounded to even, to 1.
+    """
     above, one = single(0x3F800001), single(0x3F800000)
     middle = "1.000000059604644775390625"
     assert held(middle) == in_hundredths(one)
@@ -52,7 +54,9 @@ def test_a_decimal_a_little_above_the_middle_of_two_singles_is_rounded_up() -> N
 
 
 @given(st.integers(0x3E800000, 0x42C80000), st.sampled_from([-1, 0, 1]), st.integers(30, 40))
-def test_every_middle_goes_to_even_and_what_is_beside_it_to_its_side(bits: int, side: int, digits: int) -> None:
+def test_every_middle_goes_to_even_and_what_is_beside_it_to_its_side(
+    bits: int, side: int, digits: int
+) -> None:
     """Between 0.25 % and 100 %: the middle of two neighbours, and 10**-30 beside it."""
     low, high = Fraction(single(bits)), Fraction(single(bits + 1))
     text = written((low + high) / 2 + Fraction(side, 10**digits))
@@ -75,7 +79,8 @@ def test_the_value_is_the_nearest_one(digits: int, exponent: int) -> None:
     """No single-precision number is nearer to what was written."""
     exact = digits * Fraction(10) ** exponent
     try:
-        # A division in single precision hides the last bit: the bounds below are those of the quotient.
+        # A division in single precision hides the last bit: the bounds below
+        # are those of the quotient.
         found = Fraction(held(f"{digits}e{exponent}")) * 100
     except QuantityError:
         assert exact > Fraction(single(0x7F7FFFFF))
@@ -83,7 +88,9 @@ def test_the_value_is_the_nearest_one(digits: int, exponent: int) -> None:
     assert abs(found - exact) <= exact / 2**22 + Fraction(1, 2**140)
 
 
-@pytest.mark.parametrize("number", ["3.4028235e38", "340282346638528859811704183484516925440", "3.40282356e38"])
+@pytest.mark.parametrize(
+    "number", ["3.4028235e38", "340282346638528859811704183484516925440", "3.40282356e38"]
+)
 def test_the_largest_single_precision_number_is_read(number: str) -> None:
     """Up to the middle between it and 2**128."""
     assert held(number) == in_hundredths(single(0x7F7FFFFF))
@@ -109,7 +116,13 @@ def test_what_would_be_infinite_is_refused(number: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "value"),
-    [("1e-9999", 0.0), ("0e9999", 0.0), ("7e-46", 0.0), ("0" * 40 + "1e-50", 0.0), ("." + "0" * 50 + "1e53", 1.0)],
+    [
+        ("1e-9999", 0.0),
+        ("0e9999", 0.0),
+        ("7e-46", 0.0),
+        ("0" * 40 + "1e-50", 0.0),
+        ("." + "0" * 50 + "1e53", 1.0),
+    ],
 )
 def test_what_is_too_small_is_0_and_zeros_do_not_matter(number: str, value: float) -> None:
     """Half the smallest denormal number and less is 0."""
@@ -125,7 +138,9 @@ def test_a_percentage_at_the_ends_of_the_range_is_printed_and_reads_back(number:
 
 
 @pytest.mark.parametrize(("bits", "text"), [(0, "0%"), (1, "1e-43%"), (2, "3e-43%")])
-def test_the_shortest_text_that_reads_back_has_one_digit_where_one_is_enough(bits: int, text: str) -> None:
+def test_the_shortest_text_that_reads_back_has_one_digit_where_one_is_enough(
+    bits: int, text: str
+) -> None:
     """The smallest denormal numbers are so far apart that one digit is enough."""
     assert str(Percentage(single(bits))) == text
     assert parse_percentage(text) == Percentage(single(bits))
@@ -140,7 +155,9 @@ def test_a_percentage_is_a_value() -> None:
 
 @given(st.integers(0, 0x7F7FFFFF))
 def test_a_share_that_no_text_gives_is_printed_with_9_digits(bits: int) -> None:
-    """Not every single-precision number is another one divided by 100; then 9 digits are close enough."""
+    """Not every single-precision number is another one divided by 100; then
+    9 digits are close enough.
+    """
     share = Percentage(single(bits))
     printed = float(str(share).removesuffix("%"))
     assert math.isclose(printed, share.fraction * 100, rel_tol=2e-7, abs_tol=1e-43)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.reporting.filesystem_facts import filesystem_facts
+from eviction.survey.filesystem_facts import filesystem_facts
 from signals.filesystems import FilesystemPaths, KubeletsReader, Reading
 from signals.interval import WatchedLevels
 from signals.mounts import mounts_of
@@ -24,9 +24,11 @@ KUBELET, IMAGES, BUILD_CACHE = "/data/kubelet", "/data/images", "/data/build"
 
 
 class Quotas:
-    """A filesystem of 100 GiB at /data, 40 of them available, on which directories have project quotas.
+    """A filesystem of 100 GiB at /data, 40 of them available, on which
+    directories have project quotas.
 
-    `limits`: what `statvfs` says in a directory, bytes available and in all; everywhere else it tells of the disk.
+    `limits`: what `statvfs` says in a directory, bytes available and in all; everywhere
+    else it tells of the disk.
     """
 
     def __init__(self, limits: dict[str, tuple[int, int]]) -> None:
@@ -40,12 +42,16 @@ class Quotas:
         if path in self.failing:
             raise OSError(5, "Input/output error")
         available, capacity = self.limits.get(path, self.disk)
-        return Reading(FsStats(available, available, capacity, 10, 20, now), self.devices.get(path, DISK))
+        return Reading(
+            FsStats(available, available, capacity, 10, 20, now), self.devices.get(path, DISK)
+        )
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """A table of mounts with that filesystem at /data, and before it a part of it as a container sees one."""
+    """A table of mounts with that filesystem at /data, and before it a part of
+    it as a container sees one.
+    """
     path = tmp_path / "mountinfo"
     path.write_text(
         "1 0 0:23 / / rw - tmpfs none rw\n"
@@ -56,26 +62,35 @@ def table(tmp_path: Path) -> str:
 
 
 def test_a_project_quota_is_not_what_the_kubelet_sees(table: str) -> None:
-    """The kubelet asks the mount point: 40 GiB of 100 are available, and the 1 GiB that its directory may still write
-    is a remark."""
-    reader = KubeletsReader(reader=Quotas({KUBELET: (GIB, 10 * GIB), IMAGES: (2 * GIB, 20 * GIB)}), table=table)
+    """The kubelet asks the mount point: 40 GiB of 100 are available, and the 1 GiB that its
+    directory may still write is a remark."""
+    reader = KubeletsReader(
+        reader=Quotas({KUBELET: (GIB, 10 * GIB), IMAGES: (2 * GIB, 20 * GIB)}), table=table
+    )
     clock = SteppedClock()
-    summary = NodeSummary(FilesystemPaths(KUBELET, IMAGES, IMAGES), Samplers(clock, reader, on_new_thread), clock)
+    summary = NodeSummary(
+        FilesystemPaths(KUBELET, IMAGES, IMAGES), Samplers(clock, reader, on_new_thread), clock
+    )
     seen = summary.observe()
     assert seen.layout is FsLayout.SINGLE
-    available = {str(signal): (each.available, each.capacity) for signal, each in seen.signals.items()}
+    available = {
+        str(signal): (each.available, each.capacity) for signal, each in seen.signals.items()
+    }
     assert available["nodefs.available"] == available["imagefs.available"] == (40 * GIB, 100 * GIB)
     (facts,) = filesystem_facts(seen, mounts_of([KUBELET, IMAGES], table))
-    assert facts.quota == (
-        "project quotas are on (prjquota): a directory can be at its limit while the filesystem has room, and statvfs "
-        "in it returns the limit's numbers; 1.0GiB of 10.0GiB are available within that of /data/kubelet, which the "
-        "kubelet does not look at; 2.0GiB of 20.0GiB are available within that of /data/images, which the kubelet does "
-        "not look at"
+    assert (
+        facts.quota
+        == "project quotas are on (prjquota): a directory can be at its limit while the filesystem"
+        " has room, and statvfs in it returns the limit's numbers; 1.0GiB of 10.0GiB are"
+        " available within that of /data/kubelet, which the kubelet does not look at; 2.0GiB of"
+        " 20.0GiB are available within that of /data/images, which the kubelet does not look at"
     )
 
 
 def test_polls_read_what_the_observation_has_read(table: str) -> None:
-    """A directory at its limit is no filesystem below its mark: it would be observed again and again."""
+    """A directory at its limit is no filesystem below its mark: it would be
+    observed again and again.
+    """
     reader = KubeletsReader(reader=Quotas({KUBELET: (0, 10 * GIB)}), table=table)
     samplers = Samplers(SteppedClock(), reader, on_new_thread)
 
@@ -87,7 +102,9 @@ def test_polls_read_what_the_observation_has_read(table: str) -> None:
         return reading
 
     assert read().stats.available_bytes == 40 * GIB
-    samplers.watch(KUBELET, WatchedLevels((GIB, None), (500.0 * MIB, 20_000.0), 0.01, 10.0), lambda: None)
+    samplers.watch(
+        KUBELET, WatchedLevels((GIB, None), (500.0 * MIB, 20_000.0), 0.01, 10.0), lambda: None
+    )
     assert came_true(lambda: bool(read().polls))
     assert {poll.available_bytes for poll in read().polls} == {40 * GIB}
     samplers.close()
@@ -105,8 +122,12 @@ def test_a_filesystem_of_the_configuration_is_read_where_it_is(table: str) -> No
 
 
 @pytest.mark.parametrize("why", ["fails", "is another filesystem by now"])
-def test_a_mount_point_that_does_not_answer_for_the_path_is_not_believed(table: str, why: str) -> None:
-    """Something else was mounted over it, say: then the path answers, for observations and polls."""
+def test_a_mount_point_that_does_not_answer_for_the_path_is_not_believed(
+    table: str, why: str
+) -> None:
+    """Something else was mounted over it, say: then the path answers, for
+    observations and polls.
+    """
     disk = Quotas({KUBELET: (GIB, 10 * GIB), "/data": (7, 8)})
     if why == "fails":
         disk.failing.add("/data")
@@ -125,11 +146,17 @@ def test_another_filesystem_at_the_path_is_looked_up_anew(table: str) -> None:
         file.write(f"92 91 8:2 / {KUBELET} rw - ext4 /dev/sda2 rw\n")
     disk.devices[KUBELET] = os.makedev(8, 2)
     found = reader(KUBELET, 2.0)
-    assert (found.device_id, found.stats.available_bytes, found.in_directory) == (os.makedev(8, 2), GIB, None)
+    assert (found.device_id, found.stats.available_bytes, found.in_directory) == (
+        os.makedev(8, 2),
+        GIB,
+        None,
+    )
 
 
 def test_subvolumes_are_one_filesystem_whatever_their_st_dev(tmp_path: Path) -> None:
-    """Two that are mounted, and one below that is not: the mount that holds each says which filesystem it is."""
+    """Two that are mounted, and one below that is not: the mount that holds each
+    says which filesystem it is.
+    """
     path = tmp_path / "mountinfo"
     path.write_text(
         "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n"
@@ -138,7 +165,13 @@ def test_subvolumes_are_one_filesystem_whatever_their_st_dev(tmp_path: Path) -> 
     )
     disk = Quotas({})
     paths = "/var/lib/kubelet", "/var/lib/containerd/images", "/var/lib/kubelet/nested/layers"
-    disk.devices = {"/var/lib/kubelet": 50, "/var/lib/containerd": 51, paths[1]: 51, paths[2]: 52, "/": DISK}
+    disk.devices = {
+        "/var/lib/kubelet": 50,
+        "/var/lib/containerd": 51,
+        paths[1]: 51,
+        paths[2]: 52,
+        "/": DISK,
+    }
     reader = KubeletsReader(reader=disk, table=str(path))
     assert {reader(each, 1.0).device_id for each in paths} == {os.makedev(0, 45)}
     assert reader("/home", 1.0) == replace(disk("/home", 1.0), device_id=DISK)

@@ -1,4 +1,6 @@
-"""A jump is no rate; a steady fill is recognised as soon as ever, and a fill in bursts counts as its mean."""
+"""A jump is no rate; a steady fill is recognised as soon as ever, and a fill in
+bursts counts as its mean.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def seen(readings: Readings) -> FillRate:
 def filled(
     rate: float, intervals: Sequence[float], after: Sequence[tuple[float, float]] = ()
 ) -> list[tuple[float, float]]:
-    """A fill by `rate` bytes a second, read after each of these intervals; `after` is what was read before it."""
+    """A fill by `rate` bytes a second, read after each of these intervals; `after`
+    is what was read before it.
+    """
     readings = list(after or [(0.0, 0.0)])
     for interval in intervals:
         readings.append((readings[-1][0] + interval, readings[-1][1] + rate * interval))
@@ -65,8 +69,9 @@ def filled(
 def test_how_many_readings_show_a_steady_fill(
     rate: int, interval: float, before: list[tuple[float, float]], part: float, readings: int
 ) -> None:
-    """How many readings after the start of a fill show which part of its rate: one fall alone is never believed, and
-    all of it is known after a quarter of a second, also after a start of the daemon."""
+    """How many readings after the start of a fill show which part of its rate: one fall
+    alone is never believed, and all of it is known after a quarter of a second, also after
+    a start of the daemon."""
     fills = each_seen(filled(rate, [interval] * 89, before))[-89:]
     shown = [fill.steady_rate >= part * rate * 0.999 for fill in fills]
     assert shown.index(True) + 1 == readings
@@ -78,9 +83,13 @@ def test_how_many_readings_show_a_steady_fill(
     st.lists(st.floats(0.005, 0.02), min_size=60, max_size=80),
     st.booleans(),
 )
-def test_a_steady_fill_is_its_rate_however_the_polls_jitter(rate: int, intervals: list[float], rested: bool) -> None:
+def test_a_steady_fill_is_its_rate_however_the_polls_jitter(
+    rate: int, intervals: list[float], rested: bool
+) -> None:
     """After 0.3 s, from rest or from a start, within a hundredth, as no part of a step counts."""
-    assert seen(filled(rate, intervals, REST if rested else ())).steady_rate == pytest.approx(rate, rel=0.01)
+    assert seen(filled(rate, intervals, REST if rested else ())).steady_rate == pytest.approx(
+        rate, rel=0.01
+    )
 
 
 JUMPS = [32, 64, 128, 257, 514, 1028]  # MiB that XFS took at once for one file that grew to 1 GiB
@@ -89,7 +98,10 @@ JUMPS = [32, 64, 128, 257, 514, 1028]  # MiB that XFS took at once for one file 
 @pytest.mark.parametrize("jump", JUMPS)
 @pytest.mark.parametrize("interval", [0.01, 0.03, 0.25, 1.0])
 def test_one_jump_is_no_rate(jump: int, interval: float) -> None:
-    """On a disk that stands still: 0 at once and ever after. For looking again it is a fast fill."""
+    """On a disk that stands still: 0 at once and ever after.
+
+    For looking again it is a fast fill.
+    """
     after = [(59.0 + interval * (count + 1), float(jump * MIB)) for count in range(40)]
     for count in range(1, 40):
         assert seen([*REST, *after[:count]]).steady_rate == 0.0
@@ -99,11 +111,16 @@ def test_one_jump_is_no_rate(jump: int, interval: float) -> None:
 @pytest.mark.parametrize("rate", [20 * MIB, 100 * MIB, 400 * MIB])
 @pytest.mark.parametrize("jump", [-1028, *JUMPS])
 def test_a_jump_followed_by_a_steady_fill_is_the_rate_of_the_fill(rate: int, jump: int) -> None:
-    """Down or up (a file that was deleted, whose one step counts as time in which nothing fell), at once and later."""
+    """Down or up (a file that was deleted, whose one step counts as time in which nothing
+    fell), at once and later.
+    """
     before = [*REST, (59.01, float(jump * MIB))]
     assert seen(filled(rate, [POLL] * 40, before)).steady_rate == pytest.approx(rate, rel=1e-6)
     amid = filled(rate, [POLL] * 40, REST)
-    jumped = [(time, fallen + jump * MIB * (number > len(REST) + 30)) for number, (time, fallen) in enumerate(amid)]
+    jumped = [
+        (time, fallen + jump * MIB * (number > len(REST) + 30))
+        for number, (time, fallen) in enumerate(amid)
+    ]
     assert seen(jumped).steady_rate == pytest.approx(rate, rel=0.01 if jump > 0 else 0.05)
 
 
@@ -114,8 +131,8 @@ rests = st.lists(st.tuples(st.floats(0.002, 11.0), st.floats(0, 1)), min_size=1,
 def test_with_one_jump_anywhere_the_rate_is_never_above_the_fastest_of_the_rest(
     rest: list[tuple[float, float]], most: float, where: int, jump: int
 ) -> None:
-    """So a disk is full within a minute only if the rest alone fills it: whatever the intervals, and whether the jump
-    is down or up."""
+    """So a disk is full within a minute only if the rest alone fills it: whatever the intervals,
+    and whether the jump is down or up."""
     readings = [(0.0, 0.0)]
     for number, (interval, share) in enumerate(rest):
         fall = most * share * interval + (jump if number == where % len(rest) else 0)
@@ -129,7 +146,8 @@ def test_space_that_comes_free_hides_no_fill(rate: int, where: int, freed: int) 
     """One rise among the readings of the last second: the rate of the fill, within a tenth."""
     readings = filled(rate, [POLL] * 100, REST)
     with_rise = [
-        (t, fallen - freed * (number >= len(REST) + 40 + where)) for number, (t, fallen) in enumerate(readings)
+        (t, fallen - freed * (number >= len(REST) + 40 + where))
+        for number, (t, fallen) in enumerate(readings)
     ]
     assert seen(with_rise).steady_rate == pytest.approx(rate, rel=0.1)
 
@@ -137,10 +155,13 @@ def test_space_that_comes_free_hides_no_fill(rate: int, where: int, freed: int) 
 @pytest.mark.parametrize("period", [1.0, 5.0], ids=["write-back each second", "commits of ext4"])
 @pytest.mark.parametrize("interval", [0.01, 0.03, 0.25])
 def test_a_fill_in_bursts_counts_as_its_mean(period: float, interval: float) -> None:
-    """100 MiB/s, seen in steps: from the fourth burst on between three quarters and all of it, at any moment."""
+    """100 MiB/s, seen in steps: from the fourth burst on between three quarters and
+    all of it, at any moment.
+    """
     burst = 100 * MIB * period
     readings = [
-        (count * interval, burst * int(count * interval / period)) for count in range(int(9 * period / interval))
+        (count * interval, burst * int(count * interval / period))
+        for count in range(int(9 * period / interval))
     ]
     fill = None
     for time, fallen in readings:
@@ -160,7 +181,9 @@ def test_small_writes_between_the_bursts_do_not_hide_them() -> None:
 
 
 def test_the_end_of_a_fill_is_seen_within_a_second() -> None:
-    """After ten seconds of 100 MiB/s: less than a fifth of it a second later, nothing half a minute later."""
+    """After ten seconds of 100 MiB/s: less than a fifth of it a second later,
+    nothing half a minute later.
+    """
     readings = filled(100 * MIB, [POLL] * 1000)
     time, fallen = readings[-1]
     assert seen([*readings, (time + 1.0, fallen)]).steady_rate < 20 * MIB
@@ -169,11 +192,17 @@ def test_the_end_of_a_fill_is_seen_within_a_second() -> None:
 
 @pytest.mark.regression
 def test_polls_tell_a_jump_from_a_fill_between_two_observations() -> None:
-    """Both fell by 100 MiB in the quarter of a second since the last observation; only the polls differ."""
+    """Both fell by 100 MiB in the quarter of a second since the last
+    observation; only the polls differ.
+    """
     before = seen(REST)
     polls = [(59.0 + POLL * count, 4 * MIB * count) for count in range(1, 25)]
-    filled_up = update_fill_rate(before, FULL - 100 * MIB, 59.25, [(at, FULL - fallen) for at, fallen in polls])
-    jumped = update_fill_rate(before, FULL - 100 * MIB, 59.25, [(at, FULL - 100 * MIB) for at, _ in polls])
+    filled_up = update_fill_rate(
+        before, FULL - 100 * MIB, 59.25, polled=[(at, FULL - fallen) for at, fallen in polls]
+    )
+    jumped = update_fill_rate(
+        before, FULL - 100 * MIB, 59.25, polled=[(at, FULL - 100 * MIB) for at, _ in polls]
+    )
     assert filled_up.steady_rate == pytest.approx(400 * MIB, rel=0.05)
     assert jumped.steady_rate == 0.0
     assert filled_up.fastest == jumped.fastest == 400 * MIB
@@ -181,12 +210,15 @@ def test_polls_tell_a_jump_from_a_fill_between_two_observations() -> None:
 
 @pytest.mark.regression
 @pytest.mark.parametrize(
-    ("silence_seconds", "at_most"), [(1.0, 30 * MIB), (3.0, 10 * MIB), (10.0, 3 * MIB), (31.0, 0), (480.0, 0)]
+    ("silence_seconds", "at_most"),
+    [(1.0, 30 * MIB), (3.0, 10 * MIB), (10.0, 3 * MIB), (31.0, 0), (480.0, 0)],
 )
 @pytest.mark.parametrize("trickle", [0, 4096])
-def test_a_fill_that_has_stopped_is_over_within_seconds(silence_seconds: float, at_most: float, trickle: int) -> None:
-    """After 500 MiB/s for 2 s the rate falls as the silence grows; what a log writes meanwhile is none of it.
-    The fastest fill, by which the next reading is chosen, forgets slowly as before."""
+def test_a_fill_that_has_stopped_is_over_within_seconds(
+    silence_seconds: float, at_most: float, trickle: int
+) -> None:
+    """After 500 MiB/s for 2 s the rate falls as the silence grows; what a log writes meanwhile is
+    none of it. The fastest fill, by which the next reading is chosen, forgets slowly as before."""
     readings = filled(500 * MIB, [POLL] * 200)
     began, fallen = readings[-1]
     steps = round(silence_seconds / 0.5)
@@ -198,19 +230,30 @@ def test_a_fill_that_has_stopped_is_over_within_seconds(silence_seconds: float, 
 
 @pytest.mark.parametrize("interval", [POLL, 0.5])
 def test_a_fill_in_bursts_goes_on_between_them(interval: float) -> None:
-    """100 MiB every 5 s, as ext4 commits: it is shown as 15 to 25 MiB/s at any moment, not as silence."""
-    readings = [(count * interval, 100.0 * MIB * (count * interval // 5)) for count in range(int(60 / interval))]
+    """100 MiB every 5 s, as ext4 commits: it is shown as 15 to 25 MiB/s at
+    any moment, not as silence.
+    """
+    readings = [
+        (count * interval, 100.0 * MIB * (count * interval // 5))
+        for count in range(int(60 / interval))
+    ]
     shown = [fill.steady_rate for fill in each_seen(readings) if fill.time > 30]
     assert min(shown) > 14 * MIB
     assert max(shown) < 27 * MIB
 
 
-changes = st.lists(st.tuples(st.floats(0.002, 11.0), st.integers(-(2**33), 2**33)), min_size=2, max_size=60)
+changes = st.lists(
+    st.tuples(st.floats(0.002, 11.0), st.integers(-(2**33), 2**33)), min_size=2, max_size=60
+)
 
 
 @given(changes, st.floats(0.01, 100.0))
-def test_the_rate_is_consistent_with_the_silence(readings: list[tuple[float, int]], silence: float) -> None:
-    """Whatever was read before: after a silence no more than what fell before in it, and 0 after 30 s of it."""
+def test_the_rate_is_consistent_with_the_silence(
+    readings: list[tuple[float, int]], silence: float
+) -> None:
+    """Whatever was read before: after a silence no more than what fell before in
+    it, and 0 after 30 s of it.
+    """
     fill = update_fill_rate(None, 1 << 60, 0.0)
     for interval, fallen in readings:
         fill = update_fill_rate(fill, fill.available - fallen, fill.time + interval)

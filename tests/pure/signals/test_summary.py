@@ -10,7 +10,14 @@ import pytest
 from signals.filesystems import FilesystemPaths, FilesystemReader, Reading
 from signals.interval import WatchedLevels
 from signals.samplers import Sample, Samplers
-from signals.summary import NodeSummary, PublishedReadings, answered, asked, observations_of, signals_of
+from signals.summary import (
+    NodeSummary,
+    PublishedReadings,
+    answered,
+    asked,
+    observations_of,
+    signals_of,
+)
 from signals.types import (
     KUBELET_ROLES,
     FilesystemIdentity,
@@ -27,7 +34,9 @@ NODE, IMAGES = "/node", "/images"
 
 
 class Disks:
-    """A reader of filesystems in memory: path -> device, and device -> available bytes; a path may fail."""
+    """A reader of filesystems in memory: path -> device, and device ->
+    available bytes; a path may fail.
+    """
 
     def __init__(self, devices: dict[str, int]):
         self.devices = devices
@@ -39,7 +48,10 @@ class Disks:
         self.meanwhile: Callable[[], object] = lambda: None
 
     def __call__(self, path: str, now: float) -> Reading:
-        """One reading, during which `meanwhile` happens. Raises OSError if the path fails or does not exist."""
+        """One reading, during which `meanwhile` happens.
+
+        Raises OSError if the path fails or does not exist.
+        """
         self.reads.append(path)
         self.meanwhile()
         if path in self.failing:
@@ -49,14 +61,25 @@ class Disks:
             raise FileNotFoundError(2, "No such file or directory")
         available = self.available.setdefault(device, 5 * GIB)
         return Reading(
-            FsStats(available, available + 1, self.capacity, min(400, self.inodes_total), self.inodes_total, now),
+            FsStats(
+                available,
+                available + 1,
+                self.capacity,
+                min(400, self.inodes_total),
+                self.inodes_total,
+                now,
+            ),
             device,
         )
 
 
 def node(disks: FilesystemReader, clock: SteppedClock, imagefs: str | None = IMAGES) -> NodeSummary:
-    """A summary of a node whose kubelet is at /node and whose images and layers are at `imagefs`."""
-    return NodeSummary(FilesystemPaths(NODE, imagefs, imagefs), Samplers(clock, disks, on_new_thread), clock)
+    """A summary of a node whose kubelet is at /node and whose images and layers
+    are at `imagefs`.
+    """
+    return NodeSummary(
+        FilesystemPaths(NODE, imagefs, imagefs), Samplers(clock, disks, on_new_thread), clock
+    )
 
 
 def test_an_observation_turns_two_filesystems_into_six_signals() -> None:
@@ -85,17 +108,25 @@ def test_two_paths_on_one_filesystem_have_the_numbers_of_the_later_reading() -> 
     for path, available, at in ((IMAGES, 4 * GIB, 50.0), (NODE, 3 * GIB, 50.25)):
         reading = Reading(FsStats(available, available, 10 * GIB, 400, 1000, at), DISK_A)
         readings = answered(readings, Sample(path, at, reading, FilesystemIdentity(path, DISK_A)))
-    seen = observations_of(FilesystemPaths(NODE, IMAGES, IMAGES), readings, 51.0, 0.0, "")
-    assert {o.available for s, o in seen.signals.items() if str(s).endswith(".available")} == {3 * GIB}
+    seen = observations_of(
+        FilesystemPaths(NODE, IMAGES, IMAGES), readings, 51.0, wall=0.0, imagefs_problem=""
+    )
+    assert {o.available for s, o in seen.signals.items() if str(s).endswith(".available")} == {
+        3 * GIB
+    }
     assert {o.time for o in seen.signals.values()} == {50.25}
 
 
 def test_two_sizes_on_one_device_are_two_numbers() -> None:
-    """A project quota answers `statvfs` for its directory alone, on the device of the whole filesystem."""
+    """A project quota answers `statvfs` for its directory alone, on the
+    device of the whole filesystem.
+    """
     sizes = {NODE: 10 * GIB, IMAGES: 2 * GIB}
 
     def read(path: str, now: float) -> Reading:
-        return Reading(FsStats(sizes[path] // 2, sizes[path] // 2, sizes[path], 10, 20, now), DISK_A)
+        return Reading(
+            FsStats(sizes[path] // 2, sizes[path] // 2, sizes[path], 10, 20, now), DISK_A
+        )
 
     seen = node(read, SteppedClock()).observe()
     assert seen.signals[Signal.IMAGEFS_AVAILABLE].available == GIB
@@ -107,7 +138,11 @@ def test_a_filesystem_that_counts_no_inodes_has_no_inode_signal() -> None:
     disks = Disks({NODE: DISK_A})
     disks.inodes_total = 0
     seen = node(disks, SteppedClock(), imagefs=NODE).observe()
-    assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.IMAGEFS_AVAILABLE, Signal.CONTAINERFS_AVAILABLE}
+    assert set(seen.signals) == {
+        Signal.NODEFS_AVAILABLE,
+        Signal.IMAGEFS_AVAILABLE,
+        Signal.CONTAINERFS_AVAILABLE,
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,7 +154,9 @@ def test_a_filesystem_that_counts_no_inodes_has_no_inode_signal() -> None:
         (FilesystemRole.IMAGEFS, 0, {"imagefs.available"}),
     ],
 )
-def test_the_signals_of_a_role_carry_its_name(role: FilesystemRole, inodes_total: int, names: set[str]) -> None:
+def test_the_signals_of_a_role_carry_its_name(
+    role: FilesystemRole, inodes_total: int, names: set[str]
+) -> None:
     """Available counts `f_bavail`, not `f_bfree`; both signals name their filesystem."""
     where = FilesystemIdentity("/x", DISK_A)
     found = signals_of(role, where, FsStats(1, 2, 3, 4, inodes_total, 7.0), stale=True)
@@ -129,7 +166,9 @@ def test_the_signals_of_a_role_carry_its_name(role: FilesystemRole, inodes_total
 
 
 def test_a_reading_that_fails_keeps_the_last_numbers_marked_stale() -> None:
-    """10 s later the images cannot be read: their last numbers stay, stale, with their old time and a reason."""
+    """10 s later the images cannot be read: their last numbers stay, stale, with
+    their old time and a reason.
+    """
     clock, disks = SteppedClock(at=50.0), Disks({NODE: DISK_A, IMAGES: DISK_B})
     summary = node(disks, clock)
     summary.observe()
@@ -149,7 +188,9 @@ def test_a_reading_that_fails_keeps_the_last_numbers_marked_stale() -> None:
 
 @pytest.mark.regression
 def test_a_filesystem_that_does_not_answer_for_two_seconds_is_stale_and_no_other_one_is() -> None:
-    """Its last numbers stay; the first question that was not answered counts; with an answer it is fresh again."""
+    """Its last numbers stay; the first question that was not answered counts; with an
+    answer it is fresh again.
+    """
     paths = FilesystemPaths(NODE, IMAGES, IMAGES)
     readings: PublishedReadings = {}
     for path, device in ((NODE, DISK_A), (IMAGES, DISK_B)):
@@ -157,20 +198,32 @@ def test_a_filesystem_that_does_not_answer_for_two_seconds_is_stale_and_no_other
     readings = asked(readings, [NODE, IMAGES], 60.0)
     readings = answered(readings, sample_of(NODE, DISK_A, 60.0))
     readings = asked(readings, [IMAGES], 61.0)
-    for now, problems in ((61.999, set()), (62.0, {"/images: the filesystem did not answer statvfs within 2 s"})):
-        seen = observations_of(paths, readings, now, 0.0, "")
+    for now, problems in (
+        (61.999, set()),
+        (62.0, {"/images: the filesystem did not answer statvfs within 2 s"}),
+    ):
+        seen = observations_of(paths, readings, now, wall=0.0, imagefs_problem="")
         assert {each.reason for each in seen.unavailable} == problems
         assert seen.signals[Signal.IMAGEFS_AVAILABLE].stale is bool(problems)
-        assert (seen.signals[Signal.NODEFS_AVAILABLE].stale, seen.layout) == (False, FsLayout.DEDICATED_IMAGEFS)
-    seen = observations_of(paths, answered(readings, sample_of(IMAGES, DISK_B, 62.5)), 63.0, 0.0, "")
+        assert (seen.signals[Signal.NODEFS_AVAILABLE].stale, seen.layout) == (
+            False,
+            FsLayout.DEDICATED_IMAGEFS,
+        )
+    seen = observations_of(
+        paths,
+        answered(readings, sample_of(IMAGES, DISK_B, 62.5)),
+        63.0,
+        wall=0.0,
+        imagefs_problem="",
+    )
     assert (seen.signals[Signal.IMAGEFS_AVAILABLE].stale, seen.unavailable) == (False, ())
 
 
 def test_what_was_never_read_is_no_signal_until_it_is() -> None:
     """Whether an answer is awaited or not."""
     paths = FilesystemPaths(NODE, NODE, NODE)
-    assert observations_of(paths, {}, 1.0, 0.0, "").signals == {}
-    seen = observations_of(paths, asked({}, [NODE], 1.0), 1.0, 0.0, "")
+    assert observations_of(paths, {}, 1.0, wall=0.0, imagefs_problem="").signals == {}
+    seen = observations_of(paths, asked({}, [NODE], 1.0), 1.0, wall=0.0, imagefs_problem="")
     assert {each.reason for each in seen.unavailable} == {"/node: it has not been read yet"}
 
 
@@ -204,7 +257,9 @@ def test_without_earlier_numbers_a_signal_is_left_out() -> None:
 
 
 def test_until_the_runtime_says_where_images_are_the_layout_is_unknown() -> None:
-    """nodefs alone is read; imagefs and containerfs are unavailable with the reason that was set."""
+    """nodefs alone is read; imagefs and containerfs are unavailable with the
+    reason that was set.
+    """
     summary = node(Disks({NODE: DISK_A}), SteppedClock(), imagefs=None)
     seen = summary.observe()
     assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE}
@@ -216,7 +271,9 @@ def test_until_the_runtime_says_where_images_are_the_layout_is_unknown() -> None
 
 
 def test_the_layout_changes_when_a_mount_changes() -> None:
-    """A disk that is mounted for the images makes the layout dedicated at the next observation; unmounted, single."""
+    """A disk that is mounted for the images makes the layout dedicated at the next
+    observation; unmounted, single.
+    """
     disks = Disks({NODE: DISK_A, IMAGES: DISK_A})
     summary = node(disks, SteppedClock())
     layouts = []
@@ -229,7 +286,9 @@ def test_the_layout_changes_when_a_mount_changes() -> None:
 def test_writable_layers_with_the_kubelets_data_are_the_split_layout() -> None:
     """Images alone on a disk, layers on the kubelet's."""
     clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B, "/layers": DISK_A})
-    summary = NodeSummary(FilesystemPaths(NODE, IMAGES, "/layers"), Samplers(clock, disks, on_new_thread), clock)
+    summary = NodeSummary(
+        FilesystemPaths(NODE, IMAGES, "/layers"), Samplers(clock, disks, on_new_thread), clock
+    )
     assert summary.observe().layout is FsLayout.SPLIT
 
 
@@ -247,14 +306,19 @@ def test_numbers_of_paths_that_were_replaced_are_forgotten() -> None:
 
 
 def test_paths_that_are_set_during_an_observation_count_from_the_next_one() -> None:
-    """The runtime says where its images are while nodefs is read: this observation is made without them."""
+    """The runtime says where its images are while nodefs is read: this
+    observation is made without them.
+    """
     disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
     summary = node(disks, SteppedClock(), imagefs=None)
     disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
     seen = summary.observe()
     assert set(seen.signals) == {Signal.NODEFS_AVAILABLE, Signal.NODEFS_INODES_FREE}
     assert seen.layout is None
-    assert [u.role for u in seen.unavailable] == [FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS]
+    assert [u.role for u in seen.unavailable] == [
+        FilesystemRole.IMAGEFS,
+        FilesystemRole.CONTAINERFS,
+    ]
     assert summary.observe().layout is FsLayout.DEDICATED_IMAGEFS
 
 
@@ -270,7 +334,10 @@ def test_a_path_that_is_replaced_during_an_observation_counts_in_it_and_is_then_
 
 
 def test_capacity_is_read_anew_for_each_observation() -> None:
-    """A percentage follows a filesystem that grows. An observation holds the readings themselves too, by role."""
+    """A percentage follows a filesystem that grows.
+
+    An observation holds the readings themselves too, by role.
+    """
     clock, disks = SteppedClock(at=5.0), Disks({NODE: DISK_A})
     summary = node(disks, clock, imagefs=NODE)
     assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 10 * GIB
@@ -278,12 +345,23 @@ def test_capacity_is_read_anew_for_each_observation() -> None:
     assert summary.observe().signals[Signal.NODEFS_AVAILABLE].capacity == 20 * GIB
     clock.step(1.0)
     identity, reading = summary.observe().filesystems[FilesystemRole.IMAGEFS]
-    assert (identity.path, identity.device_id, reading.available_bytes, reading.time) == (NODE, DISK_A, 3 * GIB, 6.0)
+    assert (identity.path, identity.device_id, reading.available_bytes, reading.time) == (
+        NODE,
+        DISK_A,
+        3 * GIB,
+        6.0,
+    )
 
 
 def test_what_one_path_of_a_filesystem_has_polled_counts_for_all_its_roles() -> None:
-    """One of the paths is polled, and that the other one is read later loses nothing, whoever observes."""
-    disks, clock, polled = Disks({NODE: DISK_A, IMAGES: DISK_A}), SteppedClock(at=50.0), threading.Event()
+    """One of the paths is polled, and that the other one is read later loses
+    nothing, whoever observes.
+    """
+    disks, clock, polled = (
+        Disks({NODE: DISK_A, IMAGES: DISK_A}),
+        SteppedClock(at=50.0),
+        threading.Event(),
+    )
     samplers = Samplers(clock, disks, on_new_thread)
     summary = NodeSummary(FilesystemPaths(NODE, IMAGES, IMAGES), samplers, clock)
     assert set(summary.observe().polls.values()) == {()}

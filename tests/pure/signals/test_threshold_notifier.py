@@ -1,4 +1,7 @@
-"""When an observation is due between two observations: a threshold is crossed, or a fill begins. On stepped time."""
+"""When an observation is due between two observations: a threshold is crossed, or a fill begins.
+
+On stepped time.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,11 @@ def no_notification() -> None:
     """Is never called: the notifier only answers."""
 
 
-def polls(levels: WatchedLevels, amounts: Amounts, begin: float, end: float) -> tuple[list[float], bool]:
-    """The times of the polls in [begin, end), each when it is due, and whether the last one says that an observation
-    is due."""
+def polls(
+    levels: WatchedLevels, amounts: Amounts, begin: float, end: float
+) -> tuple[list[float], bool]:
+    """The times of the polls in [begin, end), each when it is due, and whether the last one says
+    that an observation is due."""
     notifier, now, times = ThresholdNotifier(levels, no_notification), begin, list[float]()
     while now < end:
         times.append(now)
@@ -55,7 +60,9 @@ def falling(start: float, bytes_per_second: float, inodes_per_second: float = 0.
     [(GIB, 1000, False), (GIB - 1, 1000, True), (GIB, 999, True)],
     ids=["at both levels", "one byte below", "one inode below"],
 )
-def test_an_observation_is_due_below_a_level(available_bytes: int, inodes_free: int, due: bool) -> None:
+def test_an_observation_is_due_below_a_level(
+    available_bytes: int, inodes_free: int, due: bool
+) -> None:
     """The first poll finds it, and needs no earlier one."""
     notifier = ThresholdNotifier(LEVELS, no_notification)
     assert notifier.due_at < 0.0, "the first poll is due at once"
@@ -72,8 +79,12 @@ def test_the_levels_are_compared_however_long_the_filesystem_was_idle() -> None:
 
 
 @pytest.mark.parametrize("available_bytes", [GIB, GIB + 30 * MIB, 3 * GIB])
-def test_an_idle_filesystem_is_polled_as_seldom_as_the_interval_allows(available_bytes: int) -> None:
-    """Two polls show that it is idle; all later ones are one idle interval apart, 50 ms close to the level."""
+def test_an_idle_filesystem_is_polled_as_seldom_as_the_interval_allows(
+    available_bytes: int,
+) -> None:
+    """Two polls show that it is idle; all later ones are one idle interval apart,
+    50 ms close to the level.
+    """
     times, due = polls(LEVELS, constant(available_bytes), 0.0, 100.0)
     assert not due
     idle = LEVELS.poll_interval((available_bytes, MANY_INODES), idle=True)
@@ -83,11 +94,15 @@ def test_an_idle_filesystem_is_polled_as_seldom_as_the_interval_allows(available
 
 
 @pytest.mark.parametrize(
-    "amounts", [falling(1.0, 200.0 * MIB), falling(1.0, 0.0, 2000.0)], ids=["200 MiB/s", "2000 inodes/s"]
+    "amounts",
+    [falling(1.0, 200.0 * MIB), falling(1.0, 0.0, 2000.0)],
+    ids=["200 MiB/s", "2000 inodes/s"],
 )
-def test_a_fill_that_begins_makes_an_observation_due_before_a_level_is_crossed(amounts: Amounts) -> None:
-    """The filesystem is idle for 1 s and fills from then on: the next poll or the one after it finds the fill, so its
-    rate is known when the level comes."""
+def test_a_fill_that_begins_makes_an_observation_due_before_a_level_is_crossed(
+    amounts: Amounts,
+) -> None:
+    """The filesystem is idle for 1 s and fills from then on: the next poll or the one after it
+    finds the fill, so its rate is known when the level comes."""
     levels = WatchedLevels((GIB, 1000), (500.0 * MIB, 20_000.0), FLOOR, FLOOR)
     times, due = polls(levels, amounts, 0.0, 2.0)
     assert due
@@ -103,8 +118,8 @@ def test_a_fill_that_goes_on_makes_no_observation_due_until_a_level_is_crossed()
 
 
 def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its_end() -> None:
-    """1 000 MiB/s are found where 500 are assumed: half a minute later the filesystem is still polled more often, and
-    after three minutes as seldom as before."""
+    """1 000 MiB/s are found where 500 are assumed: half a minute later the filesystem is still
+    polled more often, and after three minutes as seldom as before."""
     notifier = ThresholdNotifier(LEVELS, no_notification)
     notifier.update(Poll(0.0, 4 * GIB, MANY_INODES))
     notifier.update(Poll(1.024, 3 * GIB, MANY_INODES))
@@ -112,11 +127,15 @@ def test_a_fill_faster_than_assumed_shortens_the_interval_for_a_minute_after_its
         assert not notifier.update(Poll(now, 3 * GIB, MANY_INODES))
         assert notifier.due_at - now < LEVELS.poll_interval((3 * GIB, MANY_INODES), idle=True) * 0.8
     assert not notifier.update(Poll(180.0, 3 * GIB, MANY_INODES))
-    assert notifier.due_at - 180.0 == pytest.approx(LEVELS.poll_interval((3 * GIB, MANY_INODES), idle=True))
+    assert notifier.due_at - 180.0 == pytest.approx(
+        LEVELS.poll_interval((3 * GIB, MANY_INODES), idle=True)
+    )
 
 
 def test_writes_in_bursts_cause_at_most_four_observations_a_second() -> None:
-    """A write of 1 MiB at every second poll and idleness in between; each notification sets the same levels again."""
+    """A write of 1 MiB at every second poll and idleness in between; each notification
+    sets the same levels again.
+    """
     levels = WatchedLevels((0, None), (1.0 * MIB, 1e12), 0.002, 0.002)
     poll, now, due_at = 0, 0.0, list[float]()
     notifier = ThresholdNotifier(levels, no_notification)

@@ -1,4 +1,6 @@
-"""The page for the web: whole, self-contained, and built so that it can be read without seeing it."""
+"""The page for the web: whole, self-contained, and built so that it can be read
+without seeing it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.kubelet.matrix_page import figures, nodes, read_all
 from tests.site.page import README, site
 from tests.site.sections import html, section
 
-pytestmark = pytest.mark.house("README.md", "config/pictures", "eviction/drill/report", "tests/bench", "tests/site")
+pytestmark = pytest.mark.house(
+    "README.md", "config/pictures", "eviction/drill/report", "tests/bench", "tests/site"
+)
 
 RUNS = read_all(MATRIX)
 WHY = scenario().why
@@ -32,7 +36,9 @@ LOADING = {"script", "link", "iframe", "object", "embed", "base", "form", "audio
 def report() -> str:
     """The page of an invented run."""
     made, checks = scenario(), (Check("relieved", "within 1s", "after 0.200 s", held=True),)
-    result = DrillResult(made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, measurements(), checks)
+    result = DrillResult(
+        made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, measurements(), checks
+    )
     return page(report_of(result))
 
 
@@ -60,8 +66,12 @@ def text_of(element: ElementTree.Element) -> str:
 def test_it_loads_and_runs_nothing(tree: ElementTree.Element) -> None:
     """Pictures are in it, and a policy forbids the rest."""
     assert not LOADING & {element.tag for element in tree.iter()}
-    assert {name for element in tree.iter() for name in element.attrib if name.startswith("on")} == set()
-    assert all(image.get("src", "").startswith("data:image/svg+xml;base64,") for image in tree.iter("img"))
+    assert {
+        name for element in tree.iter() for name in element.attrib if name.startswith("on")
+    } == set()
+    assert all(
+        image.get("src", "").startswith("data:image/svg+xml;base64,") for image in tree.iter("img")
+    )
     style = "".join(map(text_of, tree.iter("style")))
     assert "url(" not in style
     assert "@import" not in style
@@ -70,15 +80,17 @@ def test_it_loads_and_runs_nothing(tree: ElementTree.Element) -> None:
 
 
 def test_it_can_be_read_without_seeing_it(tree: ElementTree.Element) -> None:
-    """Landmarks, a skip link that leads to the content, headings without gaps, names for all that scrolls, captions and
-    scopes of tables, alternatives of pictures, ids that differ."""
+    """Landmarks, a skip link that leads to the content, headings without gaps, names for all that
+    scrolls, captions and scopes of tables, alternatives of pictures, ids that differ."""
     assert tree.get("lang") == "en"
     body = tree.find("body")
     assert body is not None
     assert [element.tag for element in body] == ["a", "header", "main", "footer"]
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
-    inside = [link.get("href", "") for link in tree.iter("a") if link.get("href", "").startswith("#")]
+    inside = [
+        link.get("href", "") for link in tree.iter("a") if link.get("href", "").startswith("#")
+    ]
     assert inside[0] == "#main"
     assert {href[1:] for href in inside} == set(ids)
     levels = [int(element.tag[1]) for element in tree.iter() if re.fullmatch("h[1-6]", element.tag)]
@@ -94,7 +106,9 @@ def test_it_can_be_read_without_seeing_it(tree: ElementTree.Element) -> None:
     for element in tree.iter():
         if element.tag in ("pre", "figure") or element.get("class") == "scroll":
             assert element.get("tabindex") == "0", text_of(element)[:60]
-            assert element.get("aria-label") or text_of(next(element.iter("figcaption"))), element.tag
+            assert element.get("aria-label") or text_of(next(element.iter("figcaption"))), (
+                element.tag
+            )
         if element.tag == "svg":
             assert (element.get("role"), bool(element.get("aria-label"))) == ("img", True)
     assert all(image.get("alt") for image in tree.iter("img"))
@@ -108,9 +122,15 @@ def test_its_figures_are_those_of_the_stored_runs(tree: ElementTree.Element) -> 
     told = [each for each in found if each is not None]
     assert [row[2] for row in rows] == [f"{each.pressure} of {each.runs}" for each in told]
     assert [int(row[6]) for row in rows] == [each.evicted for each in told]
-    pressed = [[text_of(cell) for cell in row] for row in tables["Runs with DiskPressure"].iter("tr")][1:]
+    pressed = [
+        [text_of(cell) for cell in row] for row in tables["Runs with DiskPressure"].iter("tr")
+    ][1:]
     for filesystem, alone, *_ in pressed:
-        runs = [run for run in RUNS if (run.head["filesystem"], run.head["responder"]) == (filesystem, "nobody")]
+        runs = [
+            run
+            for run in RUNS
+            if (run.head["filesystem"], run.head["responder"]) == (filesystem, "nobody")
+        ]
         assert alone == f"{sum(run.summary['pressure'] for run in runs)} of {len(runs)}"
     assert "Removed objects" in tables
 
@@ -124,11 +144,20 @@ def test_a_report_with_other_figures_makes_another_page() -> None:
 
 
 def test_links_to_the_repository_lead_to_where_it_is() -> None:
-    """Or to the same heading of this page; or are only text, if it is nowhere. Others stay as they are."""
-    text = "[what was\nmeasured](tests/README.md#bench) ([why](a.md)), [elsewhere](https://other.example/)\n"
+    """Or to the same heading of this page; or are only text, if it is nowhere.
+
+    Others stay as they are.
+    """
+    text = (
+        "[what was\nmeasured](tests/README.md#bench) ([why](a.md)),"
+        " [elsewhere](https://other.example/)\n"
+    )
     other = '<a href="https://other.example/">elsewhere</a>'
     assert html(text, "a") == f"<p>what was\nmeasured, {other}</p>\n"
-    assert html(text, "a", headings=["bench"]) == f'<p><a href="#bench">what was\nmeasured</a>, {other}</p>\n'
+    assert (
+        html(text, "a", headings=["bench"])
+        == f'<p><a href="#bench">what was\nmeasured</a>, {other}</p>\n'
+    )
     linked = '<a href="https://example/tests/README.md#bench">what was\nmeasured</a>'
     why = '(<a href="https://example/a.md">why</a>)'
     assert html(text, "a", "https://example/") == f"<p>{linked} {why}, {other}</p>\n"
@@ -150,7 +179,9 @@ def test_a_section_that_is_gone_is_named(tmp_path: Path) -> None:
 def test_a_table_and_a_block_of_code_of_a_section_scroll() -> None:
     """By keys, with a name."""
     made = html("| A |\n|---|\n| `b` |\n\n```console\n# make\n```\n", "Costs")
-    assert '<div class="scroll" role="region" aria-label="Costs" tabindex="0"><table><caption' in made
+    assert (
+        '<div class="scroll" role="region" aria-label="Costs" tabindex="0"><table><caption' in made
+    )
     assert ">Costs</caption>" in made
     assert '<th scope="col">A</th>' in made
     rows = html("| | A |\n|---|---|\n| b | c |\n", "Costs")

@@ -1,4 +1,6 @@
-"""Invalid input: the exit code, exactly one sentence on stderr that names the mistake, and nothing removed."""
+"""Invalid input: the exit code, exactly one sentence on stderr that names the
+mistake, and nothing removed.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,10 @@ FILES: dict[str, tuple[str, list[str]]] = {
     "a number out of bounds": ("parallelRemovals: 0", ["parallelRemovals", "0"]),
     "an unknown choice": ("extent: most", ["extent", "most", "enough"]),
     "an unknown signal": ("evictionHard: {rootfs.available: 5%}", ["rootfs.available", "nodefs"]),
-    "a value without quotes": ("evictionHard: {nodefs.available: 10}", ["evictionHard", "nodefs.available", "10"]),
+    "a value without quotes": (
+        "evictionHard: {nodefs.available: 10}",
+        ["evictionHard", "nodefs.available", "10"],
+    ),
     "not a number": ("evictionHard: {nodefs.available: .nan}", ["nodefs.available", ".nan"]),
     "a negative duration": ("imageMinimumGCAge: -1m", ["imageMinimumGCAge", "-1m"]),
     "a rate of nothing": ("assumedFillRate: '0'", ["assumedFillRate", "0"]),
@@ -146,7 +151,10 @@ def test_every_command_refuses_a_wrong_file(tmp_path: Path, command: str) -> Non
 
 def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path: Path) -> None:
     """Over 1 MiB, and bytes that are not UTF-8: one sentence each."""
-    for name, data, text in (("large", b"#" * (1 << 20) + b"\n", "1048576"), ("bytes", b"\xff\xfe", "UTF-8")):
+    for name, data, text in (
+        ("large", b"#" * (1 << 20) + b"\n", "1048576"),
+        ("bytes", b"\xff\xfe", "UTF-8"),
+    ):
         path = tmp_path / name
         path.write_bytes(data)
         process = reclaimd_here("check", "--config", str(path))
@@ -165,7 +173,9 @@ HOSTILE = "evil\n2026-01-01T00:00:00Z info started\x1b[2J\x1b]0;owned\x07\u202e"
 
 
 def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:
-    """A pod named with newlines and escape sequences adds no line to a table and sends no commands to a terminal."""
+    """A pod named with newlines and escape sequences adds no line to a table and sends
+    no commands to a terminal.
+    """
     small_node.add_images(1)
     small_node.gone_pod(HOSTILE.replace("/", "_"))
     plan = reclaimd_here("plan", "--config", small_node.configuration())
@@ -182,8 +192,12 @@ def test_hostile_names_stay_one_line_in_tables(small_node: SmallNode) -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_hostile_words_of_a_runtime_stay_one_event_in_the_log(small_node: SmallNode, form: str) -> None:
-    """An error of the runtime with newlines and escape sequences is one line of the log, in both forms."""
+def test_hostile_words_of_a_runtime_stay_one_event_in_the_log(
+    small_node: SmallNode, form: str
+) -> None:
+    """An error of the runtime with newlines and escape sequences is one line
+    of the log, in both forms.
+    """
     small_node.add_images(1)
     small_node.run(small_node.run_pod("web"))
     small_node.failpoints["ListImages"] = Fail(message=HOSTILE)

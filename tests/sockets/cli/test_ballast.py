@@ -23,15 +23,27 @@ def file(tmp_path: Path) -> str:
 def test_it_is_made_shown_and_removed(file: str) -> None:
     """As a program of its own, and in the same words each time."""
     given = ("--file", file, "--size", "4Mi")
-    missing, made = reclaimd_here("ballast", "status", *given), reclaimd("ballast", "create", *given)
-    again, shown = reclaimd_here("ballast", "create", *given), reclaimd_here("ballast", "status", *given)
+    missing, made = (
+        reclaimd_here("ballast", "status", *given),
+        reclaimd("ballast", "create", *given),
+    )
+    again, shown = (
+        reclaimd_here("ballast", "create", *given),
+        reclaimd_here("ballast", "status", *given),
+    )
     assert (missing.returncode, missing.stdout) == (1, f"{file}: does not exist\n")
     assert (made.returncode, made.stderr) == (0, "")
     assert made.stdout.startswith(f"{file}: {SIZE} bytes (4.0MiB), {SIZE} allocated")
-    assert (again.returncode, again.stdout) == (0, made.stdout.rstrip("\n") + "; it already existed\n")
+    assert (again.returncode, again.stdout) == (
+        0,
+        made.stdout.rstrip("\n") + "; it already existed\n",
+    )
     assert (shown.returncode, shown.stdout) == (0, made.stdout)
     assert os.stat(file).st_size == SIZE
-    removed, gone = reclaimd_here("ballast", "remove", *given), reclaimd_here("ballast", "remove", *given)
+    removed, gone = (
+        reclaimd_here("ballast", "remove", *given),
+        reclaimd_here("ballast", "remove", *given),
+    )
     assert (removed.returncode, removed.stdout) == (0, f"{file}: removed, 4.0MiB were allocated\n")
     assert (gone.returncode, gone.stdout) == (0, f"{file}: does not exist\n")
     assert not os.path.lexists(file)
@@ -60,11 +72,16 @@ def test_the_same_as_documents(file: str) -> None:
 
 
 def test_a_sparse_file_is_shown_as_what_it_is(file: str) -> None:
-    """It is there and not whole: exit 1; and it is not taken for the ballast when that is to be made."""
+    """It is there and not whole: exit 1; and it is not taken for the
+    ballast when that is to be made.
+    """
     Path(file).touch(0o600)
     os.truncate(file, SIZE)
     given = ("--file", file, "--size", "4Mi")
-    shown, made = reclaimd_here("ballast", "status", *given), reclaimd_here("ballast", "create", *given)
+    shown, made = (
+        reclaimd_here("ballast", "status", *given),
+        reclaimd_here("ballast", "create", *given),
+    )
     words = f"it is sparse: 0 of its {SIZE} bytes are allocated"
     assert (shown.returncode, made.returncode) == (1, 1)
     assert shown.stdout.endswith(f"; {words}\n")
@@ -99,12 +116,21 @@ def test_file_and_size_are_those_of_the_configuration(tmp_path: Path) -> None:
         "containerRuntimeEndpoint": "none",
         "filesystems": [{"name": "data", "path": str(tmp_path)}],
         "reclaimFunctions": [
-            {"name": "ReleaseBallast", "file": str(tmp_path / "ballast"), "size": "4Mi", "frees": "data"}
+            {
+                "name": "ReleaseBallast",
+                "file": str(tmp_path / "ballast"),
+                "size": "4Mi",
+                "frees": "data",
+            }
         ],
         "evictionMinimumReclaim": {"data.available": "0"},
     }
-    low = write_configuration(tmp_path / "low.yaml", **fields, evictionHard={"data.available": "1Mi"})
-    high = write_configuration(tmp_path / "high.yaml", **fields, evictionHard={"data.available": str(room - 1)})
+    low = write_configuration(
+        tmp_path / "low.yaml", **fields, evictionHard={"data.available": "1Mi"}
+    )
+    high = write_configuration(
+        tmp_path / "high.yaml", **fields, evictionHard={"data.available": str(room - 1)}
+    )
     refused = reclaimd_here("ballast", "create", "--config", str(high))
     assert (refused.returncode, "it needs twice its size" in refused.stderr) == (1, True)
     made = reclaimd_here("ballast", "create", "--config", str(low), "-o", "json")
@@ -117,11 +143,20 @@ def test_file_and_size_are_those_of_the_configuration(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (("create", "--size", "1Gi"), "--file and --size go together"),
-        (("create",), "reclaimFunctions has no ReleaseBallast; add it there, or give --file and --size"),
+        (
+            ("create",),
+            "reclaimFunctions has no ReleaseBallast; add it there, or give --file and --size",
+        ),
         (("create", "--file", "/a"), "--file and --size go together"),
-        (("create", "--file", "a", "--size", "1Gi"), "--file: must be the absolute path of a file, but it was 'a'"),
+        (
+            ("create", "--file", "a", "--size", "1Gi"),
+            "--file: must be the absolute path of a file, but it was 'a'",
+        ),
         (("create", "--file", "/a", "--size", "a lot"), "--size: 'a lot' is not"),
-        (("create", "--file", "/a", "--size", "1Ki"), "--size: must be at least 1Mi, but it was '1Ki'"),
+        (
+            ("create", "--file", "/a", "--size", "1Ki"),
+            "--size: must be at least 1Mi, but it was '1Ki'",
+        ),
         (("create", "--file", "/a", "--size", "-1Gi"), "size"),
         (("inflate", "--file", "/a", "--size", "1Gi"), "inflate"),
         (("--file", "/a", "--size", "1Gi"), "action"),

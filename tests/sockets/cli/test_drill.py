@@ -16,7 +16,7 @@ import pytest
 from eviction.drill.report.document import report_of
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario import read_scenario
-from eviction.reporting.json_shapes import to_json
+from eviction.records.json_shapes import to_json
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, answer, reclaimd, reclaimd_here
 from tests.repository import ROOT
@@ -50,7 +50,9 @@ SCENARIO: dict[str, Any] = {
 
 
 def scenario(directory: Path, **changes: Any) -> str:
-    """A file of the small scenario; `changes` replace entries of its parts (`expect={"stays": …}`)."""
+    """A file of the small scenario; `changes` replace entries of its parts
+    (`expect={"stays": …}`).
+    """
     document = {**SCENARIO, **changes}
     for part in ("node", "pressure", "expect"):
         document[part] = {**SCENARIO[part], **changes.get(part, {})}
@@ -60,7 +62,9 @@ def scenario(directory: Path, **changes: Any) -> str:
 
 
 def as_less(way: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`reclaimd drill` by a process without capabilities, or one that may not even have a user namespace."""
+    """`reclaimd drill` by a process without capabilities, or one that may not
+    even have a user namespace.
+    """
     return subprocess.run(
         [sys.executable, "-m", "tests.sockets.drill_child", way, *arguments],
         cwd=str(ROOT),
@@ -86,8 +90,8 @@ def assert_report(directory: Path, name: str, printed: dict[str, Any]) -> None:
 
 
 def test_the_drill_as_root_holds_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A tmpfs, a fill, relief, everything held, and a report; exit 0. Neither the mount nor its directory is left, no
-    socket, only the report."""
+    """A tmpfs, a fill, relief, everything held, and a report; exit 0. Neither the mount nor its
+    directory is left, no socket, only the report."""
     need_mounts()
     with TemporaryDirectory() as temporary:  # short, for the name of the runtime's socket
         arguments = (scenario(tmp_path), "-o", "json", "--report", str(tmp_path / "report"))
@@ -101,8 +105,17 @@ def test_the_drill_as_root_holds_and_leaves_nothing_behind(tmp_path: Path) -> No
 
 
 def test_the_drill_in_a_user_namespace_holds(tmp_path: Path) -> None:
-    """Without any capability the filesystem is mounted in a user namespace, and everything else is the same."""
-    process = as_less("without-capabilities", scenario(tmp_path), "-o", "json", "--report", str(tmp_path / "report"))
+    """Without any capability the filesystem is mounted in a user namespace, and
+    everything else is the same.
+    """
+    process = as_less(
+        "without-capabilities",
+        scenario(tmp_path),
+        "-o",
+        "json",
+        "--report",
+        str(tmp_path / "report"),
+    )
     printed = answer(process)
     if printed["simulated"]:
         pytest.skip(f"needs unprivileged user namespaces: {printed['filesystem']}")
@@ -112,7 +125,9 @@ def test_the_drill_in_a_user_namespace_holds(tmp_path: Path) -> None:
 
 
 def test_the_drill_where_no_mount_is_allowed_is_simulated(tmp_path: Path) -> None:
-    """Files and deletions are real, the size is simulated; the text and the document both say so."""
+    """Files and deletions are real, the size is simulated; the text and the
+    document both say so.
+    """
     process = as_less("locked-down", scenario(tmp_path), "--report", str(tmp_path / "report"))
     assert process.returncode == 0, process.stderr + process.stdout
     assert "everything held (simulated filesystem)" in process.stdout
@@ -124,8 +139,8 @@ def test_the_drill_where_no_mount_is_allowed_is_simulated(tmp_path: Path) -> Non
 
 
 def test_a_drill_tells_its_story_in_a_few_lines(tmp_path: Path) -> None:
-    """What fills, what was crossed, what went and stayed, and the verdict, the files, the next step; -v 1 adds each
-    pass, object and expectation, -v 2 the log."""
+    """What fills, what was crossed, what went and stayed, and the verdict, the files, the next
+    step; -v 1 adds each pass, object and expectation, -v 2 the log."""
     need_mounts()
     path = scenario(tmp_path)
 
@@ -169,14 +184,20 @@ def test_a_drill_of_inodes_holds(tmp_path: Path) -> None:
     result = run(read_scenario(path))
     assert result.held, result.checks
     acted_on = [each["acted_on"] for each in to_json(report_of(result))["passes"]]
-    assert {threshold["signal"] for threshold in acted_on if threshold is not None} == {"nodefs.inodesFree"}
+    assert {threshold["signal"] for threshold in acted_on if threshold is not None} == {
+        "nodefs.inodesFree"
+    }
 
 
 def test_a_drill_whose_expectations_do_not_hold_exits_with_1(tmp_path: Path) -> None:
-    """Each failed check, and no other, shows what was expected and what was measured; the report is written anyway."""
-    goes = ["registry.example/web:1", "registry.example/nothing:1"]  # the one stays, the other never was
+    """Each failed check, and no other, shows what was expected and what was measured; the
+    report is written anyway.
+    """
+    # the one stays, the other never was
+    goes = ["registry.example/web:1", "registry.example/nothing:1"]
     stays = ["registry.example/old-01:1"]  # it goes
-    path = scenario(tmp_path, expect={"goes": goes, "stays": stays, "imagesLeftAtLeast": 6})  # fewer are left
+    # fewer are left
+    path = scenario(tmp_path, expect={"goes": goes, "stays": stays, "imagesLeftAtLeast": 6})
     process = reclaimd("drill", path, "-o", "json", "--report", str(tmp_path / "report"))
     assert process.returncode == 1
     printed = answer(process)
@@ -195,13 +216,24 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"evictionHard": {"rootfs.available": "5%"}}},
         ["rootfs.available", "nodefs.available"],
     ),
-    "a value that is none": ({"node": {"evictionHard": {"nodefs.available": "lots"}}}, ["nodefs.available", "lots"]),
+    "a value that is none": (
+        {"node": {"evictionHard": {"nodefs.available": "lots"}}},
+        ["nodefs.available", "lots"],
+    ),
     "an image that is missing": (
-        {"node": {"pods": [{"name": "web", "image": "registry.example/absent:1", "state": "running"}]}},
+        {
+            "node": {
+                "pods": [{"name": "web", "image": "registry.example/absent:1", "state": "running"}]
+            }
+        },
         ["web", "registry.example/absent:1"],
     ),
     "an unknown state": (
-        {"node": {"pods": [{"name": "web", "image": "registry.example/web:1", "state": "sleeping"}]}},
+        {
+            "node": {
+                "pods": [{"name": "web", "image": "registry.example/web:1", "state": "sleeping"}]
+            }
+        },
         ["state", "sleeping", "running"],
     ),
     "a size that is none": ({"node": {"size": "big"}}, ["big", "500Mi"]),
@@ -245,4 +277,7 @@ def test_the_list_names_every_built_in_scenario() -> None:
     """Each with its reason; every one of them can be read."""
     process = reclaimd_here("drill", "--list")
     assert process.returncode == 0
-    assert any(line.startswith("pressured-node") and len(line.split()) > 5 for line in process.stdout.splitlines())
+    assert any(
+        line.startswith("pressured-node") and len(line.split()) > 5
+        for line in process.stdout.splitlines()
+    )

@@ -17,7 +17,13 @@ import pytest
 
 from eviction.cli.process import LockRefused, NodeHeld, lock_of
 from tests.nodes.small_node import SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PATIENCE_SECONDS, Daemon, reclaimd, write_configuration
+from tests.reclaimd_process import (
+    ENVIRONMENT,
+    PATIENCE_SECONDS,
+    Daemon,
+    reclaimd,
+    write_configuration,
+)
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
@@ -37,7 +43,9 @@ def locked(directory: Path) -> Iterator[None]:
 @needs_root
 @pytest.mark.regression
 def test_a_local_user_cannot_keep_the_daemon_from_starting(small_node: SmallNode) -> None:
-    """He locks every directory that he can open, the kubelet's among them, and cannot open that of the lock."""
+    """He locks every directory that he can open, the kubelet's among them, and
+    cannot open that of the lock.
+    """
     configuration = small_node.configuration()
     directory = Path(configuration).parent / "lock"
     with Daemon("--config", configuration):
@@ -45,12 +53,18 @@ def test_a_local_user_cannot_keep_the_daemon_from_starting(small_node: SmallNode
     setpriv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     opened = subprocess.run([*setpriv, "ls", str(directory)], capture_output=True, check=False)
     assert opened.returncode != 0
-    with locked(small_node.root_directory), locked(directory.parent), Daemon("--config", configuration) as daemon:
+    with (
+        locked(small_node.root_directory),
+        locked(directory.parent),
+        Daemon("--config", configuration) as daemon,
+    ):
         assert daemon.stop() == 0
 
 
 @pytest.mark.regression
-def test_two_daemons_exclude_each_other_whatever_root_directory_they_name(small_node: SmallNode) -> None:
+def test_two_daemons_exclude_each_other_whatever_root_directory_they_name(
+    small_node: SmallNode,
+) -> None:
     """The lock is that of the node, not of a directory of the kubelet."""
     other = small_node.disk / "other"
     other.mkdir()
@@ -66,7 +80,9 @@ def test_the_lock_is_taken_once_and_given_back(tmp_path: Path) -> None:
     directory = tmp_path / "run" / "lock"
     first = lock_of(str(directory))
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    with pytest.raises(NodeHeld, match=f"^another instance holds the node \\({directory} is locked\\)$"):
+    with pytest.raises(
+        NodeHeld, match=f"^another instance holds the node \\({directory} is locked\\)$"
+    ):
         lock_of(str(directory))
     os.close(first)
     os.close(lock_of(str(directory)))
@@ -88,7 +104,9 @@ def test_a_directory_that_others_could_open_is_replaced(tmp_path: Path, mode: in
 
 
 def test_a_lock_on_a_removed_directory_excludes_nobody(tmp_path: Path) -> None:
-    """As systemd removes the directory of a service that ends: the next one makes and locks a new one."""
+    """As systemd removes the directory of a service that ends: the next one
+    makes and locks a new one.
+    """
     directory = tmp_path / "lock"
     old = lock_of(str(directory))
     directory.rmdir()
@@ -105,13 +123,17 @@ def test_a_directory_with_something_in_it_that_others_could_open_is_refused(tmp_
     directory.mkdir()
     directory.chmod(0o755)
     (directory / "precious").touch()
-    with pytest.raises(LockRefused, match=f"^lockDirectory: {directory} is not trusted: others may open it"):
+    with pytest.raises(
+        LockRefused, match=f"^lockDirectory: {directory} is not trusted: others may open it"
+    ):
         lock_of(str(directory))
 
 
 @needs_root
 def test_a_directory_of_another_user_is_refused_with_exit_2(small_node: SmallNode) -> None:
-    """One sentence names the field, the directory and the owner; the same where he may replace it."""
+    """One sentence names the field, the directory and the owner; the same where
+    he may replace it.
+    """
     configuration = small_node.configuration()
     directory = Path(configuration).parent / "lock"
     directory.mkdir()
@@ -119,19 +141,28 @@ def test_a_directory_of_another_user_is_refused_with_exit_2(small_node: SmallNod
     process = reclaimd("run", "--config", configuration)
     assert (process.returncode, process.stderr) == (
         2,
-        f"reclaimd: lockDirectory: {directory} is not trusted: it belongs to uid 65534; allowed is root's\n",
+        (
+            f"reclaimd: lockDirectory: {directory} is not trusted: it belongs to uid 65534; allowed"
+            " is root's\n"
+        ),
     )
 
 
 @pytest.mark.regression
-def test_without_an_inode_for_the_lock_the_daemon_goes_on(small_node: SmallNode, tmp_path: Path) -> None:
+def test_without_an_inode_for_the_lock_the_daemon_goes_on(
+    small_node: SmallNode, tmp_path: Path
+) -> None:
     """A warning says so: relief is worth more than exclusion."""
     run = tmp_path / "run"
     mounted_tmpfs(str(run), 1 << 20, 2)
     try:
         (run / "last").touch()
-        with Daemon("--config", small_node.configuration(lockDirectory=str(run / "reclaimd" / "lock"))) as daemon:
-            warning = daemon.wait_for(lambda event: event["message"].startswith("the node is not locked"))
+        with Daemon(
+            "--config", small_node.configuration(lockDirectory=str(run / "reclaimd" / "lock"))
+        ) as daemon:
+            warning = daemon.wait_for(
+                lambda event: event["message"].startswith("the node is not locked")
+            )
             assert warning["message"].endswith(f"{run}/reclaimd/lock: No space left on device")
     finally:
         unmount(str(run))
@@ -139,7 +170,7 @@ def test_without_an_inode_for_the_lock_the_daemon_goes_on(small_node: SmallNode,
 
 AS_NOBODY = """
 import os, sys
-import eviction.cli.parser, eviction.cli.run, eviction.cli.status, eviction.history_file.recorder
+import eviction.cli.parser, eviction.cli.run, eviction.cli.status, eviction.records.history
 from eviction.__main__ import main
 os.setgroups([])
 os.setgid(65534)
@@ -159,8 +190,16 @@ def test_an_ordinary_user_is_told_to_be_root(command: str) -> None:
         runtime.bind(f"{name}/socket")
         os.chmod(f"{name}/socket", 0o600)
         runtime.listen()
-        fields = {"rootDirectory": name, "containerRuntimeEndpoint": f"unix://{name}/socket", "kubeletConfig": ""}
-        others = {"controlSocket": f"{name}/socket", "lockDirectory": f"{name}/lock", "metricsAddress": ""}
+        fields = {
+            "rootDirectory": name,
+            "containerRuntimeEndpoint": f"unix://{name}/socket",
+            "kubeletConfig": "",
+        }
+        others = {
+            "controlSocket": f"{name}/socket",
+            "lockDirectory": f"{name}/lock",
+            "metricsAddress": "",
+        }
         write_configuration(directory / "reclaimd.yaml", **fields, **others)
         done = subprocess.run(
             [sys.executable, "-c", AS_NOBODY, command, "--config", f"{name}/reclaimd.yaml"],
@@ -172,6 +211,12 @@ def test_an_ordinary_user_is_told_to_be_root(command: str) -> None:
         )
     denied = f"{name}/socket: Permission denied"
     assert (done.returncode, done.stderr) == {
-        "run": (2, f"reclaimd: the container runtime's socket {denied}; nothing could be removed; run it as root\n"),
+        "run": (
+            2,
+            (
+                f"reclaimd: the container runtime's socket {denied}; nothing could be removed; run"
+                " it as root\n"
+            ),
+        ),
         "status": (3, f"reclaimd: no daemon answers on {denied}; run it as root\n"),
     }[command]

@@ -1,4 +1,6 @@
-"""`reclaimd plan --signal S --until V`: what would go for one signal, and whether that is enough."""
+"""`reclaimd plan --signal S --until V`: what would go for one signal, and
+whether that is enough.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,22 @@ def test_as_much_as_the_mark_needs_is_planned_and_that_is_enough(small_node: Sma
     images = small_node.add_images(4)
     file = small_node.configuration()
     until = str(small_node.available() + 6 * MIB)
-    plan = reclaimd_here("plan", "--signal", "imagefs.available", "--until", until, "--config", file)
+    plan = reclaimd_here(
+        "plan", "--signal", "imagefs.available", "--until", until, "--config", file
+    )
     assert (plan.returncode, "that is enough for imagefs.available" in plan.stdout) == (0, True)
     document = answer(
-        reclaimd_here("plan", "--signal", "imagefs.available", "--until", until, "--config", file, "-o", "json")
+        reclaimd_here(
+            "plan",
+            "--signal",
+            "imagefs.available",
+            "--until",
+            until,
+            "--config",
+            file,
+            "-o",
+            "json",
+        )
     )
     assert document["enough"] is True
     assert [each["id"] for each in document["removals"]] == images[:2]
@@ -29,7 +43,13 @@ def test_what_cannot_suffice_is_said_with_exit_1(small_node: SmallNode) -> None:
     small_node.add_images(4)
     until = str(small_node.available() + 30 * MIB)
     plan = reclaimd_here(
-        "plan", "--signal", "imagefs.available", "--until", until, "--config", small_node.configuration()
+        "plan",
+        "--signal",
+        "imagefs.available",
+        "--until",
+        until,
+        "--config",
+        small_node.configuration(),
     )
     assert (plan.returncode, "that is not enough for imagefs.available" in plan.stdout) == (1, True)
 
@@ -38,7 +58,9 @@ def test_of_a_clear_signal_the_whole_row_is_shown(small_node: SmallNode) -> None
     """No mark tells where to stop, so nothing is said of enough."""
     images = small_node.add_images(3)
     file = small_node.configuration()
-    plan = answer(reclaimd_here("plan", "--signal", "imagefs.available", "--config", file, "-o", "json"))
+    plan = answer(
+        reclaimd_here("plan", "--signal", "imagefs.available", "--config", file, "-o", "json")
+    )
     assert plan["enough"] is None
     assert {each["id"] for each in plan["removals"]} >= set(images)
 
@@ -55,12 +77,17 @@ def test_of_inodes_it_cannot_be_told(small_node: SmallNode) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--until", "1Gi"), "--until sets the mark of the signal named by --signal, and that is missing"),
+        (
+            ("--until", "1Gi"),
+            "--until sets the mark of the signal named by --signal, and that is missing",
+        ),
         (("--signal", "nodefs.inodesfree"), "'nodefs.inodesfree' is none of nodefs.available, "),
         (("--signal", "nodefs.available", "--until", "1x"), "'1x' is neither"),
     ],
 )
-def test_what_cannot_be_asked_is_refused(small_node: SmallNode, words: tuple[str, ...], sentence: str) -> None:
+def test_what_cannot_be_asked_is_refused(
+    small_node: SmallNode, words: tuple[str, ...], sentence: str
+) -> None:
     """Exit 2 and one sentence."""
     refused = reclaimd_here("plan", *words, "--config", small_node.configuration())
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -20,7 +20,14 @@ from schemas import PRINTED
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
 from tests.nodes.pod_maker import PodMaker
-from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here, write_configuration
+from tests.reclaimd_process import (
+    Daemon,
+    answer,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    write_configuration,
+)
 from tests.repository import ROOT
 from tests.schemas import problems, schema_of, strict_validator
 
@@ -29,7 +36,9 @@ ALWAYS_MET = {"nodefs.available": "99%"}  # no disk is that empty
 
 
 class PlainNode:
-    """An embedded runtime with images and a dead container, and a kubelet's directories, on the machine's own disk."""
+    """An embedded runtime with images and a dead container, and a kubelet's directories,
+    on the machine's own disk.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -49,7 +58,9 @@ class PlainNode:
             pod = self._directory / "kubelet" / "pods" / f"uid-{name}"
             pod.mkdir(parents=True)
             sandbox = self._maker.run_pod(name, f"uid-{name}", str(self._directory / "log" / name))
-            container = self._maker.run_container(sandbox, (name, f"uid-{name}"), "app", "registry.example/app:1")
+            container = self._maker.run_container(
+                sandbox, (name, f"uid-{name}"), "app", "registry.example/app:1"
+            )
             if name == "gone":
                 self._runtime.exit_container(container, 0)
                 self._runtime.age(container, 3600.0)
@@ -87,7 +98,9 @@ def plain_node(tmp_path: Path) -> Iterator[PlainNode]:
 
 
 def test_every_command_with_json_has_a_schema() -> None:
-    """The kinds of documents, by the command that prints them; a new command needs an entry here and in PRINTED."""
+    """The kinds of documents, by the command that prints them; a new command needs an
+    entry here and in PRINTED.
+    """
     printed = {
         "ballast": {"ballast"},
         "check": {"check"},
@@ -95,12 +108,14 @@ def test_every_command_with_json_has_a_schema() -> None:
         "doctor": {"doctor"},
         "drill": {"drill-report"},
         "history": {"history", "regret"},
-        "plan": {"plan", "leaks"},
+        "plan": {"plan"},
         "reclaim": {"pass", "nothing-to-do"},
         "status": {"status"},
         "why": {"why"},
     }
-    with_json = {c for c in COMMANDS if any("--output" in option.spellings for option in options_of(c))}
+    with_json = {
+        c for c in COMMANDS if any("--output" in option.spellings for option in options_of(c))
+    }
     assert printed.keys() == with_json
     assert set().union(*printed.values()) | {"log-line"} == PRINTED.keys()
 
@@ -117,14 +132,20 @@ def test_every_field_is_described(name: str) -> None:
 
 
 def fields_given_to_the_log() -> set[str]:
-    """The names in calls of a log's methods; `key` says which lines repeat each other, and is not written."""
+    """The names in calls of a log's methods; `key` says which lines repeat each
+    other, and is not written.
+    """
     found = set()
     for path in sorted((ROOT / "eviction").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
-                case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method in LOG_METHODS:
+                case ast.Call(func=ast.Attribute(value=owner, attr=method)) if (
+                    method in LOG_METHODS
+                ):
                     if "log" in ast.unparse(owner):
-                        found |= {keyword.arg for keyword in node.keywords if keyword.arg is not None}
+                        found |= {
+                            keyword.arg for keyword in node.keywords if keyword.arg is not None
+                        }
     return found - {"key"}
 
 
@@ -135,9 +156,16 @@ def test_every_field_that_the_code_gives_to_the_log_is_in_its_schema() -> None:
     assert given <= schema_of("log-line")["properties"].keys()
 
 
-def test_commands_without_a_daemon_print_what_their_schemas_say(plain_node: PlainNode, tmp_path: Path) -> None:
-    """Under pressure and without; the pass that cannot relieve tells where the bytes are; the history has it."""
-    pressed, calm = plain_node.configuration(), plain_node.configuration(evictionHard={"nodefs.available": "1Ki"})
+def test_commands_without_a_daemon_print_what_their_schemas_say(
+    plain_node: PlainNode, tmp_path: Path
+) -> None:
+    """Under pressure and without; the pass that cannot relieve tells where the
+    bytes are; the history has it.
+    """
+    pressed, calm = (
+        plain_node.configuration(),
+        plain_node.configuration(evictionHard={"nodefs.available": "1Ki"}),
+    )
 
     def told(*arguments: str, file: str = pressed) -> Any:
         return answer(reclaimd_here(*arguments, "--config", file, "-o", "json"))
@@ -162,8 +190,8 @@ def test_commands_without_a_daemon_print_what_their_schemas_say(plain_node: Plai
 
 
 def test_a_daemon_and_what_it_answers_are_as_their_schemas_say(plain_node: PlainNode) -> None:
-    """Status, with its history too; a check and a pass that the daemon does; a reload; the lines of its log, debug
-    events too, are looked at when it has ended."""
+    """Status, with its history too; a check and a pass that the daemon does; a reload; the lines of
+    its log, debug events too, are looked at when it has ended."""
     file = plain_node.configuration()
     with Daemon("--config", file, "-v", "1") as daemon:
         daemon.wait_for(lambda event: "record" in event)
@@ -180,13 +208,24 @@ def test_a_daemon_and_what_it_answers_are_as_their_schemas_say(plain_node: Plain
         assert answer(reclaimd("reclaim", "--config", file, "-o", "json"))["kind"] == "Pass"
         assert daemon.stop() == 0
     fields = set().union(*daemon.events)
-    assert {"endpoint", "condition", "status", "event", "pass", "result", "record", "attribution"} <= fields
+    assert {
+        "endpoint",
+        "condition",
+        "status",
+        "event",
+        "pass",
+        "result",
+        "record",
+        "attribution",
+    } <= fields
     records = answer(reclaimd_here("history", "--config", file, "-o", "json"))["records"]
     assert {each["kind"] for each in records} == {"started", "pass", "stopped"}
 
 
 def test_what_has_a_field_too_many_or_too_few_is_found(plain_node: PlainNode) -> None:
-    """The strict form of a schema, which these tests rely on; a program of somebody else's allows further fields."""
+    """The strict form of a schema, which these tests rely on; a program of somebody
+    else's allows further fields.
+    """
     document = answer(reclaimd_here("plan", "--config", plain_node.configuration(), "-o", "json"))
     found = strict_validator("plan")
     assert problems(found, {**document, "colour": "red"}) != []

@@ -1,4 +1,6 @@
-"""Progress: one line on a terminal after the first second, erased at the end; nothing where there is no terminal."""
+"""Progress: one line on a terminal after the first second, erased at the end; nothing
+where there is no terminal.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def on_a_terminal(*arguments: str, **environment: str) -> tuple[int, str, str]:
     terminal = Terminal()
     variables = {**ENVIRONMENT, "TERM": "xterm-256color", **environment}
     with TemporaryFile("w+") as output:
-        process = started(*arguments, streams=(0, output.fileno(), terminal.slave), environment=variables)
+        process = started(
+            *arguments, streams=(0, output.fileno(), terminal.slave), environment=variables
+        )
         try:
             deadline = time.monotonic() + LONGEST_SECONDS
             while process.poll() is None and time.monotonic() < deadline:
@@ -90,8 +94,12 @@ def slow_node(small_node: SmallNode) -> SmallNode:
     ],
     ids=lambda words: words[0] if isinstance(words, tuple) else "",
 )
-def test_waiting_for_a_slow_runtime_is_shown(slow_node: SmallNode, command: tuple[str, ...], doing: str) -> None:
-    """What is done and for how long, on one line that is erased at the end; stdout has only data."""
+def test_waiting_for_a_slow_runtime_is_shown(
+    slow_node: SmallNode, command: tuple[str, ...], doing: str
+) -> None:
+    """What is done and for how long, on one line that is erased at the end;
+    stdout has only data.
+    """
     file = slow_node.configuration(Signal.NODEFS_AVAILABLE, MIB)
     _, output, shown = on_a_terminal(*command, "--config", file)
     assert re.search(rf"\r\x1b\[K +\d+\.\d s  {doing}", shown)
@@ -109,11 +117,17 @@ def test_nothing_is_shown_in_the_first_second(
     file = small_node.configuration(controlSocket="", evictionHard={"nodefs.available": "1Mi"})
     began = time.monotonic()
     terminal, output = Terminal(), io.StringIO()
-    with os.fdopen(os.dup(terminal.slave), "w") as stream, redirect_stderr(stream), redirect_stdout(output):
+    with (
+        os.fdopen(os.dup(terminal.slave), "w") as stream,
+        redirect_stderr(stream),
+        redirect_stdout(output),
+    ):
         main([command, "--config", file])
     shown = terminal.read()
     terminal.close()
-    assert shown == "" or time.monotonic() - began > AFTER_SECONDS, "unless the machine is that busy"
+    assert shown == "" or time.monotonic() - began > AFTER_SECONDS, (
+        "unless the machine is that busy"
+    )
     assert output.getvalue()
 
 
@@ -140,9 +154,13 @@ def test_what_the_daemon_does_for_a_request_is_shown(small_node: SmallNode, tmp_
     """With every heartbeat of the daemon."""
     small_node.add_images(2)
     control = str(tmp_path / "control" / "socket")
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, MIB, controlSocket=control, holdOffAfterStart="1h")
+    file = small_node.configuration(
+        Signal.NODEFS_AVAILABLE, MIB, controlSocket=control, holdOffAfterStart="1h"
+    )
     with Daemon("--config", file):
-        assert came_true(lambda: '"single"' in reclaimd_here("status", "--config", file, "-o", "json").stdout)
+        assert came_true(
+            lambda: '"single"' in reclaimd_here("status", "--config", file, "-o", "json").stdout
+        )
         small_node.failpoints["RemoveImage"] = Delay(2 * SLOW_SECONDS)
         code, output, shown = on_a_terminal("reclaim", "--now", "--config", file)
     assert code == 0

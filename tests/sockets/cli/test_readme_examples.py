@@ -1,4 +1,6 @@
-"""The console examples of the first page are run, and what they show has the shape of what comes."""
+"""The console examples of the first page are run, and what they show has the
+shape of what comes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ AMOUNT = re.compile(r"(?:\d+(?:\.\d+)?(?:[KMGT]iB|B|ms|[hmsd%])?)+")
 
 
 def shape(line: str) -> str:
-    """A line without what differs from run to run: amounts, times, how columns are padded, how a disk was mounted."""
+    """A line without what differs from run to run: amounts, times, how columns are
+    padded, how a disk was mounted.
+    """
     return " ".join(AMOUNT.sub("#", re.sub(r"\(mounted .*\)", "(mounted)", line)).split())
 
 
@@ -49,11 +53,17 @@ def test_the_two_commands_are_targets() -> None:
 
 
 def test_make_run_shows_what_the_readme_shows(tmp_path: Path) -> None:
-    """The story, in 15 lines at most: the fill, the mark and its row, what went and stayed, the times, the verdict. Its
-    files are there."""
+    """The story, in 15 lines at most: the fill, the mark and its row, what went and stayed, the
+    times, the verdict. Its files are there."""
     need_mounts()
     process = subprocess.run(
-        [PROGRAM, "drill"], capture_output=True, text=True, cwd=tmp_path, check=False, env=ENVIRONMENT, timeout=120.0
+        [PROGRAM, "drill"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+        env=ENVIRONMENT,
+        timeout=120.0,
     )
     assert (process.returncode, process.stderr) == (0, "")
     lines = EXAMPLES["$ make run"]
@@ -68,13 +78,18 @@ def test_make_run_shows_what_the_readme_shows(tmp_path: Path) -> None:
 def dry_make(*targets: str) -> list[str]:
     """The lines of the recipes that `make` would run."""
     command = ["make", "--no-print-directory", "-n", *targets]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    return subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.splitlines()
 
 
 def commands_of(beginning: str) -> list[str]:
     """What an example of the installation has a reader type, comments left out."""
     first = next(first for first in EXAMPLES if first.startswith(beginning))
-    return [re.split(r"\s{2,}#", line.removeprefix("# "))[0].strip() for line in (first, *EXAMPLES[first])]
+    return [
+        re.split(r"\s{2,}#", line.removeprefix("# "))[0].strip()
+        for line in (first, *EXAMPLES[first])
+    ]
 
 
 def test_the_example_of_a_configuration_is_one(tmp_path: Path) -> None:
@@ -106,13 +121,18 @@ def test_the_two_steps_that_change_the_node_are_make_install() -> None:
     installer = (ROOT / "config" / "install" / "install.sh").read_text()
     assert "\n#   ./install.sh                  program, files, start\n" in installer
     start = installer.partition("\nstart() {\n")[2].partition("\n}\n")[0]
-    typed = [line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")]
+    typed = [
+        line for line in commands_of("# systemctl daemon-reload") if line.startswith("systemctl")
+    ]
     assert len(typed) == 2
     assert all(f"\n  {line}" in start for line in typed)
 
 
-def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node: SmallNode) -> None:
-    """Each command after the installation itself runs, on a node under pressure that has something to remove.
+def test_what_the_installation_has_a_reader_try_first_removes_nothing(
+    small_node: SmallNode,
+) -> None:
+    """Each command after the installation itself runs, on a node under pressure
+    that has something to remove.
 
     The last one says what it would remove.
     """
@@ -122,7 +142,9 @@ def test_what_the_installation_has_a_reader_try_first_removes_nothing(small_node
     assert [line.split()[1] for line in lines] == ["doctor", "config", "check", "plan", "reclaim"]
     output = ""
     for line in lines:
-        process = (reclaimd if line is lines[-1] else reclaimd_here)(*line.split()[1:], "--config", file)
+        process = (reclaimd if line is lines[-1] else reclaimd_here)(
+            *line.split()[1:], "--config", file
+        )
         assert process.returncode in (0, 1), (line, process.stderr)
         output = process.stdout
     assert "would remove" in output

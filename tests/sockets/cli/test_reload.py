@@ -1,4 +1,6 @@
-"""A reload in which something unforeseen happens, or that comes too early; and who waits for one, and fails with it."""
+"""A reload in which something unforeseen happens, or that comes too early; and who waits
+for one, and fails with it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,10 @@ import pytest
 
 from eviction.cli.options import add_configuration
 from eviction.cli.run import LoadedConfiguration, add_arguments
-from eviction.control.socket import ControlServer
-from eviction.daemon.daemon import Daemon as Loop
-from eviction.reporting.log import Log
-from eviction.telemetry.systemd import Notifier
+from eviction.surface.control_socket import ControlServer
+from eviction.surface.daemon import Daemon as Loop
+from eviction.surface.systemd import Notifier
+from eviction.wording.log import Log
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PATIENCE_SECONDS, Daemon, answer, reclaimd
 from tests.repository import ROOT
@@ -30,21 +32,26 @@ UNIT = ROOT / "config" / "systemd" / "reclaimd.service"
 
 
 def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: SmallNode) -> None:
-    """Arguments that miss what is read from them: one sentence, the old configuration stays, and no client is served
-    by the new one."""
+    """Arguments that miss what is read from them: one sentence, the old configuration stays, and no
+    client is served by the new one."""
     node, stream, notifier = small_node.node(), io.StringIO(), Notifier({}, 0)
     log = Log(time.time, stream=stream)
     before = node.configuration
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     add_configuration(parser)
-    loaded = LoadedConfiguration(parser.parse_args(["--config", small_node.configuration()]), log, notifier)
+    loaded = LoadedConfiguration(
+        parser.parse_args(["--config", small_node.configuration()]), log, notifier
+    )
     loaded.first()
     assert loaded.fingerprint
     loop = Loop(node, log)
     loaded.arguments = argparse.Namespace()
     loaded.reload(loop)
-    assert "the configuration was not reloaded, the old one stays in force: AttributeError: " in stream.getvalue()
+    assert (
+        "the configuration was not reloaded, the old one stays in force: AttributeError: "
+        in stream.getvalue()
+    )
     assert node.configuration == before
     assert loaded.fingerprint == {}
 
@@ -65,13 +72,17 @@ sys.exit(main())
 
 @pytest.mark.regression
 def test_a_sighup_during_the_imports_is_remembered(small_node: SmallNode) -> None:
-    """A log rotation or an impatient administrator while the daemon starts: it does not end, and reads its
-    configuration again."""
+    """A log rotation or an impatient administrator while the daemon starts: it does not end, and
+    reads its configuration again."""
     command = [sys.executable, "-c", EARLY, "run", "--config", small_node.configuration()]
-    daemon = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENVIRONMENT, text=True)
+    daemon = subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=ENVIRONMENT, text=True
+    )
     try:
         assert daemon.stderr is not None
-        assert any("the configuration was reloaded" in line for line in daemon.stderr), "it has ended"
+        assert any("the configuration was reloaded" in line for line in daemon.stderr), (
+            "it has ended"
+        )
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(PATIENCE_SECONDS) == 0
     finally:
@@ -84,8 +95,8 @@ def test_a_sighup_during_the_imports_is_remembered(small_node: SmallNode) -> Non
 
 @contextmanager
 def daemon_that_answers(directory: Path, problem: str) -> Iterator[tuple[str, list[str]]]:
-    """A control socket whose daemon says what came of a reload; a configuration that names it, which is broken besides;
-    and the reloads so far."""
+    """A control socket whose daemon says what came of a reload; a configuration that names it,
+    which is broken besides; and the reloads so far."""
     path, asked = str(directory / "control.sock"), list[str]()
 
     def reload() -> str:
@@ -112,8 +123,13 @@ def exec_reload(file: str, main_pid: str = "") -> subprocess.CompletedProcess[st
 
 
 def test_systemctl_reload_succeeds_once_the_configuration_is_in_force(tmp_path: Path) -> None:
-    """The daemon is asked once, and is not sent a signal, which would have it read everything twice."""
-    with subprocess.Popen(["sleep", "600"]) as process, daemon_that_answers(tmp_path, "") as (file, asked):
+    """The daemon is asked once, and is not sent a signal, which would have
+    it read everything twice.
+    """
+    with (
+        subprocess.Popen(["sleep", "600"]) as process,
+        daemon_that_answers(tmp_path, "") as (file, asked),
+    ):
         ended = exec_reload(file, str(process.pid))
         assert (ended.returncode, ended.stdout, ended.stderr, asked) == (0, "", "", ["reload"])
         assert process.poll() is None
@@ -122,17 +138,23 @@ def test_systemctl_reload_succeeds_once_the_configuration_is_in_force(tmp_path: 
 
 def test_systemctl_reload_fails_with_the_sentence_of_the_daemon(tmp_path: Path) -> None:
     """The daemon's, and not one about the file that the command reads the socket's address from."""
-    problem = "the configuration was not reloaded, the old one stays in force: it has a field that there is not"
+    problem = (
+        "the configuration was not reloaded, the old one stays in force: it has a field that there"
+        " is not"
+    )
     with daemon_that_answers(tmp_path, problem) as (file, _):
         ended = exec_reload(file)
     assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", f"reclaimd: {problem}\n")
 
 
 def test_a_daemon_that_cannot_be_asked_is_sent_the_signal(tmp_path: Path) -> None:
-    """What came of it is not known, so that the reload fails; by hand there is nobody to send it to."""
+    """What came of it is not known, so that the reload fails; by hand there is nobody to send it
+    to.
+    """
     file = tmp_path / "reclaimd.yaml"
     file.write_text(f"controlSocket: {tmp_path}/control.sock\n")
-    ended_by_it = ["env", "--default-signal=HUP", "sleep", "600"]  # which a suite under nohup would ignore
+    # which a suite under nohup would ignore
+    ended_by_it = ["env", "--default-signal=HUP", "sleep", "600"]
     with subprocess.Popen(ended_by_it) as process:
         ended = exec_reload(str(file), str(process.pid))
         assert process.wait(60.0) == -signal.SIGHUP

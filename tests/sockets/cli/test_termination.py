@@ -1,4 +1,6 @@
-"""Signals in a process of its own, in which one thread waits for them and others let them through."""
+"""Signals in a process of its own, in which one thread waits for them and
+others let them through.
+"""
 
 from __future__ import annotations
 
@@ -31,5 +33,7 @@ print(ended.wait(60), reloaded.wait(60))
 @pytest.mark.regression
 def test_a_signal_that_another_thread_gets_is_not_lost_and_ends_nothing() -> None:
     """SIGTERM, SIGINT and SIGHUP reach the thread that waits for them."""
-    ended = subprocess.run([sys.executable, "-c", LET_THROUGH], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", LET_THROUGH], capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True True\n", "")

@@ -1,4 +1,6 @@
-"""`reclaimd top`: on the alternate screen of a terminal, as text elsewhere; it restores the terminal."""
+"""`reclaimd top`: on the alternate screen of a terminal, as text elsewhere;
+it restores the terminal.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ NO_DAEMON = "no daemon"
 
 @pytest.fixture(scope="module")
 def relieved_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Daemon]]:
-    """A daemon that has relieved its node once, for all tests here that only look; the configuration file."""
+    """A daemon that has relieved its node once, for all tests here that only
+    look; the configuration file.
+    """
     directory = tmp_path_factory.mktemp("top")
     node = SmallNode(directory)
     node.add_images(3)
-    file = node.configuration(Signal.NODEFS_AVAILABLE, MIB, controlSocket=str(directory / "control" / "socket"))
+    file = node.configuration(
+        Signal.NODEFS_AVAILABLE, MIB, controlSocket=str(directory / "control" / "socket")
+    )
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: event.get("result") == "satisfied")
         yield file, daemon
@@ -46,7 +52,9 @@ def relieved(relieved_node: tuple[str, Daemon]) -> Iterator[str]:
 
 
 def on_a_terminal(file: str, keys: bytes, **environment: str) -> tuple[int, bytes, bool]:
-    """Exit code, output, and whether the terminal was restored; `keys` are typed after the first screen."""
+    """Exit code, output, and whether the terminal was restored; `keys` are
+    typed after the first screen.
+    """
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
     before = termios.tcgetattr(slave)
@@ -114,12 +122,16 @@ def test_a_daemon_that_comes_back_is_shown_again(small_node: SmallNode, tmp_path
         command = [PROGRAM, "top", "--config", file, "--interval", "0.1"]
         output = tmp_path / "screens"
         with output.open("w") as screens:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=screens, env=ENVIRONMENT)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=screens, env=ENVIRONMENT
+            )
         assert came_true(lambda: "TIME TO THE MARK" in output.read_text())
     try:
         assert came_true(lambda: NO_DAEMON in output.read_text())
         with Daemon("--config", file):
-            assert came_true(lambda: "TIME TO THE MARK" in output.read_text().rpartition(NO_DAEMON)[2])
+            assert came_true(
+                lambda: "TIME TO THE MARK" in output.read_text().rpartition(NO_DAEMON)[2]
+            )
     finally:
         process.terminate()
         process.wait(60.0)

@@ -1,6 +1,8 @@
-"""A node without the extra `drill`: no grpcio is there, and everything but a drill on an embedded node works.
+"""A node without the extra `drill`: no grpcio is there, and everything but a drill
+on an embedded node works.
 
-A process in which every import of grpc is refused; the runtime that it speaks to is the embedded one, out here.
+A process in which every import of grpc is refused; the runtime that it speaks to is
+the embedded one, out here.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ def commands(without: str, *lines: Sequence[str]) -> list[subprocess.CompletedPr
 
 @pytest.fixture
 def without(tmp_path: Path) -> str:
-    """The PYTHONPATH of a process in which there is no grpc: Python imports sitecustomize as it starts."""
+    """The PYTHONPATH of a process in which there is no grpc:
+
+    Python imports sitecustomize as it starts.
+    """
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(REFUSING)
     path = str(tmp_path / "site")
@@ -98,29 +103,47 @@ def test_a_drill_on_the_embedded_node_says_what_is_missing(without: str, tmp_pat
     """One sentence, exit 2, before anything is made."""
     report = ("--report", str(tmp_path / "report"))
     process = reclaimd("drill", *report, PYTHONPATH=without)
-    others = commands(without, ("drill", "--all", *report), ("drill", "pressured-node", "-o", "json", *report))
+    others = commands(
+        without, ("drill", "--all", *report), ("drill", "pressured-node", "-o", "json", *report)
+    )
     for each in (process, *others):
         assert (each.returncode, each.stdout) == (2, "")
         assert each.stderr == f"reclaimd: {MISSING}\n"
     assert not (tmp_path / "report").exists()
 
 
-def test_what_needs_no_embedded_node_goes_on(small_node: SmallNode, without: str, tmp_path: Path) -> None:
+def test_what_needs_no_embedded_node_goes_on(
+    small_node: SmallNode, without: str, tmp_path: Path
+) -> None:
     """The list, the check of a file, and the measurement of a node that is there."""
     scenario = tmp_path / "small.yaml"
     scenario.write_text(str(document(name="small")))
     file = small_node.configuration()
-    observe = ("--observe", "--for", "200ms", "--config", file, "--report", str(tmp_path / "report"))
-    for done in commands(without, ("drill", "--list"), ("drill", "--check", str(scenario)), ("drill", *observe)):
+    observe = (
+        "--observe",
+        "--for",
+        "200ms",
+        "--config",
+        file,
+        "--report",
+        str(tmp_path / "report"),
+    )
+    for done in commands(
+        without, ("drill", "--list"), ("drill", "--check", str(scenario)), ("drill", *observe)
+    ):
         assert done.returncode == 0, done.stderr
 
 
 def test_the_pytest_plugin_fails_with_the_same_sentence(without: str, tmp_path: Path) -> None:
     """A test that uses its fixtures; others run."""
     suite = tmp_path / "test_theirs.py"
-    suite.write_text("def test_node(embedded_runtime):\n    pass\n\n\ndef test_other():\n    pass\n")
+    suite.write_text(
+        "def test_node(embedded_runtime):\n    pass\n\n\ndef test_other():\n    pass\n"
+    )
     command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, str(suite)]
     environment = {**ENVIRONMENT, "PYTHONPATH": without}
-    process = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert MISSING in process.stdout
     assert "1 passed, 1 error" in process.stdout

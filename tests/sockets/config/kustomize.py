@@ -1,4 +1,6 @@
-"""Renders config/kubernetes: the base with any components, and the configuration files as a kubelet mounts them."""
+"""Renders config/kubernetes: the base with any components, and the configuration files
+as a kubelet mounts them.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,14 @@ Objects = list[dict[str, Any]]
 
 
 def _cases() -> list[tuple[str, ...]]:
-    """Without and with each runtime: nothing else, each other component, each pair of them, and all of them. What comes
-    first there is last in the pairs, so that both orders are rendered."""
+    """Without and with each runtime: nothing else, each other component, each pair of them, and all
+    of them. What comes first there is last in the pairs, so that both orders are rendered."""
     few = [chosen for count in (0, 1, 2) for chosen in combinations(OTHERS, count)]
-    some = [(*reversed(chosen), *runtime) for chosen in few for runtime in ((), *((each,) for each in RUNTIMES))]
+    some = [
+        (*reversed(chosen), *runtime)
+        for chosen in few
+        for runtime in ((), *((each,) for each in RUNTIMES))
+    ]
     return [*some, *ALL]
 
 
@@ -45,26 +51,39 @@ def case_name(components: tuple[str, ...]) -> str:
 def kubectl() -> str:
     """Skips without a kubectl that can render."""
     found = tool("kubectl", "kubernetes-client")
-    if "Kustomize" not in subprocess.run([found, "version", "--client"], capture_output=True, text=True).stdout:
-        pytest.skip("this kubectl is older than 1.21: its kustomize knows no directories among resources")
+    if (
+        "Kustomize"
+        not in subprocess.run([found, "version", "--client"], capture_output=True, text=True).stdout
+    ):
+        pytest.skip(
+            "this kubectl is older than 1.21: its kustomize knows no directories among resources"
+        )
     return found
 
 
 def rendered_directory(kustomization: Path) -> Objects:
     """The objects of a directory. Fails with what kubectl said."""
-    process = subprocess.run([kubectl(), "kustomize", str(kustomization)], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        [kubectl(), "kustomize", str(kustomization)], capture_output=True, text=True, check=False
+    )
     assert (process.returncode, process.stderr) == (0, "")
     return list(yaml.safe_load_all(process.stdout))
 
 
 @cache
 def rendered(components: tuple[str, ...]) -> Objects:
-    """The objects of the base with these components, in this order; the same for every test: none changes them."""
+    """The objects of the base with these components, in this order; the same for
+    every test: none changes them.
+    """
     return overlay(components)
 
 
-def overlay(components: tuple[str, ...], files: dict[str, str] | None = None, **fields: Any) -> Objects:
-    """The objects of an overlay with these components, further fields and files, as an operator writes one."""
+def overlay(
+    components: tuple[str, ...], files: dict[str, str] | None = None, **fields: Any
+) -> Objects:
+    """The objects of an overlay with these components, further fields and files,
+    as an operator writes one.
+    """
     with TemporaryDirectory() as name:
         directory = Path(name).resolve()
         tree = os.path.relpath(TREE, directory)
@@ -106,7 +125,9 @@ def config_map_at(objects: Objects, path: str) -> dict[str, str]:
     (volume,) = [one for one in pod_of(objects)["volumes"] if one["name"] == mount["name"]]
     assert mount["readOnly"]
     (found,) = [
-        one for one in objects if one["kind"] == "ConfigMap" and one["metadata"]["name"] == volume["configMap"]["name"]
+        one
+        for one in objects
+        if one["kind"] == "ConfigMap" and one["metadata"]["name"] == volume["configMap"]["name"]
     ]
     assert found["metadata"]["namespace"] == of_kind(objects, "DaemonSet")["metadata"]["namespace"]
     data: dict[str, str] = found.get("data", {})
@@ -114,10 +135,12 @@ def config_map_at(objects: Objects, path: str) -> dict[str, str]:
 
 
 def mounted_configuration(objects: Objects, root: Path) -> tuple[str, str]:
-    """Makes /etc/reclaimd below `root` as a kubelet does. The file and the directory that the container starts with.
+    """Makes /etc/reclaimd below `root` as a kubelet does. The file and the directory that
+    the container starts with.
 
-    A ConfigMap volume holds symlinks into a directory, and is read-only for its pod. A volume that is mounted
-    inside another one gets its directory there (kubelet: `pkg/volume/util/nested_volumes.go`).
+    A ConfigMap volume holds symlinks into a directory, and is read-only for its pod. A volume that
+    is mounted inside another one gets its directory there (kubelet:
+    `pkg/volume/util/nested_volumes.go`).
     """
     options = dict(word.partition("=")[::2] for word in container_of(objects)["args"])
     file, directory = options["--config"], options["--config-dir"]

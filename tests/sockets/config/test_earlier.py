@@ -1,7 +1,8 @@
-"""What an earlier version has left behind is read as before: its configuration, records of images, documents.
+"""What an earlier version has left behind is read as before: its configuration,
+records of images, documents.
 
-The files in `tests/earlier` are of a9eef8e, as it wrote them, but for the names of the machine. Its history has a test
-of its own (`history_file/test_old_file`).
+The files in `tests/earlier` are of a9eef8e, as it wrote them, but for the names of the machine. Its
+history has a test of its own (`records/test_old_file`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eviction.node.state_file import Moment, records_from_json
+from eviction.records.state_file import Moment, records_from_json
 from tests.reclaimd_process import answer, reclaimd_here
 from tests.repository import ROOT
 from tests.schemas import strict_validator
@@ -56,14 +57,18 @@ def test_a_field_that_was_printed_is_printed_still(name: str) -> None:
 
 
 def test_its_configuration_means_what_it_meant(tmp_path: Path) -> None:
-    """The annotated file with every field, and what was in force by it; a field that went is left out."""
+    """The annotated file with every field, and what was in force by it; a
+    field that went is left out.
+    """
     lines = (EARLIER / "reclaimd.yaml").read_text().splitlines()
     file = tmp_path / "reclaimd.yaml"
     file.write_text("\n".join(line for line in lines if not line.startswith(WENT_FROM_FILE)) + "\n")
     file.chmod(0o644)
     values = answer(reclaimd_here("config", "--config", str(file), "-o", "json"))["values"]
     then = DOCUMENTS["effective-configuration"]["values"]
-    assert {name: values[name] for name in then if name in values} == without(then, set(WENT_FROM_FILE))
+    assert {name: values[name] for name in then if name in values} == without(
+        then, set(WENT_FROM_FILE)
+    )
 
 
 def test_its_records_of_images_are_restored() -> None:

@@ -19,7 +19,15 @@ import yaml
 from eviction.configuration.effective import load
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
-from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, came_true, reclaimd, reclaimd_here, write_configuration
+from tests.reclaimd_process import (
+    ENVIRONMENT,
+    PROGRAM,
+    answer,
+    came_true,
+    reclaimd,
+    reclaimd_here,
+    write_configuration,
+)
 from tests.repository import ROOT
 from tests.sockets.alertmanager import Alertmanager, Inetd
 from tests.sockets.mounts import mounted_tmpfs, unmount
@@ -36,7 +44,12 @@ def run(program: Path, *arguments: str, **variables: str) -> subprocess.Complete
     """An example with this program in place of the installed one."""
     environment = {**ENVIRONMENT, "RECLAIMD": PROGRAM, **variables}
     return subprocess.run(
-        [str(program), *arguments], capture_output=True, text=True, check=False, env=environment, timeout=60.0
+        [str(program), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=60.0,
     )
 
 
@@ -44,7 +57,9 @@ def run(program: Path, *arguments: str, **variables: str) -> subprocess.Complete
 
 
 def installed(directory: Path) -> Path:
-    """A unit directory as the comments in the files describe it, with programs and files of this machine."""
+    """A unit directory as the comments in the files describe it, with programs
+    and files of this machine.
+    """
     made = directory / "units"
     shutil.copytree(EXAMPLES / "systemd", made)
     for unit in (
@@ -56,7 +71,11 @@ def installed(directory: Path) -> Path:
     (made / "kubelet.service").write_text("[Service]\nExecStart=/bin/true\n")
     for path in made.rglob("*"):
         if path.is_file():
-            text = path.read_text().replace(INSTALLED, PROGRAM).replace("/opt/reclaimd/bin/python3", sys.executable)
+            text = (
+                path.read_text()
+                .replace(INSTALLED, PROGRAM)
+                .replace("/opt/reclaimd/bin/python3", sys.executable)
+            )
             path.write_text(text)
     return made
 
@@ -113,7 +132,10 @@ def options_of(words: list[str]) -> list[str]:
 def test_commands_name_the_same_configuration_as_the_daemon() -> None:
     """The same files: otherwise the daemon refuses, and drop-ins do not count."""
     daemon = command_of(ROOT / "config" / "systemd" / "reclaimd.service")
-    units = (EXAMPLES / "systemd" / "reclaimd-reclaim.service", EXAMPLES / "alertmanager" / "reclaimd-alert@.service")
+    units = (
+        EXAMPLES / "systemd" / "reclaimd-reclaim.service",
+        EXAMPLES / "alertmanager" / "reclaimd-alert@.service",
+    )
     monitor = json.loads((EXAMPLES / "node-problem-detector" / "reclaim.json").read_text())
     others = [*map(command_of, units), monitor["rules"][0]["args"]]
     assert options_of(daemon) == [FILE, DROP_INS]
@@ -123,7 +145,9 @@ def test_commands_name_the_same_configuration_as_the_daemon() -> None:
 def test_a_kubelet_that_fails_starts_the_unit_that_is_there() -> None:
     """The drop-in names it."""
     drop_in = (EXAMPLES / "systemd" / "kubelet.service.d" / "reclaimd.conf").read_text()
-    (name,) = [line.partition("=")[2] for line in drop_in.splitlines() if line.startswith("OnFailure=")]
+    (name,) = [
+        line.partition("=")[2] for line in drop_in.splitlines() if line.startswith("OnFailure=")
+    ]
     assert (EXAMPLES / "systemd" / name).exists()
 
 
@@ -131,9 +155,12 @@ def test_a_kubelet_that_fails_starts_the_unit_that_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("above", "code", "line"), [(-MIB, 0, "no disk pressure"), (MIB, 0, "no disk pressure"), (1 << 40, 1, "pressure: ")]
+    ("above", "code", "line"),
+    [(-MIB, 0, "no disk pressure"), (MIB, 0, "no disk pressure"), (1 << 40, 1, "pressure: ")],
 )
-def test_the_plugin_relieves_before_it_complains(small_node: SmallNode, above: int, code: int, line: str) -> None:
+def test_the_plugin_relieves_before_it_complains(
+    small_node: SmallNode, above: int, code: int, line: str
+) -> None:
     """0 OK, also after relief, and 1 a problem that is left; one line of at most 80 characters."""
     small_node.add_images(2)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, above)
@@ -200,7 +227,9 @@ def test_a_job_without_space_does_not_begin(small_node: SmallNode) -> None:
 
 
 def program(path: Path, *lines: str) -> str:
-    """A stand-in for a program that this machine may not have: a script with these lines; its path."""
+    """A stand-in for a program that this machine may not have: a script with
+    these lines; its path.
+    """
     path.write_text("\n".join(("#!/bin/sh", *lines, "")))
     path.chmod(0o755)
     return str(path)
@@ -227,7 +256,10 @@ def test_an_image_without_room_is_not_pulled(small_node: SmallNode, tmp_path: Pa
     words = ("registry.example/model:1", "1Ti", "--config", file, "--now")
     full = run(hook, *words, CRICTL=crictl)
     assert (full.returncode, full.stdout) == (1, "")
-    assert "model:1 is not pulled: reclaimd exited with 1, so 1Ti is not available for images" in full.stderr
+    assert (
+        "model:1 is not pulled: reclaimd exited with 1, so 1Ti is not available for images"
+        in full.stderr
+    )
     small_node.server.stop()
     assert "reclaimd exited with 3" in run(hook, *words, CRICTL=crictl).stderr
     assert run(hook, "registry.example/model:1", CRICTL=crictl).returncode == 2
@@ -265,11 +297,13 @@ def test_only_nodes_with_room_are_named_by_the_job(small_node: SmallNode, tmp_pa
 def test_the_pods_that_are_asked_are_those_of_the_daemonset() -> None:
     """Their label and namespace are those of the manifests."""
     script = (EXAMPLES / "kruise" / "pre-pull.sh").read_text()
-    daemonset = yaml.safe_load((ROOT / "config" / "kubernetes" / "base" / "daemonset.yaml").read_text())
+    daemonset = yaml.safe_load(
+        (ROOT / "config" / "kubernetes" / "base" / "daemonset.yaml").read_text()
+    )
     (label,) = daemonset["spec"]["template"]["metadata"]["labels"].items()
-    namespace = yaml.safe_load((ROOT / "config" / "kubernetes" / "base" / "kustomization.yaml").read_text())[
-        "namespace"
-    ]
+    namespace = yaml.safe_load(
+        (ROOT / "config" / "kubernetes" / "base" / "kustomization.yaml").read_text()
+    )["namespace"]
     assert f"get pods -n {namespace} -l {'='.join(label)} " in script
 
 
@@ -281,7 +315,10 @@ def test_the_configuration_beside_k3s_acts_before_its_kubelet() -> None:
     found = load(str(EXAMPLES / "k3s" / "reclaimd.yaml"), {}, {})
     assert found.runtime_endpoint == "unix:///run/k3s/containerd/containerd.sock"
     marks = {str(one.signal): one.mark(1000) for one in found.thresholds}
-    assert {signal for signal, mark in marks.items() if mark > 50} == {"nodefs.available", "imagefs.available"}
+    assert {signal for signal, mark in marks.items() if mark > 50} == {
+        "nodefs.available",
+        "imagefs.available",
+    }
     assert len(marks) == 4
     assert all(one.hard and one.margin is None for one in found.thresholds)
 
@@ -310,7 +347,9 @@ def make_old(path: Path, hours: float) -> None:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[Path]:
-    """A filesystem of 64 MiB with a cache of ten files of 5 MiB, the first one used 21 hours ago and the last one 3."""
+    """A filesystem of 64 MiB with a cache of ten files of 5 MiB, the first one used 21
+    hours ago and the last one 3.
+    """
     disk = tmp_path / "disk"
     mounted_tmpfs(str(disk), 64 * MIB, 1000)
     directory = disk / "cache"
@@ -330,20 +369,31 @@ def files_left(cache: Path) -> list[int]:
 
 
 def pruning(tmp_path: Path, cache: Path) -> str:
-    """The drop-in of the example with the places of this test, for a disk that needs 20 MiB more than it has."""
+    """The drop-in of the example with the places of this test, for a disk that
+    needs 20 MiB more than it has.
+    """
     installed = tmp_path / PRUNE.name
     shutil.copy(PRUNE, installed)
     text = (EXAMPLES / "program" / "reclaimd.yaml").read_text()
     fields = yaml.safe_load(
-        text.replace("/usr/local/bin/prune-build-cache.sh", str(installed)).replace("/var/cache/build", str(cache))
+        text.replace("/usr/local/bin/prune-build-cache.sh", str(installed)).replace(
+            "/var/cache/build", str(cache)
+        )
     )
-    marks = {"evictionHard": {"buildcache.available": "33Mi"}, "evictionMinimumReclaim": {"buildcache.available": "0"}}
-    return str(write_configuration(tmp_path / "c.yaml", **{**fields, "containerRuntimeEndpoint": "none", **marks}))
+    marks = {
+        "evictionHard": {"buildcache.available": "33Mi"},
+        "evictionMinimumReclaim": {"buildcache.available": "0"},
+    }
+    return str(
+        write_configuration(
+            tmp_path / "c.yaml", **{**fields, "containerRuntimeEndpoint": "none", **marks}
+        )
+    )
 
 
 def test_a_build_cache_is_pruned_until_what_is_missing_is_free(tmp_path: Path, cache: Path) -> None:
-    """A plan names each file that was not used for 12 hours, with its size; a pass removes as many as are needed, the
-    least recently used first."""
+    """A plan names each file that was not used for 12 hours, with its size; a pass removes as many
+    as are needed, the least recently used first."""
     file = pruning(tmp_path, cache)
     plan = answer(reclaimd("plan", "--config", file, "-o", "json"))
     assert [(each["name"], each["size"]) for each in plan["removals"]] == [
@@ -358,12 +408,18 @@ def test_a_build_cache_is_pruned_until_what_is_missing_is_free(tmp_path: Path, c
 
 
 def test_what_is_no_plain_file_of_the_cache_alone_stays(tmp_path: Path) -> None:
-    """A symlink and what it leads to, a file with two names, a name that JSON would escape, and a young file: only the
-    plain old one is planned, and goes."""
+    """A symlink and what it leads to, a file with two names, a name that JSON would escape, and a
+    young file: only the plain old one is planned, and goes."""
     cache, elsewhere = tmp_path / "cache", tmp_path / "elsewhere"
     cache.mkdir()
     elsewhere.mkdir()
-    kept = [elsewhere / "old", cache / "twice", cache / 'quo"ted', cache / "back\\slash", cache / "line\nfeed"]
+    kept = [
+        elsewhere / "old",
+        cache / "twice",
+        cache / 'quo"ted',
+        cache / "back\\slash",
+        cache / "line\nfeed",
+    ]
     young = cache / "young"
     for path in (*kept, cache / "old", young):
         path.write_text("x")
@@ -382,12 +438,16 @@ def test_what_is_no_plain_file_of_the_cache_alone_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("inodes", "left"), [("0", 3), ("2", 1)])
-def test_a_build_cache_is_pruned_of_as_many_files_as_are_missing(tmp_path: Path, inodes: str, left: int) -> None:
+def test_a_build_cache_is_pruned_of_as_many_files_as_are_missing(
+    tmp_path: Path, inodes: str, left: int
+) -> None:
     """As for bytes; if nothing is missing, nothing goes."""
     for number in range(3):
         (tmp_path / f"{number}").write_text("x")
         make_old(tmp_path / f"{number}", 20 - number)
-    done = run(PRUNE, str(tmp_path), "12", RECLAIMD_MISSING_BYTES="0", RECLAIMD_MISSING_INODES=inodes)
+    done = run(
+        PRUNE, str(tmp_path), "12", RECLAIMD_MISSING_BYTES="0", RECLAIMD_MISSING_INODES=inodes
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1", "2"][3 - left :]
 
@@ -419,8 +479,8 @@ def pressed(small_node: SmallNode, tmp_path: Path) -> tuple[SmallNode, list[str]
 def test_an_alert_of_a_real_alertmanager_has_the_node_relieved(
     pressed: tuple[SmallNode, list[str]], tmp_path: Path
 ) -> None:
-    """Its configuration is the example's, with the port and the token of this test; another node's alert does
-    nothing."""
+    """Its configuration is the example's, with the port and the token of this test; another
+    node's alert does nothing."""
     small_node, command = pressed
     program = tool("prometheus-alertmanager", "prometheus-alertmanager")
     with Inetd(command, ENVIRONMENT) as inetd:
@@ -449,14 +509,22 @@ def receiver_answer(command: list[str], request: bytes) -> bytes:
         ours.sendall(request)
         ours.shutdown(socket.SHUT_WR)
         subprocess.run(
-            command, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL, check=False, timeout=60.0
+            command,
+            stdin=theirs.fileno(),
+            stdout=theirs.fileno(),
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=60.0,
         )
         theirs.close()
         return ours.recv(65536)
 
 
 def webhook(body: bytes, bearer: str = BEARER, method: str = "POST") -> bytes:
-    head = f"{method} / HTTP/1.1\r\nauthorization: Bearer {bearer}\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"{method} / HTTP/1.1\r\nauthorization: Bearer {bearer}\r\nContent-Length:"
+        f" {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 
@@ -469,7 +537,16 @@ def touching(directory: Path) -> tuple[list[str], Path]:
     token, started = directory / "token", directory / "started"
     token.write_text(BEARER)
     touch = ["--", "touch", str(started)]
-    return [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token), *touch], started
+    return [
+        sys.executable,
+        "-IB",
+        str(RECEIVER),
+        "--node",
+        "node-1",
+        "--token-file",
+        str(token),
+        *touch,
+    ], started
 
 
 @pytest.mark.parametrize(
@@ -490,7 +567,9 @@ def touching(directory: Path) -> tuple[list[str], Path]:
         (b"x" * 20_000, 400),
     ],
 )
-def test_what_is_no_alert_about_the_node_starts_nothing(tmp_path: Path, request_bytes: bytes, status: int) -> None:
+def test_what_is_no_alert_about_the_node_starts_nothing(
+    tmp_path: Path, request_bytes: bytes, status: int
+) -> None:
     """Refused with a status, or accepted without an action."""
     command, started = touching(tmp_path)
     assert receiver_answer(command, request_bytes).startswith(f"HTTP/1.1 {status} ".encode())
@@ -505,12 +584,19 @@ def test_an_alert_about_the_node_starts_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "status"), [(0, 200), (1, 200), (3, 503), (4, 503)])
-def test_the_alertmanager_tries_again_where_that_may_help(tmp_path: Path, code: int, status: int) -> None:
-    """The runtime or a filesystem did not answer: 503; remaining pressure raises the alert again by itself."""
+def test_the_alertmanager_tries_again_where_that_may_help(
+    tmp_path: Path, code: int, status: int
+) -> None:
+    """The runtime or a filesystem did not answer:
+
+    503; remaining pressure raises the alert again by itself.
+    """
     token = tmp_path / "token"
     token.write_text(BEARER)
     command = [sys.executable, "-IB", str(RECEIVER), "--node", "node-1", "--token-file", str(token)]
-    answer = receiver_answer([*command, "--", "sh", "-c", f"exit {code}"], webhook(firing(node="node-1")))
+    answer = receiver_answer(
+        [*command, "--", "sh", "-c", f"exit {code}"], webhook(firing(node="node-1"))
+    )
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert answer.endswith(f"sh ended with {code}\n".encode())
 

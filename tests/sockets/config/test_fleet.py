@@ -1,7 +1,8 @@
-"""The fleet's question: `reclaimd plan` of a hundred nodes as one table, over a second implementation of `kubectl`.
+"""The fleet's question: `reclaimd plan` of a hundred nodes as one table, over a second
+implementation of `kubectl`.
 
-The answers are real ones, of a small node in four states and with its runtime down. That a real `kubectl exec` gives
-them is tested in `tests/kubelet/test_daemonset.py`.
+The answers are real ones, of a small node in four states and with its runtime down. That a real
+`kubectl exec` gives them is tested in `tests/kubelet/test_daemonset.py`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ PLAN = ROOT / "config" / "examples" / "fleet" / "plan.sh"
 NODES, SIDE_BY_SIDE = 100, 4
 HEAD = ["NODE", "UNDER PRESSURE", "AVAILABLE", "CONTAINERS", "IMAGES", "FREES", "LARGEST IMAGE"]
 
-# It counts how many of it run at a time. The first wait for each other, and who sees that all are there notes it: so it
-# is seen that they are asked side by side.
+# It counts how many of it run at a time. The first wait for each other, and who sees that all are
+# there notes it: so it is seen that they are asked side by side.
 KUBECTL = f"""#!/bin/sh
 cd "$FLEET" || exit 9
 case "$1" in
@@ -70,7 +71,11 @@ class Fleet:
 
     def plan(self, *options: str) -> subprocess.CompletedProcess[str]:
         """The example, which asks each node for at most five seconds."""
-        variables = {"KUBECTL": str(self.kubectl), "FLEET": str(self.directory), "TMPDIR": str(self.directory)}
+        variables = {
+            "KUBECTL": str(self.kubectl),
+            "FLEET": str(self.directory),
+            "TMPDIR": str(self.directory),
+        }
         return subprocess.run(
             [str(PLAN), *options],
             capture_output=True,
@@ -99,9 +104,13 @@ def plans_of(small_node: SmallNode) -> list[Any]:
     plans.append(answer(reclaimd_here("plan", "-o", "json", "--config", quiet)))
     small_node.add_images(3)
     small_node.add_image("registry.example/large/model:2", 9 * MIB)
-    plans.append(answer(reclaimd_here("plan", "-o", "json", "--config", small_node.configuration())))
+    plans.append(
+        answer(reclaimd_here("plan", "-o", "json", "--config", small_node.configuration()))
+    )
     small_node.gone_pod("finished", writes=MIB)
-    plans.append(answer(reclaimd_here("plan", "-o", "json", "--config", small_node.configuration())))
+    plans.append(
+        answer(reclaimd_here("plan", "-o", "json", "--config", small_node.configuration()))
+    )
     pressed = small_node.configuration(Signal.IMAGEFS_AVAILABLE, 2 * MIB)
     plans.append(answer(reclaimd_here("plan", "-o", "json", "--config", pressed)))
     return plans
@@ -114,7 +123,8 @@ def expected(node: str, plan: Any) -> list[str]:
     largest = max(images, key=lambda each: each["size"], default=None)
     met = sorted({each["signal"] for each in plan["thresholds_met"]})
     least = min(
-        plan["observations"], key=lambda each: (each["signal"] not in met, each["available"] / each["capacity"])
+        plan["observations"],
+        key=lambda each: (each["signal"] not in met, each["available"] / each["capacity"]),
     )
     frees = sum(each.get("frees", each["size"] or 0) for each in goes)
     return [
@@ -133,8 +143,9 @@ def amount(size_bytes: int) -> str:
 
 
 def test_a_hundred_nodes_in_one_table(small_node: SmallNode, fleet: Fleet) -> None:
-    """Each row is what the plan says, those under pressure first, then those that lose most; who does not answer is
-    named with the reason, and holds nobody up; never more are asked at a time than allowed."""
+    """Each row is what the plan says, those under pressure first, then those that lose most;
+    who does not answer is named with the reason, and holds nobody up; never more are asked
+    at a time than allowed."""
     plans = plans_of(small_node)
     assert len(plans[1]["removals"]) >= 4
     file = small_node.configuration()
@@ -150,7 +161,9 @@ def test_a_hundred_nodes_in_one_table(small_node: SmallNode, fleet: Fleet) -> No
     silent = {
         fleet.add(stderr=away.stderr + ended, code=3): away.stderr.splitlines()[-1],
         fleet.add("{}"): "no plan, exit code 0",
-        fleet.add(stderr='Error from server (NotFound): pods "x" not found\n', code=1): "(NotFound)",
+        fleet.add(
+            stderr='Error from server (NotFound): pods "x" not found\n', code=1
+        ): "(NotFound)",
         fleet.add(phase="Pending"): "its pod reclaimd-098 is Pending",
     }
     hangs = fleet.add()
@@ -161,7 +174,9 @@ def test_a_hundred_nodes_in_one_table(small_node: SmallNode, fleet: Fleet) -> No
     assert head == HEAD
     assert {line[0]: line for line in lines} == rows
     assert total[:2] == [f"{len(rows)} nodes", str(sum(int(row[3]) for row in rows.values()))]
-    assert [line[1] for line in lines] == sorted((line[1] for line in lines), key=lambda met: met == "-")
+    assert [line[1] for line in lines] == sorted(
+        (line[1] for line in lines), key=lambda met: met == "-"
+    )
     calm = [float(line[5].removesuffix("MiB")) for line in lines if line[1] == "-"]
     assert calm == sorted(calm, reverse=True)
     told = dict(line.split(": ", 1) for line in process.stderr.splitlines())

@@ -1,7 +1,8 @@
-"""The Containerfile builds, what it makes is small, and relieves a node under the restrictions of the DaemonSet.
+"""The Containerfile builds, what it makes is small, and relieves a node under the
+restrictions of the DaemonSet.
 
-Built with Debian's buildah on a base made here: empty directories, with this machine's /usr and /etc mounted over them,
-so that Python is there and nothing has to be pulled.
+Built with Debian's buildah on a base made here: empty directories, with this machine's /usr and
+/etc mounted over them, so that Python is there and nothing has to be pulled.
 """
 
 from __future__ import annotations
@@ -14,11 +15,21 @@ from pathlib import Path
 import pytest
 
 from signals.types import Signal
-from tests.buildah import IMAGE, MOUNTS, Buildah, build, build_again, make_root, skip_without_buildah
+from tests.buildah import (
+    IMAGE,
+    MOUNTS,
+    Buildah,
+    build,
+    build_again,
+    make_root,
+    skip_without_buildah,
+)
 from tests.bundles import unpacked_wheels
 from tests.nodes.small_node import MIB, SmallNode
 
-pytestmark = pytest.mark.house("config/Containerfile", "config/install/sbom.py", "pyproject.toml", "tests/buildah.py")
+pytestmark = pytest.mark.house(
+    "config/Containerfile", "config/install/sbom.py", "pyproject.toml", "tests/buildah.py"
+)
 
 LARGEST_MIB = 60
 MOST_INODES = 1500  # pip and byte code would be three times as many
@@ -69,16 +80,23 @@ def test_its_bill_of_materials_has_every_distribution_and_nothing_else(buildah: 
     container = buildah("from", "--pull-never", IMAGE)
     installed = Path(buildah("mount", container), "opt", "reclaimd")
     bill = json.loads((installed / "sbom.cdx.json").read_text())
-    found = {path.name.removesuffix(".dist-info") for path in installed.glob("lib/python3*/site-packages/*.dist-info")}
+    found = {
+        path.name.removesuffix(".dist-info")
+        for path in installed.glob("lib/python3*/site-packages/*.dist-info")
+    }
     buildah("rm", container)
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     subject = bill["metadata"]["component"]
     listed = [subject, *bill["components"]]
-    assert {f"{each['name'].replace('-', '_')}-{each['version']}".lower() for each in listed} == set(
-        map(str.lower, found)
-    )
-    (needs,) = [each["dependsOn"] for each in bill["dependencies"] if each["ref"] == subject["purl"]]
-    assert {"h2", "pydantic", "pyyaml"} <= {purl.removeprefix("pkg:pypi/").partition("@")[0] for purl in needs}
+    assert {
+        f"{each['name'].replace('-', '_')}-{each['version']}".lower() for each in listed
+    } == set(map(str.lower, found))
+    (needs,) = [
+        each["dependsOn"] for each in bill["dependencies"] if each["ref"] == subject["purl"]
+    ]
+    assert {"h2", "pydantic", "pyyaml"} <= {
+        purl.removeprefix("pkg:pypi/").partition("@")[0] for purl in needs
+    }
     assert set(needs) <= {each["bom-ref"] for each in bill["components"]}
 
 
@@ -87,20 +105,32 @@ def test_a_command_in_the_image_needs_no_path(buildah: Buildah) -> None:
     """As in `kubectl exec daemonset/reclaimd -- reclaimd status`."""
     container = buildah("from", "--pull-never", IMAGE)
     options = ("--isolation", "chroot", "--network", "host", *MOUNTS)
-    assert buildah("run", *options, container, "--", "reclaimd", "--version").startswith("reclaimd ")
+    assert buildah("run", *options, container, "--", "reclaimd", "--version").startswith(
+        "reclaimd "
+    )
     buildah("rm", container)
 
 
-def test_the_image_relieves_a_node_without_any_capability(buildah: Buildah, small_node: SmallNode) -> None:
-    """No capability, no new privileges, the node's directories and the socket mounted: old images go, and no file is
-    written into the image."""
+def test_the_image_relieves_a_node_without_any_capability(
+    buildah: Buildah, small_node: SmallNode
+) -> None:
+    """No capability, no new privileges, the node's directories and the socket mounted: old images
+    go, and no file is written into the image."""
     small_node.add_images(3)
     file = small_node.configuration(Signal.NODEFS_AVAILABLE, 2 * MIB)
     directory = str(Path(file).parent)
     container = buildah("from", "--pull-never", IMAGE)
     bare = ("/usr/bin/setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
     program = ("/opt/reclaimd/bin/reclaimd", "reclaim", "--config", file, "-o", "json")
-    options = ("--isolation", "chroot", "--network", "host", *MOUNTS, "--volume", f"{directory}:{directory}")
+    options = (
+        "--isolation",
+        "chroot",
+        "--network",
+        "host",
+        *MOUNTS,
+        "--volume",
+        f"{directory}:{directory}",
+    )
     process = buildah.run("run", *options, container, "--", *bare, *program)
     assert process.returncode == 0, process.stdout + process.stderr
     assert '"satisfied"' in process.stdout

@@ -1,4 +1,5 @@
-"""The scripts that install the program: what they refuse, and what they load. No program is installed.
+"""The scripts that install the program: what they refuse, and what they
+load. No program is installed.
 
 With it: `test_bundle.py`; what it places: `test_installed_files.py`.
 """
@@ -17,11 +18,23 @@ from tests.distributions import write_distribution
 from tests.repository import ROOT
 from tests.sockets.config.test_installed_files import files_in
 
-pytestmark = pytest.mark.house("config/install", "eviction/cli/below_root.py", "Makefile", "reclaim/trust.py")
+pytestmark = pytest.mark.house(
+    "config/install", "eviction/cli/below_root.py", "Makefile", "reclaim/trust.py"
+)
 
 INSTALLER = ROOT / "config" / "install" / "install.sh"
 PYTHON = Path("/usr/bin/python3")
-MODULES = ("pip", "venv", "ensurepip", "compileall", "eviction", "site", "sitecustomize", "usercustomize", "sysconfig")
+MODULES = (
+    "pip",
+    "venv",
+    "ensurepip",
+    "compileall",
+    "eviction",
+    "site",
+    "sitecustomize",
+    "usercustomize",
+    "sysconfig",
+)
 PROGRAMS = (
     *(
         "basename",
@@ -44,10 +57,18 @@ PROGRAMS = (
 
 
 def run(
-    *steps: str, installer: Path | str = INSTALLER, where: Path = ROOT, umask: int = -1, **variables: str
+    *steps: str,
+    installer: Path | str = INSTALLER,
+    where: Path = ROOT,
+    umask: int = -1,
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     """The installer, to its end. `where`: the directory in which its caller stands."""
-    kept = {key: value for key, value in os.environ.items() if key not in ("PYTHON", "EXTRAS", "PURGE", "DESTDIR")}
+    kept = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("PYTHON", "EXTRAS", "PURGE", "DESTDIR")
+    }
     return subprocess.run(
         [str(installer), *steps],
         cwd=where,
@@ -86,12 +107,17 @@ def test_what_is_no_interpreter_is_refused(tmp_path: Path, script: str | None) -
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o755)
     told = refusal(run("program", DESTDIR=str(tmp_path / "root"), PYTHON=str(program)))
-    assert f"{program} is not Python 3.11 or newer with venv (Debian: apt-get install python3-venv)" in told
+    assert (
+        f"{program} is not Python 3.11 or newer with venv (Debian: apt-get install python3-venv)"
+        in told
+    )
     assert "PYTHON=/usr/bin/python3" in told
 
 
 def bundle_without_dependencies(directory: Path, wheel: Path, made_for: str) -> Path:
-    """The installer of a bundle that is made for something, with the program alone, so that pip fails."""
+    """The installer of a bundle that is made for something, with the program
+    alone, so that pip fails.
+    """
     (directory / "wheels").mkdir(parents=True)
     shutil.copy(wheel, directory / "wheels")
     (directory / "BUNDLE").write_text(made_for)
@@ -100,8 +126,14 @@ def bundle_without_dependencies(directory: Path, wheel: Path, made_for: str) -> 
 
 
 def made_for_this_machine() -> str:
-    """The lines of a bundle that fits /usr/bin/python3. Skips the test where that makes no environments."""
-    ask = "import ensurepip, sys, sysconfig; print('cp%d%d' % sys.version_info[:2], sysconfig.get_platform())"
+    """The lines of a bundle that fits /usr/bin/python3.
+
+    Skips the test where that makes no environments.
+    """
+    ask = (
+        "import ensurepip, sys, sysconfig; print('cp%d%d' % sys.version_info[:2],"
+        " sysconfig.get_platform())"
+    )
     asked = subprocess.run([PYTHON, "-I", "-c", ask], capture_output=True, text=True, check=False)
     if asked.returncode != 0:
         pytest.skip("needs a /usr/bin/python3 with venv (Debian package python3-venv)")
@@ -110,14 +142,16 @@ def made_for_this_machine() -> str:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """A directory in which everybody may write: a stranger has put modules and programs there, each of which, where it
-    runs, leaves a line in the file `ran` beside the directory."""
+    """A directory in which everybody may write: a stranger has put modules and programs there, each
+    of which, where it runs, leaves a line in the file `ran` beside the directory."""
     directory = tmp_path / "shared"
     (directory / "bin").mkdir(parents=True)
     directory.chmod(0o1777)
     ran = tmp_path / "ran"
     for name in MODULES:
-        (directory / f"{name}.py").write_text(f"open({str(ran)!r}, 'a').write('module {name}\\n')\n")
+        (directory / f"{name}.py").write_text(
+            f"open({str(ran)!r}, 'a').write('module {name}\\n')\n"
+        )
     for name in PROGRAMS:
         for program in (directory / name, directory / "bin" / name):
             program.write_text(f"#!/bin/sh\necho program {name} >>{ran}\nexit 1\n")
@@ -135,10 +169,16 @@ def shared(tmp_path: Path) -> Path:
     ],
 )
 def test_nothing_of_the_directory_where_root_stands_is_run(
-    tmp_path: Path, wheel: Path, shared: Path, script: str, steps: tuple[str, ...], entries: str, sentence: str
+    tmp_path: Path,
+    wheel: Path,
+    shared: Path,
+    script: str,
+    steps: tuple[str, ...],
+    entries: str,
+    sentence: str,
 ) -> None:
-    """No module, and no program by an empty or relative entry of PATH. What ends for want of packages has come past all
-    of them."""
+    """No module, and no program by an empty or relative entry of PATH. What ends for want of
+    packages has come past all of them."""
     made_for = made_for_this_machine()
     installer = INSTALLER.parent / script
     if script == "a bundle":
@@ -192,7 +232,10 @@ def test_an_upgrade_that_fails_leaves_an_environment_behind_a_symlink_as_it_was(
     (root / linked).symlink_to(os.path.relpath(root / "data" / "moved", (root / linked).parent))
     before = files_in(root)
     process = run("program", installer=installer, DESTDIR=str(root), PYTHON=str(PYTHON))
-    assert (process.returncode, "pip could not install the program" in process.stderr) == (1, True), process.stderr
+    assert (process.returncode, "pip could not install the program" in process.stderr) == (
+        1,
+        True,
+    ), process.stderr
     assert files_in(root) == before
     assert sorted(os.listdir(root / "data")) == ["moved"]
 
@@ -212,15 +255,28 @@ def test_a_bundle_that_does_not_fit_is_refused(tmp_path: Path, wheel: Path) -> N
     process = run("program", installer=other, DESTDIR=str(tmp_path / "root"), PYTHON=str(PYTHON))
     assert "the bundle is for cp310 linux-test, /usr/bin/python3 is cp3" in refusal(process)
     fits = bundle_without_dependencies(tmp_path / "fits", wheel, made_for_this_machine())
-    process = run("program", installer=fits, DESTDIR=str(tmp_path / "root"), PYTHON=str(PYTHON), EXTRAS="[bench]")
+    process = run(
+        "program",
+        installer=fits,
+        DESTDIR=str(tmp_path / "root"),
+        PYTHON=str(PYTHON),
+        EXTRAS="[bench]",
+    )
     assert process.returncode == 1
-    assert "failed: pip could not install the program (see above); the bundle has the extras [drill]" in process.stderr
+    assert (
+        "failed: pip could not install the program (see above); the bundle has the extras [drill]"
+        in process.stderr
+    )
     assert files_in(tmp_path / "root") == {}
 
 
-def test_a_step_that_does_not_exist_and_a_place_without_anything_to_install_are_refused(tmp_path: Path) -> None:
+def test_a_step_that_does_not_exist_and_a_place_without_anything_to_install_are_refused(
+    tmp_path: Path,
+) -> None:
     """Before anything is written."""
-    assert "remove is not a step; the steps are " in refusal(run("files", "remove", DESTDIR=str(tmp_path / "root")))
+    assert "remove is not a step; the steps are " in refusal(
+        run("files", "remove", DESTDIR=str(tmp_path / "root"))
+    )
     assert "there are no wheels beside" in refusal(run("program", DESTDIR=str(tmp_path / "root")))
     assert "install the program first" in refusal(run("files", DESTDIR=str(tmp_path / "root")))
     assert "not for a DESTDIR" in refusal(run("start", DESTDIR=str(tmp_path / "root")))
@@ -252,7 +308,9 @@ def test_nothing_is_run_or_changed_below_a_root_in_which_somebody_else_may_write
     assert sorted(root.rglob("*")) == before
 
 
-@pytest.mark.parametrize("script", sorted(INSTALLER.parent.glob("*.sh")), ids=lambda path: str(path.name))
+@pytest.mark.parametrize(
+    "script", sorted(INSTALLER.parent.glob("*.sh")), ids=lambda path: str(path.name)
+)
 def test_the_shell_finds_nothing_wrong(script: Path) -> None:
     """Each can be run, and ends at the first error."""
     assert os.access(script, os.X_OK)

@@ -1,4 +1,6 @@
-"""The manual page and the completions are those of this program, and man and the shells accept them."""
+"""The manual page and the completions are those of this program, and man
+and the shells accept them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def test_what_is_committed_is_current(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_is_in_the_manual(command: str) -> None:
-    """Under its command, or where those that commands share are; with the exit codes and the example of the help."""
+    """Under its command, or where those that commands share are; with the exit codes
+    and the example of the help.
+    """
     own = section_of(f".SS {command}\n").partition(".SS ")[0]
     shared = section_of(".SH SHARED OPTIONS\n")
     assert ".PP\nExit 0" in own
@@ -42,7 +46,9 @@ def test_every_field_of_the_configuration_is_in_the_manual() -> None:
     """In its file, with the words that are said of it there."""
     section = section_of(".SH CONFIGURATION FILE\n").replace(r"\-", "-")
     assert set(re.findall(r"^#?([a-zA-Z]+): ", section, re.MULTILINE)) >= FIELDS.keys()
-    told = set(re.findall(r"[\w.:/-]{9,}", all_fields())) - set(re.findall(r"[\w.:/-]{9,}", section))
+    told = set(re.findall(r"[\w.:/-]{9,}", all_fields())) - set(
+        re.findall(r"[\w.:/-]{9,}", section)
+    )
     assert all("schema" in word or "yaml-language-server" in word for word in told), told
 
 
@@ -67,8 +73,8 @@ def test_man_has_no_complaint() -> None:
 def completed(*words: str) -> list[str]:
     """The completions that bash offers for the last of these words."""
     script = (
-        'source "$1"; shift; COMP_WORDS=(reclaimd "$@"); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 )); _reclaimd;'
-        ' printf "%s\\n" "${COMPREPLY[@]}"'
+        'source "$1"; shift; COMP_WORDS=(reclaimd "$@"); COMP_CWORD=$(( ${#COMP_WORDS[@]} - 1 ));'
+        ' _reclaimd; printf "%s\\n" "${COMPREPLY[@]}"'
     )
     command = ["bash", "-c", script, "bash", str(CONFIG / "completions" / "reclaimd.bash"), *words]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
@@ -88,7 +94,9 @@ def completed(*words: str) -> list[str]:
         (("nonsense", "--"), []),
     ],
 )
-def test_bash_completes_commands_options_and_choices(words: tuple[str, ...], offered: list[str]) -> None:
+def test_bash_completes_commands_options_and_choices(
+    words: tuple[str, ...], offered: list[str]
+) -> None:
     """Those that begin with the typed text, and nothing else."""
     assert completed(*words) == offered
 
@@ -100,6 +108,9 @@ def test_other_shells_can_read_their_completions(shell: str, name: str) -> None:
     if program is None:
         pytest.skip(f"no {shell} (Debian package {shell})")
     process = subprocess.run(
-        [program, "-n", str(CONFIG / "completions" / name)], capture_output=True, text=True, check=False
+        [program, "-n", str(CONFIG / "completions" / name)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (process.returncode, process.stderr) == (0, "")

@@ -1,4 +1,6 @@
-"""Rules and dashboards: promtool accepts and tests them, and a real Prometheus evaluates them on a real daemon."""
+"""Rules and dashboards: promtool accepts and tests them, and a real Prometheus
+evaluates them on a real daemon.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.repository import ROOT
 from tests.sockets.prometheus import Prometheus
-from tests.sockets.telemetry.test_http_server import address_of
+from tests.sockets.surface.test_http_server import address_of
 from tests.tool import tool
 
 CONFIG = ROOT / "config"
@@ -25,28 +27,42 @@ RULES = CONFIG / "prometheus" / "rules.yaml"
 
 def rules() -> list[dict[str, Any]]:
     """Those of the file."""
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    return [
+        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+    ]
 
 
 RECORDED = [rule["record"] for rule in rules() if "record" in rule]
 
 
 def test_every_rule_is_sound_and_tested() -> None:
-    """promtool checks the rules as they are shipped and runs their tests; each alert fires in one, and elsewhere, or at
-    another time, it does not; what each recording rule records is looked at."""
+    """promtool checks the rules as they are shipped and runs their tests; each alert
+    fires in one, and elsewhere, or at another time, it does not; what each recording
+    rule records is looked at."""
     promtool = tool("promtool", "prometheus")
     files = sorted(path.name for path in RULES.parent.glob("*.test.yaml"))
     for arguments in (("check", "rules", RULES.name), ("test", "rules", *files)):
         command = [promtool, *arguments]
-        process = subprocess.run(command, cwd=RULES.parent, capture_output=True, text=True, check=False)
+        process = subprocess.run(
+            command, cwd=RULES.parent, capture_output=True, text=True, check=False
+        )
         assert process.returncode == 0, process.stdout + process.stderr
     alerts = [rule["alert"] for rule in rules() if "alert" in rule]
-    tests = [test for name in files for test in yaml.safe_load((RULES.parent / name).read_text())["tests"]]
+    tests = [
+        test
+        for name in files
+        for test in yaml.safe_load((RULES.parent / name).read_text())["tests"]
+    ]
     cases = [case for test in tests for case in test.get("alert_rule_test", ())]
     assert {case["alertname"] for case in cases if case["exp_alerts"]} == set(alerts)
     assert {case["alertname"] for case in cases if not case["exp_alerts"]} == set(alerts)
     assert len(set(alerts)) == len(alerts)
-    looked_at = [case["expr"] for test in tests for case in test.get("promql_expr_test", ()) if case["exp_samples"]]
+    looked_at = [
+        case["expr"]
+        for test in tests
+        for case in test.get("promql_expr_test", ())
+        if case["exp_samples"]
+    ]
     assert looked_at == RECORDED
 
 
@@ -64,29 +80,40 @@ def panels() -> list[tuple[str, str]]:
     """Title and expression of every panel's queries, as Prometheus gets them."""
     documents = [json.loads(path.read_text()) for path in DASHBOARDS]
     return [
-        (panel["title"], target["expr"].replace("$instance", ".*").replace("$__rate_interval", "5m"))
+        (
+            panel["title"],
+            target["expr"].replace("$instance", ".*").replace("$__rate_interval", "5m"),
+        )
         for document in documents
         for panel in document["panels"]
         for target in panel["targets"]
     ]
 
 
-def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNode, tmp_path: Path) -> None:
-    """A real Prometheus scrapes a daemon that relieves its node: no expression is refused, every metric exists, and
-    every panel shows something but those of a state that this node is not in."""
+def test_every_expression_evaluates_against_a_scraped_daemon(
+    small_node: SmallNode, tmp_path: Path
+) -> None:
+    """A real Prometheus scrapes a daemon that relieves its node: no expression is refused, every
+    metric exists, and every panel shows something but those of a state that this node is not in."""
     program = tool("prometheus", "prometheus")
     small_node.add_images(3)
     marks = {"nodefs.inodesFree": "1%"}
-    file = small_node.configuration(Signal.NODEFS_AVAILABLE, -2 * MIB, metricsAddress="127.0.0.1:0", evictionHard=marks)
+    file = small_node.configuration(
+        Signal.NODEFS_AVAILABLE, -2 * MIB, metricsAddress="127.0.0.1:0", evictionHard=marks
+    )
     with Daemon("--config", file) as daemon:
         address = address_of(daemon)
         with Prometheus(program, tmp_path, address, RULES) as prometheus:
             (built,) = prometheus.query("reclaimd_build_info")
             assert built["metric"]["instance"] == address
-            assert came_true(lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m])"))), "two scrapes"
+            assert came_true(
+                lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m])"))
+            ), "two scrapes"
             small_node.fill(3 * MIB)
             daemon.wait_for(lambda event: event.get("result") == "satisfied")
-            assert came_true(lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m]) > 0")))
+            assert came_true(
+                lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m]) > 0"))
+            )
 
             def has_headroom() -> bool:
                 small_node.fill(16 << 10)  # the time to a mark is known only while something fills
@@ -94,7 +121,10 @@ def test_every_expression_evaluates_against_a_scraped_daemon(small_node: SmallNo
 
             assert came_true(has_headroom)
             assert came_true(lambda: all(map(prometheus.query, RECORDED)))
-            for expression in [*(each for _, each in panels()), *(rule["expr"] for rule in rules())]:
+            for expression in [
+                *(each for _, each in panels()),
+                *(rule["expr"] for rule in rules()),
+            ]:
                 prometheus.query(expression)
                 for metric in set(re.findall(r"(?<!:)\breclaimd_[a-z_]+", expression)):
                     assert prometheus.query(metric), f"{metric} of {expression} is not served"
@@ -121,12 +151,20 @@ def test_panels_do_not_overlap_and_name_what_they_show(dashboard: Path) -> None:
         taken |= cells
         assert panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"]
-    assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels}) == len(panels)
+    assert (
+        len({panel["id"] for panel in panels})
+        == len({panel["title"] for panel in panels})
+        == len(panels)
+    )
 
 
 def test_the_fleet_links_to_the_node() -> None:
-    """By its uid, with the node as the variable that it has; both have the tag by which they are listed together."""
-    fleet, node = (json.loads((CONFIG / "grafana" / f"{name}.json").read_text()) for name in ("fleet", "node"))
+    """By its uid, with the node as the variable that it has; both have the tag by which
+    they are listed together.
+    """
+    fleet, node = (
+        json.loads((CONFIG / "grafana" / f"{name}.json").read_text()) for name in ("fleet", "node")
+    )
     targets = set(re.findall(r'"url": "([^"]+)"', json.dumps(fleet)))
     assert targets == {f"/d/{node['uid']}?var-instance=${{__value.raw}}"}
     assert "instance" in {variable["name"] for variable in node["templating"]["list"]}

@@ -1,4 +1,6 @@
-"""The JSON Schemas in `config/schema` are those of this program, and what we give as examples is valid."""
+"""The JSON Schemas in `config/schema` are those of this program, and what we
+give as examples is valid.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,17 @@ LINKED = sorted(
         CONFIG / "reclaimd.yaml",
         *CONFIG.glob("reclaimd.conf.d/*.conf"),
         *CONFIG.glob("scenarios/*.yaml"),
-        *(path for path in CONFIG.glob("examples/**/*.yaml") if "reclaimd.io/v1alpha1" in path.read_text()),
+        *(
+            path
+            for path in CONFIG.glob("examples/**/*.yaml")
+            if "reclaimd.io/v1alpha1" in path.read_text()
+        ),
     ]
 )
 UNLINKED = sorted(  # the text of a ConfigMap, which stands nowhere
-    path for path in CONFIG.glob("kubernetes/**/reclaimd.yaml") if "kind: ReclaimdConfiguration" in path.read_text()
+    path
+    for path in CONFIG.glob("kubernetes/**/reclaimd.yaml")
+    if "kind: ReclaimdConfiguration" in path.read_text()
 )
 
 
@@ -47,7 +55,9 @@ def made() -> dict[str, Schema]:
 
 @pytest.mark.parametrize("name", COMMITTED)
 def test_what_is_committed_is_current(name: str) -> None:
-    """`make schema` would change nothing but, with another version of pydantic, the order of keywords."""
+    """`make schema` would change nothing but, with another version of
+    pydantic, the order of keywords.
+    """
     assert json.loads((SCHEMAS / name).read_text()) == made()[name]
 
 

@@ -1,4 +1,6 @@
-"""The source distribution holds the whole repository, so that `make run` and `make test` work in it."""
+"""The source distribution holds the whole repository, so that `make run`
+and `make test` work in it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ ADDED = {"PKG-INFO"}  # by the build, from pyproject.toml
 
 def run(*command: str, cwd: Path) -> str:
     """What a program prints."""
-    return subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True, timeout=60.0).stdout
+    return subprocess.run(
+        command, cwd=cwd, check=True, capture_output=True, text=True, timeout=60.0
+    ).stdout
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,11 @@ def test_it_holds_every_file_of_the_repository(unpacked: Path) -> None:
         pytest.skip("this tree is no clone, so nothing tells which files belong to it")
     tracked = set(run("git", "ls-files", "-z", cwd=ROOT).rstrip("\0").split("\0"))
     here = {name for name in tracked if (ROOT / name).is_file()}
-    untracked = set(run("git", "ls-files", "-z", "--others", "--exclude-standard", cwd=ROOT).rstrip("\0").split("\0"))
+    untracked = set(
+        run("git", "ls-files", "-z", "--others", "--exclude-standard", cwd=ROOT)
+        .rstrip("\0")
+        .split("\0")
+    )
     held = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()}
     assert held - untracked == here | ADDED
     assert {name for name in here if os.access(ROOT / name, os.X_OK)} == {
@@ -49,7 +57,10 @@ def test_it_holds_every_file_of_the_repository(unpacked: Path) -> None:
 
 def test_the_program_runs_from_it(unpacked: Path) -> None:
     """Its packages are imported from there, and it finds its scenarios."""
-    program = "import eviction, reclaim, signals; print(eviction.__file__, reclaim.__file__, signals.__file__)"
+    program = (
+        "import eviction, reclaim, signals; print(eviction.__file__, reclaim.__file__,"
+        " signals.__file__)"
+    )
     imported = run(sys.executable, "-c", program, cwd=unpacked)
     assert [Path(path).parent.parent for path in imported.split()] == [unpacked] * 3
     listed = run(sys.executable, "-m", "eviction", "drill", "--list", cwd=unpacked)
@@ -60,6 +71,10 @@ def test_the_program_runs_from_it(unpacked: Path) -> None:
 def test_make_finds_what_it_starts(unpacked: Path, target: str) -> None:
     """Every script of the recipes is there and can be run."""
     recipe = run("make", "--no-print-directory", "-n", target, cwd=unpacked)
-    scripts = {word for word in recipe.replace("$(", " ").replace(")", " ").split() if word.startswith(".ci/")}
+    scripts = {
+        word
+        for word in recipe.replace("$(", " ").replace(")", " ").split()
+        if word.startswith(".ci/")
+    }
     assert ".ci/venv" in scripts
     assert all(os.access(unpacked / script.rstrip(";"), os.X_OK) for script in scripts)

@@ -1,4 +1,5 @@
-"""`.ci/venv` says what it does: a line that changes on a terminal, a few lines elsewhere, and what pip complains of.
+"""`.ci/venv` says what it does: a line that changes on a terminal, a few lines elsewhere,
+and what pip complains of.
 
 In place of Python stands a script that answers as venv, pip and compileall do.
 """
@@ -47,12 +48,20 @@ def python(tmp_path: Path) -> str:
     return str(path)
 
 
-def made(directory: Path, python: str, stderr: int, **environment: str) -> subprocess.CompletedProcess[str]:
+def made(
+    directory: Path, python: str, stderr: int, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """A run of the script."""
     command = [str(ROOT / ".ci" / "venv"), str(directory), python, "drill"]
     variables = {**os.environ, "TERM": "xterm", "PIP_FAILS": "", **environment}
     return subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, env=variables, text=True, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        env=variables,
+        text=True,
+        check=False,
     )
 
 
@@ -96,7 +105,12 @@ def test_on_a_terminal_one_line_changes_and_is_erased(tmp_path: Path, python: st
     assert len(lines) == 2, "the first one stays"
     parts = [part.partition("s  ")[2] for part in lines[1].split("\r\x1b[K")]
     assert parts[-1] == ""
-    wanted = ["making an environment", "Collecting grpcio>=1", "Downloading grpcio-1.whl (1 kB)", "compiling"]
+    wanted = [
+        "making an environment",
+        "Collecting grpcio>=1",
+        "Downloading grpcio-1.whl (1 kB)",
+        "compiling",
+    ]
     assert [part for part in parts if part in wanted] == wanted
 
 

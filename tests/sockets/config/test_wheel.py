@@ -1,4 +1,6 @@
-"""The wheel: what it holds, that it is made the same each time, and that versions and names agree with it."""
+"""The wheel: what it holds, that it is made the same each time, and that
+versions and names agree with it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def test_it_holds_all_of_config_beside_the_code_and_nothing_twice(wheel: Path) -
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     beside = "eviction/config/"
-    files = [path.relative_to(ROOT / "config") for path in (ROOT / "config").rglob("*") if path.is_file()]
+    files = [
+        path.relative_to(ROOT / "config") for path in (ROOT / "config").rglob("*") if path.is_file()
+    ]
     assert {name.removeprefix(beside) for name in names if name.startswith(beside)} == {
         str(path) for path in files if "__pycache__" not in path.parts
     }
@@ -39,7 +43,9 @@ def test_check_wheel_contents_finds_nothing(wheel: Path) -> None:
     """With the settings of pyproject.toml."""
     pytest.importorskip("check_wheel_contents", reason="check-wheel-contents, of the extra dev")
     command = [sys.executable, "-m", "check_wheel_contents", str(wheel)]
-    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60.0)
+    process = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60.0
+    )
     assert (process.returncode, process.stdout) == (0, f"{wheel}: OK\n")
 
 
@@ -53,7 +59,9 @@ def test_its_description_can_be_shown_by_an_index(wheel: Path) -> None:
 
 
 def test_the_version_is_named_everywhere_as_in_pyproject(wheel: Path) -> None:
-    """In the tags of images, in what is said of archives and programs, and as the status on the first page."""
+    """In the tags of images, in what is said of archives and programs, and as the
+    status on the first page.
+    """
     version = wheel.name.split("-")[1]
     named = r"(?:\breclaimd[-: ]|newTag: |^Status: )v?(\d+\.\d+\.\d+)"
     texts = [*PAGES, ROOT / "config" / "Containerfile", *(ROOT / "config").rglob("*.yaml")]
@@ -63,4 +71,6 @@ def test_the_version_is_named_everywhere_as_in_pyproject(wheel: Path) -> None:
         for each in re.findall(named, path.read_text(), re.MULTILINE)
     }
     assert {each for _, each in found} == {version}
-    assert {"README.md", "config/Containerfile", "config/manifests/base.yaml"} <= {path for path, _ in found}
+    assert {"README.md", "config/Containerfile", "config/manifests/base.yaml"} <= {
+        path for path, _ in found
+    }

@@ -1,4 +1,6 @@
-"""Where no file of the kubelet is found, and the kubelet is asked for its pods anyway, it tells its configuration."""
+"""Where no file of the kubelet is found, and the kubelet is asked for its pods anyway,
+it tells its configuration.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,17 @@ import pytest
 
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.kubelet_ways import TOLD_BY_THE_KUBELET as NAME
-from eviction.reporting.configuration_warnings import configuration_warnings
+from eviction.wording.configuration_warnings import configuration_warnings
 from tests.sockets.kubelet_server import FOREVER_SECONDS, KubeletServer, Step, answer
 
 pytestmark = pytest.mark.regression
 
 TOLD = {
-    "evictionHard": {"memory.available": "100Mi", "nodefs.available": "7%", "imagefs.available": "9%"},
+    "evictionHard": {
+        "memory.available": "100Mi",
+        "nodefs.available": "7%",
+        "imagefs.available": "9%",
+    },
     "mergeDefaultEvictionSettings": False,
     "imageGCHighThresholdPercent": 91,
     "imageMinimumGCAge": "3m0s",
@@ -26,7 +32,9 @@ TOLD = {
 
 
 def loaded(root: Path, kubelet: KubeletServer, **fields: Any) -> Configuration:
-    """The configuration on a machine without a kubelet among its processes and without its usual file."""
+    """The configuration on a machine without a kubelet among its processes
+    and without its usual file.
+    """
     return load(None, {}, {"kubeletEndpoint": kubelet.url, **fields}, root=str(root))
 
 
@@ -37,7 +45,11 @@ def configz(document: object) -> bytes:
 
 def marks(configuration: Configuration) -> dict[str, str]:
     """The inherited thresholds, without the margin."""
-    return {str(one.signal): str(one.value) for one in configuration.thresholds if one.origin.startswith(NAME)}
+    return {
+        str(one.signal): str(one.value)
+        for one in configuration.thresholds
+        if one.origin.startswith(NAME)
+    }
 
 
 def test_the_kubelets_own_word_is_inherited_where_no_file_is_found(tmp_path: Path) -> None:
@@ -46,7 +58,10 @@ def test_the_kubelets_own_word_is_inherited_where_no_file_is_found(tmp_path: Pat
         found = loaded(tmp_path, kubelet)
         assert [head.split()[1] for head in kubelet.requests] == ["/configz"]
     assert marks(found) == {"nodefs.available": "7%", "imagefs.available": "9%"}
-    assert (found.image_gc_high_threshold_percent, found.image_minimum_gc_age_seconds) == (91, 180.0)
+    assert (found.image_gc_high_threshold_percent, found.image_minimum_gc_age_seconds) == (
+        91,
+        180.0,
+    )
     assert (found.pod_logs_dir, found.origins["podLogsDir"]) == ("/var/log/elsewhere", NAME)
     assert list(configuration_warnings(found)) == []
 
@@ -71,7 +86,10 @@ def test_it_is_not_asked_where_its_file_is_known_or_is_said_to_be_none(tmp_path:
         ([answer(b"{")], "is not JSON"),
         ([configz([])], "has no object kubeletconfig"),
         ([configz({"kubeletconfig": None})], "has no object kubeletconfig"),
-        ([configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}})], f"{NAME}: imageMinimumGCAge: "),
+        (
+            [configz({"kubeletconfig": {**TOLD, "imageMinimumGCAge": "soon"}})],
+            f"{NAME}: imageMinimumGCAge: ",
+        ),
         ([FOREVER_SECONDS], "gave no complete answer within"),
     ],
     ids=["401", "403", "garbage", "a list", "null", "wrong settings", "hangs"],

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
-from eviction.control.socket import ControlServer, ControlUnavailable, ask
+from eviction.surface.control_socket import ControlServer, ControlUnavailable, ask
 from reclaim.trust import directory_refusal, file_refusal, socket_refusal
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
@@ -50,9 +50,13 @@ print(socket_refusal(sys.argv[1]))
 
 
 def refusal_of(uid: int, path: Path) -> str:
-    """Why a process of this user, and of the group of that number, does not use the socket; None as text if it does."""
+    """Why a process of this user, and of the group of that number, does not use the
+    socket; None as text if it does.
+    """
     asked = [sys.executable, "-c", REFUSAL, str(path), str(uid)]
-    return subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        asked, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def socket_of(small: SmallNode) -> Path:
@@ -74,14 +78,18 @@ def test_a_socket_of_ours_that_the_world_may_not_write_is_trusted(path: Path, mo
 
 @needs_root
 def test_a_socket_of_roots_that_a_group_may_use_is_trusted(path: Path) -> None:
-    """cri-dockerd: root:docker 0660. A member of that group can connect, but cannot replace the socket."""
+    """cri-dockerd: root:docker 0660.
+
+    A member of that group can connect, but cannot replace the socket.
+    """
     assert socket_refusal(str(bound_socket(path, 0o660, 0, STRANGER))) is None
 
 
 def test_a_socket_that_every_user_may_connect_to_is_refused(path: Path) -> None:
     """With mode 0666 every user is as powerful as root."""
-    assert socket_refusal(str(bound_socket(path, 0o666))) == (
-        "every user may connect to it (mode 0666); allowed is at most 0770"
+    assert (
+        socket_refusal(str(bound_socket(path, 0o666)))
+        == "every user may connect to it (mode 0666); allowed is at most 0770"
     )
 
 
@@ -89,7 +97,8 @@ def test_a_socket_that_every_user_may_connect_to_is_refused(path: Path) -> None:
 def test_a_socket_of_another_user_is_refused(path: Path) -> None:
     """Its owner listens on it, and could answer anything."""
     assert (
-        socket_refusal(str(bound_socket(path, 0o600, STRANGER))) == f"it belongs to uid {STRANGER}; allowed is root's"
+        socket_refusal(str(bound_socket(path, 0o600, STRANGER)))
+        == f"it belongs to uid {STRANGER}; allowed is root's"
     )
 
 
@@ -101,8 +110,9 @@ def test_a_socket_of_our_own_user_is_trusted_without_root() -> None:
         path = bound_socket(Path(above, "run", "cri.sock"), 0o600, STRANGER)
         os.chown(path.parent, STRANGER, STRANGER)
         assert refusal_of(STRANGER, path) == "None"
-        assert refusal_of(STRANGER + 1, path) == (
-            f"it belongs to uid {STRANGER}; allowed is root's or that of uid {STRANGER + 1}"
+        assert (
+            refusal_of(STRANGER + 1, path)
+            == f"it belongs to uid {STRANGER}; allowed is root's or that of uid {STRANGER + 1}"
         )
 
 
@@ -112,12 +122,17 @@ def test_a_file_in_the_place_of_the_socket_is_refused(tmp_path: Path) -> None:
     assert socket_refusal(str(tmp_path / "f")) == "it is not a socket"
 
 
-def test_a_socket_in_a_directory_that_every_user_may_write_is_refused_unless_it_is_sticky(path: Path) -> None:
-    """A user who may write the directory can replace the socket; in a sticky one like /tmp only its owner can."""
+def test_a_socket_in_a_directory_that_every_user_may_write_is_refused_unless_it_is_sticky(
+    path: Path,
+) -> None:
+    """A user who may write the directory can replace the socket; in a sticky one
+    like /tmp only its owner can.
+    """
     bound_socket(path, 0o600)
     path.parent.chmod(0o777)
-    assert socket_refusal(str(path)) == (
-        f"every user may write its directory {path.parent} (mode 0777); allowed is at most 0755"
+    assert (
+        socket_refusal(str(path))
+        == f"every user may write its directory {path.parent} (mode 0777); allowed is at most 0755"
     )
     path.parent.chmod(0o1777)
     assert socket_refusal(str(path)) is None
@@ -125,7 +140,9 @@ def test_a_socket_in_a_directory_that_every_user_may_write_is_refused_unless_it_
 
 @needs_root
 @pytest.mark.parametrize(("uid", "gid", "mode"), [(STRANGER, 0, 0o755), (0, STRANGER, 0o775)])
-def test_a_socket_in_a_directory_of_others_is_refused(path: Path, uid: int, gid: int, mode: int) -> None:
+def test_a_socket_in_a_directory_of_others_is_refused(
+    path: Path, uid: int, gid: int, mode: int
+) -> None:
     """Its owner may write it, and so may a group that is not ours."""
     bound_socket(path, 0o600)
     path.parent.chmod(mode)
@@ -156,11 +173,16 @@ def deep(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("mode", [0o757, 0o777])
-def test_a_directory_however_far_above_that_every_user_may_write_is_a_reason(deep: Path, mode: int) -> None:
+def test_a_directory_however_far_above_that_every_user_may_write_is_a_reason(
+    deep: Path, mode: int
+) -> None:
     """What is below it could be replaced with it."""
     above = deep.parent.parent.parent
     above.chmod(mode)
-    told = f"every user may write the directory {above} above it (mode {mode:04o}); allowed is at most 0755"
+    told = (
+        f"every user may write the directory {above} above it (mode {mode:04o}); allowed is at most"
+        " 0755"
+    )
     assert refusals(deep) == (told, told, told)
     above.chmod(0o1777)
     assert refusals(deep) == ("", "", "")
@@ -168,7 +190,9 @@ def test_a_directory_however_far_above_that_every_user_may_write_is_a_reason(dee
 
 @needs_root
 @pytest.mark.parametrize("mode", [0o755, 0o1777])
-def test_a_directory_above_of_another_user_is_a_reason_also_where_it_is_sticky(deep: Path, mode: int) -> None:
+def test_a_directory_above_of_another_user_is_a_reason_also_where_it_is_sticky(
+    deep: Path, mode: int
+) -> None:
     """The owner of a sticky directory may replace everything in it."""
     above = deep.parent.parent
     above.chmod(mode)
@@ -178,24 +202,36 @@ def test_a_directory_above_of_another_user_is_a_reason_also_where_it_is_sticky(d
     os.chown(above, 0, 0)
     deep.parent.chmod(mode)
     os.chown(deep.parent, STRANGER, STRANGER)
-    assert socket_refusal(str(deep)) == f"its directory {deep.parent} belongs to uid {STRANGER}; allowed is root's"
+    assert (
+        socket_refusal(str(deep))
+        == f"its directory {deep.parent} belongs to uid {STRANGER}; allowed is root's"
+    )
 
 
-def test_a_directory_through_which_only_a_symlink_leads_is_looked_at(tmp_path: Path, deep: Path) -> None:
-    """Whoever may write it could have the symlink lead elsewhere; whether the symlink is absolute or not."""
+def test_a_directory_through_which_only_a_symlink_leads_is_looked_at(
+    tmp_path: Path, deep: Path
+) -> None:
+    """Whoever may write it could have the symlink lead elsewhere; whether the
+    symlink is absolute or not.
+    """
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "second").symlink_to("../opt/tools")
     (tmp_path / "first").symlink_to(tmp_path / "links" / "second")
     through = tmp_path / "first" / "run" / deep.name
     assert refusals(through) == ("", "", "")
     (tmp_path / "links").chmod(0o777)
-    told = f"every user may write the directory {tmp_path}/links above it (mode 0777); allowed is at most 0755"
+    told = (
+        f"every user may write the directory {tmp_path}/links above it (mode 0777); allowed is at"
+        " most 0755"
+    )
     assert refusals(through) == (told, told, told)
     assert refusals(deep) == ("", "", "")
 
 
 @needs_root
-def test_a_symlink_of_another_user_in_a_sticky_directory_is_not_followed(tmp_path: Path, deep: Path) -> None:
+def test_a_symlink_of_another_user_in_a_sticky_directory_is_not_followed(
+    tmp_path: Path, deep: Path
+) -> None:
     """Its owner may replace it there."""
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -232,7 +268,9 @@ def test_a_missing_socket_is_not_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["reclaim", "plan"])
-def test_nothing_is_removed_over_a_socket_that_is_not_trusted(small_node: SmallNode, command: str) -> None:
+def test_nothing_is_removed_over_a_socket_that_is_not_trusted(
+    small_node: SmallNode, command: str
+) -> None:
     """Exit 3 with one sentence, and no call has reached the runtime."""
     small_node.add_images(3)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=8 * MIB)
@@ -248,7 +286,9 @@ def test_nothing_is_removed_over_a_socket_that_is_not_trusted(small_node: SmallN
 
 
 def test_a_daemon_waits_for_a_socket_that_can_be_trusted(small_node: SmallNode) -> None:
-    """An untrusted socket is no crash: it is logged once, and used as soon as owner and mode are right."""
+    """An untrusted socket is no crash: it is logged once, and used as soon as
+    owner and mode are right.
+    """
     small_node.add_images(3)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=8 * MIB)
     socket_of(small_node).chmod(0o666)
@@ -260,7 +300,9 @@ def test_a_daemon_waits_for_a_socket_that_can_be_trusted(small_node: SmallNode) 
 
 
 @needs_root
-def test_a_socket_that_changes_hands_while_the_daemon_runs_is_not_spoken_to(small_node: SmallNode) -> None:
+def test_a_socket_that_changes_hands_while_the_daemon_runs_is_not_spoken_to(
+    small_node: SmallNode,
+) -> None:
     """It is checked before each call, not only at the start."""
     small_node.add_images(3)
     configuration = small_node.configuration(Signal.NODEFS_AVAILABLE, above=-2 * MIB)
@@ -293,15 +335,25 @@ def spoilt(path: Path, how: str) -> str:
             return f"it belongs to uid {STRANGER}; allowed is root's"
         case _:
             path.parent.chmod(0o777)
-            return f"every user may write its directory {path.parent} (mode 0777); allowed is at most 0755"
+            return (
+                f"every user may write its directory {path.parent} (mode 0777); allowed is at most"
+                " 0755"
+            )
 
 
-HOW = ["world", "directory", pytest.param("group", marks=needs_root), pytest.param("owner", marks=needs_root)]
+HOW = [
+    "world",
+    "directory",
+    pytest.param("group", marks=needs_root),
+    pytest.param("owner", marks=needs_root),
+]
 
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("which", ["file", "drop-in", "kubelet", "kubelet drop-in"])
-def test_a_configuration_that_others_may_write_is_refused_by_name(tmp_path: Path, which: str, how: str) -> None:
+def test_a_configuration_that_others_may_write_is_refused_by_name(
+    tmp_path: Path, which: str, how: str
+) -> None:
     """Ours and the kubelet's: they decide which socket a root process uses and where it unlinks."""
     ours, theirs = tmp_path / "ours", tmp_path / "kubelet"
     files = {
@@ -313,12 +365,14 @@ def test_a_configuration_that_others_may_write_is_refused_by_name(tmp_path: Path
     for name, file in files.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(KUBELET if name.startswith("kubelet") else HEAD)
-    files["file"].write_text(HEAD.replace("''", f"'{files['kubelet']}'") + f"kubeletConfigDir: '{theirs / 'conf.d'}'\n")
+    files["file"].write_text(
+        HEAD.replace("''", f"'{files['kubelet']}'") + f"kubeletConfigDir: '{theirs / 'conf.d'}'\n"
+    )
     files["drop-in"].write_text("\n".join(HEAD.splitlines()[:2]))
-    load(str(files["file"]), {}, {}, str(ours / "conf.d"))
+    load(str(files["file"]), {}, {}, directory=str(ours / "conf.d"))
     reason = spoilt(files[which], how)
     with pytest.raises(ConfigurationError) as refused:
-        load(str(files["file"]), {}, {}, str(ours / "conf.d"))
+        load(str(files["file"]), {}, {}, directory=str(ours / "conf.d"))
     assert f"{files[which]}: is not trusted: {reason}" in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -329,21 +383,25 @@ def test_a_configuration_that_others_may_write_is_exit_2(tmp_path: Path) -> None
     path.chmod(0o666)
     found = reclaimd("check", "--config", str(path))
     assert (found.returncode, found.stdout) == (2, "")
-    assert found.stderr == (
-        f"reclaimd: {path}: is not trusted: every user may write it (mode 0666); allowed is at most 0644\n"
+    assert (
+        found.stderr
+        == f"reclaimd: {path}: is not trusted: every user may write it (mode 0666); allowed is at"
+        " most 0644\n"
     )
 
 
 def test_a_file_of_a_config_map_is_read_through_its_symlinks(tmp_path: Path) -> None:
-    """By its mode a ConfigMap volume is writable by all, and holds symlinks into a directory that is not. What lets
-    nobody write is that a pod has it on a read-only mount."""
+    """By its mode a ConfigMap volume is writable by all, and holds symlinks into a directory that
+    is not. What lets nobody write is that a pod has it on a read-only mount."""
     volume = tmp_path / "volume"
     (volume / "..2026").mkdir(parents=True)
     (volume / "..2026" / "reclaimd.yaml").write_text(HEAD)
     (volume / "..data").symlink_to("..2026")
     (volume / "reclaimd.yaml").symlink_to("..data/reclaimd.yaml")
     volume.chmod(0o777)
-    with pytest.raises(ConfigurationError, match=rf"every user may write its directory {volume} \(mode 0777\)"):
+    with pytest.raises(
+        ConfigurationError, match=rf"every user may write its directory {volume} \(mode 0777\)"
+    ):
         load(str(volume / "reclaimd.yaml"), {}, {})
     bound(str(volume), str(volume), read_only=True)
     try:
@@ -367,7 +425,10 @@ def test_a_file_that_our_own_group_may_write_is_read(tmp_path: Path) -> None:
 def test_no_control_socket_is_made_where_others_could_replace_it(tmp_path: Path) -> None:
     """The daemon says why and works without one."""
     tmp_path.chmod(0o777)
-    with pytest.raises(ControlUnavailable, match=r"not made, as every user may write its directory .* \(mode 0777\)"):
+    with pytest.raises(
+        ControlUnavailable,
+        match=r"not made, as every user may write its directory .* \(mode 0777\)",
+    ):
         ControlServer(str(tmp_path / "control.sock"), {}).start()
     assert not (tmp_path / "control.sock").exists()
 

@@ -9,7 +9,16 @@ import pytest
 from eviction.drill.runtime.faults import Delay, Failpoint, Hang, Pretend
 from reclaim.cri import cri_pb2 as pb
 from tests.nodes.distortions import Distort, Distortion
-from tests.nodes.small_node import CONTAINERS, EVERYTHING, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.nodes.small_node import (
+    CONTAINERS,
+    EVERYTHING,
+    MIB,
+    SmallNode,
+    outcome_of,
+    reason_of,
+    relieve,
+    result_of,
+)
 
 pytestmark = pytest.mark.regression
 
@@ -40,7 +49,9 @@ def test_newer_copy_vanishes_while_the_status_is_slow(small_node: SmallNode) -> 
 
 
 def test_a_list_that_gives_a_container_the_id_of_another(small_node: SmallNode) -> None:
-    """The newest dead copy of a live pod, listed as that of a pod that is gone, stays: its status says whose it is."""
+    """The newest dead copy of a live pod, listed as that of a pod that is gone, stays:
+    its status says whose it is.
+    """
     pod = small_node.run_pod("web")
     crashed = small_node.exited(pod)
     small_node.gone_pod("gone")
@@ -50,7 +61,9 @@ def test_a_list_that_gives_a_container_the_id_of_another(small_node: SmallNode) 
 
 
 def test_a_list_that_gives_a_sandbox_the_id_of_another(small_node: SmallNode) -> None:
-    """The only sandbox of a live pod, listed as that of a pod that is gone, stays: its status says whose it is."""
+    """The only sandbox of a live pod, listed as that of a pod that is gone, stays:
+    its status says whose it is.
+    """
     rebooted = small_node.run_pod("rebooted")
     small_node.runtime.kill_sandbox(rebooted.sandbox_id)
     small_node.vanish(small_node.run_pod("gone"))
@@ -73,7 +86,9 @@ def test_already_gone_container_bytes_are_not_ours(small_node: SmallNode) -> Non
 
 
 def test_a_container_that_is_listed_twice_is_not_its_own_newer_copy(small_node: SmallNode) -> None:
-    """The newest dead copy of a live pod went as the older copy of itself; now two equal entries are one."""
+    """The newest dead copy of a live pod went as the older copy of itself; now
+    two equal entries are one.
+    """
     newest = small_node.exited(small_node.run_pod("crashed"))
     small_node.failpoints["ListContainers"] = Distort(Distortion.DUPLICATE_ENTRIES)
     record = relieve(small_node.node(), EVERYTHING)
@@ -93,7 +108,9 @@ def test_a_sandbox_that_is_listed_twice_is_not_its_own_newer_copy(small_node: Sm
 
 
 def test_containers_without_names_are_not_copies_of_each_other(small_node: SmallNode) -> None:
-    """The dead init container of a live pod went as the older copy of its app, as both were listed without a name."""
+    """The dead init container of a live pod went as the older copy of its app, as both
+    were listed without a name.
+    """
     pod = small_node.run_pod("web")
     init, app = small_node.exited(pod, name="init"), small_node.exited(pod, attempt=1)
     small_node.failpoints["ListContainers"] = Distort(Distortion.EMPTY_NAMES)
@@ -103,7 +120,9 @@ def test_containers_without_names_are_not_copies_of_each_other(small_node: Small
 
 
 def test_a_shortened_id_of_a_sandbox_is_never_sent(small_node: SmallNode) -> None:
-    """Six characters in the list removed the sandbox that began so; now its status must answer with the very id."""
+    """Six characters in the list removed the sandbox that began so; now its status
+    must answer with the very id.
+    """
     small_node.gone_pod("gone")
     small_node.failpoints["ListPodSandbox"] = Distort(Distortion.SHORT_IDS)
     record = relieve(small_node.node(), EVERYTHING)
@@ -113,9 +132,15 @@ def test_a_shortened_id_of_a_sandbox_is_never_sent(small_node: SmallNode) -> Non
     assert small_node.failpoints.calls["RemovePodSandbox"] == 0
 
 
-@pytest.mark.parametrize("lie", [Distort(Distortion.EMPTY_IDS), Pretend()], ids=["without an id", "without a status"])
-def test_a_sandbox_of_which_its_status_says_nothing_is_not_gone(small_node: SmallNode, lie: Failpoint) -> None:
-    """An answer without a status is neither there nor gone: nothing is sent, and nothing is reported as gone."""
+@pytest.mark.parametrize(
+    "lie", [Distort(Distortion.EMPTY_IDS), Pretend()], ids=["without an id", "without a status"]
+)
+def test_a_sandbox_of_which_its_status_says_nothing_is_not_gone(
+    small_node: SmallNode, lie: Failpoint
+) -> None:
+    """An answer without a status is neither there nor gone: nothing is sent, and
+    nothing is reported as gone.
+    """
     small_node.gone_pod("gone")
     small_node.failpoints["PodSandboxStatus"] = lie
     record = relieve(small_node.node(), EVERYTHING)

@@ -1,4 +1,6 @@
-"""Lists the containers of a runtime, and prints how many there were and by how many bytes the process grew at most."""
+"""Lists the containers of a runtime, and prints how many there were and by how many bytes
+the process grew at most.
+"""
 
 from __future__ import annotations
 

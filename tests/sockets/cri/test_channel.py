@@ -1,4 +1,6 @@
-"""Calls over a real socket: connections are kept and shared out, a deadline holds, and what breaks is one call's."""
+"""Calls over a real socket: connections are kept and shared out, a deadline holds, and
+what breaks is one call's.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
         assert listener.wait_for_talking(0)
 
 
-def test_calls_side_by_side_have_a_connection_each_and_none_waits_for_another(tmp_path: Path) -> None:
-    """Four that are answered only when all four have been asked; afterwards their connections are used again."""
+def test_calls_side_by_side_have_a_connection_each_and_none_waits_for_another(
+    tmp_path: Path,
+) -> None:
+    """Four that are answered only when all four have been asked; afterwards their
+    connections are used again.
+    """
     together = threading.Barrier(4)
 
     def when_all_have_asked(client: socket.socket) -> None:
@@ -119,7 +125,9 @@ def test_after_a_goodbye_another_connection_is_made(tmp_path: Path) -> None:
 
 def test_a_deadline_holds_and_the_runtime_hears_that_nobody_waits(tmp_path: Path) -> None:
     """The connection is closed with it: what is asked there is cancelled."""
-    with listening(tmp_path / "s", lambda client: speak(client, Server(answers=[None]))) as listener:
+    with listening(
+        tmp_path / "s", lambda client: speak(client, Server(answers=[None]))
+    ) as listener:
         channel = Channel(str(listener.path), SOON)
         error = failed(lambda: channel.unary(METHOD, b"x", 0.2))
         assert error.code is Code.DEADLINE_EXCEEDED
@@ -186,7 +194,9 @@ def test_nothing_is_sent_to_a_server_that_does_not_greet(tmp_path: Path) -> None
 
 
 def test_a_backlog_that_is_full_is_waited_for(tmp_path: Path) -> None:
-    """connect(2) of a socket that does not block fails there at once; a runtime may be slow for a moment."""
+    """connect(2) of a socket that does not block fails there at once; a runtime
+    may be slow for a moment.
+    """
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         server.listen(0)
@@ -212,7 +222,9 @@ def test_a_backlog_that_is_full_is_waited_for(tmp_path: Path) -> None:
         (b"", "the connection was closed"),
     ],
 )
-def test_a_stranger_at_the_socket_is_unavailable_with_a_sentence(tmp_path: Path, said: bytes, words: str) -> None:
+def test_a_stranger_at_the_socket_is_unavailable_with_a_sentence(
+    tmp_path: Path, said: bytes, words: str
+) -> None:
     """Whatever it says."""
 
     def say(client: socket.socket) -> None:
@@ -227,7 +239,9 @@ def test_a_stranger_at_the_socket_is_unavailable_with_a_sentence(tmp_path: Path,
         channel.close()
 
 
-def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_twice(tmp_path: Path) -> None:
+def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_twice(
+    tmp_path: Path,
+) -> None:
     """Whether to repeat a removal is not for the connection to decide."""
     asked = []
 
@@ -248,7 +262,9 @@ def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_t
 
 
 def test_closing_ends_a_call_that_has_no_deadline(tmp_path: Path) -> None:
-    """A removal that hangs does not hold up the end of the program; afterwards nothing can be asked."""
+    """A removal that hangs does not hold up the end of the program;
+    afterwards nothing can be asked.
+    """
     asked = threading.Event()
 
     def silent(client: socket.socket) -> None:
@@ -274,10 +290,15 @@ def test_one_message_answers_a_call_not_none_and_not_two(
     tmp_path: Path, answers: list[list[bytes] | None], words: str
 ) -> None:
     """No message, or two messages, are an error."""
-    with listening(tmp_path / "s", lambda client: speak(client, Server(answers=list(answers)))) as listener:
+    with listening(
+        tmp_path / "s", lambda client: speak(client, Server(answers=list(answers)))
+    ) as listener:
         channel = Channel(str(listener.path), SOON)
         error = failed(lambda: channel.unary(METHOD, b"x", SOON))
-        assert (error.code, error.details) == (Code.INTERNAL, f"one message was expected, and {words} came")
+        assert (error.code, error.details) == (
+            Code.INTERNAL,
+            f"one message was expected, and {words} came",
+        )
         channel.close()
 
 
@@ -304,7 +325,9 @@ def test_a_server_that_answers_without_end_is_left_at_its_second_message(tmp_pat
 def test_who_stops_reading_a_stream_has_used_its_connection_up(tmp_path: Path) -> None:
     """What is still to come must not be taken for the answer to the next call."""
     messages: list[bytes] | None = [bytes(100_000)] * 30
-    with listening(tmp_path / "s", lambda client: speak(client, Server(answers=[messages]))) as listener:
+    with listening(
+        tmp_path / "s", lambda client: speak(client, Server(answers=[messages]))
+    ) as listener:
         channel = Channel(str(listener.path), SOON)
         stream = channel.stream(METHOD, b"x", SOON)
         assert next(stream) == bytes(100_000)

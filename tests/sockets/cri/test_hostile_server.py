@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 
 from reclaim.cri.channel import Channel
 from reclaim.cri.status import CallError, Code
-from tests.hostile_http2 import ANY_BYTES, GREETING, HOSTILE, STATUS, assert_clean, data, hostile_talk, raw
+from tests.hostile_http2 import (
+    ANY_BYTES,
+    GREETING,
+    HOSTILE,
+    STATUS,
+    assert_clean,
+    data,
+    hostile_talk,
+    raw,
+)
 from tests.http2_server import Server, Talk, answering, listening
 
 METHOD = "/runtime.v1.RuntimeService/Version"
@@ -46,9 +55,13 @@ def failure(call: Callable[[], object]) -> CallError:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_whatever_a_server_sends_is_an_error_of_that_call_alone(name: str, tmp_path: Path) -> None:
-    """A removal, which has no deadline, ends in bounded memory; the call beside it goes on, and so does the next."""
+    """A removal, which has no deadline, ends in bounded memory; the call beside it goes
+    on, and so does the next.
+    """
     hostile = HOSTILE[name]
-    talk = one_after_the_other(answering, hostile_talk(hostile.send(), hold=hostile.seconds is not None))
+    talk = one_after_the_other(
+        answering, hostile_talk(hostile.send(), hold=hostile.seconds is not None)
+    )
     with listening(tmp_path / "s", talk) as listener:
         channel = Channel(str(listener.path), SOON)
         beside = channel.stream(METHOD, b"beside", SOON)
@@ -69,7 +82,9 @@ def test_whatever_a_server_sends_is_an_error_of_that_call_alone(name: str, tmp_p
     assert peak < hostile.most_mib * MIB
 
 
-@pytest.mark.parametrize("frame", [PingFrame(0, b"12345678").serialize(), GREETING, STATUS + data(b"")])
+@pytest.mark.parametrize(
+    "frame", [PingFrame(0, b"12345678").serialize(), GREETING, STATUS + data(b"")]
+)
 def test_a_flood_does_not_stretch_a_deadline(frame: bytes, tmp_path: Path) -> None:
     """A flood that is too slow to count as one: the deadline ends the call."""
 
@@ -87,7 +102,9 @@ def test_a_flood_does_not_stretch_a_deadline(frame: bytes, tmp_path: Path) -> No
 
 
 def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path: Path) -> None:
-    """Frames that came in between are read before the next call; after too many another connection is made."""
+    """Frames that came in between are read before the next call; after too many
+    another connection is made.
+    """
     flooded = threading.Event()
 
     def flood(client: socket.socket) -> None:
@@ -123,7 +140,9 @@ def test_a_flood_on_an_idle_connection_costs_the_connection_and_no_call(tmp_path
         (raw(4, 0, 0, bytes(6) * 2000), "settings of 12000 bytes, 6000 are allowed"),
     ],
 )
-def test_settings_that_allow_no_call_are_unavailable(tmp_path: Path, settings_of_the_server: bytes, words: str) -> None:
+def test_settings_that_allow_no_call_are_unavailable(
+    tmp_path: Path, settings_of_the_server: bytes, words: str
+) -> None:
     """No stream at all, frames of one byte, settings without end: the call says it."""
     with listening(tmp_path / "s", hostile_talk((), settings_of_the_server)) as listener:
         channel = Channel(str(listener.path), SOON)
@@ -136,5 +155,7 @@ def test_settings_that_allow_no_call_are_unavailable(tmp_path: Path, settings_of
 @settings(max_examples=60, deadline=None)
 @given(ANY_BYTES, st.booleans())
 def test_any_bytes_are_an_answer_or_an_error_of_the_call(said: bytes, greeted: bool) -> None:
-    """With a greeting before them or without: nothing but CallError leaves the channel, and nothing hangs."""
+    """With a greeting before them or without: nothing but CallError leaves the
+    channel, and nothing hangs.
+    """
     assert_clean(said, greeted)

@@ -1,4 +1,6 @@
-"""A list that is almost as large as one message may be: it is held once, and the process stays below its limit."""
+"""A list that is almost as large as one message may be: it is held once, and the
+process stays below its limit.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def serving(socket_path: Path, answers: dict[str, bytes]) -> Iterator[str]:
         for method, answer in answers.items()
     }
     server = grpc.server(ThreadPoolExecutor(2), options=(("grpc.max_send_message_length", -1),))
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("runtime.v1.RuntimeService", handlers),))
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("runtime.v1.RuntimeService", handlers),)
+    )
     server.add_insecure_port(f"unix:{socket_path}")
     server.start()
     try:
@@ -43,7 +47,9 @@ def serving(socket_path: Path, answers: dict[str, bytes]) -> Iterator[str]:
 @pytest.mark.regression
 def test_a_large_list_is_held_once(tmp_path: Path) -> None:
     """By a list of 80 MiB the process grows by little more than that; it grew by twice as much."""
-    one = pb.Container(state=pb.CONTAINER_EXITED, annotations={"filler": "x" * (SIZE_BYTES // CONTAINERS)})
+    one = pb.Container(
+        state=pb.CONTAINER_EXITED, annotations={"filler": "x" * (SIZE_BYTES // CONTAINERS)}
+    )
     answer = pb.ListContainersResponse()
     for number in range(CONTAINERS):
         one.id = f"{number:064x}"
@@ -67,9 +73,13 @@ def test_a_large_list_is_held_once(tmp_path: Path) -> None:
 
 @pytest.mark.regression
 def test_the_largest_message_and_the_daemon_fit_into_the_limit_of_the_unit() -> None:
-    """The unit's and the DaemonSet's limit leave room for the largest message, the values made of it, and the rest."""
+    """The unit's and the DaemonSet's limit leave room for the largest message, the values
+    made of it, and the rest.
+    """
     unit = (ROOT / "config" / "systemd" / "reclaimd.service").read_text()
     daemonset = (ROOT / "config" / "kubernetes" / "base" / "daemonset.yaml").read_text()
     (of_unit,) = re.findall(r"^MemoryMax=(\d+)M$", unit, re.MULTILINE)
-    of_container = max(int(each) for each in re.findall(r"^ +memory: (\d+)Mi$", daemonset, re.MULTILINE))
+    of_container = max(
+        int(each) for each in re.findall(r"^ +memory: (\d+)Mi$", daemonset, re.MULTILINE)
+    )
     assert min(int(of_unit), of_container) * MIB >= LARGEST_MESSAGE_BYTES + 100 * MIB

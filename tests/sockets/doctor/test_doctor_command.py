@@ -1,4 +1,6 @@
-"""`reclaimd doctor` on a small node: facts from a real runtime, real filesystems, real permissions."""
+"""`reclaimd doctor` on a small node: facts from a real runtime, real
+filesystems, real permissions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 
 from eviction.doctor.checks import examine
 from eviction.doctor.facts import facts_of, inotify_instances
-from eviction.history_file.store import HistoryStore
+from eviction.records.store import HistoryStore
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import Daemon, answer, reclaimd_here, write_configuration
 from tests.sockets.conftest import SmallNodeFactory
@@ -30,9 +32,13 @@ MARKS = {"nodefs.available": "1Ki", "imagefs.available": "1Ki"}
 
 def test_a_node_in_order_is_healthy(small_node: SmallNode) -> None:
     """Exit 0; that no daemon runs is a note."""
-    file = small_node.configuration(evictionHard=MARKS, stateFile="", controlSocket="/nowhere/control.sock")
+    file = small_node.configuration(
+        evictionHard=MARKS, stateFile="", controlSocket="/nowhere/control.sock"
+    )
     code, found = findings("--config", file)
-    assert {check: finding["level"] for check, finding in found.items() if finding["level"] != "note"} == {}
+    assert {
+        check: finding["level"] for check, finding in found.items() if finding["level"] != "note"
+    } == {}
     assert found["daemon"]["level"] == "note"
     assert code == 0
     assert found["filesystem-numbers"]["level"] == "note"
@@ -52,9 +58,15 @@ def test_a_running_daemon_is_asked(small_node: SmallNode, tmp_path: Path) -> Non
 
 
 def test_troubles_of_a_node_are_found_together(make_small_node: SmallNodeFactory) -> None:
-    """An old containerd that neither pins nor names the sandbox image, a misspelt keep, no thresholds: exit 1."""
-    node = make_small_node(runtime_version="2.0.2", pins_sandbox_image=False, reports_sandbox_image=False)
-    file = node.configuration(keepImages=["registry.example/misspelt", "registry.example/app"], stateFile="")
+    """An old containerd that neither pins nor names the sandbox image, a misspelt
+    keep, no thresholds: exit 1.
+    """
+    node = make_small_node(
+        runtime_version="2.0.2", pins_sandbox_image=False, reports_sandbox_image=False
+    )
+    file = node.configuration(
+        keepImages=["registry.example/misspelt", "registry.example/app"], stateFile=""
+    )
     code, found = findings("--config", file)
     assert code == 1
     assert found["containerd-frees-late"]["evidence"] == "containerd 2.0.2"
@@ -76,16 +88,22 @@ def test_a_container_whose_image_is_unknown_is_named(small_node: SmallNode, tmp_
         for item in answer.containers:
             item.image_id = item.image_ref = item.image.image = ""
 
-    with Dialect(small_node.server.target, str(tmp_path / "d.sock"), {"ListContainers": silence}) as dialect:
+    with Dialect(
+        small_node.server.target, str(tmp_path / "d.sock"), {"ListContainers": silence}
+    ) as dialect:
         node = small_node.node(evictionHard=MARKS, containerRuntimeEndpoint=dialect.endpoint)
-        (finding,) = [one for one in examine(facts_of(node)).findings if one.check == "image-unresolved"]
+        (finding,) = [
+            one for one in examine(facts_of(node)).findings if one.check == "image-unresolved"
+        ]
     assert finding.evidence == f"no image is known for 1, such as container {container}"
 
 
 def test_without_a_runtime_the_other_checks_still_run(small_node: SmallNode) -> None:
     """Exit 1 with the runtime's problem; the filesystem is checked all the same."""
     file = small_node.configuration(
-        evictionHard={"nodefs.available": "63Mi"}, containerRuntimeEndpoint="unix:///nowhere/cri.sock", stateFile=""
+        evictionHard={"nodefs.available": "63Mi"},
+        containerRuntimeEndpoint="unix:///nowhere/cri.sock",
+        stateFile="",
     )
     code, found = findings("--config", file)
     assert code == 1
@@ -103,7 +121,11 @@ def test_a_socket_open_to_all_is_a_risk(small_node: SmallNode) -> None:
 
 def test_inotify_instances_of_this_user_are_counted(tmp_path: Path) -> None:
     """From the links of descriptors in /proc; processes that may not be read are skipped."""
-    for process, links in (("7", ("anon_inode:inotify", "socket:[1]", "anon_inode:inotify")), ("8", ()), ("self", ())):
+    for process, links in (
+        ("7", ("anon_inode:inotify", "socket:[1]", "anon_inode:inotify")),
+        ("8", ()),
+        ("self", ()),
+    ):
         (tmp_path / process / "fd").mkdir(parents=True)
         for number, link in enumerate(links):
             (tmp_path / process / "fd" / str(number)).symlink_to(link)
@@ -135,7 +157,10 @@ def identity(path: Path) -> tuple[int, ...] | None:
 @pytest.mark.parametrize(
     ("put", "problem"),
     [
-        (lambda path: path.write_text("mine"), "is left alone: it is not a history of this version of reclaimd, or"),
+        (
+            lambda path: path.write_text("mine"),
+            "is left alone: it is not a history of this version of reclaimd, or",
+        ),
         (lambda path: path.mkdir(), "is left alone: it is not a regular file"),
         (lambda path: os.mkfifo(path), "is left alone: it is not a regular file"),
         (lambda path: path.symlink_to("/etc/hosts"), "cannot be opened: it is a symbolic link"),

@@ -1,4 +1,6 @@
-"""The dialects: the same node with the rules of containerd 1.6, containerd 2 and CRI-O, and relief on each of them."""
+"""The dialects: the same node with the rules of containerd 1.6, containerd 2 and CRI-O,
+and relief on each of them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2 as pb
 from signals.types import FsLayout, Signal
 from tests.nodes.bare_runtime import APP, NAME, BareRuntime
-from tests.nodes.dialects import CONTAINERD_2_0, CRI_O_1_28, CRI_O_1_31, CRI_O_1_36, DIALECTS, Dialect
+from tests.nodes.dialects import (
+    CONTAINERD_2_0,
+    CRI_O_1_28,
+    CRI_O_1_31,
+    CRI_O_1_36,
+    DIALECTS,
+    Dialect,
+)
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
 from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
@@ -35,8 +44,12 @@ def named(dialect: Dialect) -> str:
 
 
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
-def test_cri_o_untags_and_removes_the_image_with_its_last_tag(tmp_path: Path, dialect: Dialect) -> None:
-    """The first removal by name untags; the second, by the last name, removes the image and its layers."""
+def test_cri_o_untags_and_removes_the_image_with_its_last_tag(
+    tmp_path: Path, dialect: Dialect
+) -> None:
+    """The first removal by name untags; the second, by the last name, removes
+    the image and its layers.
+    """
     node = BareRuntime(tmp_path, dialect=dialect)
     stable = "registry.example/team/app:stable"
     node.call("RemoveImage", image={"image": NAME})
@@ -51,7 +64,9 @@ def test_cri_o_untags_and_removes_the_image_with_its_last_tag(tmp_path: Path, di
 
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
 def test_cri_o_removes_by_id_and_refuses_an_image_in_use(tmp_path: Path, dialect: Dialect) -> None:
-    """By id an image with two names is removed; if a container was made from it, the call fails and names it."""
+    """By id an image with two names is removed; if a container was made from it,
+    the call fails and names it.
+    """
     node = BareRuntime(tmp_path, dialect=dialect)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     code, message = node.error("RemoveImage", image={"image": node.app_id})
@@ -66,7 +81,9 @@ def test_cri_o_removes_by_id_and_refuses_an_image_in_use(tmp_path: Path, dialect
 
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
 def test_cri_o_names_the_image_of_a_container_by_digest(tmp_path: Path, dialect: Dialect) -> None:
-    """`image_ref` of the list is a repository digest, ids of images are bare, and only newer versions fill image_id."""
+    """`image_ref` of the list is a repository digest, ids of images are bare, and only
+    newer versions fill image_id.
+    """
     node = BareRuntime(tmp_path, dialect=dialect)
     run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     (container,) = node.containers()
@@ -78,11 +95,11 @@ def test_cri_o_names_the_image_of_a_container_by_digest(tmp_path: Path, dialect:
 
 
 def test_cri_o_removes_an_artifact_by_name_and_digest_only(tmp_path: Path) -> None:
-    """By its id: success, and nothing goes. Each of its names is listed and removed on its own; with two names its id
-    finds nothing."""
+    """By its id: success, and nothing goes. Each of its names is listed and removed on its own;
+    with two names its id finds nothing."""
     node = BareRuntime(tmp_path, dialect=CRI_O_1_36)
     layer = LayerSpec("model", 4096)
-    (model, _) = [node.runtime.add_image([name], [layer], is_artifact=True) for name in (MODEL, SAME)]
+    model, _ = [node.runtime.add_image([name], [layer], is_artifact=True) for name in (MODEL, SAME)]
     by_digest = f"registry.example/model@sha256:{model}"
     entries = [each for each in node.images() if each.id == model]
     assert [(list(each.repo_tags), list(each.repo_digests)) for each in entries] == [
@@ -102,14 +119,18 @@ def test_cri_o_removes_an_artifact_by_name_and_digest_only(tmp_path: Path) -> No
     node.close()
 
 
-@pytest.mark.parametrize("reference", ["busybox:1", "team/busybox:1", "NoSuchName", "a@b@c", "registry.example/UP:1"])
+@pytest.mark.parametrize(
+    "reference", ["busybox:1", "team/busybox:1", "NoSuchName", "a@b@c", "registry.example/UP:1"]
+)
 def test_cri_o_fails_for_what_is_no_full_name(tmp_path: Path, reference: str) -> None:
     """Without a registry to search, or with several: neither an image nor that there is none."""
     node = BareRuntime(tmp_path, dialect=CRI_O_1_36)
     for method in ("ImageStatus", "RemoveImage"):
         code, message = node.error(method, image={"image": reference})
         assert (code, "short-name" in message) == (grpc.StatusCode.UNKNOWN, True)
-    assert not node.call("ImageStatus", image={"image": "registry.example/none:1"}).HasField("image")
+    assert not node.call("ImageStatus", image={"image": "registry.example/none:1"}).HasField(
+        "image"
+    )
     node.close()
 
 
@@ -189,9 +210,13 @@ def test_a_tag_moves_to_another_image(node: BareRuntime) -> None:
 def test_in_every_dialect_only_unused_images_are_removed(
     make_small_node: SmallNodeFactory, name: str, state: str
 ) -> None:
-    """The images of a container, of its volume and of sandboxes stay; two others are removed by id."""
+    """The images of a container, of its volume and of sandboxes stay; two
+    others are removed by id.
+    """
     small = make_small_node(dialect=DIALECTS[name])
-    used = small.add_image("registry.example/used:1", tags=("registry.example/used:1", "registry.example/used:2"))
+    used = small.add_image(
+        "registry.example/used:1", tags=("registry.example/used:1", "registry.example/used:2")
+    )
     old = small.add_images(2)
     container = small.run(small.run_pod("web"), "registry.example/used:2")
     if state == "exited":
@@ -205,8 +230,12 @@ def test_in_every_dialect_only_unused_images_are_removed(
 
 
 @pytest.mark.parametrize("dialect", CRI_O, ids=named)
-def test_cri_o_with_split_filesystems_is_relieved_by_row(make_small_node: SmallNodeFactory, dialect: Dialect) -> None:
-    """Writable layers on the kubelet's filesystem, images on another: pressure there removes images only."""
+def test_cri_o_with_split_filesystems_is_relieved_by_row(
+    make_small_node: SmallNodeFactory, dialect: Dialect
+) -> None:
+    """Writable layers on the kubelet's filesystem, images on another: pressure
+    there removes images only.
+    """
     small = make_small_node(FsLayout.SPLIT, dialect=dialect)
     images = small.add_images(3)
     small.gone_pod("gone", writes=MIB)
@@ -219,7 +248,9 @@ def test_cri_o_with_split_filesystems_is_relieved_by_row(make_small_node: SmallN
 
 
 def test_late_space_of_images_is_waited_for(make_small_node: SmallNodeFactory) -> None:
-    """The space of the first image is freed 0.1 s after the answer; no second image is removed for it."""
+    """The space of the first image is freed 0.1 s after the answer; no
+    second image is removed for it.
+    """
     small = make_small_node(dialect=CONTAINERD_2_0)
     first, *others = small.add_images(3)
     small.run(small.run_pod("web"))
@@ -242,11 +273,15 @@ def test_a_disk_that_counts_no_inodes_has_room_to_delete(make_small_node: SmallN
 
 
 @pytest.mark.regression
-def test_cri_os_artifacts_are_removed_with_all_their_names(make_small_node: SmallNodeFactory) -> None:
-    """One of two names, one that a container has mounted, and one that is pinned; beside an image."""
+def test_cri_os_artifacts_are_removed_with_all_their_names(
+    make_small_node: SmallNodeFactory,
+) -> None:
+    """One of two names, one that a container has mounted, and one that is
+    pinned; beside an image.
+    """
     small = make_small_node(dialect=CRI_O_1_36)
     layers = [LayerSpec("model", MIB)]
-    (model, _) = [small.runtime.add_image([name], layers, is_artifact=True) for name in (MODEL, SAME)]
+    model, _ = [small.runtime.add_image([name], layers, is_artifact=True) for name in (MODEL, SAME)]
     small.first_detected[model] = small.first_detected[small.app_id]
     mounted = small.add_image("registry.example/mounted:1", is_artifact=True)
     pinned = small.add_image("registry.example/pinned:1", is_artifact=True, pinned=True)
@@ -263,7 +298,9 @@ def test_cri_os_artifacts_are_removed_with_all_their_names(make_small_node: Smal
 def test_an_image_whose_removal_did_nothing_counts_nothing_and_holds_up_nothing(
     make_small_node: SmallNodeFactory,
 ) -> None:
-    """One of three images is removed with success and still there: the others go, and it is not tried again at once."""
+    """One of three images is removed with success and still there: the others go, and it
+    is not tried again at once.
+    """
     small = make_small_node(dialect=CRI_O_1_36)
     images = set(small.add_images(3))
     node = small.node(imageMinimumGCAge="2m")
@@ -278,10 +315,14 @@ def test_an_image_whose_removal_did_nothing_counts_nothing_and_holds_up_nothing(
 
 @pytest.mark.regression
 @pytest.mark.parametrize("name", ["NoSuchName", "busybox:1"])
-def test_a_pod_whose_image_is_no_full_name_stops_nothing(make_small_node: SmallNodeFactory, name: str) -> None:
+def test_a_pod_whose_image_is_no_full_name_stops_nothing(
+    make_small_node: SmallNodeFactory, name: str
+) -> None:
     """CRI-O fails when it is asked what that is. An image that the name could mean stays."""
     small = make_small_node(dialect=CRI_O_1_36)
-    images = {each: small.add_image(each) for each in ("localhost/busybox:1", "registry.example/old:1")}
+    images = {
+        each: small.add_image(each) for each in ("localhost/busybox:1", "registry.example/old:1")
+    }
     small.run(small.run_pod("web"))
     pod = {
         "metadata": {"uid": "uid-new", "annotations": {"kubernetes.io/config.source": "api"}},

@@ -1,4 +1,6 @@
-"""Failpoints over the socket: what a client sees when a runtime fails, is late, hangs, or acts and then fails."""
+"""Failpoints over the socket: what a client sees when a runtime fails, is late,
+hangs, or acts and then fails.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,16 @@ def removed(server: FullServer) -> list[str]:
     return [each.kind for each in server.runtime.removals]
 
 
-def test_a_method_fails_a_number_of_times_and_then_works(server: FullServer, calls: CriCalls) -> None:
+def test_a_method_fails_a_number_of_times_and_then_works(
+    server: FullServer, calls: CriCalls
+) -> None:
     """Two failures with the code and the message given, nothing removed; the third call removes."""
     server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.INTERNAL, "lost the lease", times=2)
     for _ in range(2):
-        assert calls.error("RemoveImage", image={"image": NAME}) == (grpc.StatusCode.INTERNAL, "lost the lease")
+        assert calls.error("RemoveImage", image={"image": NAME}) == (
+            grpc.StatusCode.INTERNAL,
+            "lost the lease",
+        )
     assert removed(server) == []
     calls.call("RemoveImage", image={"image": NAME})
     assert removed(server) == ["image"]
@@ -89,8 +96,12 @@ def test_a_delay_ends_when_it_is_deleted(server: FullServer, calls: CriCalls) ->
     assert late.result().runtime_api_version == "v1"
 
 
-def test_a_call_hangs_until_it_is_released_and_others_do_not(server: FullServer, calls: CriCalls) -> None:
-    """The list hangs, Version is answered meanwhile, and deleting the failpoint releases the list."""
+def test_a_call_hangs_until_it_is_released_and_others_do_not(
+    server: FullServer, calls: CriCalls
+) -> None:
+    """The list hangs, Version is answered meanwhile, and deleting the failpoint
+    releases the list.
+    """
     server.failpoints["ListImages"] = Hang()
     hanging = calls.begin("ListImages")
     assert server.failpoints.wait_for_calls("ListImages", 1, timeout_seconds=60)
@@ -125,10 +136,14 @@ def test_a_stop_drops_the_calls_that_hang(server: FullServer, calls: CriCalls) -
 
 
 def test_a_cut_list_is_an_error_for_a_unary_client(server: FullServer, calls: CriCalls) -> None:
-    """A complete message with half of the list is sent, then the error; a unary client gets the error."""
+    """A complete message with half of the list is sent, then the error; a
+    unary client gets the error.
+    """
     server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
     assert calls.error("ListImages") == (grpc.StatusCode.INTERNAL, "cut")
-    channel = grpc.insecure_channel(server.target, options=[("grpc.default_authority", "localhost")])
+    channel = grpc.insecure_channel(
+        server.target, options=[("grpc.default_authority", "localhost")]
+    )
     server.runtime.add_image(["registry.example/app:2"], [LayerSpec("second", 4096)])
     server.failpoints["ListImages"] = Cut(grpc.StatusCode.INTERNAL, "cut", times=1)
     with channel:
@@ -148,9 +163,14 @@ def test_a_runtime_can_report_success_without_acting(server: FullServer, calls: 
     assert len(calls.call("ListImages").images) == 1
 
 
-def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(server: FullServer, calls: CriCalls) -> None:
+def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(
+    server: FullServer, calls: CriCalls
+) -> None:
     """The first list is true; the second has each image twice; nothing on the node has changed."""
-    arm(server.failpoints, MethodFault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)))
+    arm(
+        server.failpoints,
+        MethodFault("ListImages", Distort(Distortion.DUPLICATE_ENTRIES), When(from_call=2)),
+    )
     assert [len(calls.call("ListImages").images) for _ in range(3)] == [1, 2, 2]
     server.failpoints.clear()
     assert len(calls.call("ListImages").images) == 1
@@ -159,7 +179,9 @@ def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(server: Fu
 @pytest.mark.regression
 def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: FullServer) -> None:
     """The first ends while the second, which has replaced it, lasts on."""
-    first = part_of(Fault, {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}, "first")
+    first = part_of(
+        Fault, {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}, "first"
+    )
     second = part_of(Fault, {"action": "fail", "method": "ListImages", "at": "100ms"}, "second")
     schedule = FaultSchedule((first, second), server)
     schedule.start(time.monotonic())
@@ -175,7 +197,9 @@ def test_a_mistyped_method_is_refused(server: FullServer) -> None:
 
 
 def test_failpoints_are_a_mapping(server: FullServer) -> None:
-    """They can be read, counted, replaced and cleared like any mapping; a used-up one is still listed."""
+    """They can be read, counted, replaced and cleared like any mapping; a
+    used-up one is still listed.
+    """
     server.failpoints.update({"Version": Fail(times=1), "Status": Delay(1)})
     server.failpoints["Status"] = Hang()
     assert dict(server.failpoints) == {"Version": Fail(times=1), "Status": Hang()}

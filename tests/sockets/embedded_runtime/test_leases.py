@@ -1,4 +1,6 @@
-"""The leases service of the embedded runtime follows containerd's rules, by a gRPC client of its own."""
+"""The leases service of the embedded runtime follows containerd's rules, by
+a gRPC client of its own.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def ask(node: BareRuntime) -> Ask:
     """A call of the service, with the namespace of CRI unless others are given."""
 
     def call(method: str, request: Message, metadata: tuple[tuple[str, str], ...] = K8S) -> Message:
-        with grpc.insecure_channel(node.server.target, options=[("grpc.default_authority", "localhost")]) as channel:
+        with grpc.insecure_channel(
+            node.server.target, options=[("grpc.default_authority", "localhost")]
+        ) as channel:
             asked: grpc.UnaryUnaryMultiCallable[Message, Message] = channel.unary_unary(
                 f"/containerd.services.leases.v1.Leases/{method}",
                 request_serializer=lambda message: message.SerializeToString(),
@@ -44,7 +48,9 @@ def code(call: Callable[[], object]) -> grpc.StatusCode:
     return caught.value.code()
 
 
-def test_a_lease_keeps_its_content_until_a_garbage_collection_after_its_end(node: BareRuntime, ask: Ask) -> None:
+def test_a_lease_keeps_its_content_until_a_garbage_collection_after_its_end(
+    node: BareRuntime, ask: Ask
+) -> None:
     """A deletion without `sync` collects nothing, one with it what nothing keeps by then."""
     for name in ("first", "second"):
         ask("Create", pb.CreateRequest(id=name))
@@ -62,13 +68,17 @@ def test_each_namespace_has_its_own_leases(ask: Ask) -> None:
     for namespace in (K8S, other):
         ask("Create", pb.CreateRequest(id="lease", labels={"a": "b"}), namespace)
     ask("Delete", pb.DeleteRequest(id="lease"), other)
-    assert ask("List", pb.ListRequest()) == pb.ListResponse(leases=[pb.Lease(id="lease", labels={"a": "b"})])
+    assert ask("List", pb.ListRequest()) == pb.ListResponse(
+        leases=[pb.Lease(id="lease", labels={"a": "b"})]
+    )
     assert ask("List", pb.ListRequest(filters=['id~="^x"'])) == pb.ListResponse()
 
 
 def test_an_id_is_created_once_and_deleted_once(ask: Ask) -> None:
     """As in containerd since 1.2."""
     ask("Create", pb.CreateRequest(id="lease"))
-    assert code(lambda: ask("Create", pb.CreateRequest(id="lease"))) is grpc.StatusCode.ALREADY_EXISTS
+    assert (
+        code(lambda: ask("Create", pb.CreateRequest(id="lease"))) is grpc.StatusCode.ALREADY_EXISTS
+    )
     ask("Delete", pb.DeleteRequest(id="lease"))
     assert code(lambda: ask("Delete", pb.DeleteRequest(id="lease"))) is grpc.StatusCode.NOT_FOUND

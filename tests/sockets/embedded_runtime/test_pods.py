@@ -34,13 +34,18 @@ def test_stopping_a_sandbox_ends_its_containers(node: BareRuntime) -> None:
     sandbox_id = run_pod(node.calls, "web")
     container_id = run_container(node.calls, sandbox_id, "web", NAME)
     node.call("StopPodSandbox", pod_sandbox_id=sandbox_id)
-    assert node.call("PodSandboxStatus", pod_sandbox_id=sandbox_id).status.state == cri_pb2.SANDBOX_NOTREADY
+    assert (
+        node.call("PodSandboxStatus", pod_sandbox_id=sandbox_id).status.state
+        == cri_pb2.SANDBOX_NOTREADY
+    )
     status = node.status(container_id)
     assert (status.state, status.exit_code) == (cri_pb2.CONTAINER_EXITED, 137)
 
 
 def test_a_container_status_has_all_that_a_kubelet_needs(node: BareRuntime) -> None:
-    """Times, exit code, labels, annotations, the absolute log path, and the image of an image volume."""
+    """Times, exit code, labels, annotations, the absolute log path, and the
+    image of an image volume.
+    """
     data = node.runtime.add_image(["registry.example/data:1"], [TOOL])
     sandbox_id = run_pod(node.calls, "web", log_directory="/var/log/pods/default_web_uid-web")
     container_id = run_container(
@@ -56,7 +61,11 @@ def test_a_container_status_has_all_that_a_kubelet_needs(node: BareRuntime) -> N
     node.now += 5
     node.runtime.exit_container(container_id, 3)
     status = node.status(container_id)
-    assert (status.metadata.name, status.state, status.exit_code) == ("web", cri_pb2.CONTAINER_EXITED, 3)
+    assert (status.metadata.name, status.state, status.exit_code) == (
+        "web",
+        cri_pb2.CONTAINER_EXITED,
+        3,
+    )
     assert (status.created_at, status.started_at) == (round(NOON * 1e9), round(NOON * 1e9))
     assert status.finished_at == round((NOON + 5) * 1e9)
     assert status.log_path == "/var/log/pods/default_web_uid-web/web/0.log"
@@ -69,7 +78,10 @@ def test_a_container_status_has_all_that_a_kubelet_needs(node: BareRuntime) -> N
 
 def test_lists_honour_their_filters(node: BareRuntime) -> None:
     """Id, state, sandbox and labels must all match; a filter that names nothing selects nothing."""
-    first, second = run_pod(node.calls, "first", labels={"tier": "web"}), run_pod(node.calls, "second")
+    first, second = (
+        run_pod(node.calls, "first", labels={"tier": "web"}),
+        run_pod(node.calls, "second"),
+    )
     running = run_container(node.calls, first, "a", NAME, labels={"app": "a", "tier": "web"})
     exited = run_container(node.calls, second, "b", NAME, labels={"app": "b"})
     node.runtime.exit_container(exited)
@@ -98,7 +110,9 @@ def test_lists_honour_their_filters(node: BareRuntime) -> None:
 
 @pytest.mark.parametrize("fills", [True, False], ids=["containerd 2.3", "containerd 1.6"])
 def test_which_fields_have_the_image_id(tmp_path: Path, fills: bool) -> None:
-    """image_id is empty before containerd 2.3; image_ref is the id in the list and a digest in the status."""
+    """image_id is empty before containerd 2.3; image_ref is the id in the list
+    and a digest in the status.
+    """
     node = BareRuntime(tmp_path, fills_image_id=fills)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     (listed,), status = node.containers(), node.status(container_id)
@@ -116,20 +130,29 @@ def test_whether_a_runtime_reports_its_sandbox_image(tmp_path: Path, reports: bo
     node = BareRuntime(tmp_path, pins_sandbox_image=reports, reports_sandbox_image=reports)
     sandbox_id = run_pod(node.calls, "web")
     config = json.loads(node.call("Status", verbose=True).info["config"])
-    info = json.loads(node.call("PodSandboxStatus", pod_sandbox_id=sandbox_id, verbose=True).info["info"])
+    info = json.loads(
+        node.call("PodSandboxStatus", pod_sandbox_id=sandbox_id, verbose=True).info["info"]
+    )
     name = "registry.k8s.io/pause:3.10"
     assert (config.get("sandboxImage"), info["image"]) == (name if reports else None, name)
-    assert {each.id: each.pinned for each in node.images()} == {node.pause_id: reports, node.app_id: False}
+    assert {each.id: each.pinned for each in node.images()} == {
+        node.pause_id: reports,
+        node.app_id: False,
+    }
     node.close()
 
 
 # ---- the world
 
 
-def test_a_reboot_leaves_every_sandbox_not_ready_and_every_container_exited(node: BareRuntime) -> None:
+def test_a_reboot_leaves_every_sandbox_not_ready_and_every_container_exited(
+    node: BareRuntime,
+) -> None:
     """Nothing is removed, and containers that had exited before keep their exit code."""
     sandbox_id = run_pod(node.calls, "web")
-    done, running = (run_container(node.calls, sandbox_id, name, NAME) for name in ("done", "running"))
+    done, running = (
+        run_container(node.calls, sandbox_id, name, NAME) for name in ("done", "running")
+    )
     node.runtime.exit_container(done, 0)
     node.runtime.reboot()
     assert [each.state for each in node.sandboxes()] == [cri_pb2.SANDBOX_NOTREADY]
@@ -142,7 +165,9 @@ def test_a_reboot_leaves_every_sandbox_not_ready_and_every_container_exited(node
 def test_a_running_container_may_be_in_a_dead_sandbox(node: BareRuntime) -> None:
     """kill_sandbox changes the sandbox only; a lost shim leaves an UNKNOWN container."""
     sandbox_id = run_pod(node.calls, "web")
-    running, lost = (run_container(node.calls, sandbox_id, name, NAME) for name in ("running", "lost"))
+    running, lost = (
+        run_container(node.calls, sandbox_id, name, NAME) for name in ("running", "lost")
+    )
     node.runtime.kill_sandbox(sandbox_id)
     node.runtime.lose_container(lost)
     states = {each.id: each.state for each in node.containers()}
@@ -156,7 +181,10 @@ def test_age_moves_times_into_the_past(node: BareRuntime) -> None:
     node.runtime.age(container_id, 3600)
     node.runtime.age(sandbox_id, 60)
     status = node.status(container_id)
-    assert (status.created_at, status.started_at, status.finished_at) == (*[round((NOON - 3600) * 1e9)] * 2, 0)
+    assert (status.created_at, status.started_at, status.finished_at) == (
+        *[round((NOON - 3600) * 1e9)] * 2,
+        0,
+    )
     assert node.sandboxes()[0].created_at == round((NOON - 60) * 1e9)
 
 

@@ -1,5 +1,5 @@
-"""Private mounts: who may have them, their limits, and that nothing is left behind. Each test in a process of its
-own."""
+"""Private mounts: who may have them, their limits, and that nothing is left behind. Each test
+in a process of its own."""
 
 from __future__ import annotations
 
@@ -36,8 +36,17 @@ def command(function: str, directory: str, user: int | None = None) -> list[str]
 
 
 def run_child(function: str, directory: str, user: int | None = None) -> dict[str, Any]:
-    """What the child printed. With `user` it ran as that user and group, without other groups and capabilities."""
-    done = subprocess.run(command(function, directory, user), cwd=str(ROOT), capture_output=True, text=True, timeout=30)
+    """What the child printed.
+
+    With `user` it ran as that user and group, without other groups and capabilities.
+    """
+    done = subprocess.run(
+        command(function, directory, user),
+        cwd=str(ROOT),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
     if "no private mounts:" in done.stderr:
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stderr
@@ -50,7 +59,9 @@ def root() -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
     with open("/proc/self/status", encoding="ascii") as status:
-        capabilities = int(next(line for line in status if line.startswith("CapEff")).split()[1], 16)
+        capabilities = int(
+            next(line for line in status if line.startswith("CapEff")).split()[1], 16
+        )
     if not capabilities & 1 << 21:
         pytest.skip("needs CAP_SYS_ADMIN")
 
@@ -58,7 +69,12 @@ def root() -> None:
 @pytest.mark.usefixtures("root")
 def test_root_enters_without_a_user_namespace(directory: str) -> None:
     """With CAP_SYS_ADMIN one unshare is enough, and the user of the process does not change."""
-    assert run_child("enter", directory) == {"available": True, "how": "root", "reason": "", "user": 0}
+    assert run_child("enter", directory) == {
+        "available": True,
+        "how": "root",
+        "reason": "",
+        "user": 0,
+    }
 
 
 def test_a_user_without_rights_enters_through_a_user_namespace(directory: str) -> None:
@@ -86,7 +102,12 @@ def test_a_process_with_several_threads_is_refused(directory: str) -> None:
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["self", "nobody"])
 def test_the_limits_of_a_mount_are_real(directory: str, user: int | None) -> None:
     """A tmpfs with 16 inodes takes 15 directories besides its own, and not one more."""
-    assert run_child("mount", directory, user) == {"bytes": MIB, "inodes": 16, "made": 15, "inodes_free": 0}
+    assert run_child("mount", directory, user) == {
+        "bytes": MIB,
+        "inodes": 16,
+        "made": 15,
+        "inodes_free": 0,
+    }
 
 
 def test_an_impossible_mount_is_refused(directory: str) -> None:
@@ -105,8 +126,13 @@ def test_what_the_node_unmounts_is_not_held(directory: str) -> None:
 
 
 @pytest.mark.usefixtures("root")
-def test_below_directories_of_the_machines_root_a_socket_is_trusted_in_a_user_namespace(directory: str) -> None:
-    """There nobody knows that root, who appears as the overflow user. Who may write a directory counts all the same."""
+def test_below_directories_of_the_machines_root_a_socket_is_trusted_in_a_user_namespace(
+    directory: str,
+) -> None:
+    """There nobody knows that root, who appears as the overflow user.
+
+    Who may write a directory counts all the same.
+    """
     found = run_child("trust", directory, 12345)
     assert (found["owner of /"], found["private"]) == (NOBODY, None)
     assert "every user may write its directory" in found["open"]
@@ -115,7 +141,10 @@ def test_below_directories_of_the_machines_root_a_socket_is_trusted_in_a_user_na
 def test_kill_9_leaves_nothing_behind(directory: str) -> None:
     """No other process sees the mount, and after SIGKILL the directory is empty as before."""
     with subprocess.Popen(
-        command("mount_and_wait", directory), cwd=str(ROOT), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        command("mount_and_wait", directory),
+        cwd=str(ROOT),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as child:
         assert child.stdout is not None
         output = child.stdout.readline()
@@ -132,7 +161,9 @@ def test_kill_9_leaves_nothing_behind(directory: str) -> None:
 
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["self", "nobody"])
 def test_a_full_node_can_remove_objects(directory: str, user: int | None) -> None:
-    """At 0 inodes and at 0 bytes free RemoveContainer and RemoveImage work, and statvfs shows what they freed."""
+    """At 0 inodes and at 0 bytes free RemoveContainer and RemoveImage work, and
+    statvfs shows what they freed.
+    """
     results = run_child("full", directory, user)
     assert results["no inodes"]["inodes_free"] == 0
     assert "No space left on device" in results["created at 0 inodes"]

@@ -1,4 +1,6 @@
-"""The embedded runtime over its socket: containerd's rules, each as the call of a careless client."""
+"""The embedded runtime over its socket: containerd's rules, each as the call of
+a careless client.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ from tests.sockets.cri_calls import run_container, run_pod
 
 def test_every_call_of_the_proto_has_a_row_in_the_table() -> None:
     """The table serves each method that has a request message, with the message of its own name."""
-    requests = {name for name in cri_pb2.DESCRIPTOR.message_types_by_name if name.endswith("Request")}
+    requests = {
+        name for name in cri_pb2.DESCRIPTOR.message_types_by_name if name.endswith("Request")
+    }
     assert {f"{method.name}Request" for method in METHODS} == requests
     assert all(method.request.DESCRIPTOR.name == f"{method.name}Request" for method in METHODS)
 
 
 def test_it_reports_its_version_and_that_it_is_ready(tmp_path: Path) -> None:
-    """Version has the name of the dialect; Status has both conditions true, and details only if verbose."""
+    """Version has the name of the dialect; Status has both conditions true,
+    and details only if verbose.
+    """
     node = BareRuntime(tmp_path, runtime_name="containerd", runtime_version="1.6.20")
     version = node.call("Version")
     assert (version.runtime_name, version.runtime_version, version.runtime_api_version) == (
@@ -31,14 +37,19 @@ def test_it_reports_its_version_and_that_it_is_ready(tmp_path: Path) -> None:
         "v1",
     )
     status = node.call("Status")
-    assert {each.type: each.status for each in status.status.conditions} == {"RuntimeReady": True, "NetworkReady": True}
+    assert {each.type: each.status for each in status.status.conditions} == {
+        "RuntimeReady": True,
+        "NetworkReady": True,
+    }
     assert dict(status.info) == {}
     node.close()
 
 
 def test_a_method_that_is_not_served_is_unimplemented(node: BareRuntime) -> None:
     """A method that is not in the table is answered as by a runtime without it."""
-    channel = grpc.insecure_channel(node.server.target, options=[("grpc.default_authority", "localhost")])
+    channel = grpc.insecure_channel(
+        node.server.target, options=[("grpc.default_authority", "localhost")]
+    )
     stream: Any = channel.unary_unary("/runtime.v1.RuntimeService/StreamContainers")
     with channel, pytest.raises(grpc.RpcError) as caught:
         stream(b"", timeout=60.0)
@@ -48,8 +59,12 @@ def test_a_method_that_is_not_served_is_unimplemented(node: BareRuntime) -> None
 # ---- what is protected: nothing
 
 
-def test_an_image_in_use_is_removed_and_its_layers_with_the_last_container(node: BareRuntime) -> None:
-    """RemoveImage succeeds, the container keeps running, and the space is freed when the container is removed."""
+def test_an_image_in_use_is_removed_and_its_layers_with_the_last_container(
+    node: BareRuntime,
+) -> None:
+    """RemoveImage succeeds, the container keeps running, and the space is freed when
+    the container is removed.
+    """
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.call("RemoveImage", image={"image": node.app_id})
     assert node.call("ImageStatus", image={"image": NAME}).HasField("image") is False
@@ -69,7 +84,9 @@ def test_a_running_container_is_removed(node: BareRuntime) -> None:
     assert not node.writable(container_id).exists()
 
 
-def test_the_sandbox_image_is_removed_even_if_pinned_and_then_no_pod_starts(node: BareRuntime) -> None:
+def test_the_sandbox_image_is_removed_even_if_pinned_and_then_no_pod_starts(
+    node: BareRuntime,
+) -> None:
     """Only clients respect `pinned`; without the image RunPodSandbox is NOT_FOUND."""
     assert node.call("ImageStatus", image={"image": node.pause_id}).image.pinned
     node.call("RemoveImage", image={"image": node.pause_id})
@@ -88,9 +105,14 @@ def test_a_prefix_is_accepted_in_place_of_an_id(node: BareRuntime, digits: int) 
     container_id = run_container(node.calls, sandbox_id, "web", NAME)
     image_id = node.app_id.removeprefix("sha256:")
     assert node.status(container_id[:digits]).id == container_id
-    assert [each.id for each in node.containers(pod_sandbox_id=sandbox_id[:digits])] == [container_id]
+    assert [each.id for each in node.containers(pod_sandbox_id=sandbox_id[:digits])] == [
+        container_id
+    ]
     assert node.call("ImageStatus", image={"image": image_id[:digits]}).image.id == node.app_id
-    assert node.call("ImageStatus", image={"image": f"sha256:{image_id[:digits]}"}).image.id == node.app_id
+    assert (
+        node.call("ImageStatus", image={"image": f"sha256:{image_id[:digits]}"}).image.id
+        == node.app_id
+    )
     node.call("RemoveContainer", container_id=container_id[:digits])
     node.call("RemovePodSandbox", pod_sandbox_id=sandbox_id[:digits])
     node.call("RemoveImage", image={"image": image_id[:digits]})
@@ -98,7 +120,9 @@ def test_a_prefix_is_accepted_in_place_of_an_id(node: BareRuntime, digits: int) 
 
 
 def test_an_empty_name_and_a_prefix_of_several_are_errors(node: BareRuntime) -> None:
-    """Of 17 ids two begin with the same character: that prefix is refused, and so is an empty one."""
+    """Of 17 ids two begin with the same character: that prefix is refused, and
+    so is an empty one.
+    """
     sandbox_id = run_pod(node.calls, "web")
     ids = [run_container(node.calls, sandbox_id, f"c{number}", NAME) for number in range(17)]
     firsts = [each[0] for each in ids]
@@ -111,7 +135,9 @@ def test_an_empty_name_and_a_prefix_of_several_are_errors(node: BareRuntime) -> 
 
 @pytest.mark.parametrize("by", ["tag", "other tag", "repository digest", "id"])
 def test_removing_an_image_by_any_name_drops_all_its_names(node: BareRuntime, by: str) -> None:
-    """containerd does not untag: a removal by name removes the image with every tag, and its layers."""
+    """containerd does not untag: a removal by name removes the image with
+    every tag, and its layers.
+    """
     image = node.call("ImageStatus", image={"image": node.app_id}).image
     names = {
         "tag": image.repo_tags[0],
@@ -127,8 +153,13 @@ def test_removing_an_image_by_any_name_drops_all_its_names(node: BareRuntime, by
 def test_a_short_name_means_the_docker_hub_and_latest(node: BareRuntime) -> None:
     """References are normalized as the distribution library does it."""
     image_id = node.runtime.add_image(["busybox"], [TOOL])
-    assert node.call("ImageStatus", image={"image": "docker.io/library/busybox:latest"}).image.id == image_id
-    assert node.call("ImageStatus", image={"image": "busybox"}).image.repo_tags == ["docker.io/library/busybox:latest"]
+    assert (
+        node.call("ImageStatus", image={"image": "docker.io/library/busybox:latest"}).image.id
+        == image_id
+    )
+    assert node.call("ImageStatus", image={"image": "busybox"}).image.repo_tags == [
+        "docker.io/library/busybox:latest"
+    ]
 
 
 def test_a_tag_that_is_pulled_again_moves(node: BareRuntime) -> None:
@@ -136,7 +167,10 @@ def test_a_tag_that_is_pulled_again_moves(node: BareRuntime) -> None:
     newer = node.runtime.add_image([NAME], [BASE, TOOL])
     older = node.call("ImageStatus", image={"image": node.app_id}).image
     assert node.call("ImageStatus", image={"image": NAME}).image.id == newer
-    assert (list(older.repo_tags), len(older.repo_digests)) == (["registry.example/team/app:stable"], 1)
+    assert (list(older.repo_tags), len(older.repo_digests)) == (
+        ["registry.example/team/app:stable"],
+        1,
+    )
 
 
 def test_an_image_may_have_neither_tags_nor_digests(node: BareRuntime) -> None:

@@ -1,5 +1,5 @@
-"""The embedded runtime as a server on a disk: space that is freed, large lists, a socket that is closed and
-reopened."""
+"""The embedded runtime as a server on a disk: space that is freed, large lists, a socket that
+is closed and reopened."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 
 def test_a_shared_layer_is_deleted_with_its_last_image(node: BareRuntime) -> None:
-    """Two images with one base: each reports its full size, and the base stays until the second is removed."""
+    """Two images with one base: each reports its full size, and the base stays
+    until the second is removed.
+    """
     other = node.runtime.add_image(["registry.example/team/tool:1"], [BASE, TOOL])
     sizes = {each.id: each.size for each in node.images()}
     assert (sizes[node.app_id], sizes[other]) == (96 << 10, 80 << 10)
@@ -48,7 +50,9 @@ def test_a_layer_takes_the_inodes_of_its_spec(node: BareRuntime) -> None:
 
 
 def test_image_fs_info_names_the_directory_and_counts_what_is_in_it(node: BareRuntime) -> None:
-    """One filesystem with layers and writable layers; its mountpoint is a directory, and need not be a mount."""
+    """One filesystem with layers and writable layers; its mountpoint is a
+    directory, and need not be a mount.
+    """
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     for _ in range(2):
         node.runtime.write_to_container(container_id, 5_000)
@@ -86,8 +90,12 @@ def test_the_space_of_a_container_is_freed_later(tmp_path: Path) -> None:
     node.close()
 
 
-def test_the_space_of_a_container_is_freed_with_the_next_image_at_the_latest(tmp_path: Path) -> None:
-    """RemoveImage waits for the runtime's garbage collection, which also frees the space of containers."""
+def test_the_space_of_a_container_is_freed_with_the_next_image_at_the_latest(
+    tmp_path: Path,
+) -> None:
+    """RemoveImage waits for the runtime's garbage collection, which also
+    frees the space of containers.
+    """
     node = BareRuntime(tmp_path, container_space_delay_seconds=60)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.call("RemoveContainer", container_id=container_id)
@@ -105,7 +113,9 @@ def test_the_space_of_a_container_is_freed_with_the_next_image_at_the_latest(tmp
 def test_a_list_of_more_than_4_mib_arrives(node: BareRuntime) -> None:
     """3 000 containers with 2 KiB of annotations each are 6 MiB in one answer."""
     sandbox_id = run_pod(node.calls, "web")
-    config = cri_pb2.ContainerConfig(image=cri_pb2.ImageSpec(image=NAME), annotations={"text": "x" * 2048})
+    config = cri_pb2.ContainerConfig(
+        image=cri_pb2.ImageSpec(image=NAME), annotations={"text": "x" * 2048}
+    )
     request = cri_pb2.CreateContainerRequest(pod_sandbox_id=sandbox_id, config=config)
     for _ in range(3000):
         node.runtime.create_container(request)
@@ -115,7 +125,9 @@ def test_a_list_of_more_than_4_mib_arrives(node: BareRuntime) -> None:
 
 
 def test_a_restart_keeps_the_path_and_the_state(node: BareRuntime) -> None:
-    """The client loses its connection, reaches the same socket again and finds the same containers."""
+    """The client loses its connection, reaches the same socket again and finds
+    the same containers.
+    """
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)
     node.server.stop()
     node.server.start()
@@ -124,7 +136,9 @@ def test_a_restart_keeps_the_path_and_the_state(node: BareRuntime) -> None:
 
 
 def test_stop_removes_the_socket_and_only_its_owner_may_connect(node: BareRuntime) -> None:
-    """A socket with mode 0600 while it serves; nothing at the path afterwards; both calls are idempotent."""
+    """A socket with mode 0600 while it serves; nothing at the path afterwards;
+    both calls are idempotent.
+    """
     node.server.start()
     mode = os.stat(node.server.socket_path).st_mode
     assert (stat.S_ISSOCK(mode), stat.S_IMODE(mode)) == (True, 0o600)
@@ -143,7 +157,9 @@ def test_an_impossible_socket_path_is_refused(node: BareRuntime, tmp_path: Path)
 
 
 def test_no_thread_is_left_behind(tmp_path: Path) -> None:
-    """After close neither a worker, nor the server's own thread, nor the one that frees space later is alive."""
+    """After close neither a worker, nor the server's own thread, nor the one that
+    frees space later is alive.
+    """
     before = set(threading.enumerate())
     node = BareRuntime(tmp_path, container_space_delay_seconds=60)
     container_id = run_container(node.calls, run_pod(node.calls, "web"), "web", NAME)

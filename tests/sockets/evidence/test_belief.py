@@ -1,4 +1,6 @@
-"""Directories that are not the kubelet's make no pod gone: empty ones, another root, one exchanged meanwhile."""
+"""Directories that are not the kubelet's make no pod gone: empty ones, another
+root, one exchanged meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,17 @@ from contextlib import contextmanager
 import pytest
 
 from eviction.drill.runtime.faults import Hang
-from eviction.node.node import Node
-from tests.nodes.small_node import AN_HOUR, CONTAINERS, EVERYTHING, MIB, Pod, SmallNode, reason_of, relieve
+from eviction.engine.node import Node
+from tests.nodes.small_node import (
+    AN_HOUR,
+    CONTAINERS,
+    EVERYTHING,
+    MIB,
+    Pod,
+    SmallNode,
+    reason_of,
+    relieve,
+)
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
@@ -18,13 +29,17 @@ FROM_API = {"kubernetes.io/config.source": "api"}
 
 
 def empty(node: SmallNode) -> None:
-    """The kubelet's disk is not mounted, and a CSI driver has made an empty `pods` below its mount point."""
+    """The kubelet's disk is not mounted, and a CSI driver has made an empty
+    `pods` below its mount point.
+    """
     node.root_directory.rename(node.disk / "unmounted")
     (node.root_directory / "pods").mkdir(parents=True)
 
 
 def foreign(node: SmallNode) -> None:
-    """The kubelet runs with another `--root-dir`; here are directories of pods that are long forgotten."""
+    """The kubelet runs with another `--root-dir`; here are directories of
+    pods that are long forgotten.
+    """
     empty(node)
     node.admit("uid-forgotten")
 
@@ -58,7 +73,10 @@ class Populated:
         self.node = node
         self.web, self.job = node.run_pod("web"), node.run_pod("job")
         self.running = node.run(self.web)
-        self.crashed, self.newer = node.exited(self.web, name="side"), node.exited(self.web, name="side", attempt=1)
+        self.crashed, self.newer = (
+            node.exited(self.web, name="side"),
+            node.exited(self.web, name="side", attempt=1),
+        )
         self.over = node.exited(self.job)
         self.gone = node.gone_pod("gone")
         for name, each in (("web", self.running), ("job", self.over), ("gone", self.gone)):
@@ -70,7 +88,9 @@ class Populated:
         self.node.runtime.reboot()
 
     def kept(self) -> set[str]:
-        """What must stay while nothing is known: all but the older copy, which no directory decides about."""
+        """What must stay while nothing is known: all but the older copy, which
+        no directory decides about.
+        """
         return {self.running, self.newer, self.over, self.gone}
 
 
@@ -83,8 +103,12 @@ def populated(small_node: SmallNode) -> Populated:
 @pytest.mark.regression
 @DAMAGES
 @pytest.mark.parametrize("booted", [True, False])
-def test_without_the_kubelets_directories_nothing_is_gone(populated: Populated, damage: Damage, booted: bool) -> None:
-    """No container, sandbox or log of a pod goes, after a boot or without one; an older copy and an image do."""
+def test_without_the_kubelets_directories_nothing_is_gone(
+    populated: Populated, damage: Damage, booted: bool
+) -> None:
+    """No container, sandbox or log of a pod goes, after a boot or without one; an
+    older copy and an image do.
+    """
     node = populated.node
     if booted:
         populated.dies()
@@ -117,7 +141,9 @@ DISGUISES: dict[str, tuple[str, str, tuple[str, ...]]] = {
 
 @contextmanager
 def disguised(node: SmallNode, disguise: str) -> Iterator[None]:
-    """Meanwhile something else is in the place of the kubelet's directories, in which nothing is changed."""
+    """Meanwhile something else is in the place of the kubelet's directories, in
+    which nothing is changed.
+    """
     where, kind, content = DISGUISES[disguise]
     target, aside = node.root_directory / where, node.disk / "aside"
     if kind == "mount":
@@ -144,8 +170,8 @@ def disguised(node: SmallNode, disguise: str) -> Iterator[None]:
 def test_nothing_of_a_pod_goes_while_something_else_is_in_the_place_of_its_directory(
     small_node: SmallNode, disguise: str
 ) -> None:
-    """A pod whose container has ended and whose sandbox has died, beside one that runs: nor when the right ones are
-    back. When it is deleted it goes."""
+    """A pod whose container has ended and whose sandbox has died, beside one that runs: nor when
+    the right ones are back. When it is deleted it goes."""
     pod = small_node.run_pod("ended")
     container = small_node.exited(pod)
     log = small_node.log("ended", container)
@@ -176,7 +202,9 @@ def test_after_a_boot_the_kubelets_directories_are_believed(populated: Populated
 
 @pytest.mark.regression
 @pytest.mark.parametrize("damage", [empty, foreign, missing, copied])
-def test_a_root_that_is_exchanged_after_the_plan_removes_nothing(populated: Populated, damage: Damage) -> None:
+def test_a_root_that_is_exchanged_after_the_plan_removes_nothing(
+    populated: Populated, damage: Damage
+) -> None:
     """Neither the container that is being checked, nor the next one, nor their sandboxes."""
     node, other = populated.node, populated.node.gone_pod("gone-too")
     node.failpoints["ContainerStatus"] = Hang(times=1)
@@ -214,7 +242,9 @@ def removed_after(node: SmallNode, product: Node, container_id: str) -> bool:
 
 
 def test_another_root_is_believed_when_it_explains_what_runs(populated: Populated) -> None:
-    """The kubelet's disk is mounted anew while the daemon runs: pods that run have their directories in it."""
+    """The kubelet's disk is mounted anew while the daemon runs: pods that run
+    have their directories in it.
+    """
     node, product = populated.node, populated.node.node()
     settled(populated)
     assert removed_after(node, product, populated.gone)
@@ -224,7 +254,10 @@ def test_another_root_is_believed_when_it_explains_what_runs(populated: Populate
 
 @pytest.mark.regression
 def test_another_root_is_not_believed_while_nothing_runs(populated: Populated) -> None:
-    """It may hold the directories of long ago. A pod that runs in it for a while proves it, and so does a restart."""
+    """It may hold the directories of long ago.
+
+    A pod that runs in it for a while proves it, and so does a restart.
+    """
     node, product = populated.node, populated.node.node()
     assert removed_after(node, product, populated.gone)
     copied(node)
@@ -238,7 +271,9 @@ def test_another_root_is_not_believed_while_nothing_runs(populated: Populated) -
 
 
 def test_a_restart_believes_another_root_as_it_is(populated: Populated) -> None:
-    """A new process has believed in none before: pods that the runtime holds have their directories."""
+    """A new process has believed in none before: pods that the runtime
+    holds have their directories.
+    """
     node = populated.node
     copied(node)
     populated.dies()
@@ -247,7 +282,9 @@ def test_a_restart_believes_another_root_as_it_is(populated: Populated) -> None:
 
 @pytest.mark.regression
 def test_a_drained_node_keeps_its_remains(small_node: SmallNode) -> None:
-    """Nothing has a directory any more, which looks as if the directories were not the kubelet's: images go."""
+    """Nothing has a directory any more, which looks as if the directories were not
+    the kubelet's: images go.
+    """
     pod = small_node.run_pod("last")
     dead = small_node.exited(pod)
     small_node.runtime.kill_sandbox(pod.sandbox_id)
@@ -265,7 +302,9 @@ def listed(pod: Pod, phase: str = "Running") -> dict[str, object]:
 
 
 def test_on_a_drained_node_the_kubelets_list_explains_it(small_node: SmallNode) -> None:
-    """It has a pod of the API server, so it is complete, and it lists none that would need a directory."""
+    """It has a pod of the API server, so it is complete, and it lists none
+    that would need a directory.
+    """
     pod = small_node.run_pod("last")
     dead = small_node.exited(pod)
     small_node.runtime.kill_sandbox(pod.sandbox_id)
@@ -279,8 +318,12 @@ def test_on_a_drained_node_the_kubelets_list_explains_it(small_node: SmallNode) 
 @pytest.mark.regression
 @DAMAGES
 @pytest.mark.parametrize("extent", ["all", "enough"])
-def test_the_kubelets_list_replaces_no_directories(populated: Populated, damage: Damage, extent: str) -> None:
-    """What it does not list is not gone; what it lists as terminated goes as ever, if directories can be read."""
+def test_the_kubelets_list_replaces_no_directories(
+    populated: Populated, damage: Damage, extent: str
+) -> None:
+    """What it does not list is not gone; what it lists as terminated goes as ever,
+    if directories can be read.
+    """
     node = populated.node
     damage(node)
     pods = pod_list(listed(populated.web), listed(populated.job, "Succeeded"))

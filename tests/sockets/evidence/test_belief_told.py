@@ -1,4 +1,6 @@
-"""Where a doubt about the kubelet's directories is told: plan, status, doctor, log and metrics, in one sentence."""
+"""Where a doubt about the kubelet's directories is told: plan, status, doctor, log and
+metrics, in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from tests.nodes.small_node import AN_HOUR, SmallNode
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here
 
 MARKS = {"nodefs.available": "1Ki", "imagefs.available": "1Ki"}
-SENTENCE = "the pod default/web runs without a directory in {pods}, so which pods are gone is not known"
+SENTENCE = (
+    "the pod default/web runs without a directory in {pods}, so which pods are gone is not known"
+)
 
 
 class Doubtful:
@@ -43,7 +47,10 @@ def doubtful(small_node: SmallNode) -> Doubtful:
 
 @pytest.mark.regression
 def test_the_plan_says_why_nothing_is_gone(doubtful: Doubtful) -> None:
-    """In its last line, in JSON, and as the reason of each object. Without a doubt there is no such line."""
+    """In its last line, in JSON, and as the reason of each object.
+
+    Without a doubt there is no such line.
+    """
     file = doubtful.file()
     assert answer(reclaimd_here("plan", "--config", file, "-o", "json"))["pods"]["directories"] == {
         "believed": True,
@@ -108,11 +115,17 @@ def test_a_daemon_tells_it_everywhere_and_takes_it_back(doubtful: Doubtful, tmp_
         doubtful.lose()
         reclaimd_here("reclaim", "--config", file, "--signal", "nodefs.available", "--dry-run")
         assert status()["pod_directories"]["sentence"] == doubtful.sentence
-        assert f"pods: {doubtful.sentence}" in reclaimd_here("status", "--config", file).stdout.splitlines()
+        assert (
+            f"pods: {doubtful.sentence}"
+            in reclaimd_here("status", "--config", file).stdout.splitlines()
+        )
         assert findings(file) == {"pod-directories": doubtful.sentence}
         assert doubts(address) == {"runs_without"}
         reclaimd_here("reclaim", "--config", file, "--signal", "nodefs.available", "--all", "--now")
-        assert daemon.wait_for(lambda event: event["message"] == doubtful.sentence)["why"] == "runs_without"
+        assert (
+            daemon.wait_for(lambda event: event["message"] == doubtful.sentence)["why"]
+            == "runs_without"
+        )
         assert doubtful.dead in doubtful.node.containers()
         doubtful.node.admit("uid-web")
         reclaimd_here("reclaim", "--config", file, "--signal", "nodefs.available", "--all", "--now")
@@ -122,7 +135,9 @@ def test_a_daemon_tells_it_everywhere_and_takes_it_back(doubtful: Doubtful, tmp_
         assert doubtful.dead not in doubtful.node.containers()
 
 
-def test_doctor_asks_the_daemon_whether_the_directories_were_others_before(doubtful: Doubtful, tmp_path: Path) -> None:
+def test_doctor_asks_the_daemon_whether_the_directories_were_others_before(
+    doubtful: Doubtful, tmp_path: Path
+) -> None:
     """A command by itself has seen no others."""
     file = doubtful.file(controlSocket=str(tmp_path / "control" / "socket"))
     for each in doubtful.node.containers():
@@ -153,6 +168,8 @@ def doubts(address: str) -> set[str]:
         text = connection.getresponse().read().decode()
     finally:
         connection.close()
-    rows = [line for line in text.splitlines() if line.startswith("reclaimd_pod_directories_doubted{")]
+    rows = [
+        line for line in text.splitlines() if line.startswith("reclaimd_pod_directories_doubted{")
+    ]
     assert len(rows) == len(Why)
     return {row.partition('why="')[2].partition('"')[0] for row in rows if row.endswith(" 1.0")}

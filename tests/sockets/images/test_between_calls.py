@@ -1,6 +1,8 @@
-"""A pod, or the next container of an old one, begins and runs between two calls of a pass, whichever they are.
+"""A pod, or the next container of an old one, begins and runs between two calls of a
+pass, whichever they are.
 
-Its image is the one that would go next: it stays, or has gone and is pulled again. Nothing is waited for here.
+Its image is the one that would go next: it stays, or has gone and is pulled again.
+Nothing is waited for here.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ FIRST_CHECK, CALLS = 9, 16  # of the calls that only ask: that of the first imag
 
 
 class Begins:
-    """What begins, of the image that would go next. `image`: which it was; empty: nothing has begun."""
+    """What begins, of the image that would go next.
+
+    `image`: which it was; empty: nothing has begun.
+    """
 
     def __init__(self, small: SmallNode, *, old: bool) -> None:
         self._small = small
@@ -66,7 +71,9 @@ def small(make_small_node: SmallNodeFactory) -> SmallNode:
 @pytest.mark.regression
 @pytest.mark.parametrize("old", [False, True], ids=["a new pod", "an old pod"])
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
-def test_what_begins_between_two_calls_of_a_pass_keeps_its_image(small: SmallNode, call: int, *, old: bool) -> None:
+def test_what_begins_between_two_calls_of_a_pass_keeps_its_image(
+    small: SmallNode, call: int, *, old: bool
+) -> None:
     """Only the last look tells; of an old pod, only the directory of that container."""
     begins = Begins(small, old=old)
     assert passed(small, Ahead(), {call: begins}) >= CALLS
@@ -76,7 +83,9 @@ def test_what_begins_between_two_calls_of_a_pass_keeps_its_image(small: SmallNod
 @pytest.mark.regression
 @pytest.mark.parametrize("call", range(1, CALLS + 1))
 def test_one_call_of_a_pass_takes_30_seconds(small: SmallNode, call: int) -> None:
-    """Whichever it is, of a pass in the middle of which a pod begins: no image goes by an old list, and others go."""
+    """Whichever it is, of a pass in the middle of which a pod begins: no image goes by
+    an old list, and others go.
+    """
     clock, begins = Ahead(), Begins(small, old=False)
 
     def take_long() -> None:

@@ -1,4 +1,6 @@
-"""Beside a kubelet that tells its pods, an image that a pod is about to need stays though no container uses it yet."""
+"""Beside a kubelet that tells its pods, an image that a pod is about to need stays though
+no container uses it yet.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,25 @@ MODEL, LATER, OLD = "registry.example/model:1", "registry.example/later:1", "reg
 
 
 def listed(uid: str, phase: str = "Pending") -> dict[str, Any]:
-    """A pod whose init container runs: its image volume is pulled, its own container is not made."""
+    """A pod whose init container runs: its image volume is pulled, its own
+    container is not made.
+    """
     return {
         "metadata": {"uid": uid, "annotations": {"kubernetes.io/config.source": "api"}},
-        "spec": {"containers": [{"image": LATER}], "volumes": [{"name": "model", "image": {"reference": MODEL}}]},
+        "spec": {
+            "containers": [{"image": LATER}],
+            "volumes": [{"name": "model", "image": {"reference": MODEL}}],
+        },
         "status": {"phase": phase},
     }
 
 
-@pytest.mark.parametrize(("phase", "goes"), [("Pending", False), ("Running", False), ("Succeeded", True)])
-def test_images_of_a_pod_that_has_not_terminated_stay(small_node: SmallNode, phase: str, goes: bool) -> None:
+@pytest.mark.parametrize(
+    ("phase", "goes"), [("Pending", False), ("Running", False), ("Succeeded", True)]
+)
+def test_images_of_a_pod_that_has_not_terminated_stay(
+    small_node: SmallNode, phase: str, goes: bool
+) -> None:
     """Its image volume, and the image of a container that is still to start."""
     images = {name: small_node.add_image(name) for name in (MODEL, LATER, OLD)}
     init = small_node.run_pod("job")
@@ -39,7 +50,9 @@ def test_images_of_a_pod_that_has_not_terminated_stay(small_node: SmallNode, pha
 
 
 def test_the_kubelet_is_asked_again_before_a_removal(small_node: SmallNode) -> None:
-    """The pod is listed while the first of two removals hangs for longer than a list is fresh: the second stays."""
+    """The pod is listed while the first of two removals hangs for longer than a list
+    is fresh: the second stays.
+    """
     first, second = small_node.add_image(OLD), small_node.add_image(MODEL)
     small_node.run(small_node.run_pod("app"))
     with KubeletServer(answer(pod_list())) as kubelet:

@@ -1,4 +1,6 @@
-"""Images that the kubelet did not pull go after everything else of the row, and only where that is not enough."""
+"""Images that the kubelet did not pull go after everything else of the row, and only
+where that is not enough.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,21 @@ import grpc
 import pytest
 
 from eviction.drill.runtime.faults import Fail, Hang
-from eviction.engine.world import Request
-from eviction.node.node import Node
+from eviction.engine.effects import Request
+from eviction.engine.node import Node
 from eviction.types import Extent
 from reclaim.images.records import ImageRecords
 from reclaim.types import ImageRecord
 from signals.types import Signal
-from tests.nodes.small_node import EVERYTHING, MIB, SmallNode, outcome_of, reason_of, relieve, result_of
+from tests.nodes.small_node import (
+    EVERYTHING,
+    MIB,
+    SmallNode,
+    outcome_of,
+    reason_of,
+    relieve,
+    result_of,
+)
 from tests.sockets.conftest import SmallNodeFactory
 
 WENT = "; nothing else was enough, so 1 image went that the kubelet had not pulled"
@@ -24,8 +34,12 @@ WENT = "; nothing else was enough, so 1 image went that the kubelet had not pull
 def node_with(small: SmallNode, side_loaded: str, above: int, **options: object) -> Node:
     """Relieved when so many bytes more are free. The side-loaded image was used longest ago."""
     known = {each: ImageRecord(first, first + 2.0) for each, first in small.first_detected.items()}
-    known[side_loaded] = replace(known[side_loaded], last_used=time.monotonic() - 3700.0, pulled=False)
-    return small.node(Signal.NODEFS_AVAILABLE, above=above, records=ImageRecords(seed=known), **options)
+    known[side_loaded] = replace(
+        known[side_loaded], last_used=time.monotonic() - 3700.0, pulled=False
+    )
+    return small.node(
+        Signal.NODEFS_AVAILABLE, above=above, records=ImageRecords(seed=known), **options
+    )
 
 
 def test_it_stays_while_something_else_is_enough(small_node: SmallNode) -> None:
@@ -69,8 +83,12 @@ def test_it_goes_after_the_functions_that_follow_in_the_row(small_node: SmallNod
 
 
 @pytest.mark.parametrize(("keep", "goes"), [(True, False), (False, True)])
-def test_it_is_kept_always_or_treated_like_others(small_node: SmallNode, keep: bool, goes: bool) -> None:
-    """By keepImagesNotPulled, even on request; like others it is the first, as it was used longest ago."""
+def test_it_is_kept_always_or_treated_like_others(
+    small_node: SmallNode, keep: bool, goes: bool
+) -> None:
+    """By keepImagesNotPulled, even on request; like others it is the first,
+    as it was used longest ago.
+    """
     side, other = small_node.add_images(2)
     small_node.run(small_node.run_pod("web"))
     record = relieve(node_with(small_node, side, 1, keepImagesNotPulled=keep), EVERYTHING)
@@ -105,7 +123,9 @@ def test_it_stays_if_the_runtime_was_away_for_a_moment(make_small_node: SmallNod
 
 
 @pytest.mark.parametrize("method", ["ImageStatus", "RemoveImage"])
-def test_it_stays_while_another_image_may_still_go(make_small_node: SmallNodeFactory, method: str) -> None:
+def test_it_stays_while_another_image_may_still_go(
+    make_small_node: SmallNodeFactory, method: str
+) -> None:
     """The check or the removal of one failed: it is there, and nobody uses it."""
     small = make_small_node()
     first, side, last = small.add_images(3)

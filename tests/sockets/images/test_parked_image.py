@@ -12,8 +12,12 @@ OLD = "registry.example/old:1"
 
 
 @pytest.mark.regression
-def test_an_image_that_is_pulled_again_after_its_parked_removal_ended_is_new(small_node: SmallNode) -> None:
-    """A list in between has seen it again, while its removal was not answered; that age is not the new image's."""
+def test_an_image_that_is_pulled_again_after_its_parked_removal_ended_is_new(
+    small_node: SmallNode,
+) -> None:
+    """A list in between has seen it again, while its removal was not answered; that
+    age is not the new image's.
+    """
     small_node.run(small_node.run_pod("web"))
     old = small_node.add_image(OLD)
     node = small_node.node(removalPatience="500ms")

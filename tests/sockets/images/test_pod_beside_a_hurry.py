@@ -1,8 +1,10 @@
-"""A pod begins while images go as fast as they can: what its containers use stays, however slow the lists are.
+"""A pod begins while images go as fast as they can: what its containers use stays,
+however slow the lists are.
 
-The pod is made in the kubelet's order: its directory, its sandbox, and 60 ms later one container after the other, each
-of an image that nobody else uses. Or it has run for an hour, and only its containers begin. An image that has gone
-before its container is made is no harm: the kubelet looks whether it is there, and pulls it.
+The pod is made in the kubelet's order: its directory, its sandbox, and 60 ms later one container
+after the other, each of an image that nobody else uses. Or it has run for an hour, and only its
+containers begin. An image that has gone before its container is made is no harm: the kubelet looks
+whether it is there, and pulls it.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ import pytest
 from eviction.drill.node.pod_directories import age_directories
 from eviction.drill.runtime.faults import Delay
 from eviction.drill.runtime.runtime import Image
-from eviction.node.node import Node
-from eviction.record import Pass
+from eviction.engine.node import Node
+from eviction.records.passes import Pass
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import RuntimeUnavailable
 from signals.types import FsLayout, Signal
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.small_node import AN_HOUR, IMAGES, MIB, Pod, SmallNode, result_of
 from tests.sockets.dialect import AnswerChange, Dialect
-from tests.sockets.execution.test_first_byte import FAST, passed
+from tests.sockets.engine.test_first_byte import FAST, passed
 
 CONTAINERS = 15
 IDLE_IMAGES = 50
@@ -64,8 +66,9 @@ def old_pod(small: SmallNode, name: str) -> Pod:
 
 
 def beside_a_pod(small: SmallNode, node: Node, moment: float, old: Pod | None) -> tuple[Pass, int]:
-    """A pass over a disk that fills fast. So many seconds after its first removal was sent a pod, a new one or the old
-    one, begins containers of the images that would go last; how many of them were made."""
+    """A pass over a disk that fills fast. So many seconds after its first removal was sent a
+    pod, a new one or the old one, begins containers of the images that would go last; how
+    many of them were made."""
     made = 0
     with small.meanwhile(lambda: passed(node, FAST)) as going:
         small.wait_for("RemoveImage")
@@ -74,13 +77,17 @@ def beside_a_pod(small: SmallNode, node: Node, moment: float, old: Pod | None) -
         time.sleep(0.0 if old else SANDBOX_SECONDS)
         for number in range(CONTAINERS):
             with suppress(RuntimeUnavailable):  # its image has gone already
-                small.run(pod, f"registry.example/old/{IDLE_IMAGES - 1 - number}:1", f"container-{number}")
+                small.run(
+                    pod, f"registry.example/old/{IDLE_IMAGES - 1 - number}:1", f"container-{number}"
+                )
                 made += 1
         return going.result(), made
 
 
 def never_relieved_node(small: SmallNode, dialect: Dialect) -> Node:
-    """The product, asking the dialect, below a mark that all images together do not reach; pods are waited for."""
+    """The product, asking the dialect, below a mark that all images together do not
+    reach; pods are waited for.
+    """
     return small.node(
         Signal.NODEFS_AVAILABLE,
         above=90 * MIB,
@@ -91,7 +98,9 @@ def never_relieved_node(small: SmallNode, dialect: Dialect) -> Node:
 
 
 def harmed(directory: Path, late: float, moment: float, *, old: bool) -> tuple[list[str], int]:
-    """What one pass has removed under a container's feet, and how many containers the pod beside it began."""
+    """What one pass has removed under a container's feet, and how many
+    containers the pod beside it began.
+    """
     directory.mkdir()
     answers: dict[str, AnswerChange] = {
         "ListContainers": lambda _: time.sleep(late),  # so old is what it says
@@ -123,9 +132,11 @@ def harmed_in(directory: Path, late: float, runs: int, *, old: bool) -> list[str
 @pytest.mark.regression
 @pytest.mark.parametrize("old", [False, True], ids=["a new pod", "an old pod"])
 @pytest.mark.parametrize("late", LIST_SECONDS)
-def test_no_image_of_a_pod_that_begins_beside_a_hurry_goes(tmp_path: Path, late: float, *, old: bool) -> None:
-    """The directories of pod and container are there before the list that clears an image begins, or it is read
-    anew."""
+def test_no_image_of_a_pod_that_begins_beside_a_hurry_goes(
+    tmp_path: Path, late: float, *, old: bool
+) -> None:
+    """The directories of pod and container are there before the list that clears an image
+    begins, or it is read anew."""
     assert harmed_in(tmp_path, late, 2, old=old) == []
 
 
@@ -133,7 +144,9 @@ def test_no_image_of_a_pod_that_begins_beside_a_hurry_goes(tmp_path: Path, late:
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize("old", [False, True], ids=["a new pod", "an old pod"])
 @pytest.mark.parametrize("late", LIST_SECONDS)
-def test_no_image_of_a_hundred_pods_that_begin_beside_a_hurry_goes(tmp_path: Path, late: float, *, old: bool) -> None:
+def test_no_image_of_a_hundred_pods_that_begin_beside_a_hurry_goes(
+    tmp_path: Path, late: float, *, old: bool
+) -> None:
     """The same, a hundred times."""
     assert harmed_in(tmp_path, late, 100, old=old) == []
 
@@ -161,7 +174,9 @@ def pods_keep_beginning(small: SmallNode, seconds: float) -> Iterator[None]:
 @pytest.mark.regression
 @pytest.mark.parametrize("rate", [FAST, 1], ids=["urgent", "not urgent"])
 def test_images_go_where_eight_pods_a_second_begin(tmp_path: Path, rate: int) -> None:
-    """A list takes 0.3 s, so that none is ever younger than the youngest pod: all unused images go all the same."""
+    """A list takes 0.3 s, so that none is ever younger than the youngest pod: all
+    unused images go all the same.
+    """
     answers: dict[str, AnswerChange] = {"ListContainers": lambda _: time.sleep(0.3)}
     with closing(SmallNode(tmp_path, FsLayout.SINGLE, 96 * MIB, JudgingRuntime)) as small:
         old_pod(small, "old")

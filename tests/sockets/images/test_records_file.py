@@ -1,4 +1,5 @@
-"""Records on a disk that is full, or saved by a process that is killed: what was saved before stays whole.
+"""Records on a disk that is full, or saved by a process that is killed: what was
+saved before stays whole.
 
 A full disk is a small filesystem of its own.
 """
@@ -14,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from eviction.node.state_file import RecordFile
+from eviction.records.state_file import RecordFile
 from reclaim.types import ImageRecord
 from tests.pure.values import KIB, MIB, SteppedClock, image_id
 from tests.sockets.mounts import mounted_tmpfs, unmount
 
-RECORDS = {image_id(number): ImageRecord(100.0, 900.0) for number in range(400)}  # some 70 KiB of text
+# some 70 KiB of text
+RECORDS = {image_id(number): ImageRecord(100.0, 900.0) for number in range(400)}
 
 
 @pytest.fixture
@@ -53,7 +55,9 @@ def fill_inodes(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("fill", [fill_bytes, fill_inodes])
-def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(disk: Path, fill: Callable[[Path], None]) -> None:
+def test_a_full_disk_is_a_warning_and_the_old_file_is_kept_whole(
+    disk: Path, fill: Callable[[Path], None]
+) -> None:
     """With 0 bytes or 0 inodes free; nothing half-written stays behind, and loading still works."""
     path = disk / "images.json"
     file = RecordFile(str(path), SteppedClock(), "boot-1")
@@ -74,7 +78,10 @@ def test_once_there_is_room_again_the_next_save_saves(disk: Path) -> None:
     assert "No space left" in file.save(RECORDS, {})
     (disk / "fill").unlink()
     assert file.save(RECORDS, {}) == ""
-    assert RecordFile(str(disk / "images.json"), SteppedClock(), "boot-1").load().records.keys() == RECORDS.keys()
+    assert (
+        RecordFile(str(disk / "images.json"), SteppedClock(), "boot-1").load().records.keys()
+        == RECORDS.keys()
+    )
 
 
 def test_a_directory_that_cannot_be_made_is_a_warning(disk: Path) -> None:
@@ -86,7 +93,7 @@ def test_a_directory_that_cannot_be_made_is_a_warning(disk: Path) -> None:
 
 SAVER = """
 import itertools, sys
-from eviction.node.state_file import RecordFile
+from eviction.records.state_file import RecordFile
 from reclaim.types import ImageRecord
 from tests.pure.values import SteppedClock, image_id
 file = RecordFile(sys.argv[1], SteppedClock(), "boot-1")
@@ -97,10 +104,14 @@ for turn in itertools.count():
 
 
 def test_a_kill_at_any_point_leaves_a_whole_file(tmp_path: Path) -> None:
-    """Ten savers that are killed at different moments: the next process reads all 400 records each time."""
+    """Ten savers that are killed at different moments: the next process reads
+    all 400 records each time.
+    """
     path = tmp_path / "images.json"
     for turn in range(10):
-        with subprocess.Popen([sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE) as saver:
+        with subprocess.Popen(
+            [sys.executable, "-c", SAVER, str(path)], stdout=subprocess.PIPE
+        ) as saver:
             assert saver.stdout is not None
             saver.stdout.readline()
             time.sleep(turn * 0.0007)

@@ -1,7 +1,8 @@
-"""A runtime that is replaced by another version while the agent runs: what it can do is asked again.
+"""A runtime that is replaced by another version while the agent runs: what
+it can do is asked again.
 
-containerd has image volumes since 2.1, and only the status of a container names such an image. Containers survive the
-replacement of their runtime, and so does the agent.
+containerd has image volumes since 2.1, and only the status of a container names such an image.
+Containers survive the replacement of their runtime, and so does the agent.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ BEFORE_IMAGE_VOLUMES = replace(CONTAINERD_2, runtime_version="2.0.4")
 
 
 def swap(small: SmallNode, dialect: Dialect) -> None:
-    """Replaces the stopped runtime by another version, which has the same objects and the same socket."""
+    """Replaces the stopped runtime by another version, which has the same
+    objects and the same socket.
+    """
     small.runtime.dialect = dialect
 
 
@@ -70,7 +73,9 @@ def test_a_running_daemon_keeps_an_image_volume_of_the_runtime_that_replaced_ano
     pod = small.run_pod("web")
     small.run(pod)
     records = tmp_path / "images.json"
-    configuration = small.configuration(Signal.NODEFS_AVAILABLE, above=-8 * MIB, extent="all", stateFile=str(records))
+    configuration = small.configuration(
+        Signal.NODEFS_AVAILABLE, above=-8 * MIB, extent="all", stateFile=str(records)
+    )
     with Daemon("--config", configuration) as daemon:
         assert came_true(records.exists), "it has listed the images of the old runtime"
         small.server.stop()
@@ -85,11 +90,15 @@ def test_a_running_daemon_keeps_an_image_volume_of_the_runtime_that_replaced_ano
 
 
 @pytest.mark.regression
-@pytest.mark.parametrize("method", ["ListImages", "ListContainers", "ListPodSandbox", "ImageStatus"])
+@pytest.mark.parametrize(
+    "method", ["ListImages", "ListContainers", "ListPodSandbox", "ImageStatus"]
+)
 def test_a_list_of_the_new_runtime_is_not_judged_by_the_version_of_the_old_one(
     make_small_node: SmallNodeFactory, method: str
 ) -> None:
-    """Replaced while the lists are read: what was asked before does not hold for what is listed after."""
+    """Replaced while the lists are read: what was asked before does not hold
+    for what is listed after.
+    """
     small = make_small_node(dialect=WITHOUT_IMAGE_VOLUMES)
     data = small.add_image(DATA)
     pod = small.run_pod("web")
@@ -106,7 +115,9 @@ def test_a_list_of_the_new_runtime_is_not_judged_by_the_version_of_the_old_one(
         small.server.start()
         going.result()
     assert data in small.images()
-    assert reason_of(relieve(node, IMAGES), data) == "in_use", "the next pass goes by the new runtime alone"
+    assert reason_of(relieve(node, IMAGES), data) == "in_use", (
+        "the next pass goes by the new runtime alone"
+    )
 
 
 @pytest.mark.regression
@@ -114,15 +125,20 @@ def test_a_list_of_the_new_runtime_is_not_judged_by_the_version_of_the_old_one(
 def test_a_runtime_that_is_replaced_during_a_pass_ends_its_removal_of_images(
     make_small_node: SmallNodeFactory, what: str
 ) -> None:
-    """The plan was made by what the old one said: whose image is mounted, and which one new pods need."""
-    small = make_small_node(dialect=WITHOUT_IMAGE_VOLUMES, pins_sandbox_image=False, reports_sandbox_image=True)
+    """The plan was made by what the old one said: whose image is mounted,
+    and which one new pods need.
+    """
+    small = make_small_node(
+        dialect=WITHOUT_IMAGE_VOLUMES, pins_sandbox_image=False, reports_sandbox_image=True
+    )
     data = small.add_image(DATA)
     pod = small.run_pod("web")  # it has no container yet, so removals wait
     node = small.node(holdOffForNewPods="1s")
     node.detection.images()
     asked = small.failpoints.calls["ListPodSandbox"]
     with small.relieving(node, IMAGES) as going:
-        small.wait_for("ListPodSandbox", asked + 2)  # of the plan, and right before the first removal
+        # of the plan, and right before the first removal
+        small.wait_for("ListPodSandbox", asked + 2)
         small.server.stop()
         if what == "the version":
             swap(small, CONTAINERD_2)
@@ -138,7 +154,9 @@ def test_a_runtime_that_is_replaced_during_a_pass_ends_its_removal_of_images(
 def test_an_image_volume_is_kept_when_the_runtime_was_taken_back_to_one_without_them(
     make_small_node: SmallNodeFactory,
 ) -> None:
-    """A container runs on with its volume when its runtime is replaced by an older one: what is known of it stays."""
+    """A container runs on with its volume when its runtime is replaced by an older one:
+    what is known of it stays.
+    """
     small = make_small_node(dialect=CONTAINERD_2)
     data = small.add_image(DATA)
     mounting(small, small.run_pod("web"))

@@ -1,4 +1,6 @@
-"""A sandbox that does not say which image it was made from: its shim hangs, and the runtime waits for it."""
+"""A sandbox that does not say which image it was made from: its shim hangs, and
+the runtime waits for it.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from tests.nodes.small_node import IMAGES, SmallNode, relieve
 
 @pytest.mark.regression
 def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(small_node: SmallNode) -> None:
-    """The sandbox image is pinned: unused images go, the sandbox image and the one in use stay, and the silent sandbox
-    is not asked again before each removal."""
+    """The sandbox image is pinned: unused images go, the sandbox image and the one in use stay, and
+    the silent sandbox is not asked again before each removal."""
     images = small_node.add_images(3)
     for number in range(3):
         small_node.run(small_node.run_pod(f"web-{number}"))
@@ -26,12 +28,16 @@ def test_a_sandbox_that_does_not_answer_does_not_keep_all_images(small_node: Sma
     assert small_node.failpoints.calls["PodSandboxStatus"] == 1
 
 
-def test_a_sandbox_that_answers_with_an_error_does_not_keep_all_images(small_node: SmallNode) -> None:
+def test_a_sandbox_that_answers_with_an_error_does_not_keep_all_images(
+    small_node: SmallNode,
+) -> None:
     """Nor does it end the questions about the other sandboxes; it is asked again a minute later."""
     images = small_node.add_images(3)
     for number in range(3):
         small_node.run(small_node.run_pod(f"web-{number}"))
-    small_node.failpoints["PodSandboxStatus"] = Fail(grpc.StatusCode.UNKNOWN, "no sandbox metadata", times=1)
+    small_node.failpoints["PodSandboxStatus"] = Fail(
+        grpc.StatusCode.UNKNOWN, "no sandbox metadata", times=1
+    )
     relieve(small_node.node(), IMAGES)
     assert small_node.removed("image") == images
     assert small_node.failpoints.calls["PodSandboxStatus"] == 3

@@ -28,8 +28,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def swap(directory: str, counter: str) -> None:
-    """Exchanges `doomed/N/directory` and `outside/N` for each N, over and over; counts in the file `counter`, as a
-    native 8-byte number, how often that worked."""
+    """Exchanges `doomed/N/directory` and `outside/N` for each N, over and over; counts in the file
+    `counter`, as a native 8-byte number, how often that worked."""
     os.chdir(directory)
     pairs = [(b"doomed/%d/directory" % number, b"outside/%d" % number) for number in range(PAIRS)]
     renameat2 = _libc.renameat2

@@ -44,8 +44,17 @@ def canary(tmp_path: Path) -> Iterator[Canary]:
 
 def run_child(name: str, directory: Path, *arguments: str) -> dict[str, Any]:
     """The JSON that a scenario of `remover_child` prints."""
-    command = [sys.executable, "-m", "tests.sockets.pod_logs.remover_child", name, str(directory), *arguments]
-    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+    command = [
+        sys.executable,
+        "-m",
+        "tests.sockets.pod_logs.remover_child",
+        name,
+        str(directory),
+        *arguments,
+    ]
+    result: dict[str, Any] = json.loads(
+        subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+    )
     return result
 
 
@@ -73,21 +82,43 @@ def immutable(path: Path) -> Iterator[None]:
 
 
 def test_a_tree_is_removed_and_its_neighbours_are_kept(tmp_path: Path) -> None:
-    """One entry by its whole name: 3 directories and 3 files; names that begin like it are other entries."""
-    plant(tmp_path, "pod/app/0.log", "pod/app/0.log.gz", "pod/side/1.log", "pod2/file", "po", "pod.log")
+    """One entry by its whole name:
+
+    3 directories and 3 files; names that begin like it are other entries.
+    """
+    plant(
+        tmp_path,
+        "pod/app/0.log",
+        "pod/app/0.log.gz",
+        "pod/side/1.log",
+        "pod2/file",
+        "po",
+        "pod.log",
+    )
     assert removed(tmp_path, "pod") == TreeRemoval(6)
-    assert contents(tmp_path) == {"po": "po", "pod.log": "pod.log", "pod2": None, "pod2/file": "pod2/file"}
+    assert contents(tmp_path) == {
+        "po": "po",
+        "pod.log": "pod.log",
+        "pod2": None,
+        "pod2/file": "pod2/file",
+    }
 
 
 def test_every_kind_of_entry_is_removed_as_an_entry(tmp_path: Path, canary: Canary) -> None:
-    """Files, hard links, symlinks to a file, a directory, nothing and themselves, a pipe and a socket: 10 and the top.
+    """Files, hard links, symlinks to a file, a directory, nothing and themselves, a pipe and
+    a socket: 10 and the top.
 
     The other name of a hard link keeps its content; nothing is opened, so the pipe does not block.
     """
     top = tmp_path / "top"
     plant(top, "file")
     os.link(canary.path / "file", top / "hard")
-    for name, target in (("to-file", "file"), ("to-directory", "directory"), ("up", ".."), ("dangling", "no")):
+    for name, target in (
+        ("to-file", "file"),
+        ("to-directory", "directory"),
+        ("up", ".."),
+        ("dangling", "no"),
+    ):
         (top / name).symlink_to(canary.path / target)
     (top / "loop").symlink_to("loop")
     (top / "relative").symlink_to("../canary")
@@ -113,7 +144,18 @@ def test_device_nodes_go_without_being_opened(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [b"\xff\xfe\x80", b"new\nline", b"\x1b[31mred", b" ", b"-rf", b"*", b"...", b"a\\b", "ü".encode(), b"x" * 255],
+    [
+        b"\xff\xfe\x80",
+        b"new\nline",
+        b"\x1b[31mred",
+        b" ",
+        b"-rf",
+        b"*",
+        b"...",
+        b"a\\b",
+        "ü".encode(),
+        b"x" * 255,
+    ],
 )
 def test_a_name_is_bytes(tmp_path: Path, name: bytes) -> None:
     """As a directory, as a file in it and as the entry itself: 1 and 1."""
@@ -125,11 +167,17 @@ def test_a_name_is_bytes(tmp_path: Path, name: bytes) -> None:
 
 def test_two_names_never_print_alike() -> None:
     """A byte that is not UTF-8 is written as an escape; the text of that escape is another name."""
-    assert [printable(name) for name in (b"a\xff", rb"a\xff", "ü".encode())] == [r"a\xff", r"a\\xff", "ü"]
+    assert [printable(name) for name in (b"a\xff", rb"a\xff", "ü".encode())] == [
+        r"a\xff",
+        r"a\\xff",
+        "ü",
+    ]
 
 
 def test_symlinks_at_every_level_lead_nowhere(tmp_path: Path, canary: Canary) -> None:
-    """The entry itself, and each of 20 levels below another one: links to a directory with files in it."""
+    """The entry itself, and each of 20 levels below another one: links to a
+    directory with files in it.
+    """
     at = tmp_path / "top"
     for level in range(20):
         at.mkdir()
@@ -217,7 +265,9 @@ def test_what_cannot_be_removed_is_named_and_the_rest_is_removed(tmp_path: Path)
 
 @_ROOT
 def test_many_failures_are_counted_and_the_first_is_named(tmp_path: Path) -> None:
-    """An immutable directory of 40 files and 40 directories: all are kept, one is named, by a short path."""
+    """An immutable directory of 40 files and 40 directories: all are kept, one
+    is named, by a short path.
+    """
     deep = "top/" + "/".join(["x" * 100] * 4)
     for number in range(40):
         plant(tmp_path, f"{deep}/file-{number}", f"{deep}/directory-{number}/")
@@ -232,7 +282,9 @@ def test_many_failures_are_counted_and_the_first_is_named(tmp_path: Path) -> Non
 
 @_ROOT
 def test_a_directory_that_may_not_be_read_is_removed_if_it_is_empty(tmp_path: Path) -> None:
-    """Root without capabilities; no mode is changed: the full one is kept and listed, the rest is removed."""
+    """Root without capabilities; no mode is changed: the full one is kept and
+    listed, the rest is removed.
+    """
     plant(tmp_path, "doomed/empty/", "doomed/full/file", "doomed/z/file")
     for name in ("empty", "full"):
         (tmp_path / "doomed" / name).chmod(0)
@@ -287,21 +339,34 @@ def test_one_step_beneath_is_a_directory_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_files_go_by_a_literal_prefix(tmp_path: Path, canary: Canary) -> None:
-    """A log with its rotated, compressed and temporary copies; neither 10.log, nor what a pattern would match."""
-    going = ["0.log", "0.log.20261121-101112", "0.log.20261121-101112.gz", "0.log.20261121-101112.tmp"]
+    """A log with its rotated, compressed and temporary copies; neither 10.log, nor
+    what a pattern would match.
+    """
+    going = [
+        "0.log",
+        "0.log.20261121-101112",
+        "0.log.20261121-101112.gz",
+        "0.log.20261121-101112.tmp",
+    ]
     staying = ["10.log", "1.log", "0.lo", "0xlog", "a0.log", "0.log.directory/file"]
     plant(tmp_path / "app", *going, *staying)
     (tmp_path / "app" / "0.log.link").symlink_to(canary.path / "file")
     with opened(tmp_path / "app") as directory:
         assert unlink_files(directory, b"0.log") == TreeRemoval(len(going) + 1)
         assert unlink_files(directory, b"[0-9]*") == TreeRemoval()
-    assert sorted(os.listdir(tmp_path / "app")) == sorted(name.partition("/")[0] for name in staying)
+    assert sorted(os.listdir(tmp_path / "app")) == sorted(
+        name.partition("/")[0] for name in staying
+    )
 
 
 @_ROOT
-def test_a_file_that_cannot_be_removed_is_named_and_its_neighbours_are_removed(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_removed_is_named_and_its_neighbours_are_removed(
+    tmp_path: Path,
+) -> None:
     """Of three files of the prefix one is immutable; it is tried in each round, and listed once."""
     plant(tmp_path, "0.log", "0.log.1", "0.log.2")
     with immutable(tmp_path / "0.log.1"), opened(tmp_path) as directory:
-        assert unlink_files(directory, b"0.log") == TreeRemoval(2, 1, "0.log.1: Operation not permitted")
+        assert unlink_files(directory, b"0.log") == TreeRemoval(
+            2, 1, "0.log.1: Operation not permitted"
+        )
     assert os.listdir(tmp_path) == ["0.log.1"]

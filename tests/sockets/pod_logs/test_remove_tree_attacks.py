@@ -1,5 +1,5 @@
-"""Nothing outside is touched while directories are exchanged for symlinks, moved away and filled again under the
-remover's hands; and nothing inside is left."""
+"""Nothing outside is touched while directories are exchanged for symlinks, moved away and filled
+again under the remover's hands; and nothing inside is left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,14 @@ def canary(tmp_path: Path) -> Iterator[Canary]:
 def attacker(directory: Path, counter: Path) -> Iterator[Callable[[], int]]:
     """A process that swaps; the function returns how often it has."""
     counter.write_bytes(bytes(8))
-    command = [sys.executable, "-m", "tests.sockets.pod_logs.remover_child", "swap", str(directory), str(counter)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.sockets.pod_logs.remover_child",
+        "swap",
+        str(directory),
+        str(counter),
+    ]
     with open(counter, "rb") as file, mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ) as shared:
         process = subprocess.Popen(command)
         try:
@@ -57,14 +64,15 @@ def attacker(directory: Path, counter: Path) -> Iterator[Callable[[], int]]:
 
 
 def plant_pairs(arena: Path, canary: Path) -> None:
-    """Directories with files and directories in them, and outside as many symlinks to the canary to be exchanged with
-    them.
+    """Directories with files and directories in them, and outside as many symlinks to the canary
+    to be exchanged with them.
 
     Made under other names than the attacker knows: this test itself would follow the symlinks.
     """
     for number in range(PAIRS):
         directory = arena / "planted" / str(number) / "directory"
-        os.makedirs(directory / "directory")  # the canary has a directory and a file of these names too
+        # the canary has a directory and a file of these names too
+        os.makedirs(directory / "directory")
         for name in ("file", "directory/file", "other"):
             (directory / name).touch()
         for below in range(4):
@@ -84,20 +92,28 @@ def clear(arena: Path) -> None:
 
 def swapping(arena: Path) -> bool:
     """Whether any pair is left to be swapped."""
-    return any(os.path.lexists(arena / "doomed" / str(number) / "directory") for number in range(PAIRS))
+    return any(
+        os.path.lexists(arena / "doomed" / str(number) / "directory") for number in range(PAIRS)
+    )
 
 
 def remove_what_is_swapped(tmp_path: Path, canary: Canary, times: int) -> None:
-    """Another process exchanges directories and symlinks to the canary, so many times while the remover is at work.
+    """Another process exchanges directories and symlinks to the canary, so many times
+    while the remover is at work.
 
-    Before it opens a directory, which it has seen to be one, the remover waits for the next swaps, so that they come in
-    between on a busy machine too. The tree is made anew as often as it takes; each time all of it goes.
+    Before it opens a directory, which it has seen to be one, the remover waits for the next swaps,
+    so that they come in between on a busy machine too. The tree is made anew as often as it takes;
+    each time all of it goes.
     """
     arena = tmp_path / "arena"
     mounted_tmpfs(str(arena), 64 << 20, 10_000)
     swaps, rounds, fooled, deadline = 0, 0, 0, time.monotonic() + PATIENCE_SECONDS
     try:
-        with no_descriptor_left(), attacker(arena, tmp_path / "counter") as swapped, opened(arena) as directory:
+        with (
+            no_descriptor_left(),
+            attacker(arena, tmp_path / "counter") as swapped,
+            opened(arena) as directory,
+        ):
 
             def late(beneath: int, name: bytes) -> int:
                 nonlocal fooled
@@ -122,23 +138,30 @@ def remove_what_is_swapped(tmp_path: Path, canary: Canary, times: int) -> None:
                 clear(arena)
     finally:
         unmount(str(arena))
-    assert fooled > rounds  # a symlink was there, several times in each tree, where a directory had been listed
+    # a symlink was there, several times in each tree, where a directory had been listed
+    assert fooled > rounds
     assert swaps >= times, f"only {swaps} swaps in {rounds} rounds"
 
 
-def test_a_directory_swapped_for_a_symlink_twenty_thousand_times(tmp_path: Path, canary: Canary) -> None:
+def test_a_directory_swapped_for_a_symlink_twenty_thousand_times(
+    tmp_path: Path, canary: Canary
+) -> None:
     """The canary is unharmed, and each time all of the tree goes."""
     remove_what_is_swapped(tmp_path, canary, SWAPS)
 
 
 @pytest.mark.soak
-def test_a_directory_swapped_for_a_symlink_a_hundred_thousand_times(tmp_path: Path, canary: Canary) -> None:
+def test_a_directory_swapped_for_a_symlink_a_hundred_thousand_times(
+    tmp_path: Path, canary: Canary
+) -> None:
     """The same, for as long as 100 000 exchanges take."""
     remove_what_is_swapped(tmp_path, canary, SWAPS_OF_SOAK)
 
 
 class Interruption:
-    """Opens as `open_beneath` does, and does something right after the directory of a name was opened, once."""
+    """Opens as `open_beneath` does, and does something right after the directory
+    of a name was opened, once.
+    """
 
     def __init__(self, name: bytes, act: Callable[[], None]):
         self._name = name
@@ -155,12 +178,15 @@ class Interruption:
 
 
 @pytest.mark.parametrize("moved", ["top/a", "top/a/b", "top/a/b/c"])
-@pytest.mark.parametrize("replaced", [False, True], ids=["moved", "moved, and a symlink in its place"])
+@pytest.mark.parametrize(
+    "replaced", [False, True], ids=["moved", "moved, and a symlink in its place"]
+)
 def test_a_directory_that_is_moved_away_takes_its_content_along(
     tmp_path: Path, canary: Canary, moved: str, replaced: bool
 ) -> None:
-    """Moved beside the canary while the lowest of `top/a/b/c` is entered: from then on it is left alone, and nothing
-    of what is around its new place is touched. All that is still below `top` goes."""
+    """Moved beside the canary while the lowest of `top/a/b/c` is entered: from then on it
+    is left alone, and nothing of what is around its new place is touched. All that is
+    still below `top` goes."""
     plant(tmp_path, "top/a/b/c/file", "top/a/b/file", "top/a/file", "top/y/file")
     away = tmp_path / "away"
     plant(away, "file", "c/file", "b/c/file")
@@ -181,7 +207,9 @@ def test_a_directory_that_is_moved_away_takes_its_content_along(
     assert {"file", "c/file", "b/c/file"} <= contents(away).keys()
 
 
-def test_a_directory_that_is_moved_into_the_canary_does_not_lead_there(tmp_path: Path, canary: Canary) -> None:
+def test_a_directory_that_is_moved_into_the_canary_does_not_lead_there(
+    tmp_path: Path, canary: Canary
+) -> None:
     """`..` of the entered directory is the canary by then: nothing of either is removed."""
     plant(tmp_path, "top/a/b/file", "top/z")
     interruption = Interruption(b"b", lambda: os.rename(tmp_path / "top/a/b", canary.path / "b"))
@@ -191,8 +219,12 @@ def test_a_directory_that_is_moved_into_the_canary_does_not_lead_there(tmp_path:
     (canary.path / "b").rmdir()
 
 
-def test_a_directory_that_gets_another_name_beside_itself_goes_under_that_name(tmp_path: Path, canary: Canary) -> None:
-    """It is renamed when it is entered, and a symlink put in its place: both go, and nothing that the link leads to."""
+def test_a_directory_that_gets_another_name_beside_itself_goes_under_that_name(
+    tmp_path: Path, canary: Canary
+) -> None:
+    """It is renamed when it is entered, and a symlink put in its place: both go, and
+    nothing that the link leads to.
+    """
     plant(tmp_path, "top/a/b/file", "top/a/b/c/file", "top/z")
 
     def rename() -> None:
@@ -203,11 +235,13 @@ def test_a_directory_that_gets_another_name_beside_itself_goes_under_that_name(t
     assert list(tmp_path.iterdir()) == [canary.path]
 
 
-def test_a_directory_far_up_that_was_moved_is_noticed_on_the_way_back(tmp_path: Path, canary: Canary) -> None:
+def test_a_directory_far_up_that_was_moved_is_noticed_on_the_way_back(
+    tmp_path: Path, canary: Canary
+) -> None:
     """Level 20 of 200 is moved when level 200 is entered, and a symlink put in its place.
 
-    The lowest directories, which were to go, go; the way back is not found any more, so the rest of what was moved
-    stays where it is, and nothing else there is touched.
+    The lowest directories, which were to go, go; the way back is not found any more, so the rest of
+    what was moved stays where it is, and nothing else there is touched.
     """
     levels = [f"d{number}" for number in range(200)]
     plant(tmp_path, "/".join(levels) + "/file")
@@ -236,7 +270,9 @@ def test_what_appears_meanwhile_is_removed_too(tmp_path: Path) -> None:
 
 
 def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) -> None:
-    """Each time that a directory is emptied something appears in it: after 200 rounds it is kept and named."""
+    """Each time that a directory is emptied something appears in it: after 200
+    rounds it is kept and named.
+    """
     plant(tmp_path, "top/a/0/", "top/z")
     made = 0
 
@@ -255,7 +291,9 @@ def test_somebody_who_keeps_filling_does_not_hold_it_for_ever(tmp_path: Path) ->
 
 
 def test_somebody_who_keeps_digging_does_not_hold_it_for_ever(tmp_path: Path) -> None:
-    """Each directory that is entered gets another one in it: the removal ends at 20 000 levels, with that reason."""
+    """Each directory that is entered gets another one in it: the removal ends at 20 000
+    levels, with that reason.
+    """
     arena = tmp_path / "arena"
     mounted_tmpfs(str(arena), 64 << 20, DEEPEST + 100)
     entered = 0

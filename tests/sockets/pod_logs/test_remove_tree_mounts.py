@@ -1,4 +1,6 @@
-"""`remove_tree` and mounts: it never enters one, and needs no free byte or inode of the filesystem it works on."""
+"""`remove_tree` and mounts: it never enters one, and needs no free byte or inode of
+the filesystem it works on.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,18 @@ def fill(directory: Path) -> None:
 
 
 def test_another_filesystem_in_the_tree_is_left_unchanged(tmp_path: Path, stack: ExitStack) -> None:
-    """A tmpfs two levels down: it is kept as it is with the directories above it, 3 other entries are removed."""
+    """A tmpfs two levels down: it is kept as it is with the directories above it, 3
+    other entries are removed.
+    """
     plant(tmp_path, "top/a/file", "top/z/file")
     canary = Canary(tmpfs(stack, tmp_path / "top/a/mounted"))
     assert removed(tmp_path, "top") == TreeRemoval(3, 1, f"top/a/mounted: {CROSSING}")
     assert canary.unharmed
 
 
-def test_a_bind_mount_of_the_same_filesystem_is_left_alone(tmp_path: Path, stack: ExitStack) -> None:
+def test_a_bind_mount_of_the_same_filesystem_is_left_alone(
+    tmp_path: Path, stack: ExitStack
+) -> None:
     """Device and inodes are those of plain directories: only the mount id differs."""
     canary = Canary(tmp_path / "canary")
     plant(tmp_path, "top/a/mounted/", "top/z/file")
@@ -66,8 +72,13 @@ def test_a_bind_mount_of_the_same_filesystem_is_left_alone(tmp_path: Path, stack
     assert canary.unharmed
 
 
-def test_a_mount_that_appears_on_the_way_back_is_not_entered(tmp_path: Path, stack: ExitStack) -> None:
-    """Something is mounted on `top/a` while `top/a/b` is emptied: `..` leads into it, and is not followed."""
+def test_a_mount_that_appears_on_the_way_back_is_not_entered(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """Something is mounted on `top/a` while `top/a/b` is emptied:
+
+    `..` leads into it, and is not followed.
+    """
     plant(tmp_path, "top/a/b/file", "top/z")
     canary = Canary(tmp_path / "canary")
 
@@ -101,7 +112,9 @@ def test_an_entry_that_is_a_mount_is_kept(tmp_path: Path, stack: ExitStack) -> N
 
 
 def test_a_tree_on_a_mount_of_its_own_is_removed(tmp_path: Path, stack: ExitStack) -> None:
-    """A log root that is a filesystem of its own, or a bind mount, is where the removal begins: no mount is crossed."""
+    """A log root that is a filesystem of its own, or a bind mount, is where the removal
+    begins: no mount is crossed.
+    """
     root = tmpfs(stack, tmp_path / "root")
     bound(str(root), str(root))
     stack.callback(unmount, str(root))
@@ -110,7 +123,9 @@ def test_a_tree_on_a_mount_of_its_own_is_removed(tmp_path: Path, stack: ExitStac
 
 
 def test_without_a_free_byte_or_inode_it_works(tmp_path: Path, stack: ExitStack) -> None:
-    """A tmpfs filled to the last page and inode: trees and single files are removed, and the space is free again."""
+    """A tmpfs filled to the last page and inode: trees and single files are removed,
+    and the space is free again.
+    """
     disk = tmpfs(stack, tmp_path / "disk", MIB, 64)
     plant(disk, "pod/app/0.log", "pod/app/0.log.20261121-101112", "pod/side/")
     fill(disk / "pod")

@@ -20,11 +20,19 @@ def plant(directory: Path, *paths: str) -> None:
 
 
 def contents(directory: Path) -> dict[str, str | None]:
-    """Everything below a directory: files with their content, links with their target, directories with None."""
+    """Everything below a directory: files with their content, links with their
+    target, directories with None.
+    """
     found: dict[str, str | None] = {}
     for path in sorted(directory.rglob("*")):
         name = str(path.relative_to(directory))
-        found[name] = str(path.readlink()) if path.is_symlink() else path.read_text() if path.is_file() else None
+        found[name] = (
+            str(path.readlink())
+            if path.is_symlink()
+            else path.read_text()
+            if path.is_file()
+            else None
+        )
     return found
 
 
@@ -52,7 +60,9 @@ def opened(directory: Path | str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def removed(directory: Path | str, name: str | bytes, how: OpenBeneath = open_beneath) -> TreeRemoval:
+def removed(
+    directory: Path | str, name: str | bytes, how: OpenBeneath = open_beneath
+) -> TreeRemoval:
     """The result of `remove_tree` for an entry of a directory."""
     with opened(directory) as descriptor:
         return remove_tree(descriptor, os.fsencode(name), open_directory=how)

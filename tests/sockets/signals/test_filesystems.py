@@ -1,4 +1,6 @@
-"""Filesystems that count no inodes, do not answer or do not exist: neither pressure nor the end of it."""
+"""Filesystems that count no inodes, do not answer or do not exist: neither
+pressure nor the end of it.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,15 @@ from tests.sockets.mounts import dead_filesystem, mounted_tmpfs_without_inodes, 
 
 
 def test_a_tmpfs_without_an_inode_limit_has_no_inode_signal(small_node: SmallNode) -> None:
-    """0 of 0 inodes is not 0 percent free: the signal does not exist, and the bytes are watched all the same."""
+    """0 of 0 inodes is not 0 percent free: the signal does not exist, and the bytes
+    are watched all the same.
+    """
     mounted_tmpfs_without_inodes(str(small_node.images_root), 16 * MIB)
     try:
         assert os.statvfs(small_node.images_root).f_files == 0
-        configuration = small_node.configuration(evictionHard={"imagefs.inodesFree": "50%", "nodefs.inodesFree": "1%"})
+        configuration = small_node.configuration(
+            evictionHard={"imagefs.inodesFree": "50%", "nodefs.inodesFree": "1%"}
+        )
         process = reclaimd_here("check", "--config", configuration, "-o", "json")
         found = {each["signal"]: each for each in answer(process)["observations"]}
         assert process.returncode == 0, "a signal that does not exist is neither met nor unknown"
@@ -54,7 +60,9 @@ def test_a_filesystem_like_btrfs_is_never_under_pressure_of_inodes(small_node: S
 
 
 class StuckReader:
-    """Reads filesystems until `stuck` is set; then all paths on that of `path` block until `release`."""
+    """Reads filesystems until `stuck` is set; then all paths on that of
+    `path` block until `release`.
+    """
 
     def __init__(self, path: Path) -> None:
         self._device = path.stat().st_dev
@@ -69,7 +77,9 @@ class StuckReader:
 
 
 def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: SmallNode) -> None:
-    """Each path is waited for 2 s, once; as long as that reading is outstanding, there is no further wait."""
+    """Each path is waited for 2 s, once; as long as that reading is outstanding,
+    there is no further wait.
+    """
     small_node.add_images(1)
     reader = StuckReader(small_node.root_directory)
     node = small_node.node(Signal.NODEFS_AVAILABLE, above=MIB, reader=reader)
@@ -85,15 +95,21 @@ def test_a_reading_that_hangs_is_stale_and_no_second_one_is_started(small_node: 
         before = threading.active_count()
         observations, _ = node.look()
         assert threading.active_count() == before
-        assert any("did not answer statvfs within 2 s" in each.reason for each in observations.unavailable)
+        assert any(
+            "did not answer statvfs within 2 s" in each.reason for each in observations.unavailable
+        )
     finally:
         reader.stuck = False
         reader.release.set()
-    assert came_true(lambda: node.look()[1].acted_on is not None), "and the threshold is acted on again"
+    assert came_true(lambda: node.look()[1].acted_on is not None), (
+        "and the threshold is acted on again"
+    )
 
 
 def test_nothing_is_removed_blind(small_node: SmallNode) -> None:
-    """When the filesystem stops answering during a pass, the pass ends: without readings it could remove everything."""
+    """When the filesystem stops answering during a pass, the pass ends: without readings
+    it could remove everything.
+    """
     images = small_node.add_images(4)
     small_node.run(small_node.run_pod("web"))
     reader = StuckReader(small_node.root_directory)
@@ -108,18 +124,27 @@ def test_nothing_is_removed_blind(small_node: SmallNode) -> None:
     assert small_node.removed() == images[:1]
     assert str(record.result) == "not_enough"
     assert "not readable" in record.reason
-    assert reason_of(record, images[2]) == "unreadable", "an image that stays is not reported as relieved"
+    assert reason_of(record, images[2]) == "unreadable", (
+        "an image that stays is not reported as relieved"
+    )
 
 
 def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeFactory) -> None:
-    """Every reading of it blocks in the kernel: check exits with 4 all the same, and shows the other filesystem."""
+    """Every reading of it blocks in the kernel: check exits with 4 all the same, and
+    shows the other filesystem.
+    """
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
-    configuration = small.configuration(evictionHard={"imagefs.available": "1Mi", "nodefs.available": "1Mi"})
+    configuration = small.configuration(
+        evictionHard={"imagefs.available": "1Mi", "nodefs.available": "1Mi"}
+    )
     with dead_filesystem(str(small.images_root)):
         process = reclaimd("check", "--config", configuration, "-o", "json")
         assert process.returncode == 4
         document = answer(process)
-    assert {each["signal"] for each in document["observations"]} == {"nodefs.available", "nodefs.inodesFree"}
+    assert {each["signal"] for each in document["observations"]} == {
+        "nodefs.available",
+        "nodefs.inodesFree",
+    }
     assert {each["filesystem"] for each in document["unavailable"]} == {"imagefs", "containerfs"}
     assert "did not answer statvfs within 2 s" in document["unavailable"][0]["reason"]
 
@@ -127,9 +152,13 @@ def test_a_dead_image_filesystem_does_not_stop_check(make_small_node: SmallNodeF
 def test_a_daemon_beside_a_dead_image_filesystem_goes_on_and_exits_on_sigterm(
     make_small_node: SmallNodeFactory,
 ) -> None:
-    """The image filesystem dies: the daemon says so, still observes the other one, and exits with 0 on SIGTERM."""
+    """The image filesystem dies: the daemon says so, still observes the other one,
+    and exits with 0 on SIGTERM.
+    """
     small = make_small_node(FsLayout.DEDICATED_IMAGEFS)
-    configuration = small.configuration(evictionHard={"nodefs.available": "20Mi"}, pollCeiling="200ms")
+    configuration = small.configuration(
+        evictionHard={"nodefs.available": "20Mi"}, pollCeiling="200ms"
+    )
     with Daemon("--config", configuration, "--no-watch") as daemon:
         time.sleep(0.5)
         with dead_filesystem(str(small.images_root)):
@@ -142,7 +171,9 @@ def test_a_daemon_beside_a_dead_image_filesystem_goes_on_and_exits_on_sigterm(
 
 def test_a_root_directory_that_is_not_there_is_unknown_and_not_clear(small_node: SmallNode) -> None:
     """No other path is tried instead: check exits with 4 and names the path."""
-    configuration = small_node.configuration(rootDirectory="/nowhere/kubelet", evictionHard={"nodefs.available": "10%"})
+    configuration = small_node.configuration(
+        rootDirectory="/nowhere/kubelet", evictionHard={"nodefs.available": "10%"}
+    )
     process = reclaimd_here("check", "--config", configuration)
     assert process.returncode == 4
     assert "/nowhere/kubelet" in process.stdout
@@ -162,7 +193,9 @@ def test_a_larger_filesystem_in_place_of_the_old_one_is_read_anew(small_node: Sm
 
 @pytest.mark.parametrize("share", [1, 2])
 def test_one_reading_serves_all_roles_of_a_filesystem(small_node: SmallNode, share: int) -> None:
-    """One reading for each distinct path and observation, however many roles and thresholds there are."""
+    """One reading for each distinct path and observation, however many roles
+    and thresholds there are.
+    """
     read: list[str] = []
 
     def counting(path: str, now: float) -> Reading:
@@ -173,4 +206,6 @@ def test_one_reading_serves_all_roles_of_a_filesystem(small_node: SmallNode, sha
     node.locate()
     for _ in range(share):
         node.look()
-    assert sorted(read) == sorted([str(small_node.root_directory), str(small_node.images_root)] * share)
+    assert sorted(read) == sorted(
+        [str(small_node.root_directory), str(small_node.images_root)] * share
+    )

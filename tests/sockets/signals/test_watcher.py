@@ -1,4 +1,6 @@
-"""The watcher on real directories: it makes an observation earlier, and neither storms nor odd names stop it."""
+"""The watcher on real directories: it makes an observation earlier, and neither
+storms nor odd names stop it.
+"""
 
 from __future__ import annotations
 
@@ -84,12 +86,20 @@ def makes_the_longest_name(directory: Path) -> None:
 
 @pytest.mark.parametrize(
     "make",
-    [makes_a_file, makes_a_directory, moves_a_file_in, makes_a_name_that_is_not_utf_8, makes_the_longest_name],
+    [
+        makes_a_file,
+        makes_a_directory,
+        moves_a_file_in,
+        makes_a_name_that_is_not_utf_8,
+        makes_the_longest_name,
+    ],
 )
 def test_something_created_in_a_directory_notifies(
     watched: tuple[FsWatcher, Path], notified: Notifications, make: object
 ) -> None:
-    """A file or directory that is created or moved there, whatever its name: names are not decoded."""
+    """A file or directory that is created or moved there, whatever its name:
+    names are not decoded.
+    """
     _, directory = watched
     assert callable(make)
     make(directory)
@@ -109,7 +119,9 @@ def test_one_name_that_is_not_utf_8_does_not_end_the_watching(
     assert seen(notified, after)
 
 
-def test_what_is_no_creation_does_not_notify(watched: tuple[FsWatcher, Path], notified: Notifications) -> None:
+def test_what_is_no_creation_does_not_notify(
+    watched: tuple[FsWatcher, Path], notified: Notifications
+) -> None:
     """Listing the directory, and a file that is created one level down."""
     _, directory = watched
     makes_a_directory(directory)
@@ -121,7 +133,9 @@ def test_what_is_no_creation_does_not_notify(watched: tuple[FsWatcher, Path], no
     assert notified.count == before
 
 
-def test_a_directory_that_is_missing_is_watched_when_it_appears(tmp_path: Path, notified: Notifications) -> None:
+def test_a_directory_that_is_missing_is_watched_when_it_appears(
+    tmp_path: Path, notified: Notifications
+) -> None:
     """The runtime's directories may be created after the start: they are tried again."""
     directory = tmp_path / "later"
     watcher = FsWatcher([str(directory)], notified, REARM_SECONDS)
@@ -139,7 +153,9 @@ def test_a_directory_that_is_missing_is_watched_when_it_appears(tmp_path: Path, 
 def test_a_directory_that_is_removed_and_created_again_is_watched_again(
     watched: tuple[FsWatcher, Path], notified: Notifications, tmp_path: Path
 ) -> None:
-    """inotify stops with the old directory; the new one is watched at the latest after the next event."""
+    """inotify stops with the old directory; the new one is watched at the
+    latest after the next event.
+    """
     watcher, directory = watched
     other = tmp_path / "other"
     other.mkdir()
@@ -158,7 +174,9 @@ def test_a_directory_that_is_removed_and_created_again_is_watched_again(
 def test_a_directory_that_is_replaced_by_another_is_watched_again(
     watched: tuple[FsWatcher, Path], notified: Notifications
 ) -> None:
-    """The kernel goes on watching a renamed directory under its new path; the one at the old path must be watched."""
+    """The kernel goes on watching a renamed directory under its new path; the one at the
+    old path must be watched.
+    """
     watcher, directory = watched
     directory.rename(directory.parent / "away")
     directory.mkdir()
@@ -175,7 +193,9 @@ def test_a_directory_that_is_replaced_by_another_is_watched_again(
 def test_a_new_set_of_directories_replaces_the_old_one(
     watched: tuple[FsWatcher, Path], notified: Notifications, tmp_path: Path
 ) -> None:
-    """When the runtime says where its images are, that is watched from then on, and the old directory no longer."""
+    """When the runtime says where its images are, that is watched from then on, and
+    the old directory no longer.
+    """
     watcher, old = watched
     new = tmp_path / "new"
     new.mkdir()
@@ -206,11 +226,15 @@ def test_two_paths_to_one_directory_are_one_watch(tmp_path: Path, notified: Noti
         watcher.stop()
 
 
-def test_a_file_in_place_of_a_directory_is_not_watched(tmp_path: Path, notified: Notifications) -> None:
+def test_a_file_in_place_of_a_directory_is_not_watched(
+    tmp_path: Path, notified: Notifications
+) -> None:
     """A file, a loop of links and a path below a file are treated as missing."""
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
-    watcher = FsWatcher([str(tmp_path / name) for name in ("file", "loop", "file/below")], notified, REARM_SECONDS)
+    watcher = FsWatcher(
+        [str(tmp_path / name) for name in ("file", "loop", "file/below")], notified, REARM_SECONDS
+    )
     watcher.start()
     try:
         assert (watcher.watched, watcher.problem) == (frozenset(), None)
@@ -221,7 +245,9 @@ def test_a_file_in_place_of_a_directory_is_not_watched(tmp_path: Path, notified:
 def test_a_storm_of_20_000_creations_is_drained_without_a_storm_of_calls(
     watched: tuple[FsWatcher, Path], notified: Notifications
 ) -> None:
-    """At most four calls a second; the queue may overflow, and the watcher still works afterwards."""
+    """At most four calls a second; the queue may overflow, and the watcher
+    still works afterwards.
+    """
     _, directory = watched
     began = time.monotonic()
     for number in range(20_000):

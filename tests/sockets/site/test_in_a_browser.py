@@ -1,7 +1,8 @@
-"""The page for the web and the report of a drill, in a real browser: on a phone and a desk, light and dark, by keys.
+"""The page for the web and the report of a drill, in a real browser: on a phone and a
+desk, light and dark, by keys.
 
-Where there is no Chromium they are skipped: it is 100 MB, and these are tests of pages. SCREENSHOTS= names a directory
-for pictures of them.
+Where there is no Chromium they are skipped: it is 100 MB, and these are tests of pages.
+SCREENSHOTS= names a directory for pictures of them.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ from tests.site import browser
 from tests.site.browser import Tab, browsing
 from tests.site.page import site
 
-pytestmark = pytest.mark.house("README.md", "config/pictures", "eviction/drill/report", "tests/site")
+pytestmark = pytest.mark.house(
+    "README.md", "config/pictures", "eviction/drill/report", "tests/site"
+)
 
 PAGES = ("index", "report")
 WIDTHS = (360, 1280)
 SCHEMES = ("light", "dark")
-TEXT_CONTRAST, LARGE_TEXT_CONTRAST, OUTLINE_CONTRAST = 4.5, 3.0, 3.0  # WCAG 2.2, level AA: 1.4.3, 1.4.11
+# WCAG 2.2, level AA: 1.4.3, 1.4.11
+TEXT_CONTRAST, LARGE_TEXT_CONTRAST, OUTLINE_CONTRAST = 4.5, 3.0, 3.0
 LEGIBLE_PIXELS = 10.0  # of a letter in a picture
 TOUCHED_PIXELS = 24.0  # of a link that is not in a text; WCAG 2.2, 2.5.8
 
-# What colours there are, and what they are before. A colour that is not opaque is on what is behind it; behind the text
-# of an SVG file is its sheet.
+# What colours there are, and what they are before. A colour that is not opaque is on what is behind
+# it; behind the text of an SVG file is its sheet.
 COLOURS = """
 const numbers = text => {
   const found = text.match(/[\\d.]+/g).map(Number);
@@ -131,10 +135,16 @@ def what_is_wrong(tab: Tab, file: Path, width: int) -> dict[str, list[Any]]:
     requests = tab.requests()
     assert requests[0] == file.as_uri()
     kinds = {
-        "scrolls sideways": [size for size in [tab.evaluate("document.documentElement.scrollWidth")] if size > width],
-        "too wide": tab.evaluate(script(WIDE, value="wide.map(each => each.outerHTML.slice(0, 99))")),
+        "scrolls sideways": [
+            size for size in [tab.evaluate("document.documentElement.scrollWidth")] if size > width
+        ],
+        "too wide": tab.evaluate(
+            script(WIDE, value="wide.map(each => each.outerHTML.slice(0, 99))")
+        ),
         "too faint": [
-            each for each in found if each["contrast"] < (LARGE_TEXT_CONTRAST if each["large"] else TEXT_CONTRAST)
+            each
+            for each in found
+            if each["contrast"] < (LARGE_TEXT_CONTRAST if each["large"] else TEXT_CONTRAST)
         ],
         "too small": [each for each in found if each["pixels"] < LEGIBLE_PIXELS],
         "cut off": tab.evaluate(script(CUT, value="cut.map(each => each.textContent)")),
@@ -145,8 +155,8 @@ def what_is_wrong(tab: Tab, file: Path, width: int) -> dict[str, list[Any]]:
 
 
 def what_keys_miss(tab: Tab) -> list[list[Any]]:
-    """Tab visits all that can be focused, in the order of the page: what is not reached in its turn, is out of sight,
-    or has no outline that stands out."""
+    """Tab visits all that can be focused, in the order of the page: what is not reached in its
+    turn, is out of sight, or has no outline that stands out."""
     count = tab.evaluate(script(FOCUSABLE, value="focusable.length"))
     assert count
     look = """
@@ -168,9 +178,12 @@ def what_keys_miss(tab: Tab) -> list[list[Any]]:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_and_can_be_read(tab: Tab, pages: dict[str, Path], name: str, width: int, scheme: str) -> None:
-    """Nothing but what scrolls by itself is wider than the screen, every text has enough contrast and is large enough,
-    no text of a chart is cut off, nothing is asked for and nothing complains."""
+def test_a_page_fits_and_can_be_read(
+    tab: Tab, pages: dict[str, Path], name: str, width: int, scheme: str
+) -> None:
+    """Nothing but what scrolls by itself is wider than the screen, every text has
+    enough contrast and is large enough, no text of a chart is cut off, nothing is asked
+    for and nothing complains."""
     tab.show(pages[name], width, scheme)
     keep(tab, f"{name}-{width}-{scheme}")
     assert what_is_wrong(tab, pages[name], width) == {}
@@ -178,13 +191,17 @@ def test_a_page_fits_and_can_be_read(tab: Tab, pages: dict[str, Path], name: str
 
 @pytest.mark.parametrize("name", PAGES)
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_everything_can_be_reached_by_keys(tab: Tab, pages: dict[str, Path], name: str, scheme: str) -> None:
+def test_everything_can_be_reached_by_keys(
+    tab: Tab, pages: dict[str, Path], name: str, scheme: str
+) -> None:
     """In the order of the page, in sight, with an outline that stands out."""
     tab.show(pages[name], 360, scheme)
     assert what_keys_miss(tab) == []
 
 
-def test_the_skip_link_leads_to_the_content_and_links_are_large_enough(tab: Tab, pages: dict[str, Path]) -> None:
+def test_the_skip_link_leads_to_the_content_and_links_are_large_enough(
+    tab: Tab, pages: dict[str, Path]
+) -> None:
     """It is the first that is reached, and the next one is in the content."""
     tab.show(pages["index"], 360, "light")
     tab.press("Tab", 9)
@@ -194,12 +211,16 @@ def test_the_skip_link_leads_to_the_content_and_links_are_large_enough(tab: Tab,
     assert tab.evaluate("location.hash") == "#main"
     tab.press("Tab", 9)
     assert tab.evaluate("document.querySelector('main').contains(document.activeElement)")
-    heights = tab.evaluate("[...document.querySelectorAll('nav a')].map(each => each.getBoundingClientRect().height)")
+    heights = tab.evaluate(
+        "[...document.querySelectorAll('nav a')].map(each => each.getBoundingClientRect().height)"
+    )
     assert min(heights) >= TOUCHED_PIXELS
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("picture", sorted((ROOT / "config" / "pictures").glob("*.svg")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "picture", sorted((ROOT / "config" / "pictures").glob("*.svg")), ids=lambda path: path.stem
+)
 def test_a_picture_can_be_read(tab: Tab, picture: Path, scheme: str) -> None:
     """By itself, at its own size: contrast, and nothing is cut off."""
     tab.show(picture, 1280, scheme)
@@ -208,10 +229,11 @@ def test_a_picture_can_be_read(tab: Tab, picture: Path, scheme: str) -> None:
 
 
 def test_what_is_wrong_is_found(tab: Tab, tmp_path: Path) -> None:
-    """A page with each mistake: what is said of the others above is said by something that can see."""
+    """A page with each mistake: what is said of the others above is said by
+    something that can see.
+    """
     file = tmp_path / "wrong.html"
-    file.write_text(
-        """<!DOCTYPE html><body style="margin: 0">
+    file.write_text("""<!DOCTYPE html><body style="margin: 0">
         <p style="color: #999">Too faint.</p>
         <div style="width: 500px">Too wide.</div>
         <svg viewBox="0 0 960 50" style="width: 300px"><text x="-90" y="9" font-size="11">Cut off, small.</text></svg>
@@ -219,9 +241,16 @@ def test_what_is_wrong_is_found(tab: Tab, tmp_path: Path) -> None:
         <a href="#a" style="outline: none">No outline.</a>
         <a href="#b" tabindex="2">Out of turn.</a>
         <a href="#c" style="position: absolute; left: -999px">Out of sight.</a>
-        """
-    )
+        """)
     tab.show(file, 360, "light")
-    kinds = ("scrolls sideways", "too wide", "too faint", "too small", "cut off", "asked for", "complaints")
+    kinds = (
+        "scrolls sideways",
+        "too wide",
+        "too faint",
+        "too small",
+        "cut off",
+        "asked for",
+        "complaints",
+    )
     assert set(what_is_wrong(tab, file, 360)) == set(kinds)
     assert len(what_keys_miss(tab)) == 3

@@ -1,4 +1,6 @@
-"""Faults of single CRI methods, by the failpoints of the embedded runtime; and of the runtime's socket as a whole."""
+"""Faults of single CRI methods, by the failpoints of the embedded runtime; and of the
+runtime's socket as a whole.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ class Method(Injector):
         self._asked_before = 0
 
     def begin(self) -> None:
-        """From now on calls of the method fail. One that is asked once for each connection: after a restart."""
+        """From now on calls of the method fail.
+
+        One that is asked once for each connection: after a restart.
+        """
         self._asked_before = self.bench.node.failpoints.calls[self.row.resource]
         self.bench.node.failpoints[self.row.resource] = self.row.how or FAILPOINTS[self.fault]
         if self.row.resource in ASKED_ONCE:
@@ -62,8 +67,8 @@ class Method(Injector):
 
 
 class SandboxMethod(Method):
-    """Asked at the end of a row. In a hurry with images that are enough a pass does not come so far, unless
-    `extent: all` is configured."""
+    """Asked at the end of a row. In a hurry with images that are enough a pass does not come so
+    far, unless `extent: all` is configured."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
@@ -71,7 +76,9 @@ class SandboxMethod(Method):
 
 
 class StopContainer(Method):
-    """Asked only for a container whose state is not known, and only with the kubelet's list and `extent: all`."""
+    """Asked only for a container whose state is not known, and only with the
+    kubelet's list and `extent: all`.
+    """
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
@@ -88,7 +95,9 @@ class StopContainer(Method):
 
 
 class ListContainerStats(Method):
-    """Asked only after a pass that was not enough, to explain it: so at first no removal is enough."""
+    """Asked only after a pass that was not enough, to explain it: so at first
+    no removal is enough.
+    """
 
     from_the_start = True
 
@@ -106,7 +115,9 @@ class ListContainerStats(Method):
 
 
 class RuntimeSocket(Injector):
-    """The socket of the runtime: gone with the runtime, not accepting, speaking something else, slow to accept."""
+    """The socket of the runtime: gone with the runtime, not accepting, speaking
+    something else, slow to accept.
+    """
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
@@ -119,7 +130,9 @@ class RuntimeSocket(Injector):
         if self.fault in (Fault.HANGS, Fault.COMES_BACK):
             self._impostor = _Impostor(self._path, b"", accepts=False)
         elif self.fault is Fault.WRONG:
-            self._impostor = _Impostor(self._path, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+            self._impostor = _Impostor(
+                self._path, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+            )
 
     def end(self) -> None:
         """The runtime is back, with everything that it had."""
@@ -148,7 +161,9 @@ class _Impostor:
         self._listener.bind(path)
         os.chmod(path, 0o600)
         self._listener.listen(128)
-        self._thread = threading.Thread(target=self._serve if accepts else lambda: None, daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve if accepts else lambda: None, daemon=True
+        )
         self._thread.start()
 
     def _serve(self) -> None:

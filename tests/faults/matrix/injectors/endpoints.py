@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from eviction.control.socket import ControlUnavailable, ask
+from eviction.surface.control_socket import ControlUnavailable, ask
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.program import livez
 from tests.faults.matrix.rows import SLACK_SECONDS, Fault
@@ -22,11 +22,16 @@ GARBAGE = b"\0\xff{" * 300 + b"\n\r\n\r\n"
 
 
 class _Crowd:
-    """Clients that never say anything; with `words` each sends one byte of them now and then, or (`at_once`) all of
-    them and comes again."""
+    """Clients that never say anything; with `words` each sends one byte of them now and then, or
+    (`at_once`) all of them and comes again."""
 
     def __init__(
-        self, family: int, address: str | tuple[str, int], words: bytes = b"", *, at_once: bool = False
+        self,
+        family: int,
+        address: str | tuple[str, int],
+        words: bytes = b"",
+        *,
+        at_once: bool = False,
     ) -> None:
         self._family, self._address = family, address
         self._words, self._at_once = words, at_once
@@ -44,7 +49,9 @@ class _Crowd:
                 if not self._words:
                     continue
                 try:
-                    client.sendall(self._words if self._at_once else self._words[turn % len(self._words) :][:1])
+                    client.sendall(
+                        self._words if self._at_once else self._words[turn % len(self._words) :][:1]
+                    )
                 except OSError:
                     self._leave(client)
                     continue
@@ -141,7 +148,9 @@ class MetricsPort(Injector):
             case Fault.ABSENT_AT_START:
                 self._taken = socket.create_server(self._address)
             case Fault.SLOW:
-                self._crowd = _Crowd(socket.AF_INET, self._address, b"GET /livez HTTP/1.1\r\nX: " + b"y" * 4096)
+                self._crowd = _Crowd(
+                    socket.AF_INET, self._address, b"GET /livez HTTP/1.1\r\nX: " + b"y" * 4096
+                )
             case Fault.WRONG:
                 self._crowd = _Crowd(socket.AF_INET, self._address, GARBAGE, at_once=True)
             case _:

@@ -1,6 +1,8 @@
-"""What the program reads and writes on filesystems: `statvfs` of the images, the state file, the kubelet's directories.
+"""What the program reads and writes on filesystems: `statvfs` of the images, the state file,
+the kubelet's directories.
 
-A filesystem that hangs, is slow or fails is a real one, by FUSE; one that is full or gone is a tmpfs.
+A filesystem that hangs, is slow or fails is a real one, by FUSE; one that
+is full or gone is a tmpfs.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ GARBAGE = b'{"format": 1, "records": {"sha256:' + b"\0" * 100
 
 
 class Statvfs(Injector):
-    """The filesystem of the images as the program sees it. They are on the node's disk, whose size it reports."""
+    """The filesystem of the images as the program sees it.
+
+    They are on the node's disk, whose size it reports.
+    """
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
@@ -55,7 +60,11 @@ class Statvfs(Injector):
 
     def end(self) -> None:
         """It answers as before, also what it was asked meanwhile."""
-        self._filesystem.error, self._filesystem.nonsense, self._filesystem.stopped = 0, False, False
+        self._filesystem.error, self._filesystem.nonsense, self._filesystem.stopped = (
+            0,
+            False,
+            False,
+        )
 
     def release(self) -> None:
         """Every call that hangs fails."""
@@ -77,7 +86,9 @@ class _OwnFile(Injector):
         self.from_the_start = self.row.variant == "at-start" or self.fault is Fault.WRONG
 
     def begin(self) -> None:
-        """A file in place of its directory; a full tmpfs; a directory that hangs or is slow; a file of garbage."""
+        """A file in place of its directory; a full tmpfs; a directory that hangs or
+        is slow; a file of garbage.
+        """
         match self.fault:
             case Fault.ABSENT_AT_START:
                 self._directory.rmdir()
@@ -91,8 +102,12 @@ class _OwnFile(Injector):
             case Fault.WRONG:
                 (self._directory / self.file_name).write_bytes(GARBAGE)
             case Fault.HANGS | Fault.SLOW | Fault.COMES_BACK:
-                self._filesystem = MirrorFilesystem(str(self._directory), stopped=self.fault is not Fault.SLOW)
-                self._filesystem.delay_seconds = SLOW_FILE_SECONDS if self.fault is Fault.SLOW else 0.0
+                self._filesystem = MirrorFilesystem(
+                    str(self._directory), stopped=self.fault is not Fault.SLOW
+                )
+                self._filesystem.delay_seconds = (
+                    SLOW_FILE_SECONDS if self.fault is Fault.SLOW else 0.0
+                )
                 self._filesystem.__enter__()
 
     def end(self) -> None:
@@ -137,14 +152,20 @@ class PauseFile(_OwnFile):
             (self._directory / self.file_name).unlink()
 
     def problems(self) -> list[str]:
-        """Whether the program holds off while a pause may be in force, and what has gone all the same."""
+        """Whether the program holds off while a pause may be in force, and
+        what has gone all the same.
+        """
         if self._problems is None and self.fault is not Fault.SLOW:
             log = self.bench.program.log
-            holds = came_true(lambda: b"held off: paused until " in log.read_bytes(), HELD_OFF_SECONDS)
+            holds = came_true(
+                lambda: b"held off: paused until " in log.read_bytes(), HELD_OFF_SECONDS
+            )
             time.sleep(HELD_SECONDS[Fault.WRONG])
             removed = self.bench.node.removed_at(Kind.IMAGE)
             self._problems = [] if holds else ["it does not hold off"]
-            self._problems += [f"images went although a pause may be in force: {len(removed)}"] * bool(removed)
+            self._problems += [
+                f"images went although a pause may be in force: {len(removed)}"
+            ] * bool(removed)
         return self._problems or []
 
 
@@ -155,7 +176,9 @@ class HistoryFile(_OwnFile):
 
 
 class KubeletDirectories(Injector):
-    """`<rootDirectory>/pods`: away, empty, another node's, without permission, or on a filesystem that hangs."""
+    """`<rootDirectory>/pods`: away, empty, another node's, without permission, or
+    on a filesystem that hangs.
+    """
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
@@ -170,14 +193,19 @@ class KubeletDirectories(Injector):
             case Fault.ABSENT_AT_START | Fault.ABSENT:
                 self._pods.rename(self._away)
             case Fault.HANGS | Fault.SLOW | Fault.COMES_BACK:
-                self._filesystem = MirrorFilesystem(str(self._pods), stopped=self.fault is not Fault.SLOW)
-                self._filesystem.delay_seconds = SLOW_DIRECTORY_SECONDS if self.fault is Fault.SLOW else 0.0
+                self._filesystem = MirrorFilesystem(
+                    str(self._pods), stopped=self.fault is not Fault.SLOW
+                )
+                self._filesystem.delay_seconds = (
+                    SLOW_DIRECTORY_SECONDS if self.fault is Fault.SLOW else 0.0
+                )
                 self._filesystem.__enter__()
             case Fault.WRONG if self.row.variant == "replaced":
                 self._pods.rename(self._away)
                 self._pods.mkdir()
             case Fault.WRONG:
-                mounted_tmpfs(str(self._pods), MIB, 100)  # over them, as a disk that is mounted late
+                # over them, as a disk that is mounted late
+                mounted_tmpfs(str(self._pods), MIB, 100)
                 self._mounted = True
                 if self.row.variant == "foreign":
                     for number in range(3):

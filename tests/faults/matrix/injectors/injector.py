@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Injector:
     """One resource of one bench, whole until `begin`.
 
-    `fields`: of the configuration. `from_the_start`: the fault has to begin before the program, whatever its name.
+    `fields`: of the configuration. `from_the_start`: the fault has to begin before the
+    program, whatever its name.
     """
 
     from_the_start = False
@@ -30,7 +31,10 @@ class Injector:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.release()
 
@@ -46,7 +50,9 @@ class Injector:
         raise NotImplementedError
 
     def problems(self) -> list[str]:
-        """What is wrong with the resource itself after the fault, beside what every row promises."""
+        """What is wrong with the resource itself after the fault, beside what
+        every row promises.
+        """
         return []
 
     def release(self) -> None:

@@ -29,7 +29,9 @@ class KubeletAPI(Injector):
         self.fields = {"kubeletEndpoint": f"http://127.0.0.1:{self._port}"}
 
     def begin(self) -> None:
-        """Nobody listens; it says nothing, is late, or lists other pods; `dripping`: a byte now and then."""
+        """Nobody listens; it says nothing, is late, or lists other pods;
+        `dripping`: a byte now and then.
+        """
         assert self._server is not None
         match self.fault:
             case Fault.ABSENT_AT_START | Fault.ABSENT:
@@ -59,7 +61,9 @@ class KubeletAPI(Injector):
 
 
 class KubeletSocket(Injector):
-    """A kubelet that serves the live pods of the node at its own socket; `kubeletEndpoint` names it."""
+    """A kubelet that serves the live pods of the node at its own socket;
+    `kubeletEndpoint` names it.
+    """
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)

@@ -1,4 +1,6 @@
-"""Standard error of the daemon: closed, on a full disk, for reading only, a pipe that is not read or read slowly."""
+"""Standard error of the daemon: closed, on a full disk, for reading only, a pipe that
+is not read or read slowly.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ class _Reader:
 
 
 class LogFile(Injector):
-    """Standard error: closed, on a full disk, a pipe that nobody reads, one that is read slowly, one for reading."""
+    """Standard error: closed, on a full disk, a pipe that nobody reads, one that is
+    read slowly, one for reading.
+    """
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
@@ -81,13 +85,17 @@ class LogFile(Injector):
             case Fault.ABSENT:
                 mounted_tmpfs(str(self._small), SMALL_BYTES, 100)
                 self._mounted = True
-                program.stderr = self._opened(self._small / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+                program.stderr = self._opened(
+                    self._small / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                )
             case Fault.WRONG:
                 program.stderr = self._opened(Path("/dev/null"), os.O_RDONLY)
             case Fault.HANGS | Fault.SLOW | Fault.COMES_BACK:
                 pipe = self.bench.directory / "log-pipe"
                 os.mkfifo(pipe)
-                self._reader = _Reader(self._opened(pipe, os.O_RDONLY | os.O_NONBLOCK), self.bench.program.log)
+                self._reader = _Reader(
+                    self._opened(pipe, os.O_RDONLY | os.O_NONBLOCK), self.bench.program.log
+                )
                 program.stderr = self._opened(pipe, os.O_WRONLY)
 
     def _opened(self, path: Path, flags: int) -> int:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from tests.faults.matrix.program import Program
 
 WAITS_FOR_A_LINE = ("sh", "-c", 'read line; exec "$0" "$@"')
-FEW_DESCRIPTORS = 4  # fewer than any process has open: no new one can be made, and those there are go on
+# fewer than any process has open: no new one can be made, and those there are go on
+FEW_DESCRIPTORS = 4
 FEW_AT_START = 10
 ROOM_BYTES = 2 * MIB
 
@@ -67,8 +68,8 @@ class Threads(Injector):
 
 
 class Descriptors(Injector):
-    """No descriptor can be made: RLIMIT_NOFILE below what is open, which goes on. `used-up`: as many as are open, so
-    that one can be made for each that is closed."""
+    """No descriptor can be made: RLIMIT_NOFILE below what is open, which goes on. `used-up`: as
+    many as are open, so that one can be made for each that is closed."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__(bench)
@@ -103,7 +104,10 @@ class Descriptors(Injector):
 
 
 class MessageMemory(Injector):
-    """Messages of many MiB, and (unless the fault is `wrong`) hardly any memory for them: RLIMIT_AS."""
+    """Messages of many MiB, and (unless the fault is `wrong`) hardly any memory for them:
+
+    RLIMIT_AS.
+    """
 
     def begin(self) -> None:
         """Each name in the lists has a MiB."""
@@ -116,7 +120,9 @@ class MessageMemory(Injector):
 
     def end(self) -> None:
         """As before."""
-        resource.prlimit(self.bench.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        resource.prlimit(
+            self.bench.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+        )
         self.bench.node.failpoints.clear()
 
     def release(self) -> None:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from tests.faults.matrix.injectors.cri import ListContainerStats, Method, RuntimeSocket, SandboxMethod, StopContainer
+from tests.faults.matrix.injectors.cri import (
+    ListContainerStats,
+    Method,
+    RuntimeSocket,
+    SandboxMethod,
+    StopContainer,
+)
 from tests.faults.matrix.injectors.endpoints import ControlSocket, MetricsPort
-from tests.faults.matrix.injectors.filesystems import HistoryFile, KubeletDirectories, PauseFile, StateFile, Statvfs
+from tests.faults.matrix.injectors.filesystems import (
+    HistoryFile,
+    KubeletDirectories,
+    PauseFile,
+    StateFile,
+    Statvfs,
+)
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.injectors.kubelet_api import KubeletAPI, KubeletSocket
 from tests.faults.matrix.injectors.log import LogFile

@@ -1,1 +1,0 @@
-"""The control socket, and the requests that commands send over it to the running daemon."""

@@ -1,1 +1,0 @@
-"""The daemon: its loop, and what runs beside it."""

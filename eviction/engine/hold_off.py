@@ -1,0 +1,112 @@
+"""When nothing may be removed after a start: until the kubelet is healthy, or a
+configured time has passed.
+
+After a reboot every sandbox is NOTREADY and every container EXITED, although all of them belong to
+live pods. Once the kubelet's `/healthz` answers, it has started its pods again; the time limit is
+for nodes where nothing answers there. `reclaimd reclaim --now` skips the hold-off.
+
+The few lines of HTTP are written by hand, because importing an HTTP client (with
+email and ssl) takes 15 ms.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from eviction.engine.world import RETRY_SECONDS, held_off_sentence
+from reclaim.workers import Workers
+from signals.clock import LATE_SECONDS
+
+LONGEST_ANSWER_BYTES = 16 * 1024
+
+_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+_OK = re.compile(rb"HTTP/1\.[0-9]+ 200\s")
+
+Address = tuple[str, int] | str
+"""Host and port, or the path of a unix socket that is forwarded there."""
+
+
+def kubelet_is_healthy(address: Address | None) -> bool:
+    """Whether the kubelet's `/healthz` answers 200 in time. For None, false without asking."""
+    if address is not None:
+        with suppress(OSError), _connected(address) as kubelet:
+            return _asked(kubelet)
+    return False
+
+
+def held_off_since_boot(seconds: float, healthz: Address | None) -> str | None:
+    """Why a command may not remove anything yet, in a sentence; None if it may. `seconds`:
+    the hold-off, which begins with the boot and ends early once the kubelet is healthy.
+    `healthz`: where to ask it."""
+    left = seconds - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return None if left <= 0 or kubelet_is_healthy(healthz) else held_off_sentence(left)
+
+
+class KubeletWatch:
+    """Asks `/healthz` again and again on a thread of its own, until it
+    answers 200 or the time is over.
+
+    `address`: None: nobody is asked. `healthy`: called once, when it has answered.
+    """
+
+    def __init__(self, address: Address | None, seconds: float, healthy: Callable[[], None]):
+        self._address = address
+        self._seconds = seconds
+        self._healthy = healthy
+        self._over = threading.Event()  # ends a pause between two requests, too
+
+    def start(self) -> None:
+        """Starts the thread if there is anything to ask. Raises NoThread."""
+        address = self._address
+        if address is not None and self._seconds > 0:
+            Workers("the kubelet's /healthz", 1).run(lambda: self._run(address))
+
+    def close(self) -> None:
+        """The thread ends before its next request."""
+        self._over.set()
+
+    def _run(self, address: Address) -> None:
+        until = time.monotonic() + self._seconds
+        while time.monotonic() < until and not self._over.is_set():
+            if kubelet_is_healthy(address):
+                return self._healthy()
+            self._over.wait(RETRY_SECONDS)
+        return None
+
+
+def _connected(address: Address) -> socket.socket:
+    family = (
+        socket.AF_UNIX
+        if isinstance(address, str)
+        else socket.AF_INET6
+        if ":" in address[0]
+        else socket.AF_INET
+    )
+    # create_connection would load what encodes names
+    kubelet = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        kubelet.settimeout(LATE_SECONDS)
+        kubelet.connect(address)
+    except OSError:
+        kubelet.close()
+        raise
+    return kubelet
+
+
+def _asked(kubelet: socket.socket) -> bool:
+    """Whether a request is answered with 200. Raises OSError if there is no answer in time."""
+    ends = time.monotonic() + LATE_SECONDS
+    kubelet.sendall(_REQUEST)
+    answer = b""
+    while b"\r\n" not in answer and len(answer) <= LONGEST_ANSWER_BYTES:
+        kubelet.settimeout(max(ends - time.monotonic(), 0.001))
+        part = kubelet.recv(4096)
+        answer += part
+        if not part:
+            break
+    return _OK.match(answer) is not None

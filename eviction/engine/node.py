@@ -1,0 +1,516 @@
+"""One node: everything that observes it, decides for it and reclaims on it, put together.
+
+The daemon, `reclaimd reclaim`, dry runs, the drill and the tests all use `Node`, so all of them run
+the same code. Its state is in `engine.world`, and `engine.owner` alone changes that; here is what
+may block, which workers call.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+
+from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
+from eviction.configuration.kubelet_ways import asking_for_pods
+from eviction.configuration.policies import policies_of
+from eviction.engine.detection import Detection
+from eviction.engine.effects import (
+    Check,
+    Event,
+    Locate,
+    Located,
+    LookWanted,
+    PassWanted,
+    PauseSet,
+    Plan,
+    Reconfigured,
+    Refresh,
+    Remember,
+    Request,
+    Send,
+    Withdrawn,
+)
+from eviction.engine.image_store import ImageStore
+from eviction.engine.own_functions import functions_of
+from eviction.engine.owner import Job, Owner
+from eviction.engine.periodic import loops
+from eviction.engine.stages import Stages
+from eviction.engine.view import NodeView
+from eviction.engine.world import World, first_world
+from eviction.records.listener import Listeners
+from eviction.records.passes import Pass, Trigger
+from eviction.records.replay import History, HistoryEntry
+from eviction.records.state_file import RecordFile
+from eviction.survey.space import ASK_SECONDS, DiskSurvey, Places
+from eviction.types import Decision, EvictionError, Extent
+from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.cri.containers_storage import store_of
+from reclaim.cri.inventory import Inventory
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.starts import PartAges
+from reclaim.evidence.states import DirectoriesDoubted
+from reclaim.function import PassFacts, Policies, ReclaimContext
+from reclaim.functions.periodic_image_gc import PeriodicImages
+from reclaim.functions.table import PERIODIC_CONTAINERS, FunctionTable
+from reclaim.images.records import ImageRecords
+from reclaim.kubelet.pods import KubeletPods
+from reclaim.kubelet.pull_records import PullRecords, pull_records
+from reclaim.kubelet.versions import RECORDS_PULLS, RECORDS_PULLS_GATE
+from reclaim.pod_logs.names import LogPaths
+from reclaim.removals import limit_in_flight
+from reclaim.types import Container, ReclaimError, RuntimeUnavailable
+from reclaim.workers import NoThread, ReadingsInTime, Workers
+from signals.clock import LATE_SECONDS, Clock
+from signals.filesystems import FilesystemReader
+from signals.types import Signal, SignalObservations
+
+# Imported where they are used, so that commands without them start faster; the daemon
+# imports them at its start.
+IMPORTED_LATER = ("tenacity", "ipaddress", "json")
+
+# workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
+READERS = 4
+DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
+
+
+class CannotPrepare(EvictionError):
+    """Something that a pass needs cannot be made. The message is one sentence."""
+
+
+def at_work_at_once(parallel: int) -> int:
+    """How many workers there are before they are needed: for the removals of an urgent pass, and
+    two that read. More are started when they are needed; what finds none waits if none can be."""
+    return max(limit_in_flight(parallel) + 2, most_at_work(1))
+
+
+def most_at_work(parallel: int) -> int:
+    """How many workers there are at most: for urgent removals, late ones, and those that read."""
+    return limit_in_flight(parallel) + parallel + 1 + READERS
+
+
+class Node(NodeView):
+    """One node. The constructor does no I/O.
+
+    `functions`: those of the node; None: as configured.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        dry_run: bool = False,
+        stopping: threading.Event | None = None,
+        reader: FilesystemReader | None = None,
+        clock: Clock | None = None,
+        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
+        records: ImageRecords | None = None,
+        usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
+        functions: FunctionTable | None = None,
+    ):
+        super().__init__(
+            configuration,
+            reader=reader,
+            clock=clock,
+            read_deadline_seconds=read_deadline_seconds,
+            usual_endpoints=usual_endpoints,
+        )
+        self.stopping = stopping or threading.Event()
+        self.listeners = Listeners()
+        self.history = History()
+        self.on_look: Callable[[], object] = lambda: None
+        """Called on the owner's thread after each look; must return at once."""
+        self.functions = functions or functions_of(
+            configuration, partial(self.listeners.tell, "program_line")
+        )
+        self.client.on_call = self._called
+        store = ImageStore(self.client, self.summary)
+        self.records = records or ImageRecords(
+            store.pulled_at,
+            earlier=store.clocks_at_start,
+            on_return=partial(self.listeners.tell, "returned"),
+            pulls=self.pull_records,
+        )
+        self.record_file = (
+            RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
+        )
+        most = most_at_work(configuration.parallel_removals)
+        # one for each that may look
+        self.directory_threads = Workers("the kubelet's directories", most)
+        self._directories_in_time = ReadingsInTime(self.directory_threads, LATE_SECONDS)
+        directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
+        ask = asking_for_pods(
+            configuration.kubelet_access, self.clock, configuration.kubelet_version
+        )
+        self.pods = KubeletPods(directories, self.clock, ask)
+        workers = Workers("work", most)
+        self.inventory = Inventory(
+            self.client,
+            self.client,
+            self.pods,
+            clock=self.clock,
+            read_layers=store.layers,
+            workers=workers,
+        )
+        self.part_ages = PartAges(self.clock)
+        self.detection = Detection(
+            self.inventory, self.pods, self.records, part_ages=self.part_ages, clock=self.clock
+        )
+        self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
+        self.disk_survey = DiskSurvey(
+            self.summary.observe,
+            self.places,
+            lambda: self.pods.marked(directories.pod_states()),
+            self._survey_client,
+            self.clock,
+        )
+        self._stages = Stages(lambda: self.world, self.context, self.clock)
+        self.shadow: Callable[[], None] = lambda: None
+        """Called in a dry run after the runtime has said where its images are, on a worker."""
+        self.owner = Owner(
+            self._first_world(dry_run=dry_run),
+            self,
+            self.samplers,
+            listeners=self.listeners,
+            workers=workers,
+            clock=self.clock,
+            stopping=self.stopping,
+        )
+
+    def _first_world(self, *, dry_run: bool) -> World:
+        now = self.clock.monotonic()
+        periodic_images = PeriodicImages(
+            now, self.image_fs_space, lambda: self.configuration.extent is Extent.ALL
+        )
+        periodic = {
+            function.name: function
+            for function in (PERIODIC_CONTAINERS, periodic_images.function())
+        }
+        functions = {**self.functions, **periodic}
+        world = first_world(
+            self.first_configuration, functions, self.summary.paths, now=now, wall=self.clock.wall()
+        )
+        return world._replace(
+            imagefs_problem=self.summary.imagefs_problem,
+            dry_run=dry_run,
+            ids_begin=os.urandom(3).hex(),
+        )
+
+    @property
+    def world(self) -> World:
+        """Everything that is known and under way now."""
+        return self.owner.world
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force."""
+        return self.owner.world.configuration
+
+    # ---- what is asked of it
+
+    def begin_on_its_own(self, *, hold_off_seconds: float = 0.0) -> None:
+        """From now on it looks and relieves by itself, once this thread, or
+        another one, is its owner.
+        """
+        self.owner.own()
+        now, configuration = self.clock.monotonic(), self.configuration
+        periodic = (
+            loops(now, images=self.policies().images.has_periodic_work)
+            if configuration.periodic_gc
+            else ()
+        )
+        self.owner.world = self.world._replace(
+            now=now,
+            on_its_own=True,
+            look_due=now,
+            hold_off_until=now + hold_off_seconds,
+            periodic=periodic,
+        )
+
+    def locate(self) -> str | None:
+        """Asks the runtime where its images are; returns None, or the reason in a
+        sentence if that is unknown.
+        """
+        problem = super().locate()
+        self.owner.post(Located(self.summary.paths, problem or "", self.pods_problem))
+        return problem
+
+    def look(self) -> tuple[SignalObservations, Decision]:
+        """Observes the node and decides."""
+        world = self.world
+        # one that has begun already may not know what is known now
+        before = world.looks + (world.look is not None)
+        self.owner.post(LookWanted(urgent=True))
+        self.owner.until(lambda: self.world.looks > before)
+        return self.world.observations, self.world.decision
+
+    def want(
+        self,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+        *,
+        request: Request | None = None,
+        signal: Signal | None = None,
+    ) -> PassWanted:
+        """Asks for a pass, whose record will be in `record`. `signal`: what it is about; None:
+        what the decision acts on."""
+        request = request or Request()
+        wanted = PassWanted(
+            observations, decision, trigger, request, signal, self.clock.monotonic()
+        )
+        self.owner.post(wanted)
+        return wanted
+
+    def withdraw(self, wanted: PassWanted) -> bool:
+        """Nobody waits for this pass any more; returns whether that was before
+        it began: then it does not.
+        """
+        event = Withdrawn(wanted)
+        there: bool = self.owner.ask(event, event.done)
+        return there
+
+    def relieve(
+        self,
+        observations: SignalObservations,
+        decision: Decision,
+        trigger: Trigger,
+        *,
+        request: Request | None = None,
+    ) -> Pass:
+        """Runs the pass that follows. Never raises because of the runtime or a single object."""
+        record = None
+        while record is None:
+            wanted = self.want(observations, decision, trigger, request=request)
+            self.owner.until(wanted.record.done)
+            record = wanted.record.result()
+        return record
+
+    def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
+        """Has another configuration come into force, except for the fields that need a restart;
+        returns those that differ. From then on, passes that were made before send nothing more."""
+        event = Reconfigured(configuration)
+        changed: tuple[str, ...] = self.owner.ask(event, event.done)
+        self.owner.workers.most = self.directory_threads.most = most_at_work(
+            self.configuration.parallel_removals
+        )
+        return changed
+
+    def paused(self) -> str:
+        """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
+        return self.world.pause.why(self.clock.monotonic(), self.clock.wall())
+
+    def pause_left_seconds(self) -> float:
+        """How much longer an operator's pause lasts; 0 without one."""
+        return self.world.pause.left_seconds(self.clock.monotonic())
+
+    def pause_is_unknown(self) -> bool:
+        """Whether it lasts only because it is not known whether one is in force."""
+        return self.world.pause.unknown(self.clock.monotonic())
+
+    def held_off(self) -> str | None:
+        """Why no pass may begin by itself, in a sentence; None if one may."""
+        now = self.world._replace(now=self.clock.monotonic(), wall=self.clock.wall())
+        return now.held_off() or None
+
+    def pause(self, seconds: float, unknown: str = "", *, if_unknown: bool = False) -> int:
+        """Nothing is removed for so long, 0: removals go on. Once it returns, that is in force:
+        nothing is sent any more but what it returns the number of, the removals that were sent
+        before and have not ended."""
+        event = PauseSet(seconds, unknown, if_unknown)
+        under_way: int = self.owner.ask(event, event.done)
+        return under_way
+
+    # ---- what is carried out for its owner
+
+    def perform(self, job: Job) -> Event:
+        """Carries out one effect, on a worker."""
+        match job:
+            case Plan():
+                return self._stages.plan(job)
+            case Check():
+                return self._stages.check(job)
+            case Send():
+                return self._stages.send(job)
+            case Locate():
+                problem = super().locate()
+                if problem is None and self.dry_run:
+                    with suppress(NoThread):  # the next answer comes soon
+                        self.owner.workers.run(self.shadow)
+                return Located(self.summary.paths, problem or "", self.pods_problem)
+            case Refresh():
+                refreshed = self.detection.refresh(
+                    lambda: self.world.asks_the_runtime() or self.stopping.is_set()
+                )
+                return replace(refreshed, pods_problem=self.pods_problem)
+
+    def remember(self, decided: Remember) -> None:
+        """Keeps what was decided, for a replay."""
+        self.history.add(HistoryEntry(decided.before, decided.observations, decided.decision))
+        self.on_look()
+
+    def forget(self, pass_id: str) -> None:
+        """A pass has ended."""
+        self._stages.forget(pass_id)
+
+    def context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
+        """What the stages of one pass may use."""
+        return ReclaimContext(
+            self.client,
+            self.client,
+            self.pods,
+            self.inventory,
+            self.records,
+            self.part_ages,
+            self.clock,
+            self.policies(),
+            self.log_paths,
+            self.stopping,
+            facts,
+        )
+
+    def pull_records(self, containers: Iterable[Container]) -> PullRecords:
+        """The kubelet's records of pulls, if it keeps them and its directories are trusted.
+
+        `containers`: all.
+        """
+        gates = (
+            {} if self.configuration.kubelet is None else self.configuration.kubelet.feature_gates
+        )
+        if not gates.get(RECORDS_PULLS_GATE, self.configuration.kubelet_version.has(RECORDS_PULLS)):
+            return PullRecords(
+                problem=f"the kubelet keeps no records of pulls ({RECORDS_PULLS_GATE} is off)"
+            )
+        if (doubt := self.pods.doubt) is not None:
+            return PullRecords(problem=doubt.sentence)
+        return pull_records(
+            self.configuration.root_directory, containers, self._directories_in_time
+        )
+
+    def _survey_client(self) -> CriClient | None:
+        runtime, image = self.endpoint.runtime, self.endpoint.image
+        return CriClient(runtime, image, ASK_SECONDS) if self.configuration.has_runtime else None
+
+    def function_problems(self) -> tuple[tuple[str, str], ...]:
+        """Functions that cannot be called at present: the name, and the reason in a sentence.
+        Asks the runtime only for functions that need a particular one, and leaves them out
+        while it does not answer."""
+        problems = []
+        for function in self.functions.values():
+            try:
+                if function.examine is not None:
+                    function.examine(self.client, self.log_paths)
+            except RuntimeUnavailable:
+                continue
+            except ReclaimError as error:
+                problems.append((function.name, str(error)))
+        return tuple(problems)
+
+    def prepare(self) -> None:
+        """Makes what a pass needs now: threads, descriptors, modules. So none of
+        it can fail under pressure.
+
+        Raises CannotPrepare with one sentence.
+        """
+        for name in IMPORTED_LATER:
+            import_module(name)
+        try:
+            self.owner.workers.prepare(at_work_at_once(self.configuration.parallel_removals))
+            self.samplers.prepare(self.world.paths.distinct())
+            self.directory_threads.prepare(self.configuration.parallel_removals + 1)
+            self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + READERS)
+        except NoThread as error:
+            raise CannotPrepare(
+                f"{error}; is the limit on processes (pids.max, TasksMax=) reached?"
+            ) from None
+        except OSError as error:
+            raise CannotPrepare(
+                f"no sockets can be made for the runtime: {error.strerror or error}"
+            ) from None
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing is removed, only reported."""
+        return self.world.removes_nothing
+
+    @property
+    def threads_not_started(self) -> int:
+        """How many times a thread could not be started."""
+        pools = (self.owner.workers, self.sampler_threads, self.directory_threads)
+        return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
+
+    # the form of a CallObserver
+    def _called(self, call: str, seconds: float, failed: bool) -> None:
+        progress = self._stages.progress()
+        if progress is not None:
+            self.owner.post(progress)
+        self.listeners.tell("called", call, seconds, failed)
+
+    def policies(self) -> Policies:
+        """The garbage collection policies as configured now."""
+        return policies_of(self.configuration)
+
+    def image_fs_space(self) -> tuple[int, int]:
+        """Capacity and available bytes of the image filesystem, for the periodic image GC.
+
+        Asks the runtime for its path and reads the filesystem on the caller's thread.
+        Raises ReclaimError or OSError.
+        """
+        problem = super().locate()
+        path = self.summary.paths.imagefs
+        if problem is not None or path is None:
+            raise RuntimeUnavailable(problem or "the image filesystem is not known")
+        stats = self._reader(path, self.clock.monotonic()).stats
+        return stats.capacity_bytes, stats.available_bytes
+
+    def restore_image_records(self) -> str:
+        """Loads the saved image records, if they can be read within a second. Returns why not, in a
+        sentence, else an empty string; a missing file is not a failure."""
+        if self.record_file is None:
+            return ""
+        loaded = self.record_file.load()
+        self.records.restore(loaded)
+        return loaded.problem
+
+    @property
+    def pod_state_source(self) -> str:
+        """Where the last states of pods came from: `kubelet` or `directories`."""
+        return (
+            "kubelet" if self.pods.ask is not None and not self.pods.list_problem else "directories"
+        )
+
+    @property
+    def pods_problem(self) -> str | None:
+        """Why the kubelet's list of pods was not available although it is configured;
+        None if it was, or is not.
+        """
+        return self.pods.list_problem if self.configuration.expects_kubelet else None
+
+    @property
+    def pods_doubt(self) -> DirectoriesDoubted | None:
+        """Why no pod counts as gone: the kubelet's directories are not believed. None if they are,
+        or if there is no runtime to ask."""
+        return self.pods.doubt if self.configuration.has_runtime else None
+
+    def close(self) -> None:
+        """Waits for removals that were sent, at most 30 s, and then ends threads and connections.
+
+        While a removal is unanswered they are kept: closing its connection would cancel it.
+        """
+        self.directory_threads.close()
+        self.stopping.set()
+        if self.owner.drained(DRAIN_SECONDS):
+            self.owner.workers.close()
+            super().close()
+
+    def places(self) -> Places:
+        """The directories of the kubelet and of the runtime, as far as it has been located."""
+        configuration, paths = self.configuration, self.summary.paths
+        stores = tuple(
+            store_of(path) for path in (paths.imagefs, paths.containerfs) if path is not None
+        )
+        return Places(configuration.root_directory, configuration.pod_logs_dir, stores)

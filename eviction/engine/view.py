@@ -1,0 +1,106 @@
+"""A read-only view of one node: its runtime endpoint, the CRI client and the
+summary of its filesystems.
+
+`node.Node` adds everything that removes. Commands that only read (`reclaimd check`, `reclaimd
+config`) use the view alone, so they start without importing the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eviction.configuration.effective import (
+    USUAL_ENDPOINTS,
+    Configuration,
+    choose_endpoint,
+    eviction_config,
+)
+from eviction.types import Threshold
+from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.types import RuntimeUnavailable
+from reclaim.workers import MOST_LOOKS, Workers
+from signals.clock import Clock, SystemClock
+from signals.filesystems import FilesystemPaths, FilesystemReader, KubeletsReader, paths_of_node
+from signals.samplers import Samplers
+from signals.summary import NodeSummary
+from signals.types import FsLayout
+
+
+class NodeView:
+    """One node, read-only.
+
+    The constructor does no I/O; `locate` asks the runtime where its images are.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        reader: FilesystemReader | None = None,
+        clock: Clock | None = None,
+        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
+        usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
+    ):
+        self.first_configuration = configuration
+        """The one that it was made with."""
+        self.clock = clock or SystemClock()
+        self._usual_endpoints = usual_endpoints
+        self.endpoint = choose_endpoint(configuration, usual_endpoints)
+        # never called without one
+        runtime = self.endpoint.runtime if configuration.has_runtime else usual_endpoints[0]
+        self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
+        self._reader = reader or KubeletsReader(configuration.filesystems.values())
+        self.sampler_threads = Workers("statvfs", MOST_LOOKS)
+        self.samplers = Samplers(self.clock, self._reader, self.sampler_threads.run)
+        root_directory = configuration.root_directory if configuration.has_runtime else None
+        paths = FilesystemPaths(root_directory, own=configuration.filesystems)
+        self.summary = NodeSummary(paths, self.samplers, self.clock)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The one in force."""
+        return self.first_configuration
+
+    def thresholds(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
+        """The thresholds in force in a layout."""
+        return eviction_config(self.configuration).in_layout(layout)
+
+    def locate(self) -> str | None:
+        """Asks the runtime where images and writable layers are. Returns None, or the reason in a
+        sentence if these are unknown.
+
+        After a failure the paths of an earlier answer stay in use, because the filesystem is
+        there without the runtime. If no endpoint is configured and no runtime has ever
+        answered, the socket is chosen anew, as it may have appeared since. If there is no
+        runtime, nobody is asked.
+        """
+        if not self.configuration.has_runtime:
+            return None
+        if self.endpoint.remark and self.summary.paths.imagefs is None:
+            self.endpoint = choose_endpoint(self.configuration, self._usual_endpoints)
+            self.client.use(self.endpoint.runtime, self.endpoint.image)
+        try:
+            info = self.client.image_fs_info()
+        except RuntimeUnavailable as error:
+            unfound = self.endpoint.remark and not self.endpoint.found
+            self.summary.imagefs_problem = (
+                f"{error} ({self.endpoint.remark})" if unfound else str(error)
+            )
+            return self.summary.imagefs_problem
+        paths = paths_of_node(
+            self.configuration.root_directory,
+            list(info.image_filesystems),
+            list(info.container_filesystems),
+            own=self.configuration.filesystems,
+        )
+        if paths.imagefs is None:
+            self.summary.imagefs_problem = "the container runtime reports no image filesystem"
+            return self.summary.imagefs_problem
+        self.summary.locate(paths)
+        return None
+
+    def close(self) -> None:
+        """Ends samplers and connections. Wait for removals in flight first."""
+        self.samplers.close()
+        self.sampler_threads.close()
+        self.client.close()

@@ -1,0 +1,1 @@
+"""What happened, as values and files: passes, history, regret, the records of images."""

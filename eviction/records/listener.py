@@ -1,0 +1,163 @@
+"""Everything that follows what happens on a node (log, metrics, history, events, shadow), and
+the thread that tells it.
+
+Who listens never stands before relief: what happened waits in one bounded queue, and a
+listener that raises or hangs loses its own lines, or lets those of all be counted as
+dropped, and nothing else.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from eviction.records.passes import Pass, PeriodicLoop
+from eviction.types import Decision, Threshold
+from reclaim.images.records import Returned
+from reclaim.types import GCEvent, Outcome, ReclaimResult
+from signals.types import SignalObservations
+
+MOST_WAITING = 4096  # calls of listeners
+
+
+class Listener:
+    """Ignores everything; a subclass overrides the methods that it needs.
+
+    All are called on one thread.
+    """
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """The node was observed, and this was decided."""
+
+    def reclaiming(self, threshold: Threshold) -> None:
+        """A pass begins; or would, if the row of the threshold named a function."""
+
+    def not_begun(self, why: str) -> None:
+        """No pass begins, although one is due, for this reason."""
+
+    def takes_long(self, what: str, seconds: float) -> None:
+        """A pass has made no progress for this long."""
+
+    def passed(self, record: Pass) -> None:
+        """A pass has ended."""
+
+    def attributed(self, record: Pass) -> None:
+        """Some seconds after a pass that was not enough: its attributions are known.
+
+        Not after every such pass.
+        """
+
+    def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
+        """The runtime was asked something; why it did not answer, and why the kubelet did not."""
+
+    def detected(self) -> None:
+        """The image records have been updated, while no disk was under pressure."""
+
+    def collected(self, result: ReclaimResult) -> None:
+        """A pass of a periodic loop has ended."""
+
+    def collection_ended(
+        self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None
+    ) -> None:
+        """The same, with its event, and the loop as it was when it began."""
+
+    def called(self, call: str, seconds: float, failed: bool) -> None:
+        """A call of the runtime was answered or failed."""
+
+    def parked(self, outcome: Outcome) -> None:
+        """A pass goes on without waiting for an unanswered removal."""
+
+    def parked_ended(self, outcome: Outcome) -> None:
+        """A parked removal has finally ended."""
+
+    def returned(self, returned: Returned) -> None:
+        """An image that had gone is listed again."""
+
+    def program_line(self, function: str, line: str) -> None:
+        """A configured program printed a line."""
+
+    def reconfigured(self) -> None:
+        """Another configuration has come into force."""
+
+    def left_unanswered(self) -> None:
+        """At the end: removals that were sent are still unanswered after the longest wait."""
+
+    def defect(self, error: Exception) -> None:
+        """Something was raised that never should be."""
+
+    def listener_failed(self, listener: str, error: BaseException) -> None:
+        """A listener has raised this: what it was told is lost to it."""
+
+    def events_dropped(self, count: int) -> None:
+        """So many events since the start were told to nobody, because too many waited."""
+
+
+class Listeners:
+    """Tells every listener that was added, in that order, on a thread that the first one
+    starts. Any thread may call.
+
+    `dropped`: how many calls nobody was told of, because too many waited.
+    `failed`: how many have raised.
+    """
+
+    def __init__(self) -> None:
+        self._all: list[Listener] = []
+        self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(MOST_WAITING)
+        self._thread: threading.Thread | None = None
+        self.dropped = self.failed = 0
+
+    def add(self, listener: Listener) -> None:
+        """Raises RuntimeError if the thread cannot be started."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._serve, name="listeners", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._all.append(listener)
+
+    def tell(self, what: str, *about: Any) -> None:
+        """Has the method of this name called for every listener, and returns at once."""
+        if not self._all:
+            return
+        try:
+            self._waiting.put_nowait(lambda: self._call(what, about))
+        except queue.Full:
+            self.dropped += 1
+
+    def finish(self, seconds: float) -> None:
+        """Waits at most so long until all that waits was told, and ends the thread."""
+        if self._thread is not None:
+            try:
+                self._waiting.put(None, timeout=seconds)
+            except queue.Full:
+                return
+            self._thread.join(seconds)
+
+    def told(self, seconds: float) -> bool:
+        """Waits at most so long until everything told so far has been; returns whether it has."""
+        reached = threading.Event()
+        if self._thread is None or self._thread is threading.current_thread():
+            return True
+        try:
+            self._waiting.put(reached.set, timeout=seconds)
+        except queue.Full:
+            return False
+        return reached.wait(seconds)
+
+    def _serve(self) -> None:
+        told = 0
+        while (call := self._waiting.get()) is not None:
+            call()
+            if self.dropped > told:
+                told = self.dropped
+                self._call("events_dropped", (told,))
+
+    def _call(self, what: str, about: tuple[Any, ...]) -> None:
+        for listener in tuple(self._all):
+            try:
+                getattr(listener, what)(*about)
+            except BaseException as error:  # noqa: BLE001 # its own lines are lost, and counted; the thread must survive
+                self.failed += 1
+                if what != "listener_failed":  # one that fails even then is only counted
+                    self._call("listener_failed", (type(listener).__name__, error))

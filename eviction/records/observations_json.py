@@ -1,0 +1,90 @@
+"""Observations and thresholds in JSON, a stable interface for programs, as in `pass_record`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from eviction.records.json_shapes import Count, Document, Seconds, SignalName, Time
+from eviction.types import Threshold
+from signals.types import SignalObservation, SignalObservations, in_order
+
+
+class FilesystemJson(Document):
+    """What a filesystem is, and where."""
+
+    path: str
+    """The path that was read."""
+    device: str
+    """The device that is mounted there."""
+    type: str
+    """The kernel's name for its type, such as ext4 or xfs."""
+
+
+class ObservationJson(Document):
+    """One observed signal."""
+
+    signal: SignalName
+    """Its name."""
+    available: Count
+    """In bytes, or in inodes for an inode signal."""
+    capacity: Count
+    """Of the whole filesystem, in the same unit."""
+    time: Time | None
+    """When the filesystem was read; null if it never was."""
+    stale: bool
+    """The filesystem did not answer in time, so this is an earlier reading."""
+    filesystem: FilesystemJson | None
+    """The filesystem; null if it is not known."""
+
+
+class ThresholdJson(Document):
+    """One threshold."""
+
+    signal: SignalName
+    """The signal that it is for."""
+    value: str
+    """A quantity or a percentage, as in the configuration."""
+    margin: str | None
+    """What is added to the value, so that reclaimd acts before the kubelet; null: nothing."""
+    effective: Count | None
+    """The mark in bytes or inodes; null while the capacity is not known."""
+    min_reclaim: str | None
+    """How far above the mark the signal must rise to clear it; null: not at all."""
+    hard: bool
+    """Whether it acts without a grace period."""
+    grace_seconds: Seconds
+    """How long it must have been met before it acts."""
+    origin: str
+    """Where the value comes from, for people."""
+
+
+def timestamp(wall: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC with milliseconds."""
+    return (
+        datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+def observation_json(
+    observation: SignalObservation, observations: SignalObservations
+) -> ObservationJson:
+    filesystem = observation.filesystem
+    return ObservationJson.of(
+        observation,
+        time=timestamp(observations.wall_time - (observations.time - observation.time)),
+        filesystem=None if filesystem is None else FilesystemJson.of(filesystem),
+    )
+
+
+def observations_json(observations: SignalObservations) -> list[ObservationJson]:
+    return [
+        observation_json(observations.signals[signal], observations)
+        for signal in in_order(observations.signals)
+    ]
+
+
+def threshold_json(threshold: Threshold, observations: SignalObservations) -> ThresholdJson:
+    seen = observations.signals.get(threshold.signal)
+    return ThresholdJson.of(
+        threshold, effective=None if seen is None else threshold.mark(seen.capacity)
+    )

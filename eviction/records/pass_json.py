@@ -1,0 +1,317 @@
+"""The record of a pass in JSON, as log lines, commands and drill reports have it.
+
+They are a stable interface for programs: bytes and inodes are integers, times RFC 3339
+in UTC, durations floats named `*_seconds`. Fields may be added; existing ones keep
+their names and meanings.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import astuple, replace
+from typing import Annotated, Literal
+
+from eviction.records.attribution import Attribution
+from eviction.records.json_shapes import (
+    LEFT_OUT,
+    Count,
+    Document,
+    Keywords,
+    LeftOut,
+    RoleName,
+    Seconds,
+    Time,
+    Versioned,
+    one_of,
+)
+from eviction.records.observations_json import (
+    ObservationJson,
+    ThresholdJson,
+    observations_json,
+    threshold_json,
+    timestamp,
+)
+from eviction.records.passes import OF_PASSES, Amounts, Pass, PassResult, Timings
+from eviction.types import NodeCondition
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Rule
+from signals.quantity import format_bytes
+from signals.types import FsLayout
+
+MOST_REPORTED = 32  # removals of one pass in a log line and in an answer of the daemon
+# characters; names of Kubernetes objects have at most 253, image references are rarely longer
+LONGEST_NAME = 512
+
+KindWord = Annotated[str, one_of(Kind, open_=True)]
+"""A kind of object: one that the kubelet's functions remove, or another function's."""
+
+ReasonWord = Annotated[str, one_of(Reason, open_=True)]
+"""A reason: one that the kubelet's functions give, or another function's."""
+
+
+class BytesJson(Document):
+    """An amount of bytes, with an unknown number of inodes."""
+
+    bytes: Count
+    """The sum of sizes that a runtime reports; layers that images share count once for each image.
+    """
+    inodes: None = None
+    """Not known."""
+
+
+class OutcomeJson(Document):
+    """One object of a pass or a plan, with its verdict and what became of it."""
+
+    kind: KindWord
+    """What it is."""
+    id: str
+    """The runtime's id for it; for a file, its path."""
+    name: str
+    """For people, at most 512 characters."""
+    size: Count | None
+    """In bytes, as the runtime reports it; null if it does not."""
+    frees: Count | LeftOut = LEFT_OUT
+    """The bytes that its removal frees once everything before it is gone;
+    missing if that is not known.
+    """
+    needed_in_seconds: Seconds | LeftOut = LEFT_OUT
+    """When it is expected to be needed again, if that had a say in its place; missing if not."""
+    age_seconds: float | None
+    """Its age; null if the verdict did not depend on it."""
+    verdict: Action
+    """Whether it may be removed."""
+    reason: ReasonWord
+    """Why it may be removed, or is kept."""
+    rule: Rule
+    """kubelet: the kubelet would decide the same. guard: reclaimd is stricter."""
+    result: Result | None
+    """What became of it; null if it was kept."""
+    error: str | None
+    """Why it was not removed; null if nothing failed."""
+    duration_seconds: Seconds
+    """How long its removal took."""
+    freed: Amounts
+    """What the filesystem had gained right after the removal."""
+
+
+class FunctionJson(Document):
+    """What one function of the row did."""
+
+    name: str
+    """Its name in the reclaim table."""
+    removed: Count
+    """How many objects it removed."""
+    measured: Amounts
+    """What the filesystems gained."""
+    nominal: BytesJson
+    """The reported sizes of the removed objects."""
+    seconds: Seconds
+    """How long it took."""
+    relieved: bool
+    """Whether the thresholds were clear afterwards, so that no further function was needed."""
+    skipped: str | None
+    """Why it was not called; null if it was."""
+    error: str | None
+    """Why it failed; null if it did not."""
+
+
+class Room(Document):
+    """The room that `reclaimd reclaim --room` asked for, in bytes."""
+
+    filesystem: RoleName
+    """Where."""
+    asked: Count
+    """How much was to be available."""
+    available: int
+    """How much is. After a dry run: would be, by what each removal is to free."""
+    kept_free: Count
+    """Of that, the marks with their minimum reclaim: using it makes reclaimd remove more."""
+    dry_run: bool
+    """Whether nothing was removed."""
+    missing: Count
+    """How much less is available than was asked for; 0: the room is there."""
+    sentence: str
+    """The same for people."""
+
+
+def room_of(filesystem: str, asked: int, available: int, *, kept_free: int, dry_run: bool) -> Room:
+    """The room, with what is missing and the sentence."""
+    missing, verb = max(asked - available, 0), "would be" if dry_run else "is"
+    spare = format_bytes(max(available - kept_free, 0))
+    short = f"{format_bytes(missing)} {verb} missing" if missing else f"the room {verb} there"
+    there = (
+        f"{format_bytes(available)} {verb} available on {filesystem}, {spare} of it above the marks"
+    )
+    return Room(
+        filesystem=filesystem,
+        asked=asked,
+        available=available,
+        kept_free=kept_free,
+        dry_run=dry_run,
+        missing=missing,
+        sentence=f"{there}; {format_bytes(asked)} was asked for: {short}",
+    )
+
+
+class RecordedPassJson(Document):
+    """What every record of a pass has, that of the history too."""
+
+    id: str
+    """The id of the pass."""
+    started: Time
+    """When it began."""
+    layout: FsLayout | None
+    """How the roles are spread over filesystems; null while that is not known."""
+    acted_on: ThresholdJson | None
+    """The threshold that it acted on; null if a command or a periodic loop requested the pass."""
+    row: list[str]
+    """The functions of the row, in order."""
+    functions: list[FunctionJson]
+    """What each function of the row did, or why it was not called."""
+    removals: list[OutcomeJson]
+    """The objects that were to be removed, in order."""
+    removals_by_result: dict[KindWord, dict[Result, Count]]
+    """Kind -> result -> how many objects."""
+    measured: Amounts
+    """What the filesystems gained."""
+    nominal: BytesJson
+    """The reported sizes of the removed objects."""
+    written_meanwhile: Amounts
+    """How much less the filesystems have than before, if they gained nothing."""
+    timings: Timings
+    """How long its parts took."""
+    result: PassResult
+    """How it ended."""
+    reason: str
+    """The same in a sentence."""
+    errors: list[str]
+    """Why functions failed, each sentence once."""
+
+
+class PassFieldsJson(RecordedPassJson, Versioned):
+    """Everything that happened in one pass."""
+
+    trigger: Annotated[str, Keywords({"enum": [*map(str, OF_PASSES)]})]
+    """What started it."""
+    observations: list[ObservationJson]
+    """What was observed before it, in the order of the signals."""
+    conditions: list[NodeCondition]
+    """The node conditions that were reported."""
+    thresholds_met: list[ThresholdJson]
+    """Met, or not resolved yet."""
+    kept_by_reason: dict[ReasonWord, Count]
+    """Reason -> how many objects were kept for it."""
+    kept: list[OutcomeJson] | LeftOut = LEFT_OUT
+    """The objects that were kept; not in summaries."""
+    observations_after: list[ObservationJson] | LeftOut = LEFT_OUT
+    """What was observed at its end."""
+    still_met: list[ThresholdJson] | LeftOut = LEFT_OUT
+    """The thresholds that were still met then."""
+    attribution: tuple[Attribution, ...] | LeftOut = LEFT_OUT
+    """What uses the bytes of each filesystem, if the pass was not enough."""
+    room: Room | LeftOut = LEFT_OUT
+    """With --room: whether it is there, and how much is missing."""
+    removals_left_out: Count | LeftOut = LEFT_OUT
+    """In summaries, which list the first 32 removals: how many more there are."""
+
+
+class NothingToDo(Versioned):
+    """The answer of `reclaimd reclaim` if nothing was under pressure, or the room was
+    there, so there was no pass.
+    """
+
+    kind: Literal["NothingToDo"] = "NothingToDo"
+    result: Literal["idle"] = "idle"
+    """As in the record of a pass."""
+    reason: str
+    """The same in a sentence."""
+    removals: tuple[OutcomeJson, ...] = ()
+    """Always empty."""
+    observations: list[ObservationJson]
+    """What was observed, in the order of the signals."""
+    layout: FsLayout | None
+    """How the roles are spread over filesystems; null while that is not known."""
+    room: Room | LeftOut = LEFT_OUT
+    """With --room: that it is there."""
+
+
+class PassJson(PassFieldsJson):
+    """The record of one pass: the answer of `reclaimd reclaim`, and part of
+    status, reports and log lines.
+    """
+
+    kind: Literal["Pass"] = "Pass"
+
+
+def shortened(name: str) -> str:
+    """A text from the runtime, cut at 512 characters: a log line with many names must stay below 48
+    KiB, where journald splits it."""
+    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+
+
+def outcome_json(outcome: Outcome) -> OutcomeJson:
+    verdict = outcome.verdict
+    return OutcomeJson.of(
+        outcome,
+        verdict,
+        name=shortened(verdict.name),
+        size=verdict.size_bytes,
+        frees=LEFT_OUT if verdict.frees_bytes is None else verdict.frees_bytes,
+        needed_in_seconds=LEFT_OUT
+        if verdict.needed_in_seconds is None
+        else verdict.needed_in_seconds,
+        verdict=verdict.action,
+        error=shortened(outcome.error) or None,
+        freed=Amounts(outcome.freed_bytes, outcome.freed_inodes),
+    )
+
+
+def function_json(function: ReclaimResult) -> FunctionJson:
+    return FunctionJson.of(
+        function,
+        name=function.operation,
+        removed=function.count(Result.REMOVED),
+        measured=Amounts(function.freed_bytes, function.freed_inodes),
+        nominal=BytesJson(bytes=function.nominal_bytes),
+        skipped=shortened(function.skipped) or None,
+        error=shortened(function.error) or None,
+    )
+
+
+def pass_json(
+    record: Pass, *, with_kept: bool = True, most_removals: int | None = None
+) -> PassJson:
+    """The record of a pass. `with_kept`: kept objects are listed, and not only counted by reason.
+    `most_removals`: how many removals are listed; all are counted."""
+    decision, seen, after = record.decision, record.observations, record.after
+    by_result = defaultdict[str, Counter[str]](Counter)
+    for outcome in record.removals:
+        by_result[outcome.verdict.kind][str(outcome.result)] += 1
+    return PassJson.of(
+        record,
+        decision,
+        started=timestamp(record.started_wall),
+        observations=observations_json(seen),
+        thresholds_met=[threshold_json(threshold, seen) for threshold in decision.thresholds_met],
+        acted_on=None if decision.acted_on is None else threshold_json(decision.acted_on, seen),
+        functions=list(map(function_json, record.functions)),
+        removals=list(map(outcome_json, record.removals[:most_removals])),
+        removals_by_result=by_result,
+        kept_by_reason=dict(
+            sorted(Counter(str(outcome.verdict.reason) for outcome in record.kept).items())
+        ),
+        nominal=BytesJson(bytes=record.nominal_bytes),
+        timings=Timings(*(round(seconds, 6) for seconds in astuple(record.timings))),
+        kept=list(map(outcome_json, record.kept)) if with_kept else LEFT_OUT,
+        observations_after=LEFT_OUT if after is None else observations_json(after),
+        still_met=LEFT_OUT
+        if after is None
+        else [threshold_json(threshold, after) for threshold in record.still_met],
+        attribution=record.attributions or LEFT_OUT,
+    )
+
+
+def pass_summary(record: Pass) -> PassJson:
+    """The record of a pass in bounded size, for log lines and for records in memory: the first 32
+    removals; the others and the kept objects are only counted."""
+    document = pass_json(record, with_kept=False, most_removals=MOST_REPORTED)
+    return replace(document, removals_left_out=max(len(record.removals) - MOST_REPORTED, 0))

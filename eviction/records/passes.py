@@ -1,0 +1,249 @@
+"""Everything that happened in one pass, as one value, and how it ended. Pure.
+
+Log lines, metrics, events, answers on the control socket and the timeline of a drill are all made
+from it (`eviction.records.pass_json` has its JSON form). As in the kubelet, a pass succeeds when no
+configured threshold is met any more, including its minimum reclaim and ignoring grace periods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from eviction.decision.thresholds import short_of_min_reclaim
+from eviction.records.attribution import Attribution
+from eviction.types import Decision, Threshold
+from reclaim.types import BRAKES, Outcome, Reason, ReclaimResult, Result
+from signals.quantity import counted, format_bytes
+from signals.types import Signal, SignalObservations, in_order
+
+
+class Trigger(StrEnum):
+    """What started the pass: the polling interval, inotify, a command, the lead (before the mark is
+    reached), or a periodic loop."""
+
+    INTERVAL = "interval"
+    WATCH = "watch"
+    REQUEST = "request"
+    LEAD = "lead"
+    PERIODIC = "periodic"
+
+
+OF_PASSES: Final = (Trigger.INTERVAL, Trigger.WATCH, Trigger.REQUEST, Trigger.LEAD)
+"""Of the passes that are told and counted as such; what a periodic loop does is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicLoop:
+    """One of the kubelet's two loops."""
+
+    what: str
+    period_seconds: float
+    due: float
+    """When its next pass begins (monotonic seconds)."""
+    failed: bool = False
+    """Whether its last pass failed."""
+
+
+class PassResult(StrEnum):
+    """How a pass ended."""
+
+    IDLE = "idle"
+    SATISFIED = "satisfied"
+    NOT_ENOUGH = "not_enough"
+    DRY_RUN = "dry_run"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the time of a pass went."""
+
+    detect_seconds: float = 0.0
+    """From the observation that met the threshold to the start of the pass."""
+    list_seconds: float = 0.0
+    """The runtime's lists."""
+    plan_seconds: float = 0.0
+    """The verdicts."""
+    remove_seconds: float = 0.0
+    """The removals."""
+    total_seconds: float = 0.0
+    """The whole pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What a filesystem has gained."""
+
+    bytes: int = 0
+    """At least 0."""
+    inodes: int = 0
+    """At least 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Everything that happened in one pass.
+
+    `measured`: what the filesystems gained, 0 if they have less than before;
+    `written_meanwhile` is then how much less. `after`: the observations at the end.
+    `started_wall`: seconds since the epoch. `attributions`: what uses the bytes of each
+    filesystem, measured when reclaim was not enough.
+    """
+
+    id: str
+    started_wall: float
+    trigger: Trigger
+    observations: SignalObservations
+    decision: Decision
+    row: tuple[str, ...] = ()
+    functions: tuple[ReclaimResult, ...] = ()
+    measured: Amounts = Amounts()
+    written_meanwhile: Amounts = Amounts()
+    result: PassResult = PassResult.IDLE
+    reason: str = ""
+    timings: Timings = Timings()
+    after: SignalObservations | None = None
+    still_met: tuple[Threshold, ...] = ()
+    attributions: tuple[Attribution, ...] = ()
+
+    @property
+    def removals(self) -> tuple[Outcome, ...]:
+        """The objects that were to be removed, by function, in the order of the plans."""
+        return tuple(outcome for function in self.functions for outcome in function.outcomes)
+
+    @property
+    def kept(self) -> tuple[Outcome, ...]:
+        return tuple(outcome for function in self.functions for outcome in function.kept)
+
+    def count(self, result: Result) -> int:
+        return sum(function.count(result) for function in self.functions)
+
+    @property
+    def nominal_bytes(self) -> int:
+        """Sum of the sizes that the runtime reported for the removed objects."""
+        return sum(function.nominal_bytes for function in self.functions)
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """Why functions failed, each sentence once."""
+        return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """Why removals failed, or could not be checked, each sentence once."""
+        return tuple(
+            dict.fromkeys(
+                each.error for each in self.removals if each.result is Result.FAILED and each.error
+            )
+        )
+
+
+def with_result(record: Pass, *, dry_run: bool) -> Pass:
+    """The record with its result, and the reason in one sentence; if the lead
+    started the pass, it says so.
+    """
+    result, reason = _result_of_dry_run(record) if dry_run else _result(record)
+    gone = [each for each in record.removals if each.result in (Result.REMOVED, Result.PLANNED)]
+    if last := sum(each.verdict.last_resort for each in gone):
+        reason = (
+            f"{reason}; nothing else was enough, so {counted(last, 'image')} went that the kubelet"
+            " had not pulled"
+        )
+    if record.trigger is Trigger.LEAD:
+        lead = (
+            "started by the lead, before the mark was reached: removals have lately taken longer"
+            " than the time left"
+        )
+        reason = f"{reason}; {lead}"
+    return replace(record, result=result, reason=reason)
+
+
+def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:
+    errors, planned = "; ".join((*record.errors, *record.failures)), record.count(Result.PLANNED)
+    if errors and not planned:
+        return PassResult.FAILED, errors
+    acted_on = record.decision.acted_on
+    # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
+    most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
+    would = (
+        f"would remove {most}{counted(planned, 'object')} of nominally"
+        f" {format_bytes(record.nominal_bytes)}"
+    )
+    return (
+        PassResult.DRY_RUN,
+        f"could not read everything: {errors}; of the rest it {would}" if errors else would,
+    )
+
+
+def _result(record: Pass) -> tuple[PassResult, str]:
+    errors, blind = "; ".join(record.errors), _unreadable(record)
+    relieved = not record.still_met and not blind
+    # Without pressure, no threshold is met whether or not the request succeeded.
+    if (
+        errors
+        and not record.count(Result.REMOVED)
+        and (record.decision.acted_on is None or not relieved)
+    ):
+        return PassResult.FAILED, errors
+    freed = freed_in_words(record.measured, record.written_meanwhile)
+    removed = f"removed {counted(record.count(Result.REMOVED), 'object')}, {freed}"
+    if relieved:
+        return PassResult.SATISFIED, f"{removed}; no threshold is met any more"
+    met = [_still_met(threshold, record) for threshold in record.still_met]
+    unmet = ", ".join([*met, *(f"{signal} is not readable" for signal in blind)])
+    return (
+        PassResult.NOT_ENOUGH,
+        f"{removed}; still under pressure: {unmet}; {errors or _why_not_more(record)}",
+    )
+
+
+def _still_met(threshold: Threshold, record: Pass) -> str:
+    after = None if record.after is None else record.after.signals.get(threshold.signal)
+    short = after is not None and short_of_min_reclaim(threshold, after)
+    return f"{threshold.signal}{' (above its mark, short of its minimum reclaim)' * short}"
+
+
+def _unreadable(record: Pass) -> list[Signal]:
+    """Signals without a usable reading at the end: stale, or missing although
+    they were under pressure.
+    """
+    after = record.after.signals if record.after is not None else {}
+    pressed = {threshold.signal for threshold in record.decision.thresholds_met}
+    gone, stale = pressed - after.keys(), {signal for signal, one in after.items() if one.stale}
+    return list(in_order(gone | stale))
+
+
+def _why_not_more(record: Pass) -> str:
+    if not record.row:
+        return "nothing in this layout relieves it: its row of the reclaim table is empty"
+    skipped_functions = [
+        f"{f.operation} was not called: {f.skipped}" for f in record.functions if f.skipped
+    ]
+    waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
+    failed, parked = record.count(Result.FAILED), record.count(Result.PARKED)
+    parts = (
+        [": ".join((f"{counted(failed, 'removal')} failed", *record.failures[:1]))]
+        if failed
+        else []
+    )
+    parts += [f"{counted(parked, 'removal')} not answered yet"] if parked else []
+    if waits:
+        parts.append(f"the next object is old enough in {min(waits):.0f} s")
+    parts += skipped_functions
+    kept_because = {outcome.verdict.reason for outcome in record.kept}
+    parts += [brake.words for brake in BRAKES if brake in kept_because]
+    if Reason.RELIEVED in kept_because:
+        parts.append("the rest was not needed for what its row relieves")
+    return ", ".join(parts) or "everything else is in use or protected"
+
+
+def freed_in_words(measured: Amounts, written: Amounts) -> str:
+    """The gain of a pass as text. If a filesystem has less than before, it was written to
+    meanwhile; no negative amount is called freed."""
+    freed = f"freed {format_bytes(measured.bytes)} and {counted(measured.inodes, 'inode')}"
+    less = [format_bytes(written.bytes)] if written.bytes else []
+    if written.inodes:
+        less.append(counted(written.inodes, "inode"))
+    return f"{freed}, as {' and '.join(less)} were written meanwhile" if less else freed

@@ -1,0 +1,160 @@
+"""What removals cost: each removal of an image in the history, joined with the next
+appearance of that image.
+
+The daemon records when an image that had gone is listed again, by its id or else by its tag,
+whoever removed it (`ReturnedRecordJson`). Here this is joined with the removals of all recorded
+passes. An image that was removed once more had come back in between, too.
+
+Unknown is not "not returned". An image counts as not returned within an hour only if a daemon has
+looked for that long; if the hour is not over, or if none ran all the while, that is what it says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from eviction.records.json_shapes import Count, Document, Json, Seconds, Versioned
+from reclaim.types import Kind, Result
+
+WINDOWS_SECONDS = {"1h": 3600, "24h": 24 * 3600, "7d": 7 * 24 * 3600}
+FATES = ("returned", "not_returned", "not_over", "unknown")
+
+
+@dataclass(slots=True)
+class Removal:
+    """One removal of an image, by a pass that began at `at` (seconds since the epoch).
+
+    `came_back`: after how many seconds at most; None: it has not been seen since. `returned_bytes`:
+    the size of what came back, as the runtime reports it. `missing`: for how many seconds at least
+    it was not there; 0: nobody knows.
+    """
+
+    id: str
+    name: str
+    at: float
+    freed_bytes: int
+    came_back: float | None = None
+    returned_bytes: int = 0
+    missing: float = 0.0
+
+
+class SumsJson(Document):
+    """Removals of images, and what came back."""
+
+    removed: Count
+    """How often an image was removed."""
+    returned: Count
+    """How often it was seen to come back."""
+    within: dict[str, dict[str, Count]]
+    """Within an hour, a day and a week: how many came back (`returned`); were missing all the while
+    (`not_returned`), or so far (`not_over`); and of how many neither is known, as no daemon ran all
+    the while (`unknown`)."""
+    soonest_seconds: Seconds | None
+    """After how long it came back soonest; null if it did not."""
+    freed_bytes: Count
+    """What the filesystem gained right after the removals."""
+    returned_bytes: Count
+    """What came back, by the sizes that the runtime reports."""
+    returned_bytes_per_gib: Count | None
+    """The same for each GiB that was freed; null if nothing was."""
+
+
+class ImageRegretJson(SumsJson):
+    """The removals of one image."""
+
+    name: str
+    """Its name."""
+
+
+class RegretJson(SumsJson, Versioned):
+    """What the removals of images have cost: the answer of `reclaimd history --regret`."""
+
+    kind: Literal["Regret"] = "Regret"
+    images: list[ImageRegretJson]
+    """That of which the most bytes came back first."""
+
+
+def removals_of(
+    documents: Iterable[Json], gone: Container[str] = (), until: float | None = None
+) -> list[Removal]:
+    """The removals of images in these records, the oldest first, each with its next appearance.
+    `gone`: the ids of the images that the daemon remembered as gone at the Unix time `until`."""
+    found: list[Removal] = []
+    last: dict[str, Removal] = {}  # those that have not come back, by id
+    # of what each daemon recorded: until the next one started, maybe nobody looked
+    ends: list[float] = []
+    before = 0.0
+    for document in sorted(documents, key=_began):
+        at = datetime.fromisoformat(_began(document)).timestamp()
+        if document["kind"] == "started":
+            ends.append(before)
+        if (
+            document["kind"] == "returned"
+            and (removal := last.pop(document["gone_id"], None)) is not None
+        ):
+            removal.came_back, removal.returned_bytes = at - removal.at, document["size"]
+            removal.missing = min([at, *(end for end in ends if end >= removal.at)]) - removal.at
+        for each in document.get("removals", ()):
+            if (each["kind"], each["result"]) == (Kind.IMAGE, Result.REMOVED):
+                if (earlier := last.get(each["id"])) is not None:
+                    earlier.came_back, earlier.returned_bytes = at - earlier.at, each["size"] or 0
+                last[each["id"]] = Removal(each["id"], each["name"], at, each["freed"]["bytes"])
+                found.append(last[each["id"]])
+        before = at
+    for removal in last.values():
+        if until is not None and removal.id in gone:
+            removal.missing = max(until - removal.at, 0.0)
+    return found
+
+
+def _began(document: Json) -> str:
+    """When a pass began, in which images may have come back; or when something else happened."""
+    return str(document.get("started", document["time"]))
+
+
+def regret_of(removals: Sequence[Removal], limit: int | None = None) -> RegretJson:
+    """`limit`: of the images."""
+    return RegretJson(**_sums(removals), images=images_of(removals)[:limit])
+
+
+def images_of(removals: Iterable[Removal]) -> list[ImageRegretJson]:
+    """The removals of each image, that of which the most bytes came back first."""
+    by_name: dict[str, list[Removal]] = {}
+    for removal in removals:
+        by_name.setdefault(removal.name, []).append(removal)
+    images = [ImageRegretJson(name=name, **_sums(each)) for name, each in by_name.items()]
+    return sorted(images, key=lambda each: (-each.returned_bytes, -each.removed, each.name))
+
+
+def _sums(removals: Sequence[Removal]) -> dict[str, Any]:
+    back = [each.came_back for each in removals if each.came_back is not None]
+    freed, returned = (
+        sum(each.freed_bytes for each in removals),
+        sum(each.returned_bytes for each in removals),
+    )
+    within = {
+        name: [_within(seconds, each) for each in removals]
+        for name, seconds in WINDOWS_SECONDS.items()
+    }
+    return {
+        "removed": len(removals),
+        "returned": len(back),
+        "within": {
+            name: {fate: fates.count(fate) for fate in FATES} for name, fates in within.items()
+        },
+        "soonest_seconds": min(back, default=None),
+        "freed_bytes": freed,
+        "returned_bytes": returned,
+        "returned_bytes_per_gib": round(returned * (1 << 30) / freed) if freed else None,
+    }
+
+
+def _within(seconds: int, removal: Removal) -> str:
+    if removal.came_back is not None and removal.came_back <= seconds:
+        return "returned"
+    if removal.missing >= seconds:
+        return "not_returned"
+    return "not_over" if removal.came_back is None and removal.missing > 0 else "unknown"

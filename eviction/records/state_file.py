@@ -1,0 +1,337 @@
+"""The file in which the records of images survive a restart.
+
+**Its text.** Times are written as seconds since the epoch, so that people can read them. The time
+of the save is recorded in both clocks, with the ids of the boot (`/proc/sys/kernel/random/boot_id`)
+and of the machine (`/etc/machine-id`).
+
+Records from another machine are rejected: a cloned disk image carries them, and they say nothing
+about what was pulled since. If it is not known which machine wrote them, or which one this is, it
+is treated as the same machine, since everything below holds for it too.
+
+Reading them back turns times into ages, and ages into times on the current monotonic
+clock. The age of an image is
+
+* in the same boot: its age at the save plus the monotonic time since. The wall clock is not used,
+  as it may have been set in between.
+* after a reboot: its age at the save. Only the wall clock knows how long the node was off,
+  and it may have been wrong before or after, so that time does not count. Nor is an image
+  older than the wall clock says: if the clock was set back to before the time in the text,
+  the image is as young as that.
+
+So neither a clock step nor a reboot makes an old image young (except a clock set back to before the
+image's first detection) or a young one old. Pull times may correct this further
+(`reclaim.images.records`). Losing the file is harmless: an image without a record counts as new.
+
+**The file itself.**
+
+* Reading never raises: a file that is missing, unreadable or not trusted gives no records and
+  one sentence saying why. Reading creates nothing. A filesystem that does not answer is
+  waited for up to a second.
+* Saving never raises either. The new text is written to a file beside the old one, synced and
+  renamed, so that a full disk (no bytes, no inodes) or a kill at any point leaves the old file
+  whole. A kill leaves at most one file of a fixed name behind, which the next save removes.
+* Nothing is saved between the start and a removal: a full disk has no space for it. The daemon
+  saves between passes and when it exits; commands and dry runs only read.
+* The file and its directory must not be symbolic links, and a file that others
+  may write is not trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from eviction.configuration.models import Model, ValidationError
+from reclaim.images.records import Loaded
+from reclaim.types import ImageRecord
+from reclaim.workers import in_time
+from signals.clock import Clock
+
+LARGEST_BYTES = 16 * 1024**2  # about 50 000 images, more than a runtime can list
+LOAD_SECONDS = 1.0
+# Unchanged records are saved again after this time, as the time since the save does
+# not count after a reboot.
+SAVE_AGAIN_SECONDS = 3600.0
+
+_LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
+_MOST_TIMES = 10**9  # once a second for 31 years: nothing is used or comes back more often
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_MACHINE_ID = "/etc/machine-id"  # machine-id(5)
+_MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One moment in both clocks, in seconds, on one machine. `boot_id` tells whether two monotonic
+    times can be compared; empty: not known, so they cannot. `machine_id`: empty if not known."""
+
+    monotonic: float
+    wall: float
+    boot_id: str = ""
+    machine_id: str = ""
+
+    def same_boot(self, now: Moment) -> bool:
+        """Whether `now` is known to be in the same boot."""
+        return bool(self.boot_id) and self.boot_id == now.boot_id
+
+    def check_machine(self, now: Moment) -> None:
+        """Raises ValueError if `now` is known to be on another machine."""
+        if self.machine_id and now.machine_id and self.machine_id != now.machine_id:
+            raise ValueError("it is of another machine")
+
+
+def moments(
+    clock: Clock, boot_id: str | None = None, machine_id: str | None = None
+) -> Callable[[], Moment]:
+    """What tells the moment, by this clock. The ids: None: those of this boot and machine."""
+    boot = current_boot_id() if boot_id is None else boot_id
+    machine = current_machine_id() if machine_id is None else machine_id
+    return lambda: Moment(clock.monotonic(), clock.wall(), boot, machine)
+
+
+class _Document(Model):
+    """What the file holds: records by image id, with times in seconds since the epoch."""
+
+    kind: Literal["reclaimd.io/image-records"] = "reclaimd.io/image-records"
+    version: Literal[1] = 1
+    saved: Moment
+    images: dict[str, ImageRecord]
+    gone: dict[str, ImageRecord] = {}  # noqa: RUF012 # of a model
+
+
+def records_json(
+    records: Mapping[str, ImageRecord], saved: Moment, gone: Mapping[str, ImageRecord]
+) -> bytes:
+    """The records, and what has gone, as text. `saved`: the moment at which they are written."""
+
+    def wall(monotonic: float) -> float:
+        return saved.wall - max(saved.monotonic - monotonic, 0.0)
+
+    document = _Document(saved=saved, images=_converted(records, wall), gone=_converted(gone, wall))
+    return document.model_dump_json(indent=1).encode() + b"\n"
+
+
+def records_from_json(text: bytes, now: Moment) -> Loaded:
+    """The records, in times of `now`'s monotonic clock. Raises ValueError for anything else, also
+    if it is cut off, with a sentence."""
+    try:
+        document = _Document.model_validate_json(text)
+    except ValidationError:
+        raise ValueError("it is no file of image records of this version of reclaimd") from None
+    saved = document.saved
+    saved.check_machine(now)
+    clocks = _checked(saved.monotonic), _checked(saved.wall)
+    if saved.monotonic < 0:  # it begins with the boot
+        raise ValueError(f"it holds an impossible time: {saved.monotonic}")
+    for record in (*document.images.values(), *document.gone.values()):
+        for times in (record.uses, record.returned):
+            if not 0 <= times <= _MOST_TIMES:
+                raise ValueError(f"it holds an impossible number: {times}")
+    same_boot = saved.same_boot(now) and now.monotonic >= saved.monotonic
+
+    def monotonic(time: float) -> float:
+        at_save = max(saved.wall - _checked(time), 0.0)
+        age = (
+            at_save + now.monotonic - saved.monotonic
+            if same_boot
+            else min(at_save, max(now.wall - time, 0.0))
+        )
+        return now.monotonic - age
+
+    images, gone = _converted(document.images, monotonic), _converted(document.gone, monotonic)
+    return Loaded(images, gone, saved=clocks if same_boot else None, at=saved.wall)
+
+
+def _checked(time: float) -> float:
+    if not abs(time) <= _LATEST:  # nor a NaN
+        raise ValueError(f"it holds an impossible time: {time}")
+    return time
+
+
+def _converted(
+    records: Mapping[str, ImageRecord], convert: Callable[[float], float]
+) -> dict[str, ImageRecord]:
+    """The records with each of their times converted."""
+
+    def converted(time: float | None) -> float | None:
+        return None if time is None else convert(time)
+
+    return {
+        image_id: replace(
+            record,
+            first_detected=convert(record.first_detected),
+            last_used=converted(record.last_used),
+            first_listed=converted(record.first_listed),
+            counted_since=converted(record.counted_since),
+        )
+        for image_id, record in records.items()
+    }
+
+
+def current_boot_id() -> str:
+    """The id of this boot of the kernel; empty if it cannot be read."""
+    return _word_in(_BOOT_ID)
+
+
+def current_machine_id(path: str = _MACHINE_ID) -> str:
+    """The id of this machine; empty if it has none, or none yet, as in many containers."""
+    word = _word_in(path)
+    return word if _MACHINE_ID_TEXT.fullmatch(word) else ""
+
+
+def _word_in(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read(64).strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+class RecordFile:
+    """One file of records. Constructing it touches nothing.
+
+    One thread at a time: the start loads, then one saves.
+    """
+
+    def __init__(
+        self, path: str, clock: Clock, boot_id: str | None = None, *, machine_id: str | None = None
+    ):
+        self._path = path
+        self._file = OwnFile(path)
+        self._clock = clock
+        self._now = moments(clock, boot_id, machine_id)
+        self._on_disk: tuple[Mapping[str, ImageRecord], Mapping[str, ImageRecord]] = ({}, {})
+        self._as_of = clock.monotonic()
+
+    def load(self) -> Loaded:
+        """What was saved, in times of this boot's monotonic clock, if it
+        can be read within a second.
+        """
+        try:
+            loaded = in_time(
+                lambda: records_from_json(self._file.read(LARGEST_BYTES), self._now()), LOAD_SECONDS
+            )
+        except FileNotFoundError:
+            return Loaded()  # as at the first start
+        except (OSError, ValueError) as error:
+            return Loaded(
+                problem=(
+                    f"the state file {self._path} is not used: {reason_of(error)}; images count"
+                    " as new"
+                )
+            )
+        self._on_disk, self._as_of = (loaded.records, loaded.gone), self._clock.monotonic()
+        return loaded
+
+    def save(self, records: Mapping[str, ImageRecord], gone: Mapping[str, ImageRecord]) -> str:
+        """Saves the records, and what has gone, unless the same ones were saved or
+        loaded within the last hour.
+
+        Returns a sentence if saving failed, else an empty string.
+        """
+        recent = self._clock.monotonic() - self._as_of < SAVE_AGAIN_SECONDS
+        if (records, gone) == self._on_disk and (recent or not (records or gone)):
+            return ""
+        try:
+            text = records_json(records, self._now(), gone)
+            if len(text) > LARGEST_BYTES:
+                return (
+                    f"the state file {self._path} would be larger than"
+                    f" {LARGEST_BYTES // 1024**2} MiB"
+                )
+            self._file.replace(text)
+        except (OSError, ValueError) as error:
+            return f"the state file {self._path} cannot be saved: {reason_of(error)}"
+        self._on_disk, self._as_of = (dict(records), dict(gone)), self._clock.monotonic()
+        return ""
+
+
+class OwnFile:
+    """One of our small files in the state directory.
+
+    Constructing it touches nothing; no symbolic link is followed.
+    """
+
+    def __init__(self, path: str):
+        self._directory, self._name = os.path.split(os.path.abspath(path))
+        self._temporary = f".{self._name}.new"
+
+    def read(self, largest_bytes: int) -> bytes:
+        """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises
+        OSError, and ValueError for a path with a NUL."""
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with (
+            self._opened_directory() as directory,
+            open(os.open(self._name, flags, dir_fd=directory), "rb") as file,
+        ):
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError("it is not a regular file")
+            if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
+                raise OSError("others may write it")
+            return file.read(largest_bytes + 1)
+
+    def replace(self, text: bytes) -> None:
+        """Rewrites the whole file, or leaves the old one as it is. Raises OSError."""
+        os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        with self._opened_directory() as directory:
+            self._refuse_what_is_no_file(directory)
+            _remove(self._temporary, directory)
+            try:
+                _write(self._temporary, directory, text)
+                os.rename(self._temporary, self._name, src_dir_fd=directory, dst_dir_fd=directory)
+            except OSError:
+                _remove(self._temporary, directory)
+                raise
+            os.fsync(directory)
+
+    def remove(self) -> None:
+        """Removes the file if it exists. Raises OSError."""
+        with suppress(FileNotFoundError), self._opened_directory() as directory:
+            _remove(self._name, directory)
+            os.fsync(directory)
+
+    @contextmanager
+    def _opened_directory(self) -> Iterator[int]:
+        directory = os.open(
+            self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
+        try:
+            yield directory
+        finally:
+            os.close(directory)
+
+    def _refuse_what_is_no_file(self, directory: int) -> None:
+        """Raises OSError if the path is a link, or anything but a regular file:
+        that is not ours to replace.
+        """
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(
+                os.stat(self._name, dir_fd=directory, follow_symlinks=False).st_mode
+            ):
+                raise OSError("it is not a regular file")
+
+
+def _write(name: str, directory: int, text: bytes) -> None:
+    """Writes a new file with this text, which is on the disk when this returns."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(name, flags, 0o600, dir_fd=directory), "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _remove(name: str, directory: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
+
+
+def reason_of(error: Exception) -> str:
+    """The operating system's words for an error, else its own."""
+    return getattr(error, "strerror", None) or str(error)

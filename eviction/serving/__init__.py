@@ -1,1 +1,0 @@
-"""What the HTTP pages and the control socket share: many clients, read on one thread."""

@@ -1,0 +1,1 @@
+"""What others see of a daemon: log, metrics, health, events, systemd, the control socket."""

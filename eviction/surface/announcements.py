@@ -1,0 +1,283 @@
+"""What the loop of the daemon announces, in the log and as events: pressure,
+passes, and what it cannot read.
+
+Each state is announced when it changes; a warning that repeats is written at most once a minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from eviction.decision.thresholds import thresholds_met, usable
+from eviction.engine.node import Node
+from eviction.engine.periodic import CONTAINER
+from eviction.records.json_shapes import to_json
+from eviction.records.listener import Listener
+from eviction.records.pass_json import pass_summary
+from eviction.records.passes import Pass, PassResult, PeriodicLoop
+from eviction.survey.space import explained
+from eviction.types import Decision, NodeCondition, Threshold
+from eviction.wording import explain, tables
+from eviction.wording.configuration_warnings import warnings_on_node
+from eviction.wording.log import Level, Log, ThrottledLog
+from reclaim.evidence.states import NO_TROUBLE
+from reclaim.removals import sent_claims
+from reclaim.types import EventReason, GCEvent, Outcome, ReclaimResult, Result
+from signals.quantity import counted, format_bytes, format_duration
+from signals.types import SignalObservations
+
+
+def log_event(log: Log, event: GCEvent) -> None:
+    """Logs an event, with the reason as a field; a repeated one only at debug level."""
+    level = Level.DEBUG if event.repeated else Level.WARNING
+    log.event(level, event.message, event=str(event.reason), **event.values)
+
+
+class Announcements(Listener):
+    """Writes the log lines of a node. `event`: called with its events.
+
+    `conditions`: those announced last.
+    """
+
+    def __init__(self, node: Node, log: Log, event: Callable[[GCEvent], None]):
+        self._node = node
+        self.log = log
+        self._event = event
+        self._throttled_log = ThrottledLog(log, node.clock)
+        self.conditions: frozenset[NodeCondition] = frozenset()
+        # keys of the warnings about passes during this pressure
+        self._unsuccessful: set[str] = set()
+        # what was announced to be reclaimed during this pressure
+        self._reclaiming: set[str] = set()
+        self._explained = self._configuration_examined = False
+        self._observations: SignalObservations | None = None  # the last ones
+        self._pods_problem: str | None = None
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """Announces unreadable filesystems, and each condition when it changes."""
+        self._observations = observations
+        for unavailable in observations.unavailable:
+            if unavailable.reason == self._node.world.imagefs_problem:
+                continue  # `runtime_asked` announces it
+            self._throttled_log.warn(
+                f"{unavailable.role}: {unavailable.reason}", signal=str(unavailable.role)
+            )
+        self._warn_of_the_configuration(observations)
+        if not decision.thresholds_met:
+            while self._unsuccessful:
+                self._throttled_log.resolved(self._unsuccessful.pop())
+        changed, self.conditions = self.conditions ^ decision.conditions, decision.conditions
+        # ours first: the kubelet's mark is the lower one
+        for condition in sorted(changed, reverse=True):
+            reported, met = condition in decision.conditions, decision.thresholds_met
+            if condition is NodeCondition.DISK_PRESSURE:
+                kubelets = self._node.world.manager.config.kubelets_in_layout(observations.layout)
+                met = thresholds_met(
+                    kubelets, usable(observations.signals), enforce_min_reclaim=False
+                )
+            elif not reported:
+                self._reclaiming.clear()
+                self._explained = False
+            sentence = (
+                tables.condition_begins(condition, met, observations)
+                if reported
+                else tables.IS_OVER[condition]
+            )
+            level = Level.WARNING if reported else Level.INFO
+            self.log.event(level, sentence, condition=str(condition), status=reported)
+
+    def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
+        """Once per configuration, when the layout is known: about rows that cannot relieve their
+        signal, and thresholds that act later than the kubelet's own."""
+        configuration = self._node.configuration
+        unknown = configuration.has_runtime and observations.layout is None
+        if unknown or self._configuration_examined:
+            return
+        self._configuration_examined = True
+        for sentence in warnings_on_node(configuration, observations):
+            self.log.warning(sentence)
+
+    def takes_long(self, what: str, seconds: float) -> None:
+        """A pass has made no progress for this long."""
+        sentence = (
+            f"{what}: no call was answered and nothing has ended for {format_duration(seconds)}"
+        )
+        self._throttled_log.warn(sentence, key=f"slow {what}")
+
+    def reconfigured(self) -> None:
+        """Another configuration has come into force."""
+        if self._node.dry_run:
+            self.log.warning(tables.NOTHING_IS_REMOVED)
+        self._configuration_examined = False
+
+    def defect(self, error: Exception) -> None:
+        """An exception was raised while the node was observed, or something was decided."""
+        self._throttled_log.warn(
+            f"observing the node: {type(error).__name__}: {error}", key="defect while observing"
+        )
+
+    def listener_failed(self, listener: str, error: BaseException) -> None:
+        """Lines, numbers or records of it are missing."""
+        sentence = f"{listener} has lost an event: {type(error).__name__}: {error}"
+        self._throttled_log.warn(sentence, key=f"failed {listener}")
+
+    def events_dropped(self, count: int) -> None:
+        """Log, metrics and history are incomplete."""
+        sentence = (
+            f"{counted(count, 'event')} since the start went unnoticed, as too many waited to be"
+            " told"
+        )
+        self._throttled_log.warn(sentence, key="events dropped")
+
+    def not_begun(self, why: str) -> None:
+        """Instead of a pass."""
+        self._throttled_log.warn(f"held off: {why}", key="held off", reason="held_off")
+
+    def reclaiming(self, threshold: Threshold) -> None:
+        """Before every pass: the kubelet's event, or only a log line if the filesystem is not one
+        of the kubelet's. Until the pressure is over, an equal event counts as repeated."""
+        if not threshold.signal.filesystem.kubelets:
+            self._throttled_log.warn(
+                f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}"
+            )
+            return
+        seen = (
+            None if self._observations is None else self._observations.signals.get(threshold.signal)
+        )
+        sentence = explain.reclaiming_sentence(threshold, seen)
+        repeated = sentence in self._reclaiming
+        self._reclaiming.add(sentence)
+        self._event(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
+
+    def program_line(self, function: str, line: str) -> None:
+        """A line that a configured program has printed. May be called from any thread."""
+        self.log.info(f"{function}: {line}", function=function)
+
+    def passed(self, record: Pass) -> None:
+        """One line per pass.
+
+        One that removed nothing and did not succeed is a repeating warning.
+        """
+        fields = {
+            "pass": record.id,
+            "result": str(record.result),
+            "record": to_json(pass_summary(record)),
+        }
+        acted_on = record.decision.acted_on
+        head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
+        head = f"{head}; took {format_duration(record.timings.total_seconds)}"
+        if removed := explain.names_of_removed(record.removals):
+            self.log.in_text(f"removed {removed}", **{"pass": record.id})
+        if record.result is PassResult.SATISFIED:
+            self.log.info(head, **fields)
+        elif any(outcome.result is Result.REMOVED for outcome in record.removals):
+            self.log.warning(head, **fields)
+        else:
+            key = f"{record.result} {acted_on.signal if acted_on else ''}"
+            self._unsuccessful.add(key)  # to be logged again at the next pressure
+            logged = self._throttled_log.warn(head, key=key, **fields)
+            if logged and (planned := explain.names_of_removed(record.removals, Result.PLANNED)):
+                self.log.in_text(f"would remove {planned}", **{"pass": record.id})
+        self._pods_compared()
+
+    def parked(self, outcome: Outcome) -> None:
+        """A pass continues without waiting for this removal."""
+        self.log.warning(
+            f"{outcome.verdict.kind} {outcome.verdict.name}: {outcome.error}", id=outcome.verdict.id
+        )
+
+    def parked_ended(self, outcome: Outcome) -> None:
+        """A parked removal has been answered at last."""
+        verdict, took = outcome.verdict, format_duration(outcome.duration_seconds)
+        how = ": ".join(filter(None, (outcome.result or "nothing was sent", outcome.error)))
+        self.log.info(
+            f"{verdict.kind} {verdict.name}: the parked removal has ended after {took}: {how}",
+            id=verdict.id,
+        )
+
+    def left_unanswered(self) -> None:
+        """At exit: the removals that were sent and are still unanswered after the longest wait."""
+        for claim in sent_claims(self._node.world.removals):
+            self.log.warning(
+                f"leaving while {claim.verdict.kind} {claim.verdict.name} is being removed"
+            )
+
+    def _pods_compared(self) -> None:
+        """The kubelet's directories were compared with what the runtime holds."""
+        doubt = self._node.pods_doubt
+        if doubt is None:
+            self._throttled_log.resolved(
+                "directories", "the kubelet's pod directories are trusted again"
+            )
+        elif doubt.why not in NO_TROUBLE:
+            self._throttled_log.warn(doubt.sentence, key="directories", why=str(doubt.why))
+
+    def attributed(self, record: Pass) -> None:
+        """Some seconds after a pass that was not enough: what takes the bytes;
+        once per pressure.
+        """
+        if not self._explained:
+            self._explained = True
+            for why, fields in explained(record):
+                self.log.warning(why, **fields)
+
+    def collection_ended(
+        self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None
+    ) -> None:
+        """How a periodic pass is reported depends on whether the previous one failed."""
+        collection = f"{loop.what} garbage collection"
+        if event is not None:
+            self._event(event)
+        self._removals_of(collection, result)
+        if not result.error:
+            level = Level.INFO if loop.failed else Level.DEBUG
+            self.log.event(level, f"{collection} succeeded{' again' if loop.failed else ''}")
+        elif loop.what == CONTAINER:
+            self._event(
+                GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {result.error}")
+            )
+        elif loop.failed:
+            self._event(
+                GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {result.error}")
+            )
+        else:
+            self.log.error(
+                f"{collection} failed once; statistics may not be there yet: {result.error}"
+            )
+
+    def _removals_of(self, collection: str, result: ReclaimResult) -> None:
+        removed = [outcome for outcome in result.outcomes if outcome.result is Result.REMOVED]
+        for outcome in result.outcomes:
+            if outcome.result is Result.FAILED:
+                self.log.error(
+                    f"{outcome.verdict.kind} {outcome.verdict.name} could not be removed:"
+                    f" {outcome.error}"
+                )
+        if removed:
+            size = (
+                f" of nominally {format_bytes(result.nominal_bytes)}"
+                if result.nominal_bytes
+                else ""
+            )
+            names = explain.names_of_removed(removed)
+            self.log.info(f"{collection}: removed {counted(len(removed), 'object')}{size}: {names}")
+
+    def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
+        """After a refresh.
+
+        `problem`: why the runtime did not answer; `pods_problem`: why the kubelet did not.
+        """
+        # there may never be a way to ask, so each message is logged once
+        if pods_problem != self._pods_problem:
+            self._pods_problem = pods_problem
+            if pods_problem is not None:
+                self.log.warning(pods_problem)
+            else:
+                self.log.info("the kubelet lists its pods again")
+        if problem is not None:
+            self._throttled_log.warn(
+                f"the container runtime cannot be asked: {problem}", key="runtime"
+            )
+        else:
+            self._throttled_log.resolved("runtime", "the container runtime answers again")
+        self._pods_compared()

@@ -1,0 +1,184 @@
+"""The answer of `reclaimd check`, the same from the daemon and from the command itself.
+
+The daemon reads the filesystems anew for a check; its own state and decisions are not affected. The
+client side is in `eviction.cli.ask_daemon`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from eviction.configuration.effective import eviction_config
+from eviction.configuration.fingerprint import Fingerprint
+from eviction.decision import thresholds as rules
+from eviction.engine.view import NodeView
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_READING
+from eviction.records.json_shapes import Document, RoleName, Versioned, to_json
+from eviction.records.observations_json import (
+    ObservationJson,
+    ThresholdJson,
+    observations_json,
+    threshold_json,
+)
+from eviction.surface.answer import Answer, Output, RequestRefused, options_of_client, read_output
+from eviction.survey.filesystem_facts import (
+    FilesystemFacts,
+    filesystem_facts,
+    paths_that_answer,
+)
+from eviction.types import NodeCondition, Threshold
+from eviction.wording.tables import amount, conditions_in_words, disk_pressure, signals_table, table
+from signals.mounts import mounts_of
+from signals.quantity import format_bytes
+from signals.types import FsLayout, SignalObservations
+
+LONGEST_LINE = 80  # bytes; node-problem-detector truncates a plugin's message there
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions(Output):
+    """The options of the command. `npd`: one line for node-problem-detector."""
+
+    npd: bool = False
+
+
+class UnavailableJson(Document):
+    """A filesystem that could not be read."""
+
+    filesystem: RoleName
+    """Its role."""
+    reason: str
+    """Why, for people."""
+
+
+class CheckJson(Versioned):
+    """One observation: the answer of `reclaimd check`."""
+
+    kind: Literal["Check"] = "Check"
+    endpoint: str
+    """The endpoint of the runtime."""
+    conditions: list[NodeCondition]
+    """The node conditions that are reported:
+
+    ReclaimPressure is ours, DiskPressure the kubelet's.
+    """
+    disk_pressure: bool | None
+    """Whether the kubelet would report DiskPressure now; null if its thresholds are not known."""
+    layout: FsLayout | None
+    """How the roles are spread over filesystems; null if that is not known."""
+    filesystems: tuple[FilesystemFacts, ...]
+    """The filesystems of the signals."""
+    observations: list[ObservationJson]
+    """What was observed, in the order of the signals."""
+    thresholds: list[ThresholdJson]
+    """The thresholds in force."""
+    thresholds_met: list[ThresholdJson]
+    """Those that are met."""
+    unavailable: list[UnavailableJson]
+    """The filesystems that could not be read."""
+
+
+def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
+    """The options, from their names on the command line.
+
+    Raises RequestRefused with one sentence.
+    """
+    output = read_output(given, "check", {"npd"})
+    return CheckOptions(output.as_json, output.width, bool(given.get("npd")))
+
+
+def check(node: NodeView, options: CheckOptions) -> Answer:
+    """Observes the node.
+
+    Exit code 0: clear; 1: a threshold is met; 4: a signal with a threshold could not be read.
+    """
+    observations = node.summary.observe()
+    thresholds = node.thresholds(observations.layout)
+    met = rules.thresholds_met(thresholds, observations.signals, enforce_min_reclaim=False)
+    unknown = rules.unreadable(observations, thresholds)
+    code = EXIT_NOT_RELIEVED if met else EXIT_READING if unknown else EXIT_OK
+    if options.npd:
+        return Answer(code, lines=(one_line(observations, met, unknown),))
+    filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
+    config = eviction_config(node.configuration)
+    kubelets = config.kubelets_in_layout(observations.layout)
+    below = rules.thresholds_met(kubelets, observations.signals, enforce_min_reclaim=False)
+    reported = rules.node_conditions(
+        reclaim_pressure=rules.raise_pressure(met), disk_pressure=bool(below)
+    )
+    if not options.as_json:
+        words = conditions_in_words(reported, config.kubelets is not None, below=True)
+        runtime = f"runtime: {node.endpoint.remark or node.endpoint.runtime}"
+        signals = signals_table(observations, thresholds, options.width)
+        return Answer(
+            code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime)
+        )
+    document = CheckJson(
+        endpoint=node.endpoint.runtime,
+        conditions=sorted(reported),
+        disk_pressure=disk_pressure(reported, config.kubelets),
+        layout=observations.layout,
+        filesystems=filesystems,
+        observations=observations_json(observations),
+        thresholds=[threshold_json(threshold, observations) for threshold in thresholds],
+        thresholds_met=[threshold_json(threshold, observations) for threshold in met],
+        unavailable=[
+            UnavailableJson(filesystem=each.role, reason=each.reason)
+            for each in observations.unavailable
+        ],
+    )
+    return Answer(code, document=to_json(document))
+
+
+def check_for_client(
+    request: Mapping[str, Any], loaded: Fingerprint, node: NodeView
+) -> Iterator[dict[str, Any]]:
+    """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which
+    must be the client's too.
+
+    Refused while the daemon does not know where the images are: the command, with a new
+    connection, may find out.
+    """
+    options = read_check_options(options_of_client(request, loaded))
+    if node.summary.paths.imagefs is None:
+        raise RequestRefused(
+            f"it does not know where the images are: {node.summary.imagefs_problem}"
+        )
+    yield {"accepted": True}
+    yield check(node, options).line()
+
+
+def one_line(
+    observations: SignalObservations, met: tuple[Threshold, ...], unknown: tuple[Threshold, ...]
+) -> str:
+    """The answer in at most 80 characters."""
+    if met:
+        low = ", ".join(
+            f"{t.signal} {amount(t.signal, observations.signals[t.signal].available)}" for t in met
+        )
+        text = f"pressure: {low}"
+    elif unknown:
+        text = f"unknown: {', '.join(str(threshold.signal) for threshold in unknown)}"
+    else:
+        text = "no disk pressure"
+    return text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 3] + "..."
+
+
+def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None) -> list[str]:
+    if not filesystems:
+        return []
+    rows = [["FILESYSTEM", "TYPE", "RESERVE", "OPTIONS", "WHAT OF ITS NUMBERS CAN JUMP"]]
+    for one in filesystems:
+        options = "?" if one.options is None else ",".join(one.options) or "-"
+        rows.append(
+            [
+                ", ".join(one.filesystems),
+                one.type or "?",
+                format_bytes(one.reserve),
+                options,
+                one.phrase,
+            ]
+        )
+    return table(rows, width)

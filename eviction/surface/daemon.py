@@ -1,0 +1,204 @@
+"""The daemon around one node: what is announced of it, what it says of itself, what is
+asked of it, and its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from eviction.configuration.effective import Configuration
+from eviction.engine.effects import LookWanted
+from eviction.engine.node import DRAIN_SECONDS, Node
+from eviction.engine.step import stalled_seconds, what_of
+from eviction.records.listener import Listener
+from eviction.records.observations_json import observations_json
+from eviction.records.passes import Pass, Trigger
+from eviction.surface.announcements import Announcements, log_event
+from eviction.surface.requests import Requests, respond_to_client
+from eviction.surface.totals import ReloadState, Shadow, Totals
+from eviction.wording.configuration_warnings import configuration_warnings
+from eviction.wording.explain import unreachable_sentences
+from eviction.wording.log import Log
+from eviction.wording.status import (
+    NodeStatus,
+    Status,
+    hanging_sentences,
+    parked_removal,
+    pod_directories,
+    threshold_statuses,
+    why_not_alive,
+)
+from eviction.wording.tables import disk_pressure
+from reclaim.removals import late, oldest_seconds
+from reclaim.types import NEVER, GCEvent
+from reclaim.workers import Workers
+
+# a pass that has made no progress for this many times `removalPatience` is stuck
+STALLED_PATIENCES = 3.0
+SHORTEST_STALL_SECONDS = 90.0  # and never sooner: a stage that reads is given up after 60 s
+REQUEST_THREADS = 6  # for the requests of clients: those that wait, a pass and a dry run
+LISTENERS_SECONDS = 1.0  # at the end, for what they have not been told yet
+
+
+class _Explains(Listener):
+    """Has what uses the bytes measured after a pass of the daemon's own that was not enough. A
+    command measures by itself."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def passed(self, record: Pass) -> None:
+        if record.trigger is not Trigger.REQUEST:
+            told = partial(self._node.listeners.tell, "attributed")
+            self._node.disk_survey.explain_later(record, told)
+
+
+class Daemon:
+    """Runs one node until `stop`, and reports what happens to the node's
+    listeners. Any thread may call.
+
+    `events`: called with the kubelet's events; None: they are logged. `hold_off_seconds`: for how
+    long after now nothing is removed unless the kubelet is healthy before.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        log: Log,
+        *,
+        events: Callable[[GCEvent], None] | None = None,
+        hold_off_seconds: float = 0.0,
+    ):
+        self._node = node
+        self._announcements = Announcements(node, log, events or partial(log_event, log))
+        self._totals = Totals()
+        shadow = Shadow(node, log)
+        node.shadow = shadow.look
+        self.reloads = ReloadState(node.clock)
+        for listener in (self._announcements, self._totals, shadow, _Explains(node)):
+            node.listeners.add(listener)
+        self._threads = Workers("requests", REQUEST_THREADS)
+        self.requests = Requests(
+            serve=lambda options, wanted: respond_to_client(options, node, wanted),
+            withdraw=node.withdraw,
+            count=lambda: len(node.world.wanted),
+            run=self._threads.run,
+            doing=self.doing,
+            stopping=node.stopping.is_set,
+            signals=node.configuration.signals,
+        )
+        node.begin_on_its_own(hold_off_seconds=hold_off_seconds)
+
+    def prepare(self) -> None:
+        """Starts the thread of a request; more are started when they are needed.
+
+        Raises NoThread.
+        """
+        self._threads.prepare(1)
+
+    def run(self) -> None:
+        """Observes and reclaims until `stop`, then waits for removals that were
+        sent, at most 30 s.
+        """
+        node = self._node
+        node.owner.run()
+        if not node.owner.drained(DRAIN_SECONDS):
+            node.listeners.tell("left_unanswered")
+        node.owner.refuse_the_rest()
+        self._threads.close()
+        node.listeners.told(LISTENERS_SECONDS)
+
+    def stop(self) -> None:
+        """Ends the loop: nothing new is started."""
+        self._node.owner.stop()
+
+    def observe_now(self) -> None:
+        """Asks for an observation before the next one is due."""
+        self._node.owner.post(LookWanted())
+
+    def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
+        """Has another configuration come into force, except for the fields that need a restart;
+        returns those that differ once it is in force. From then on, no pass of the present one
+        removes anything more."""
+        return self._node.reconfigure(configuration)
+
+    def doing(self) -> str | None:
+        """What is being done now, in words, passes first; None if nothing is."""
+        world = self._node.world
+        passes = sorted(world.passes.values(), key=lambda the: (the.dry_run, the.began_at))
+        if passes:
+            return what_of(passes[0])
+        asks = world.asking.locating_since is not None or world.asking.refreshing_since is not None
+        return "asking the runtime where its images are" if asks else None
+
+    def stalled_seconds(self) -> float:
+        """How long the pass that has been stuck longest has made no progress."""
+        world, now = self._node.world, self._node.clock.monotonic()
+        return max((stalled_seconds(the, world, now) for the in world.passes.values()), default=0.0)
+
+    def why_not_alive(self) -> str | None:
+        """Why the daemon should be restarted, in a sentence; None if it works."""
+        node, now = self._node, self._node.clock.monotonic()
+        late_seconds = now - node.owner.due_at  # also if its thread has ended
+        if not node.stopping.is_set():  # turns that end in no look observe nothing
+            ceiling_seconds = node.configuration.poll_ceiling_seconds
+            late_seconds = max(late_seconds, now - self._looked_at() - ceiling_seconds)
+        limit_seconds = max(
+            STALLED_PATIENCES * node.configuration.removal_patience_seconds, SHORTEST_STALL_SECONDS
+        )
+        return why_not_alive(late_seconds, self.stalled_seconds(), limit_seconds)
+
+    def _looked_at(self) -> float:
+        """When the last observation was; before the first one, when it began to be waited for."""
+        world = self._node.world
+        return world.looked_at if world.looks else self._node.owner.began_at
+
+    def status(self) -> NodeStatus:
+        """What the daemon sees and does, as of the last observation."""
+        node, world, now = self._node, self._node.world, self._node.clock.monotonic()
+        seen = world.observations if world.looks else None
+        conditions = world.decision.conditions
+        thresholds = () if seen is None else node.thresholds(seen.layout)
+        pauses = [
+            row.until - now for lane in world.lanes.values() for row in lane.back_offs.values()
+        ]
+        document = Status(
+            heartbeat_age_seconds=round(now - self._looked_at(), 3),
+            next_look_seconds=(
+                None if world.look_due == NEVER else round(max(world.look_due - now, 0.0), 3)
+            ),
+            next_look_why=world.look_why,
+            pods_problem=node.pods_problem,
+            pod_directories=pod_directories(node.pods_doubt),
+            reload_problem=self.reloads.problem,
+            warnings=[
+                *configuration_warnings(node.configuration),
+                *(() if seen is None else unreachable_sentences(thresholds, seen)),
+                *hanging_sentences(world.hanging),
+                *filter(None, (node.owner.occupied(),)),
+            ],
+            dry_run=node.dry_run,
+            held_off=node.held_off(),
+            doing=self.doing(),
+            stalled_seconds=round(self.stalled_seconds(), 3),
+            parked=[parked_removal(claim, now) for claim in late(world.removals)],
+            events_dropped=node.listeners.dropped,
+            listener_failures=node.listeners.failed,
+            requests_waiting=len(world.wanted),
+            paused_for_seconds=round(max([0.0, *pauses]), 3),
+            lead_seconds=round(world.lead_seconds, 3),
+            conditions=conditions,
+            disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
+            layout=None if seen is None else seen.layout,
+            observations=[] if seen is None else observations_json(seen),
+            thresholds=(
+                [] if seen is None else threshold_statuses(thresholds, seen, world.fill_rates)
+            ),
+            functions=self._totals.functions,
+            passes=self._totals.passes(),
+        )
+        oldest = oldest_seconds(world.removals.values(), now)
+        return NodeStatus(
+            document, seen, now, oldest, node.threads_not_started, self.reloads.accepted_wall
+        )

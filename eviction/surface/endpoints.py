@@ -1,0 +1,137 @@
+"""The daemon's endpoints, `/metrics`, `/livez` and `/readyz`, for Prometheus and for probes, and
+its notifications to systemd.
+
+All clients are served on one thread, without waiting for any of them (`eviction.surface.clients`
+has the limits). A request has at most 8 KiB; there is one per connection. No file is created and no
+name is looked up. If the port cannot be bound, or the thread cannot be started, the daemon logs a
+warning and works without the endpoints.
+
+Only GET and HEAD of known paths are answered. Each page is made by a function on that thread, which
+must not wait for anything, and is made once for all clients that ask for it at the same moment, so
+that many scrapes do not delay a probe. prometheus-client is imported only if metrics are on.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from eviction.configuration.effective import Configuration
+from eviction.decision.thresholds import thresholds_met
+from eviction.engine.node import Node
+from eviction.records.listener import Listener
+from eviction.records.passes import Pass
+from eviction.surface.http_server import CannotListen, HttpServer, Pages, health
+from eviction.surface.systemd import Notifier
+from eviction.types import Decision
+from eviction.wording.log import Log
+from eviction.wording.status import NodeStatus
+from eviction.wording.tables import NOTHING_IS_REMOVED, conditions_in_words
+from signals.types import SignalObservations
+
+if TYPE_CHECKING:
+    from eviction.surface.metrics import Metrics
+
+
+@dataclass(eq=False)
+class DaemonEndpoints(Listener):
+    """Serves the pages, and notifies systemd of what is observed and done.
+
+    `status`: for the metrics. `why_not_alive`: why the daemon should be restarted, or None.
+    `history_counts`: how many records of the history were written, and how many were dropped. All
+    three are called from any thread.
+    """
+
+    node: Node
+    log: Log
+    notifier: Notifier
+    status: Callable[[], NodeStatus]
+    why_not_alive: Callable[[], str | None]
+    history_counts: Callable[[], tuple[int, int]]
+    _conditions: str = field(default="", init=False)
+    _last: str = field(default="watching", init=False)
+    _metrics: Metrics | None = field(default=None, init=False)
+    _server: HttpServer | None = field(default=None, init=False)
+
+    def start(
+        self, address: tuple[str, int] | None, listening: socket.socket | None = None
+    ) -> None:
+        """Serves the pages if an address is given, on the socket `listening`
+        if systemd has opened one.
+        """
+        if address is None:
+            return
+        from eviction.surface.metrics import Metrics
+
+        metrics = Metrics(
+            self.status, self.node.functions, lambda: self.log.dropped, self.history_counts
+        )
+        pages: Pages = {
+            "/metrics": metrics.page,
+            "/livez": lambda: health(self.why_not_alive()),
+            "/readyz": lambda: health(self._why_not_ready()),
+        }
+        try:
+            server = HttpServer(address, pages, listening)
+        except CannotListen as error:
+            self.log.warning(f"no metrics: {error}")
+            return
+        self.log.info(f"metrics and health are served on {server.address}", address=server.address)
+        self._server, self._metrics = server, metrics
+        self.node.listeners.add(metrics)
+
+    def _why_not_ready(self) -> str | None:
+        """Why pressure would not be relieved now."""
+        if self.node.summary.paths.imagefs is None:
+            return "the container runtime has not said where its images are"
+        held_off = self.node.held_off()
+        return None if held_off is None else f"held off: {held_off}"
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """Reports the conditions to systemd. The service is ready after the first observation."""
+        known = self.node.world.manager.config.kubelets is not None
+        below = thresholds_met(
+            decision.thresholds_met, observations.signals, enforce_min_reclaim=False
+        )
+        first = not self._conditions
+        self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))
+        if first:
+            self.notifier.ready()
+        self.notifier.status(self._line())
+
+    def keep_alive(self) -> None:
+        """Feeds systemd's watchdog after a look, unless a pass is stuck. No listener stands before
+        it: one that hangs must not have the daemon killed."""
+        if self.why_not_alive() is None:
+            self.notifier.keep_alive(self.node.clock.monotonic())
+
+    def on_watch_event(self) -> None:
+        """Counts an observation that inotify asked for."""
+        if self._metrics is not None:
+            self._metrics.count_watch_event()
+
+    def passed(self, record: Pass) -> None:
+        """Shows the pass as the status of the service."""
+        self._last = f"last pass {record.result}: {record.reason}"
+        self.notifier.status(self._line())
+
+    def _line(self) -> str:
+        """What `systemctl status` shows; without amounts and times, as each change is sent."""
+        return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self.node.dry_run, self._last])
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+
+
+def within_watchdog(configuration: Configuration, notifier: Notifier) -> Configuration:
+    """The configuration with the polling interval limited so that systemd's watchdog is fed in
+    time.
+    """
+    ceiling = notifier.longest_sleep(configuration.poll_ceiling_seconds)
+    floor = min(configuration.poll_floor_seconds, ceiling)
+    return configuration.model_copy(
+        update={"poll_ceiling_seconds": ceiling, "poll_floor_seconds": floor}
+    )

@@ -1,0 +1,138 @@
+"""The files that the daemon keeps: the image records and the ballast. Both are written on threads
+of their own, so that nothing waits for a disk that is full or busy."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+from eviction.decision.thresholds import highest_mark
+from eviction.engine.ballast import create_ballast, room_problem
+from eviction.engine.node import Node
+from eviction.records.listener import Listener
+from eviction.records.state_file import RecordFile
+from eviction.types import Decision
+from eviction.wording.log import Log
+from reclaim.functions.ballast import BallastRefused, BallastSettings
+from reclaim.images.records import ImageRecords
+from reclaim.workers import NoThread, Workers
+from signals.quantity import format_bytes
+from signals.types import SignalObservations
+
+SAVE_AT_END_SECONDS = 1.0
+BALLAST_RETRY_SECONDS = 300.0  # between two attempts
+
+
+class ImageRecordsSaver(Listener):
+    """Saves the image records while the daemon runs and at its end.
+
+    `file`: None: they are not saved. A failure is logged as a warning, once until it changes.
+    """
+
+    def __init__(self, records: ImageRecords, file: RecordFile | None, log: Log):
+        self._records = records
+        self._file = file
+        self._log = log
+        self._last_problem = ""
+        self._workers = Workers("records", 1)
+        self._saved = threading.Event()  # set while nothing is being saved: the end waits for it
+        self._saved.set()
+
+    def detected(self) -> None:
+        """Starts saving, unless an earlier save has not finished.
+
+        Without a thread it only logs a warning.
+        """
+        file = self._file
+        if file is None or not self._saved.is_set():
+            return
+        self._saved.clear()
+        try:
+            self._workers.run(lambda: self._save(file), self._saved.set)
+        except NoThread as error:
+            self._saved.set()
+            self._warn(f"the image records are not saved: {error}")
+
+    def finish(self, seconds: float = SAVE_AT_END_SECONDS) -> None:
+        """Saves one last time, and waits at most so long for it and for a
+        save that has begun before.
+        """
+        self._saved.wait(seconds / 2)
+        self.detected()
+        self._saved.wait(seconds / 2)
+
+    def _save(self, file: RecordFile) -> None:
+        self._warn(file.save(self._records.records, self._records.gone))
+
+    def _warn(self, problem: str) -> None:
+        if problem and problem != self._last_problem:
+            self._log.warning(problem)
+        self._last_problem = problem
+
+
+class BallastKeeper(Listener):
+    """Makes the ballast of the configuration again after it was released, once there is room for
+    twice its size. Its methods are for one thread.
+
+    The file is checked and made on a thread of `workers`, of which there is one, because a disk may
+    hang. If pressure comes while it is being made, what there is of it is removed.
+    """
+
+    def __init__(self, node: Node, log: Log, workers: Workers):
+        self._node = node
+        self._log = log
+        self._workers = workers
+        self._ballast = node.configuration.ballast
+        self._next = float("-inf")
+        self._abandoned = threading.Event()
+
+    def prepare(self) -> None:
+        """Starts the thread that makes the file. Raises NoThread."""
+        if self._ballast is not None:
+            self._workers.prepare(1)
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        """After each observation: has a missing ballast made again. Never under pressure, that is,
+        while a threshold is met on any filesystem or a condition is reported; not in a dry run; not
+        while it is being made; at most every 5 minutes; and only with room for twice its size above
+        the highest mark of its filesystem. Returns at once, never raises."""
+        ballast, filesystems = self._ballast, observations.filesystems
+        if decision.thresholds_met or decision.conditions:
+            self._abandoned.set()
+            return
+        if (
+            ballast is None
+            or ballast.frees not in filesystems
+            or self._node.dry_run
+            or observations.time < self._next
+        ):
+            return
+        mark = highest_mark(self._node.thresholds(observations.layout), observations, ballast.frees)
+        settings = BallastSettings(ballast.path, ballast.size_bytes)
+        if room_problem(filesystems[ballast.frees][1].available_bytes, settings, mark) is None:
+            self._next = observations.time + BALLAST_RETRY_SECONDS
+            self._begin(settings, mark)
+
+    def close(self) -> None:
+        """Gives up a file that is being made; its thread removes what there is of it."""
+        self._abandoned.set()
+        self._workers.close()
+
+    def _begin(self, settings: BallastSettings, mark_bytes: int) -> None:
+        abandoned = threading.Event()
+
+        def restore() -> None:
+            try:
+                made = create_ballast(settings, mark_bytes, abandoned.is_set)[1]
+            except BallastRefused as error:
+                self._log.warning(f"the ballast is not made again: {error}")
+            else:
+                if made:
+                    self._log.info(
+                        f"the ballast {settings.path} of {format_bytes(settings.size_bytes)} is"
+                        " there again"
+                    )
+
+        with suppress(NoThread):  # none can be started, or it is busy
+            self._workers.run(restore)
+            self._abandoned = abandoned

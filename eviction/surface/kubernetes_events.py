@@ -1,0 +1,201 @@
+"""Events to the API server, as the kubelet writes its own: about the Node,
+in the namespace `default`.
+
+Each reason is one object, which counts its events and has the message of the latest. It is written
+at once, and then at most once a minute. What could not be written is tried again a minute later,
+with what came meanwhile, so nothing waits in a queue: `warn` only counts. One thread writes, for
+which an API server may be down, hang, refuse or answer garbage.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from eviction.records.observations_json import timestamp
+from eviction.surface.api_server import NoAnswer, ask_api_server
+from eviction.wording.log import Log, ThrottledLog
+from reclaim.kubelet.client import Request
+from reclaim.types import EventReason, GCEvent
+from reclaim.workers import Workers
+from signals.clock import Clock
+
+WRITE_SECONDS = 60.0  # at most one write of a reason in this time
+ANSWER_SECONDS = 5.0
+LONGEST_MESSAGE = 1024  # characters: what events.k8s.io allows for its note
+NAMESPACE = "default"  # where client-go puts events about objects without a namespace
+COMPONENT = "reclaimd"
+REFUSED = (
+    ": is the token or certificate valid, and may it create and patch events in the namespace"
+    f" {NAMESPACE}?"
+)
+
+Event = Mapping[str, Any]
+"""An object of core/v1 in the kubelet's form."""
+
+
+def counted(event: GCEvent, known: Event | None, node_name: str, *, wall: float) -> Event:
+    """The object of its reason after this event, which happened at `wall`. `known`: before
+    it; None: it is the first.
+
+    As in `pkg/kubelet/kubelet.go`, the uid is the Node's name; as in client-go, the
+    object's name has the time.
+    """
+    first = known or {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": f"{node_name}.{event.reason.lower()}.{int(wall * 1e9):x}",
+            "namespace": NAMESPACE,
+        },
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": node_name},
+        "type": "Warning",
+        "reason": str(event.reason),
+        "source": {"component": COMPONENT, "host": node_name},
+        "reportingComponent": COMPONENT,
+        "reportingInstance": node_name,
+        "firstTimestamp": timestamp(wall),
+        "count": 0,
+    }
+    message = event.message[:LONGEST_MESSAGE]
+    return {
+        **first,
+        "message": message,
+        "lastTimestamp": timestamp(wall),
+        "count": first["count"] + 1,
+    }
+
+
+@dataclass(eq=False)
+class EventRecorder:
+    """Writes events on a thread of its own.
+
+    `write`: writes the object of a reason; may wait, but not forever, and raises NoAnswer.
+    `changed`: the thread waits for it.
+    """
+
+    write: Callable[[Event], None]
+    node_name: str
+    log: Log
+    clock: Clock
+    changed: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self._throttled_log = ThrottledLog(self.log, self.clock)
+        self._lock = threading.Lock()  # `warn` counts on the threads of whoever has an event
+        self._events: dict[EventReason, Event] = {}
+        self._written: dict[EventReason, int] = {}  # the counts that the API server has
+        self._due: dict[EventReason, float] = {}  # from when on the next write may be
+        self._stopping, self._ended = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        """Starts the thread. Raises NoThread."""
+        Workers("events", 1).run(self._run, self._ended.set)
+
+    def warn(self, event: GCEvent) -> None:
+        """Counts an event, to be written. May be called from any thread; takes microseconds."""
+        with self._lock:
+            known = self._events.get(event.reason)
+            self._events[event.reason] = counted(
+                event, known, self.node_name, wall=self.clock.wall()
+            )
+        self.changed.set()
+
+    def finish(self, seconds: float) -> None:
+        """Writes what is due, and waits for it at most `seconds`."""
+        self._stopping.set()
+        self.changed.set()
+        self._ended.wait(seconds)
+
+    def _run(self) -> None:
+        last = False
+        while not last:
+            last = self._stopping.is_set()
+            self.changed.clear()
+            seconds = self.write_due()
+            if not last:
+                self.changed.wait(seconds)
+
+    def write_due(self) -> float | None:
+        """Writes each object that has changed, and was not written within the last minute. Returns
+        the seconds until another may be written; None if all are."""
+        with self._lock:
+            events = dict(self._events)
+        for reason, event in events.items():
+            now = self.clock.monotonic()
+            if event["count"] != self._written.get(reason) and now >= self._due.get(reason, now):
+                self._due[reason] = now + WRITE_SECONDS
+                self._write(reason, event)
+        waiting = [
+            self._due[reason]
+            for reason, event in events.items()
+            if event["count"] != self._written.get(reason)
+        ]
+        return max(min(waiting) - self.clock.monotonic(), 0.0) if waiting else None
+
+    def _write(self, reason: EventReason, event: Event) -> None:
+        try:
+            self.write(event)
+        except NoAnswer as error:
+            self._throttled_log.warn(
+                f"an event did not reach the API server: {error}", key="server"
+            )
+        except Exception as error:  # noqa: BLE001 # a defect in one event must not stop the others
+            self._throttled_log.warn(
+                f"sending an event: {type(error).__name__}: {error}", key="defect"
+            )
+        else:
+            self._written[reason] = event["count"]
+            self._throttled_log.resolved("server", "the API server accepts events again")
+
+
+def write_event(event: Event, kubeconfig: str, seconds: float = ANSWER_SECONDS) -> None:
+    """Creates the event, or updates its count, last time and message; creates it again if it no
+    longer exists. Raises NoAnswer.
+
+    The API server deletes an event an hour after its last change. If an event to be created already
+    exists, the response to an earlier try was lost, so this is not an error.
+    """
+    send = partial(_send, kubeconfig=kubeconfig, seconds=seconds)
+    if event["count"] > 1:
+        changed = {field: event[field] for field in ("count", "lastTimestamp", "message")}
+        path = f"/{quote(event['metadata']['name'], safe='')}"
+        if (
+            send("PATCH", path, changed, content_type="application/merge-patch+json", fine=404)
+            != 404
+        ):
+            return
+    send("POST", "", event, content_type="application/json", fine=409)
+
+
+def _send(
+    method: str,
+    path: str,
+    body: Mapping[str, Any],
+    *,
+    content_type: str,
+    fine: int,
+    kubeconfig: str,
+    seconds: float,
+) -> int:
+    """The status of the answer, which is `fine` or a success. Raises NoAnswer."""
+    headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": COMPONENT}
+    path = f"/api/v1/namespaces/{NAMESPACE}/events{path}"
+    request = Request(method, path, headers, json.dumps(body).encode())
+    server, status, answer = ask_api_server(kubeconfig, request, seconds)
+    if status == fine:
+        return status
+    if not 200 <= status < 300:
+        raise NoAnswer(f"{server} answered {status}{REFUSED if status in (401, 403) else ''}")
+    try:
+        document = json.loads(answer)
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or document.get("kind") != "Event":
+        raise NoAnswer(f"{server} answered {status} with something that is not an event")
+    return status

@@ -1,0 +1,330 @@
+"""Metrics for Prometheus. The only module that uses prometheus-client; imported only by a
+daemon that serves metrics.
+
+The state of the node comes from what the daemon has anyway: the last observation and its marks.
+prometheus-client counts what happened, in memory even if PROMETHEUS_MULTIPROC_DIR is set, and
+without `_created` series. The names follow KEP-6053 (observability of image garbage collection) and
+the kubelet's `runtime_operations_*`.
+
+The values of labels come from closed sets (signals, reasons, results, operations) and are never a
+name, an id or a path, so there are at most `LARGEST_SERIES` series whatever runs on the node.
+Units: bytes, inodes, seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import metadata
+from itertools import product
+from typing import Any
+
+import prometheus_client
+from prometheus_client import Histogram, values
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
+
+from eviction.records.listener import Listener
+from eviction.records.passes import OF_PASSES, Pass, PassResult
+from eviction.surface.http_server import Page
+from eviction.types import NodeCondition
+from eviction.wording.status import NodeStatus
+from reclaim.evidence.states import Why
+from reclaim.functions.periodic_image_gc import IMAGE_GC
+from reclaim.functions.table import CONTAINER_GC, FUNCTIONS, FunctionTable
+from reclaim.images.records import Returned
+from reclaim.types import Kind, Reason, ReclaimResult, Result
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LARGEST_SERIES = 2000
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+# what the periodic loops call; they do not measure the filesystem
+PERIODIC = (CONTAINER_GC, IMAGE_GC)
+WHY_IMAGES_GO = ("age", "space")  # as in the kubelet's image_garbage_collected_total
+# on the filesystem, and by the sizes that the runtime had reported
+WAYS_TO_COUNT = ("measured", "nominal")
+CONDITIONS = (
+    "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after"
+    " it; DiskPressure: 1 while the kubelet's own mark is crossed, no series if that mark is not"
+    " known"
+)
+HEADROOM = (
+    "Seconds until the mark is reached at the present fill rate; no series while nothing fills, 0"
+    " below the mark"
+)
+
+
+@dataclass(eq=False)
+class Metrics(Collector, Listener):
+    """The counters, and the page with all metrics. All methods may be called from any thread.
+
+    `status`: called at each scrape; must not read a disk. `functions`: their names and kinds are
+    values of labels. `dropped`: log lines, since the start. `history_counts`: how many records of
+    the history were written, and how many were dropped.
+    """
+
+    status: Callable[[], NodeStatus]
+    functions: FunctionTable = field(default_factory=lambda: FUNCTIONS)
+    dropped: Callable[[], int] = lambda: 0
+    history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0)
+
+    def __post_init__(self) -> None:
+        self._kinds = {kind for each in self.functions.values() for kind in each.kinds}
+        self._kept: Counter[tuple[str, ...]] = Counter()
+        values.ValueClass = values.MutexValue  # never a file
+        self._counted = CollectorRegistry()
+        count = partial(prometheus_client.Counter, namespace="reclaimd", registry=self._counted)
+        time = partial(Histogram, namespace="reclaimd", registry=self._counted, buckets=BUCKETS)
+        self._passes = count("passes", "Passes that did or tried something", ("trigger", "result"))
+        self._removals = count("removals", "Objects to be removed, by result", ("kind", "result"))
+        self._bytes = count(
+            "reclaimed_bytes",
+            "Bytes freed: measured on the filesystem, and nominal, as the runtime reported",
+            ("operation", "kind"),
+        )
+        self._returned = count(
+            "images_returned", "Images that came back after the daemon had removed them"
+        )
+        self._returned_bytes = count(
+            "image_returned_bytes", "Bytes of those images, as the runtime reports them"
+        )
+        self._calls = count(
+            "runtime_operations", "Calls of the container runtime", ("operation_type",)
+        )
+        self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
+        self._watch_events = count("watch_events", "Observations requested by watch events")
+        self._image_removals = count(
+            "image_garbage_collected",
+            "Images removed: not used for longer than the maximum age, or for space",
+            ("reason",),
+        )
+        self._durations = time(
+            "reclaim_duration_seconds", "Seconds that a reclaim function took", ("operation",)
+        )
+        self._detect = time(
+            "detect_seconds",
+            "Seconds from the reading that crossed a mark to the start of the pass",
+        )
+        self._call_durations = time(
+            "runtime_operations_duration_seconds",
+            "Seconds that calls of the container runtime took",
+            ("operation_type",),
+        )
+        # Series with labels from closed sets exist before anything happens.
+        for counted, known in (
+            (self._passes, product(OF_PASSES, PassResult)),
+            (self._removals, product(self._kinds, Result)),
+            (self._image_removals, product(WHY_IMAGES_GO)),
+            (
+                self._bytes,
+                [*product(self.functions, WAYS_TO_COUNT), *product(PERIODIC, WAYS_TO_COUNT[1:])],
+            ),
+            (self._durations, product((*self.functions, *PERIODIC))),
+        ):
+            for words in known:
+                counted.labels(*words)
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def page(self) -> Page:
+        return Page(200, generate_latest(self._registry), CONTENT_TYPE)
+
+    def passed(self, record: Pass) -> None:
+        self._passes.labels(record.trigger, record.result).inc()
+        self._detect.observe(record.timings.detect_seconds)
+        for function in record.functions:
+            self._bytes.labels(function.operation, "measured").inc(max(function.freed_bytes, 0))
+            self.collected(function)
+        self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
+
+    def collected(self, result: ReclaimResult) -> None:
+        if not result.skipped:
+            self._durations.labels(result.operation).observe(result.seconds)
+        self._bytes.labels(result.operation, "nominal").inc(max(result.nominal_bytes, 0))
+        for outcome in result.outcomes:
+            kind = outcome.verdict.kind
+            if outcome.result is not None and kind in self._kinds:
+                self._removals.labels(kind, outcome.result).inc()
+            if outcome.result is Result.REMOVED and kind == Kind.IMAGE:
+                aged = outcome.verdict.reason == Reason.MAXIMUM_AGE
+                self._image_removals.labels(WHY_IMAGES_GO[0] if aged else WHY_IMAGES_GO[1]).inc()
+
+    def called(self, call: str, seconds: float, failed: bool) -> None:
+        operation = _operation_type(call)
+        self._calls.labels(operation).inc()
+        self._failed.labels(operation).inc(failed)
+        self._call_durations.labels(operation).observe(seconds)
+
+    def returned(self, returned: Returned) -> None:
+        if returned.by_us:
+            self._returned.inc()
+            self._returned_bytes.inc(returned.image.size_bytes)
+
+    def count_watch_event(self) -> None:
+        self._watch_events.inc()
+
+    def collect(self) -> Iterator[Metric]:
+        written, dropped = self.history_counts()
+        yield from _of_status(self.status())
+        yield from _families(
+            CounterMetricFamily,
+            (
+                "log_lines_dropped",
+                "Log lines dropped, as nobody read them or they could not be written",
+                self.dropped(),
+            ),
+            ("history_records", "History records written", written),
+            ("history_dropped", "History records that could not be written", dropped),
+        )
+        yield from _families(
+            GaugeMetricFamily,
+            (
+                "build_info",
+                "Always 1; the version is the label",
+                {(metadata.version("reclaimd"),): 1.0},
+                "version",
+            ),
+            ("kept", "Objects kept in the last pass, by reason", self._kept, "kind", "reason"),
+        )
+        for family in self._counted.collect():
+            family.samples = [
+                sample for sample in family.samples if not sample.name.endswith("_created")
+            ]
+            yield family
+
+
+def _operation_type(call: str) -> str:
+    """The kubelet's word for a call (`pkg/kubelet/kuberuntime/instrumented_services.go`):
+    ListPodSandbox becomes list_podsandbox. A closed set: `reclaim.cri.client` names its calls
+    after the messages of CRI."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", call.replace("PodSandbox", "Podsandbox")).lower()
+
+
+def _of_status(status: NodeStatus) -> Iterator[Metric]:
+    document, observations = status.document, status.observations
+    seen = () if observations is None else observations.signals.values()
+    marks = {(one.signal, "hard" if one.hard else "soft"): one for one in document.thresholds}
+    conditions = {(word,): float(word in document.conditions) for word in NodeCondition}
+    if document.disk_pressure is None:
+        del conditions[NodeCondition.DISK_PRESSURE,]
+    yield from _families(
+        CounterMetricFamily,
+        (
+            "listener_events_dropped",
+            "Events that log, metrics and history were not told of, as too many waited",
+            document.events_dropped,
+        ),
+        (
+            "listener_failures",
+            "How often log, metrics or history failed, and lost an event",
+            document.listener_failures,
+        ),
+        (
+            "threads_not_started",
+            "Threads that could not be started; no pass depends on one",
+            status.threads_not_started,
+        ),
+    )
+    yield from _families(
+        GaugeMetricFamily,
+        (
+            "heartbeat_age_seconds",
+            "Seconds since the last observation",
+            max(document.heartbeat_age_seconds, 0.0),
+        ),
+        ("dry_run", "1 during a dry run, in which nothing is removed", document.dry_run),
+        (
+            "held_off",
+            "1 while nothing is removed: shortly after a start, or during a pause",
+            document.held_off is not None,
+        ),
+        (
+            "removal_in_flight_seconds",
+            "Seconds since the oldest unanswered removal was sent",
+            status.removal_in_flight_seconds,
+        ),
+        ("removals_parked", "Removals that no pass waits for any longer", len(document.parked)),
+        (
+            "config_last_reload_successful",
+            "1 if the last reload was accepted, or none was asked for since the start",
+            document.reload_problem is None,
+        ),
+        (
+            "config_last_reload_success_timestamp_seconds",
+            (
+                "When a configuration was accepted last, by the start or a reload, in seconds since"
+                " the epoch"
+            ),
+            status.accepted_wall,
+        ),
+        ("condition", CONDITIONS, conditions, "condition"),
+        (
+            "pod_directories_doubted",
+            (
+                "1 while the kubelet's pod directories are not trusted, by reason; no pod counts as"
+                " gone then"
+            ),
+            {(why,): document.pod_directories.why is why for why in Why},
+            "why",
+        ),
+        (
+            "thresholds_in_force",
+            "Disk thresholds in force; 0: nothing is ever relieved",
+            None if observations is None else len(document.thresholds),
+        ),
+        (
+            "signal_available",
+            "Bytes or inodes available",
+            {(one.signal,): one.available for one in seen},
+            "signal",
+        ),
+        (
+            "signal_capacity",
+            "Bytes or inodes in total",
+            {(one.signal,): one.capacity for one in seen},
+            "signal",
+        ),
+        (
+            "stats_age_seconds",
+            "Seconds since the filesystem was last read",
+            {(one.signal,): max(status.now - one.time, 0.0) for one in seen},
+            "signal",
+        ),
+        (
+            "signal_stale",
+            "1 while the filesystem does not answer",
+            {(one.signal,): one.stale for one in seen},
+            "signal",
+        ),
+        (
+            "threshold",
+            "The mark in bytes or inodes at the present capacity",
+            {labels: one.effective for labels, one in marks.items()},
+            "signal",
+            "kind",
+        ),
+        (
+            "headroom_seconds",
+            HEADROOM,
+            {labels: one.headroom_seconds for labels, one in marks.items()},
+            "signal",
+            "kind",
+        ),
+    )
+
+
+def _families(kind: Any, *rows: tuple[Any, ...]) -> Iterator[Metric]:
+    """Gauges or counters. A row: the name, what it says, its value by the values of its labels, and
+    the labels' names. Without labels it is only a value. None: no series."""
+    for name, text, known, *labels in rows:
+        family = kind(f"reclaimd_{name}", text, labels=labels)
+        for words, value in known.items() if isinstance(known, Mapping) else [((), known)]:
+            if value is not None:
+                family.add_metric([str(word) for word in words], float(value))
+        yield family

@@ -1,0 +1,333 @@
+"""One pass on request (`reclaimd reclaim`), run by the daemon or by the command itself with the
+same answer, and the daemon's queue of such requests.
+
+The daemon runs one pass at a time on each filesystem, and its own go first, so a request that
+arrives during a pass waits, at most 30 s; at most four wait. A dry run waits for other dry runs
+only. The client gets a line at once, then a heartbeat of one line a second, and the result when
+the pass has ended. A client that disconnects before its turn is removed from the queue; a pass
+that has begun is finished.
+
+The pass itself is in `engine.relief`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eviction.configuration.fingerprint import Fingerprint
+from eviction.configuration.threshold_config import read_value
+from eviction.decision.synchronize import EvictionConfig
+from eviction.decision.thresholds import highest_mark, unreadable, usable
+from eviction.engine.effects import PassWanted, Request
+from eviction.engine.hold_off import held_off_since_boot
+from eviction.engine.node import Node
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_PAUSED, EXIT_READING, EXIT_RUNTIME
+from eviction.records.json_shapes import LEFT_OUT, to_json
+from eviction.records.observations_json import observations_json
+from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
+from eviction.records.passes import Pass, PassResult, Trigger
+from eviction.surface.answer import Answer, Output, RequestRefused, options_of_client, read_output
+from eviction.types import Decision, EvictionError, Extent, Threshold
+from eviction.wording.explain import pass_lines
+from eviction.wording.tables import signals_table
+from reclaim.workers import NoThread
+from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, SignalObservations
+
+LEAST_BYTES = 1 << 20  # less was meant to have another unit
+MOST_WAITING = 4
+TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
+HEARTBEAT_SECONDS = 1.0
+WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimOptions(Output):
+    """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark
+    to reach for it; `all`: do not stop early; `now`: skip the hold-off; `room`: the mark is an
+    amount that `--room` asks for."""
+
+    signal: Signal | None = None
+    until: Threshold | None = None
+    all: bool = False
+    dry_run: bool = False
+    now: bool = False
+    room: bool = False
+
+
+def read_options(
+    given: Mapping[str, Any], signals: Sequence[Signal] = KUBELET_SIGNALS
+) -> ReclaimOptions:
+    """The options, from their names on the command line (`-` as `_`). `signals`:
+    those that the node can have.
+
+    Raises RequestRefused with one sentence.
+    """
+    output = read_output(
+        given, "reclaim", {"signal", "until", "all", "dry_run", "now", "room", "on"}
+    )
+    name, until, flag = given.get("signal"), given.get("until"), "--until"
+    if (room := _room_of(given, signals)) is not None:
+        name, until, flag = *room, "--room"
+    if name is not None and name not in signals:
+        raise RequestRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
+    if until is not None and name is None:
+        raise RequestRefused(
+            "--until sets the mark of the signal named by --signal, and that is missing"
+        )
+    signal = None if name is None else Signal(name)
+    mark = None
+    if signal is not None and until is not None:
+        try:
+            mark = Threshold(signal, read_value(until), origin=flag)
+        except ValueError as error:
+            raise RequestRefused(f"{flag}: {error}") from None
+        if signal.endswith(AVAILABLE) and (mark.value.quantity or LEAST_BYTES) < LEAST_BYTES:
+            raise RequestRefused(
+                f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}"
+            )
+    flags = {name: bool(given.get(name)) for name in ("all", "dry_run", "now")}
+    return ReclaimOptions(
+        output.as_json, output.width, signal, mark, room=room is not None, **flags
+    )
+
+
+def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, Any] | None:
+    """The signal and the mark that `--room` and `--on` stand for; None without them.
+
+    Raises RequestRefused.
+    """
+    room, on, others = given.get("room"), given.get("on"), ("signal", "until", "all")
+    if room is None and on is None:
+        return None
+    filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
+    if not isinstance(room, str) or on not in filesystems:
+        allowed = f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}"
+        raise RequestRefused(f"{allowed}; but they were {room!r} and {on!r}")
+    if any(given.get(other) for other in others):
+        raise RequestRefused(
+            "--room says what to reach, so --signal, --until and --all do not go with it"
+        )
+    return f"{on}.{AVAILABLE}", room
+
+
+def respond(
+    options: ReclaimOptions,
+    node: Node,
+    observations: SignalObservations,
+    *,
+    decision: Decision,
+    problem: str | None = None,
+    wanted: Callable[[PassWanted], None] = lambda _: None,
+) -> Answer:
+    """Runs the request with these observations. `problem`: why the runtime cannot be reached, None
+    if it can. `wanted`: told of the pass that it waits for."""
+    unavailable = "; ".join(
+        dict.fromkeys(filesystem.reason for filesystem in observations.unavailable)
+    )
+    if not observations.signals:
+        return Answer(EXIT_READING, unavailable or "no filesystem could be read")
+    room = _room(options, node, observations)
+    if room is not None and not room.missing:
+        return _nothing_to_do(options, node, observations, room=room)
+    if options.room and room is None and problem is None:
+        return Answer(EXIT_READING, unavailable or f"{options.signal} cannot be read")
+    request = request_of(options, observations, decision, config=node.world.manager.config)
+    if problem is not None:
+        return Answer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+    if request is None and decision.acted_on is None:
+        if unreadable(observations, node.thresholds(observations.layout)):
+            return Answer(EXIT_READING, unavailable)
+        return _nothing_to_do(options, node, observations)
+    if not (options.now or options.dry_run) and (held := _held_off(node)) is not None:
+        return held
+    request = replace(request or Request(), now=options.now, dry_run=options.dry_run)
+    asked = node.want(
+        observations, decision, Trigger.REQUEST, request=request, signal=options.signal
+    )
+    wanted(asked)
+    node.owner.until(asked.record.done)
+    record = asked.record.result()
+    if record is None:
+        observations, decision = node.look()
+        return respond(options, node, observations, decision=decision, wanted=wanted)
+    record = node.disk_survey.with_attribution(record)
+    code, sentence = (
+        exit_code(record),
+        "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}",
+    )
+    document, lines = pass_json(record), pass_lines(record, width=options.width)
+    if options.room:
+        promised = (
+            sum(outcome.verdict.promised_bytes for outcome in record.removals)
+            if options.dry_run
+            else 0
+        )
+        room = _room(options, node, record.after or observations, promised=promised)
+        if room is None:
+            code = EXIT_READING
+        else:
+            document = replace(document, room=room)
+            lines.append(room.sentence)
+            code = EXIT_OK if not room.missing else max(code, EXIT_NOT_RELIEVED)
+    if options.as_json:
+        return Answer(code, sentence, document=to_json(document), record=record)
+    return Answer(code, sentence, lines=tuple(lines), record=record)
+
+
+def _room(
+    options: ReclaimOptions, node: Node, observations: SignalObservations, *, promised: int = 0
+) -> Room | None:
+    """The room that there is, or would be with what a dry run promises; None without a reading, or
+    if no room was asked for."""
+    signal, until = options.signal, options.until
+    seen = None if signal is None else usable(observations.signals).get(signal)
+    if not options.room or signal is None or until is None or seen is None:
+        return None
+    kept_free = highest_mark(node.thresholds(observations.layout), observations, signal.filesystem)
+    asked, available = until.mark(seen.capacity), seen.available + promised
+    return room_of(
+        signal.filesystem, asked, available, kept_free=kept_free, dry_run=options.dry_run
+    )
+
+
+def respond_to_client(
+    options: ReclaimOptions, node: Node, wanted: Callable[[PassWanted], None]
+) -> Answer:
+    """The same in the daemon, for a client, after a look; a dry run runs beside the passes.
+
+    Raises RequestRefused while the daemon does not know where the images are (the command, with a
+    new connection, may find out).
+    """
+    observations, decision = node.look()
+    if observations.layout is None and node.configuration.has_runtime:
+        raise RequestRefused(
+            f"it does not know where the images are: {node.summary.imagefs_problem}"
+        )
+    return respond(options, node, observations, decision=decision, wanted=wanted)
+
+
+def request_of(
+    options: ReclaimOptions,
+    observations: SignalObservations,
+    decision: Decision,
+    *,
+    config: EvictionConfig,
+) -> Request | None:
+    """What the pass is asked for; None: a pass as the signals and the configuration decide."""
+    extent = Extent.ALL if options.all else None
+    if options.signal is None:
+        return None if extent is None or decision.acted_on is None else Request(extent=extent)
+    if observations.layout is None and options.signal.filesystem.kubelets:
+        return Request(row=())
+    clear = all(threshold.signal is not options.signal for threshold in decision.thresholds_met)
+    until: tuple[Threshold, ...] | None = None if options.until is None else (options.until,)
+    if options.room:
+        extent = Extent.ENOUGH
+    elif until is None and clear:
+        extent = Extent.ALL  # there is no mark at which to stop
+    return Request(config.row(options.signal, observations), until, extent)
+
+
+def exit_code(record: Pass) -> int:
+    """The exit code for the result of a pass. A dry run that could not read everything has no
+    complete answer, and exits as if the runtime were unreachable."""
+    if record.result is PassResult.FAILED or (
+        record.result is PassResult.DRY_RUN and (record.errors or record.failures)
+    ):
+        return EXIT_RUNTIME
+    return EXIT_NOT_RELIEVED if record.result is PassResult.NOT_ENOUGH else EXIT_OK
+
+
+def _held_off(node: Node) -> Answer | None:
+    """Why nothing may be removed: a pause of the daemon, or a recent boot."""
+    code, why = EXIT_PAUSED, node.paused() or None
+    if why is None:
+        seconds, healthz = node.configuration.hold_off_seconds, node.configuration.kubelet_healthz
+        code, why = EXIT_NOT_RELIEVED, held_off_since_boot(seconds, healthz)
+    return None if why is None else Answer(code, f"held off: {why} (--now skips the hold-off)")
+
+
+def _nothing_to_do(
+    options: ReclaimOptions,
+    node: Node,
+    observations: SignalObservations,
+    *,
+    room: Room | None = None,
+) -> Answer:
+    sentence = "nothing is under pressure; nothing was done" if room is None else room.sentence
+    if not options.as_json:
+        table = signals_table(observations, node.thresholds(observations.layout), options.width)
+        return Answer(EXIT_OK, lines=(*table, sentence))
+    seen = observations_json(observations)
+    nothing = NothingToDo(
+        reason=sentence, observations=seen, layout=observations.layout, room=room or LEFT_OUT
+    )
+    return Answer(EXIT_OK, document=to_json(nothing))
+
+
+@dataclass(eq=False)
+class Requests:
+    """The requests of a daemon's clients. Any thread may call.
+
+    `serve`: looks, has the pass run, and answers; it tells of the pass that it waits for.
+    `withdraw`: nobody waits for this pass any more; returns whether that was before it began.
+    `count`: how many wait for a pass that has not begun. `run`: runs something on a thread, or
+    raises NoThread. `doing`: what the daemon is doing now, in words; None if nothing. `stopping`:
+    whether nothing new begins. `signals`: those that the node can have.
+    """
+
+    serve: Callable[[ReclaimOptions, Callable[[PassWanted], None]], Answer]
+    withdraw: Callable[[PassWanted], bool]
+    count: Callable[[], int]
+    run: Callable[[Callable[[], None]], None]
+    doing: Callable[[], str | None] = lambda: None
+    stopping: Callable[[], bool] = lambda: False
+    signals: Sequence[Signal] = KUBELET_SIGNALS
+    turn_seconds: float = TURN_SECONDS
+
+    def converse(
+        self, request: Mapping[str, Any], loaded: Fingerprint
+    ) -> Generator[dict[str, Any], None, None]:
+        """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
+        client's too. Raises RequestRefused."""
+        options = read_options(options_of_client(request, loaded), self.signals)
+        if self.stopping():
+            raise RequestRefused("it is stopping")
+        if self.count() >= MOST_WAITING:
+            raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
+        answer: Future[Answer] = Future()
+        wanted: list[PassWanted] = []
+        try:
+            self.run(lambda: self._serve(options, wanted, answer))
+        except NoThread:
+            raise RequestRefused("no thread is free for its pass") from None
+        waited = 0.0
+        try:
+            yield {"accepted": True, "busy": self.doing()}
+            while not wait([answer], HEARTBEAT_SECONDS).done:
+                waited += HEARTBEAT_SECONDS
+                busy = self.doing()
+                if waited >= self.turn_seconds and any(map(self.withdraw, wanted)):
+                    raise RequestRefused(
+                        f"its turn did not come within {self.turn_seconds:g} s: it is"
+                        f" {busy or 'busy'}"
+                    )
+                yield {"accepted": True, "busy": busy}
+            yield answer.result().line()
+        finally:
+            if not answer.done():
+                any(map(self.withdraw, wanted))
+
+    def _serve(
+        self, options: ReclaimOptions, wanted: list[PassWanted], answer: Future[Answer]
+    ) -> None:
+        try:
+            answer.set_result(self.serve(options, wanted.append))
+        except EvictionError as refusal:
+            answer.set_exception(refusal)
+        except BaseException:
+            answer.set_exception(RequestRefused("its pass ended in a defect"))
+            raise

@@ -1,0 +1,192 @@
+"""What each filesystem of the signals is, and which of its numbers can jump. Decides nothing.
+
+A number *jumps* if `statvfs` changes by more than was written or removed. Sources of `TRAITS`: the
+kernel's `Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bmap.c`
+(xfs_bmap_worst_indlen), `Documentation/filesystems/ext4/` and `Documentation/admin-guide/ext4.rst`
+(delalloc), https://btrfs.readthedocs.io/en/latest/ (btrfs-filesystem: df, usage),
+`Documentation/filesystems/tmpfs.rst`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from eviction.records.json_shapes import Count, RoleName
+from signals.mounts import Mount
+from signals.quantity import format_bytes
+from signals.types import FilesystemRole, SignalObservations
+
+NOT_KNOWN = "not known for this type"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """One type of filesystem. `jumps`: phrases about numbers that can jump or mislead; empty if
+    none do. `note`: what else its numbers mean. `options`: the mount options that affect its
+    numbers, besides `ro`."""
+
+    jumps: tuple[str, ...] = ()
+    note: str = ""
+    options: tuple[str, ...] = ()
+
+
+PROJECT_QUOTA = ("prjquota", "pquota")
+_EXT = Traits(
+    note="delayed allocation is deducted from the free space at once",
+    options=("nodelalloc", *PROJECT_QUOTA),
+)
+TRAITS: Mapping[str, Traits] = {
+    "ext2": Traits(),
+    "ext3": _EXT,
+    "ext4": _EXT,
+    "xfs": Traits(
+        jumps=(
+            (
+                "speculative preallocation takes up to as much again as a growing file has, and"
+                " frees it later"
+            ),
+            "small files take more than twice their size until they are written back",
+            "the inode total follows the free space",
+        ),
+        options=("allocsize", *PROJECT_QUOTA),
+    ),
+    "btrfs": Traits(
+        jumps=(
+            (
+                "written data is deducted late, at writeback, and removed data is freed late, at a"
+                " commit"
+            ),
+            "space is allocated in chunks",
+        ),
+        note="it counts no inodes; metadata can be full while bytes are available",
+        options=("compress", "compress-force", "discard", "nodatacow"),
+    ),
+    "tmpfs": Traits(
+        jumps=("what is available is memory and swap, which others can use up first",),
+        options=("size", "nr_inodes"),
+    ),
+}
+"""By the type in the kernel's table of mounts."""
+
+
+def jumps_of(kind: str, options: Iterable[str]) -> tuple[str, ...] | None:
+    """Which numbers can jump with these mount options; None for a type that is not in `TRAITS`."""
+    if kind not in TRAITS:
+        return None
+    jumps = TRAITS[kind].jumps
+    if kind == "xfs" and any(option.partition("=")[0] == "allocsize" for option in options):
+        return (
+            "speculative preallocation takes allocsize behind a growing file, and frees it later",
+            *jumps[1:],
+        )
+    return jumps
+
+
+def options_that_matter(mount: Mount) -> tuple[str, ...]:
+    """The options of a mount that affect its numbers, as in the kernel's table of mounts."""
+    names = {"ro", *TRAITS.get(mount.type, Traits()).options}
+    return tuple(option for option in mount.options if option.partition("=")[0] in names)
+
+
+@dataclass(frozen=True, slots=True)
+class FilesystemFacts:
+    """What a filesystem of the signals is."""
+
+    path: str
+    """Where it is mounted, or read."""
+    filesystems: tuple[RoleName, ...]
+    """Its roles."""
+    type: str
+    """The kernel's name for its type, such as ext4 or xfs."""
+    device: str
+    """What is mounted there."""
+    reserve: Count
+    """Free bytes that no pod can use."""
+    options: tuple[str, ...] | None
+    """The mount options that affect its numbers; null if they are not known."""
+    jumps: tuple[str, ...] | None
+    """Which of its numbers can jump, and how; null if that is not known for its type."""
+    note: str
+    """What else to know about its numbers."""
+    quota: str
+    """How project quotas affect them, as a sentence; empty if there are none."""
+
+    @property
+    def phrase(self) -> str:
+        """`jumps`, `note` and `quota` as one phrase."""
+        if self.jumps is None:
+            return NOT_KNOWN
+        return "; ".join((*(self.jumps or ("nothing",)), *filter(None, (self.note, self.quota))))
+
+
+def paths_that_answer(observations: SignalObservations) -> tuple[str, ...]:
+    """The paths of the filesystems that were read just now; no other path
+    is touched, as it may hang.
+    """
+    stuck = {unavailable.role for unavailable in observations.unavailable}
+    return tuple(
+        {
+            identity.path: None
+            for role, (identity, _) in observations.filesystems.items()
+            if role not in stuck
+        }
+    )
+
+
+def roles_by_device(observations: SignalObservations) -> dict[int, tuple[FilesystemRole, ...]]:
+    found: dict[int, tuple[FilesystemRole, ...]] = {}
+    for role, (identity, _) in observations.filesystems.items():
+        found[identity.device_id] = (*found.get(identity.device_id, ()), role)
+    return found
+
+
+def filesystem_facts(
+    observations: SignalObservations, mounts: Mapping[str, Mount]
+) -> tuple[FilesystemFacts, ...]:
+    """The facts of each device. `mounts`: the known mounts by observed path."""
+    found = []
+    for roles in roles_by_device(observations).values():
+        identity, stats = observations.filesystems[roles[0]]
+        mount = mounts.get(identity.path)
+        kind, device = (
+            (identity.type, identity.device) if mount is None else (mount.type, mount.source)
+        )
+        options = None if mount is None else options_that_matter(mount)
+        jumps = jumps_of(kind, () if mount is None else mount.options)
+        reserve = max(stats.free_bytes - stats.available_bytes, 0)
+        note, quota = (
+            TRAITS.get(kind, Traits()).note,
+            project_quota_sentence(mount, observations, roles),
+        )
+        found.append(
+            FilesystemFacts(
+                identity.path, roles, kind, device, reserve, options, jumps, note, quota
+            )
+        )
+    return tuple(found)
+
+
+def project_quota_sentence(
+    mount: Mount | None, observations: SignalObservations, roles: Iterable[FilesystemRole]
+) -> str:
+    """How project quotas affect a filesystem of these roles, as a sentence; empty if there are
+    none.
+    """
+    on = [name for name in PROJECT_QUOTA if mount is not None and mount.option(name) is not None]
+    limits = {
+        observations.filesystems[role][0].path: observations.limits.get(role) for role in roles
+    }
+    within = [
+        f"{format_bytes(limit.available_bytes)} of {format_bytes(limit.capacity_bytes)} are"
+        f" available within that of {path}, which the kubelet does not look at"
+        for path, limit in limits.items()
+        if limit is not None
+    ]
+    if not on and not within:
+        return ""
+    text = (
+        f"project quotas are on{f' ({on[0]})' if on else ''}: a directory can be at its limit while"
+        " the filesystem has room, and statvfs in it returns the limit's numbers"
+    )
+    return "; ".join([text, *within])

@@ -1,1 +1,0 @@
-"""Metrics, health, systemd and Kubernetes events."""

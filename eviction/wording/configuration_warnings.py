@@ -1,0 +1,193 @@
+"""Warnings about a configuration, shown at startup, on reload, and by `status`,
+`config` and `doctor`. Pure.
+
+Does not cover unknown names, which the configuration rejects, and functions that
+cannot be called (`engine.node`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from eviction.configuration.effective import Configuration, eviction_config
+from eviction.configuration.kubelet import KUBELETS_DEFAULTS
+from eviction.types import Threshold
+from eviction.wording.explain import later_than_kubelet, no_effect_sentences, unreachable_sentences
+from reclaim.kubelet.versions import DROP_INS_REMOVE, MERGES_DEFAULTS
+from reclaim.types import FREES
+from signals.types import FilesystemRole, Signal, SignalObservations, in_order
+
+SMALLEST_MARK_BYTES = 1 << 20  # less is gone before anything can be removed
+NAME_IT = 'name its file with kubeletConfig ("": there is none)'
+NO_THRESHOLD = "no disk signal has a threshold, so nothing is ever reclaimed: set evictionHard"
+
+
+class Severity(StrEnum):
+    """A problem prevents reclaim, a risk may prevent it, a note needs no action."""
+
+    PROBLEM = "problem"
+    RISK = "risk"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong or risky."""
+
+    check: str
+    """The name of the check; `eviction/README.md` lists them."""
+    level: Severity
+    """A problem prevents reclaim, a risk may prevent it, a note needs no action."""
+    sentence: str
+    """What is wrong."""
+    evidence: str
+    """What shows it."""
+    remedy: str
+    """What to do."""
+
+
+def problem(check: str, sentence: str, evidence: str, *, remedy: str) -> Finding:
+    """A finding that prevents reclaim."""
+    return Finding(check, Severity.PROBLEM, sentence, evidence, remedy)
+
+
+def risk(check: str, sentence: str, evidence: str, *, remedy: str) -> Finding:
+    """A finding that may prevent reclaim."""
+    return Finding(check, Severity.RISK, sentence, evidence, remedy)
+
+
+def note(check: str, sentence: str, evidence: str, *, remedy: str) -> Finding:
+    """A finding that needs no action."""
+    return Finding(check, Severity.NOTE, sentence, evidence, remedy)
+
+
+def configuration_warnings(configuration: Configuration) -> Iterator[str]:
+    """Warnings that depend on the configuration alone, the worst first."""
+    if has_no_threshold(configuration.thresholds):
+        yield NO_THRESHOLD
+    yield from map(_in_a_sentence, kubelet_findings(configuration))
+    yield from no_effect_sentences(configuration.thresholds)
+
+
+def warnings_on_node(
+    configuration: Configuration, observations: SignalObservations
+) -> Iterator[str]:
+    """Warnings that depend on the node, too: of configured rows, or functions in one,
+    that cannot relieve their signal, and of thresholds that are out of reach, or act
+    later than the kubelet's own."""
+    config = eviction_config(configuration)
+    in_force = config.in_layout(observations.layout)
+    yield from map(_in_a_sentence, row_findings(configuration, observations, configuration.rows))
+    yield from unreachable_sentences(in_force, observations)
+    yield from later_than_kubelet(in_force, config.kubelets or (), observations.signals)
+
+
+def _in_a_sentence(found: Finding) -> str:
+    return f"{found.sentence}: {found.evidence}; {found.remedy}"
+
+
+def row_findings(
+    configuration: Configuration, observations: SignalObservations, signals: Collection[Signal]
+) -> Iterator[Finding]:
+    """Rows of these signals that are empty, that nothing calls, or whose
+    functions free space elsewhere.
+    """
+    config = eviction_config(configuration)
+    frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
+    marked = {threshold.signal for threshold in config.in_layout(observations.layout)}
+    devices: dict[str, int] = {
+        role: found.device_id for role, (found, _) in observations.filesystems.items()
+    }
+    for signal in in_order(signals):
+        row = config.row(signal, observations)
+        kubelets = signal.filesystem.kubelets and signal not in configuration.rows
+        unknown = kubelets and observations.layout is None  # then each of its rows is empty
+        if signal in marked and not row and not unknown:
+            yield Finding(
+                "row-empty",
+                Severity.NOTE if kubelets else Severity.PROBLEM,
+                f"nothing relieves {signal}: its row of the reclaim table is empty",
+                (
+                    "in this layout the kubelet's own row is empty too"
+                    if kubelets
+                    else "no function is in its row"
+                ),
+                f"name functions for {signal} in reclaimTable",
+            )
+        if signal not in configuration.rows:  # the built-in rows follow the layout
+            continue
+        if signal not in marked:
+            yield risk(
+                "row-unused",
+                f"nothing calls the row of {signal}",
+                f"{signal} is in reclaimTable but has no threshold",
+                remedy=f"set evictionHard {signal}, or remove the row",
+            )
+        here = devices.get(signal.filesystem)
+        for name in row:
+            there = devices.get(frees[name])
+            if here is not None and there is not None and here != there:
+                yield risk(
+                    "row-elsewhere",
+                    f"{name} frees nothing where {signal} is short",
+                    f"it frees space on {frees[name]}, which is not the filesystem of"
+                    f" {signal.filesystem}",
+                    remedy=f"move it to a row of {frees[name]}, or correct the frees of {name}",
+                )
+
+
+def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
+    """Whether none of them can take effect: those of containerfs never do, as the kubelet
+    derives them from others.
+    """
+    return all(one.signal.filesystem is FilesystemRole.CONTAINERFS for one in thresholds)
+
+
+def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:
+    """Whether the kubelet's own settings are known, and its marks plausible."""
+    kubelet, remark, version = (
+        configuration.kubelet,
+        configuration.kubelet_remark,
+        configuration.kubelet_version,
+    )
+    if kubelet is None:
+        if remark and any(
+            one.origin.startswith(KUBELETS_DEFAULTS.name) for one in configuration.thresholds
+        ):
+            yield risk(
+                "kubelet-config",
+                "assuming the kubelet's default thresholds",
+                remark,
+                remedy=NAME_IT,
+            )
+        return
+    if remark:
+        yield risk(
+            "kubelet-config",
+            f"{kubelet.name} is assumed to be the kubelet's configuration",
+            remark,
+            remedy=NAME_IT,
+        )
+    if kubelet.depends_on_version and version.assumed:
+        changes = "; ".join(
+            f"since 1.{change.since} {change.what}" for change in (DROP_INS_REMOVE, MERGES_DEFAULTS)
+        )
+        yield risk(
+            "kubelet-version",
+            f"the kubelet's settings depend on its version, for which {version.version} is assumed",
+            f"{changes}; {version.assumed}",
+            remedy="set kubeletEndpoint, for an identity that may get nodes/metrics",
+        )
+    for one in kubelet.thresholds.thresholds:
+        if (
+            one.value.quantity or SMALLEST_MARK_BYTES
+        ) < SMALLEST_MARK_BYTES and not one.signal.counts_inodes:
+            yield risk(
+                "thresholds-tiny",
+                f"the kubelet's own mark {one.signal} is less than 1MiB, so it acts only when the"
+                " disk is full",
+                f"{one.value} in {one.origin}",
+                remedy="give it a unit: 10% or 10Gi, not 10",
+            )

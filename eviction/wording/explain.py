@@ -1,0 +1,326 @@
+"""Sentences and tables about passes and marks, for people. Decides nothing.
+
+The ladder lists all marks of a filesystem in the order in which a filling disk reaches them: ours
+first, as it should be, then the kubelet's image garbage collection, then the kubelet's soft and
+hard thresholds. Where our mark is below the kubelet's for the same signal, the kubelet acts first;
+`later_than_kubelet` finds these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from eviction.decision.thresholds import short_of_min_reclaim
+from eviction.records.attribution import Attribution
+from eviction.records.json_shapes import Count
+from eviction.records.pass_json import MOST_REPORTED, shortened
+from eviction.records.passes import Pass, PassResult
+from eviction.types import Threshold
+from eviction.wording.log import escaped
+from eviction.wording.tables import against_its_mark, amount, table
+from reclaim.types import Outcome, Reason, Result
+from signals.quantity import counted, format_bytes, format_duration
+from signals.types import FilesystemRole, Signal, SignalObservation, SignalObservations, order_of
+
+REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
+    "set_aside": "was set aside to be freed under pressure",
+    "rotated": "a newer rotated log of its container is kept",
+    "left_behind": "was left behind by a rotation that did not finish",
+    "unreferenced": "nothing in containerd refers to it",
+    "in_table": "the reclaim table names it",
+    "listed_by_program": "the program says that it would remove it",
+    "current": "its container is writing to it",
+    "newest_rotated": "is among the newest rotated logs of its container",
+    "being_rotated": "its rotation may not be finished",
+    "replaced": "has been replaced since it was planned",
+}
+"""What each reason says, also those of the functions that are off until they are named."""
+
+
+def lead_sentence(lead_seconds: float) -> str:
+    """When a pass begins before its mark is reached; empty if none does."""
+    if lead_seconds <= 0:
+        return ""
+    near = format_duration(round(lead_seconds, 2))
+    return (
+        f"a pass begins before its mark when the kubelet's is less than {near} away (removals take"
+        " that long)"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LadderMark:
+    """One mark of the ladder."""
+
+    signal: Signal
+    """The signal that reaches it."""
+    mark: Count
+    """Bytes or inodes that are available when it is reached."""
+    what: str
+    """What happens then, for people."""
+    whose: str
+    """Who does it: reclaimd or the kubelet."""
+
+
+def ladder(
+    ours: Iterable[Threshold],
+    kubelets: Iterable[Threshold],
+    image_gc: tuple[int, int] | None,
+    *,
+    observations: Mapping[Signal, SignalObservation],
+) -> tuple[LadderMark, ...]:
+    """All marks of the observed signals, in the order of the signals, the highest first.
+
+    `image_gc`: the kubelet's high and low threshold in percent, None if its periodic image GC is
+    off or not known. It acts on imagefs when `usage >= high`, with the usage rounded up
+    (`pkg/kubelet/images/image_gc_manager.go`).
+    """
+    marks = [
+        LadderMark(
+            t.signal,
+            t.mark(observations[t.signal].capacity),
+            f"{_hard_or_soft(t)} {t.text()}",
+            whose,
+        )
+        for whose, thresholds in (("reclaimd", ours), ("kubelet", kubelets))
+        for t in thresholds
+        if t.signal in observations
+    ]
+    images = observations.get(Signal.IMAGEFS_AVAILABLE)
+    if image_gc is not None and images is not None:
+        high, low = image_gc
+        starts, frees = image_gc_mark(high, images.capacity), images.capacity * (100 - low) // 100
+        for mark, what in (
+            (starts, f"image GC starts at {high}%"),
+            (frees, f"image GC frees to {low}%"),
+        ):
+            marks.append(LadderMark(images.signal, mark, what, "kubelet"))
+    return tuple(
+        sorted(marks, key=lambda mark: (order_of(mark.signal), -mark.mark, mark.whose, mark.what))
+    )
+
+
+def image_gc_mark(high: int, capacity: int) -> int:
+    """The most bytes that can be available while `100 - available * 100 //
+    capacity >= high` holds.
+    """
+    return (capacity * (101 - high) - 1) // 100
+
+
+def later_than_kubelet(
+    ours: Iterable[Threshold],
+    kubelets: Iterable[Threshold],
+    observations: Mapping[Signal, SignalObservation],
+) -> Iterator[str]:
+    """A sentence for each of the kubelet's thresholds on which it acts before us, with both marks:
+    that of our nearest threshold on the same signal, too.
+
+    We act first if one of our thresholds has a mark that is not lower, at the observed capacity,
+    and a grace period that is not longer. Signals on which we have no threshold are left out, and
+    so is containerfs, whose thresholds in the kubelet's file never take effect.
+    """
+    mine = list(ours)
+    for kubelet in kubelets:
+        signal = kubelet.signal
+        observation = observations.get(signal)
+        same = [threshold for threshold in mine if threshold.signal is signal]
+        if observation is None or not same or signal.filesystem is FilesystemRole.CONTAINERFS:
+            continue
+        mark = kubelet.mark(observation.capacity)
+        marks = {threshold: threshold.mark(observation.capacity) for threshold in same}
+        if not any(marks[t] >= mark and t.grace_seconds <= kubelet.grace_seconds for t in same):
+            as_quick = [
+                threshold for threshold in same if threshold.grace_seconds <= kubelet.grace_seconds
+            ]
+            nearest = max(as_quick or same, key=lambda threshold: marks[threshold])
+            grace = "" if marks[nearest] < mark else " with its longer grace period"
+            yield (
+                f"{signal}: the mark of {nearest.text()} = {amount(signal, marks[nearest])}{grace}"
+                f" acts later than the kubelet's of {kubelet.text()} = {amount(signal, mark)}"
+            )
+
+
+def _hard_or_soft(threshold: Threshold) -> str:
+    return "hard" if threshold.hard else f"soft ({threshold.grace_seconds:g} s grace)"
+
+
+def unreachable_sentences(
+    thresholds: Iterable[Threshold], observations: SignalObservations
+) -> Iterator[str]:
+    """One sentence for each threshold for which the disk is too small: in itself, with its margin,
+    or with its minimum reclaim, which are then left out."""
+    for threshold in thresholds:
+        observation = observations.signals.get(threshold.signal)
+        if observation is None or observation.stale or observation.capacity == 0:
+            continue
+        capacity, mark = observation.capacity, Fraction(0)
+        for name, more in (
+            ("", threshold.value),
+            ("margin", threshold.margin),
+            ("minimum reclaim", threshold.min_reclaim),
+        ):
+            wanted = mark if more is None else mark + more.amount(capacity)
+            if wanted < capacity:
+                mark = wanted
+                continue
+            signal, so = (
+                threshold.signal,
+                f"the {name} is left out" if name else "it is never cleared",
+            )
+            mark_of = f"{threshold.text()} with its {name}" if name else threshold.text()
+            yield (
+                f"{signal}: the mark of {mark_of} is {amount(signal, math.ceil(wanted))}, not below"
+                f" the {amount(signal, capacity)} that the filesystem has, so {so}"
+            )
+            if not name:
+                break
+
+
+def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
+    """A warning for each configured threshold of containerfs, which the kubelet derives from others
+    (`UpdateContainerFsThresholds`)."""
+    return [
+        f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
+        "or from imagefs where that is dedicated"
+        for one in thresholds
+        if one.signal.filesystem is FilesystemRole.CONTAINERFS
+    ]
+
+
+def reclaiming_sentence(threshold: Threshold, observation: SignalObservation | None) -> str:
+    """The message of the event before a pass: the kubelet's message, with its names for the
+    resources, and whose mark it was. `observation`: of the signal, None if there is none."""
+    resource = "inodes" if threshold.signal.counts_inodes else "ephemeral-storage"
+    above = observation is not None and short_of_min_reclaim(threshold, observation)
+    why = (
+        "short of the minimum reclaim above reclaimd's own mark"
+        if above
+        else "below reclaimd's own mark"
+    )
+    return f"Attempting to reclaim {resource} (ReclaimPressure: {why})"
+
+
+def names_of_removed(outcomes: Iterable[Outcome], result: Result = Result.REMOVED) -> str:
+    """What was removed, such as `image a, image b and 12 more`, with at most 32 names and 18 KiB;
+    empty if nothing was. `result`: PLANNED for what a dry run would have removed."""
+    removed = [outcome.verdict for outcome in outcomes if outcome.result is result]
+    names = ", ".join(
+        f"{verdict.kind} {shortened(escaped(verdict.name))}" for verdict in removed[:MOST_REPORTED]
+    )
+    more = len(removed) - MOST_REPORTED
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def reason_in_words(reason: str) -> str:
+    """A reason; a function may have its own."""
+    return REASONS.get(reason, reason.replace("_", " "))
+
+
+def in_words(outcome: Outcome) -> str:
+    """Why an object is removed or kept; of one that would be removed also what is known
+    of its place in the order.
+    """
+    verdict = outcome.verdict
+    words = reason_in_words(verdict.reason)
+    if outcome.result is Result.PLANNED and verdict.frees_bytes is not None:
+        words += f"; frees {format_bytes(verdict.frees_bytes)}"
+    if outcome.result is Result.PLANNED and verdict.needed_in_seconds is not None:
+        words += (
+            f"; expected to be needed again in {format_duration(round(verdict.needed_in_seconds))}"
+        )
+    return words
+
+
+def outcome_cells(outcome: Outcome) -> dict[str, str]:
+    """One object of a pass or a plan, by the heads of the table."""
+    verdict, freed, why = outcome.verdict, "-", in_words(outcome)
+    if outcome.result is Result.REMOVED:
+        freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
+    return {
+        "RESULT": str(verdict.action if outcome.result is None else outcome.result),
+        "KIND": verdict.kind,
+        "NAME": shortened(verdict.name),
+        "SIZE": "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes),
+        "AGE": "-" if verdict.age_seconds is None else format_duration(verdict.age_seconds),
+        "FREED": freed,
+        "REASON": verdict.reason,
+        "RULE": verdict.rule,
+        "IN WORDS": f"{why}; {outcome.error}" if outcome.error else why,
+    }
+
+
+def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> list[str]:
+    """Removed and kept objects, each with the reason; without what was freed
+    where nothing was removed.
+    """
+    rows = [outcome_cells(outcome) for outcome in outcomes]
+    if not rows:
+        return []
+    heads = [head for head in rows[0] if head != "FREED" or any(row[head] != "-" for row in rows)]
+    return table([heads, *([row[head] for head in heads] for row in rows)], width)
+
+
+def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]:
+    """How many objects of each kind are kept for each reason, the largest number first."""
+    found: dict[tuple[str, ...], list[int | None]] = {}
+    for outcome in kept:
+        cells = outcome_cells(outcome)
+        key = cells["KIND"], cells["REASON"], cells["RULE"], cells["IN WORDS"]
+        found.setdefault(key, []).append(outcome.verdict.size_bytes)
+    rows = [["COUNT", "KIND", "SIZE", "REASON", "RULE", "IN WORDS"]]
+    for (kind, *why), sizes in sorted(found.items(), key=lambda item: -len(item[1])):
+        known = [size for size in sizes if size is not None]
+        rows.append([str(len(sizes)), kind, format_bytes(sum(known)) if known else "-", *why])
+    return table(rows, width)
+
+
+def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
+    """What uses the bytes of a filesystem, and what can be done about each part."""
+    used, capacity = attribution.used, attribution.capacity
+    roles = ", ".join(attribution.filesystems)
+    rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
+    for share in attribution.shares:
+        size = f"{'>= ' * share.at_least}{format_bytes(share.bytes)}"
+        part = f"{100 * share.bytes / used:.0f}%" if used else "-"
+        rows.append(
+            [
+                size,
+                part,
+                "-" if share.objects is None else str(share.objects),
+                share.use.words,
+                share.remedy,
+            ]
+        )
+    head = (
+        f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on"
+        f" {escaped(attribution.path)}"
+    )
+    remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
+    return [f"{head} ({roles})", *table(rows, width), *remarks]
+
+
+def pass_lines(record: Pass, width: int | None = None) -> list[str]:
+    """A pass for people: the threshold that was acted on, what was removed and kept, the result."""
+    lines: list[str] = []
+    if record.decision.acted_on is not None:
+        lines.append(against_its_mark(record.decision.acted_on, record.observations))
+    if record.row:
+        layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
+        lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")
+    lines += outcomes_table(record.removals + record.kept, width)
+    lines.append(f"{record.result}: {escaped(record.reason)}")
+    if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
+        lines.append(
+            f"measured {format_bytes(record.measured.bytes)} and"
+            f" {counted(record.measured.inodes, 'inode')}, nominal"
+            f" {format_bytes(record.nominal_bytes)}; took"
+            f" {format_duration(record.timings.total_seconds)} (lists"
+            f" {format_duration(record.timings.list_seconds)}, removals"
+            f" {format_duration(record.timings.remove_seconds)})"
+        )
+    for attribution in record.attributions:
+        lines += ["", *attribution_lines(attribution, width)]
+    return lines

@@ -1,0 +1,262 @@
+"""The log: one event per line, a sentence followed by fields, as text or as JSON.
+
+Names come from the runtime and may contain any character. Control characters are escaped in both
+forms, so an event is always one line, and a name cannot send commands to a terminal.
+
+The daemon writes its log on a separate thread, from a bounded queue, so a log that nobody reads
+delays nothing. A line that does not fit into the queue or cannot be written (the reader is gone,
+the disk is full) is dropped and counted. As soon as the queued lines are written, one says how many
+were dropped and since when. Lines stay whole and in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import IntEnum
+from queue import SimpleQueue
+from typing import Any, TextIO
+
+from eviction.records.observations_json import timestamp
+from reclaim.workers import Workers
+from signals.clock import Clock
+
+MOST_BYTES = 4 << 20
+END_SECONDS = 1.0
+REPEAT_SECONDS = 60.0
+
+
+class Level(IntEnum):
+    """Syslog priorities (journald reads them)."""
+
+    ERROR = 3
+    WARNING = 4
+    INFO = 6
+    DEBUG = 7
+
+
+@dataclass(eq=False)
+class Log:
+    """Writes events to a stream. `verbosity` 0 leaves DEBUG events out. `journal`: each line begins
+    with its priority, such as `<4>`, which journald strips and stores (sd-daemon(3)), and has no
+    time, which journald adds."""
+
+    wall: Callable[[], float]
+    as_json: bool = field(default=False, kw_only=True)
+    verbosity: int = field(default=0, kw_only=True)
+    stream: TextIO = field(default_factory=lambda: sys.stderr, kw_only=True)
+    journal: bool = field(default=False, kw_only=True)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _writer: LogWriter | None = field(default=None, init=False)
+
+    def write_on_a_thread(self, descriptor: int) -> None:
+        """From now on, lines are queued and written to the descriptor on a thread; no event waits
+        for the reader. Raises NoThread."""
+        self._writer = LogWriter(descriptor, self.wall, self._dropped_line)
+
+    @property
+    def dropped(self) -> int:
+        """How many lines were dropped since startup."""
+        return 0 if self._writer is None else self._writer.dropped
+
+    def finish(self) -> None:
+        """Waits until the queued lines are written, at most 1 s."""
+        if self._writer is not None:
+            self._writer.finish()
+
+    def _dropped_line(self, lines: int, since: float) -> str:
+        sentence = (
+            f"lines dropped since {timestamp(since)}: {lines}; the log was not read, or could not"
+            " be written"
+        )
+        return self._line(Level.WARNING, sentence, {})
+
+    def event(self, level: Level, sentence: str, **fields: Any) -> None:
+        """Writes one line. A log that cannot be written (closed pipe, full disk) is ignored."""
+        if level is Level.DEBUG and self.verbosity < 1:
+            return
+        line = self._line(level, sentence, fields)
+        if self._writer is not None:
+            self._writer.put(line)
+            return
+        with suppress(OSError, ValueError), self._lock:
+            self.stream.write(line + "\n")
+            self.stream.flush()
+
+    def in_text(self, sentence: str, **fields: Any) -> None:
+        """As `info`, but not in JSON, where a field of another line has the same content."""
+        if not self.as_json:
+            self.info(sentence, **fields)
+
+    def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
+        time = timestamp(self.wall())
+        if self.as_json:
+            line = json.dumps(
+                {"time": time, "level": level.name.lower(), "message": sentence, **fields},
+                default=str,
+            )
+        elif self.journal:
+            line = f"{escaped(sentence)}{_as_text(fields)}"
+        else:
+            line = f"{time} {level.name.lower():7} {escaped(sentence)}{_as_text(fields)}"
+        if self.journal:
+            line = f"<{level.value}>{line}"
+        return line
+
+    def info(self, sentence: str, **fields: Any) -> None:
+        """For what an operator wants to know afterwards."""
+        self.event(Level.INFO, sentence, **fields)
+
+    def warning(self, sentence: str, **fields: Any) -> None:
+        """For what an operator should check."""
+        self.event(Level.WARNING, sentence, **fields)
+
+    def error(self, sentence: str, **fields: Any) -> None:
+        """For what keeps the agent from doing its work."""
+        self.event(Level.ERROR, sentence, **fields)
+
+
+class ThrottledLog:
+    """Writes each warning at most once a minute.
+
+    Warnings are the same if their key, by default the sentence, is.
+    """
+
+    def __init__(self, log: Log, clock: Clock):
+        self._log = log
+        self._clock = clock
+        self._written: dict[str, float] = {}
+
+    def warn(self, sentence: str, key: str = "", **fields: object) -> bool:
+        """Writes the warning, unless it was written within the last minute.
+
+        True if it was written now.
+        """
+        now, key = self._clock.monotonic(), key or sentence
+        due = now - self._written.get(key, float("-inf")) >= REPEAT_SECONDS
+        if due:
+            self._written[key] = now
+            self._log.warning(sentence, **fields)
+        return due
+
+    def resolved(self, key: str, sentence: str = "") -> None:
+        """Forgets the warning, so that it is written at once when it next occurs; if it had been
+        written, this sentence says that it is over."""
+        if self._written.pop(key, None) is not None and sentence:
+            self._log.info(sentence)
+
+
+@dataclass(eq=False)
+class LogWriter:
+    """The queue of one log, and the thread that writes it. All methods may be called from any
+    thread; only `finish` waits. The constructor raises NoThread.
+
+    `instead`: makes the line that says how many lines were dropped, and since when (wall seconds);
+    it comes after those that were queued before.
+    """
+
+    descriptor: int
+    wall: Callable[[], float]
+    instead: Callable[[int, float], str]
+    most_bytes: int = MOST_BYTES
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        # of `most_bytes` at most; None ends the thread
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._bytes = 0  # of the lines that are not written yet
+        # dropped lines that no line has mentioned yet, and since when
+        self._untold, self._since = 0, 0.0
+        self._torn = False  # the last line was only partly written
+        self._ended = threading.Event()
+        self.dropped = 0  # lines, since the start
+        Workers("the log", 1).run(self._write_lines, self._ended.set)
+
+    def put(self, text: str) -> None:
+        """Queues a line, given without its newline, or drops it."""
+        line = text.encode("utf-8", "backslashreplace") + b"\n"
+        with self._lock:
+            if self._bytes + len(line) > self.most_bytes:
+                self._drop()
+            else:
+                self._bytes += len(line)
+                self._queue.put(line)
+
+    def finish(self, seconds: float = END_SECONDS) -> bool:
+        """Waits until the queued lines are written, at most `seconds`, and ends the thread.
+
+        True if all are written.
+        """
+        self._queue.put(None)
+        self._ended.wait(seconds)
+        return not self._bytes
+
+    def _drop(self) -> None:
+        """Counts a dropped line. The caller holds the lock."""
+        self._since = self._since if self._untold else self.wall()
+        self._untold += 1
+        self.dropped += 1
+
+    def _write_lines(self) -> None:
+        while (line := self._queue.get()) is not None:
+            written = self._write(line)
+            with self._lock:
+                self._bytes -= len(line)
+                if not written:
+                    self._drop()
+                untold, since = 0 if self._bytes else self._untold, self._since
+            if untold and self._write(self.instead(untold, since).encode() + b"\n"):
+                with self._lock:
+                    self._untold -= untold
+
+    def _write(self, text: bytes) -> bool:
+        """Waits for the reader. True if the whole line was written."""
+        rest = b"\n" + text if self._torn else text
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(self.descriptor, rest) :]
+                except BlockingIOError:  # another process that shares it made it non-blocking
+                    waiting = select.poll()
+                    waiting.register(self.descriptor, select.POLLOUT)
+                    waiting.poll()
+        except OSError:
+            self._torn = self._torn or 0 < len(rest) < len(text)
+            return False
+        self._torn = False
+        return True
+
+
+def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
+    """True if journald reads the descriptor: `JOURNAL_STREAM` then has its device and inode."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def escaped(text: str) -> str:
+    """The text, with a Python escape for each character that is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
+
+
+def _as_text(fields: Mapping[str, Any]) -> str:
+    shown = ((key, value) for key, value in fields.items() if not isinstance(value, dict | list))
+    return "".join(f" {key}={_quoted(value)}" for key, value in shown)
+
+
+def _quoted(value: Any) -> str:
+    text = escaped(str(value))
+    return json.dumps(text, ensure_ascii=False) if " " in text or '"' in text or not text else text

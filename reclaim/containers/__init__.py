@@ -1,0 +1,1 @@
+"""Dead containers, sandboxes and pod logs: which may be removed. Pure."""

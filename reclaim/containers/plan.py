@@ -1,0 +1,585 @@
+"""Which dead containers, pod sandboxes, pod log directories and log symlinks may be removed:
+the policy and the plans.
+
+The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`), for containers:
+
+* Containers that are not running and were created at least `min_age_seconds` ago are grouped into
+  evict units by (pod UID, container name). Younger ones are not counted anywhere.
+* A. The whole unit is removed if the content of its pod should be removed or, with
+  `evict_non_deleted_pods`, if its pod's runtime should be removed. This happens only once all
+  sources of pods are ready.
+* B. Of every other unit, the oldest containers beyond `max_per_pod_container` are removed.
+* C. If more than `max_containers` remain on the node, the oldest of each unit are removed beyond an
+  equal share of that number, at least 1.
+* D. If that is not enough, the oldest of all are removed.
+
+For sandboxes:
+
+* A sandbox that is READY, or that any listed container names, in whatever state, is active and is
+  kept. So the lists must be read after the containers were removed: a sandbox emptied a moment
+  ago then counts as empty.
+* Of a pod as in step A, every inactive sandbox is removed, even while sources are not ready. Of any
+  other pod, the newest is always kept, and every older inactive one is removed.
+* There is no minimum age and no number to keep.
+
+For log directories, only once all sources of pods are ready: each entry of the pod log root, files
+too, in the order of names. The name contains the pod's UID; the entry is removed if the content of
+that pod should be removed. Containers are not examined (evictPodLogsDirectories).
+
+For log symlinks, always: those named `*.log` whose target does not exist.
+
+  | the name contains no container id | removed |
+  | ContainerStatus fails             | removed |
+  | ContainerStatus has no status     | kept |
+  | any state but EXITED              | kept: the log may just be rotating |
+  | EXITED                            | removed |
+
+If the kubelet's own state is not known (`PodStates.known`), or the policy is `cautious`, our guards
+are stricter, because a tool beside a kubelet knows less:
+
+* Only EXITED is dead. The kubelet would also remove CREATED and UNKNOWN containers; beside a
+  kubelet, those are its business.
+* The newest dead copy is the kubelet's only memory that a container has run: without it, the
+  kubelet runs a completed container, even an init container, again. So one copy is always kept
+  while the pod may exist, whatever the limits are.
+* A pod is gone only if its directory below the kubelet's root is gone, nothing of it is
+  READY or not EXITED, and it is at least 10 s old: the kubelet makes the directory
+  before anything else of a pod.
+* One copy and the newest sandbox of a terminated static pod are kept too: a kubelet that restarts
+  would run it again, as the API server stores the status of its own pods only.
+* Anything without a pod UID was not made by a kubelet and is kept.
+* A log directory of a pod that is not in the kubelet's list is kept unless the runtime has no
+  container and no sandbox of the pod (if that is unknown, nothing is removed), and the entry has
+  not changed for 10 s: the kubelet makes the directory before anything runs.
+* A log symlink is kept if its target, as written, is not a container's log below the pod log root:
+  the kubelet did not make it, and it is not even followed. This also keeps links of an earlier
+  `podLogsDir`; each costs an inode.
+* A log symlink is kept if ContainerStatus fails with any error other than "no such container": the
+  kubelet removes it even if the runtime is merely down.
+* A log symlink is kept if its name has the maximum length: the container id may be cut off, so "no
+  such container" proves nothing.
+
+The guards also apply while the kubelet's directories are not trusted (`PodStates.doubt`): then no
+pod is gone. In every mode, log entries that are not named exactly as the kubelet names them are
+kept, so `lost+found` survives, and another directory in place of the root is not emptied.
+
+Covers: verdicts and their order. Does not cover: reading, and the checks right before a
+removal (`unused_containers`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Protocol
+
+from reclaim.evidence.states import SETTLE_SECONDS, PodStates
+from reclaim.pod_logs.names import (
+    FileIdentity,
+    container_id_of_symlink,
+    is_cut,
+    printable,
+    uid_of_kubelets_log_directory,
+)
+from reclaim.types import (
+    Action,
+    Container,
+    ContainerState,
+    Kind,
+    Listing,
+    Plan,
+    PodSandbox,
+    PodSandboxState,
+    Reason,
+    Rule,
+    Verdict,
+)
+
+NOT_DEAD = {
+    ContainerState.RUNNING: Reason.RUNNING,
+    ContainerState.CREATED: Reason.CREATED,
+    ContainerState.UNKNOWN: Reason.UNKNOWN_STATE,
+}
+"""Why a container in this state is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGCPolicy:
+    """Which dead containers may be removed: the fields of the kubelet's policy of
+    the same name, and two more.
+
+    `min_age_seconds`: since creation, at least 0. `max_per_pod_container`: dead copies kept of each
+    (pod UID, name). `max_containers`: dead containers kept on the node. For both, a negative number
+    means no limit, and 0 keeps none. `cautious`: the guards apply even if the kubelet's own state
+    is known. `evict_non_deleted_pods`: whether containers and sandboxes of terminated pods that
+    still exist are removed too: under pressure, not periodically.
+    """
+
+    min_age_seconds: float = 0.0
+    max_per_pod_container: int = 1
+    max_containers: int = -1
+    cautious: bool = False
+    evict_non_deleted_pods: bool = True
+
+    def guarded(self, pods: PodStates) -> bool:
+        """Whether the guards apply: the kubelet's state is not known, its directories are not
+        trusted, or the policy is cautious."""
+        return self.cautious or not pods.known or pods.doubt is not None
+
+
+def why_removable(pods: PodStates, uid: str) -> Reason:
+    """The reason for removing what is left of a pod: the pod's state."""
+    state = pods.listed(uid)
+    if state is None:
+        return Reason.POD_GONE
+    return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
+
+
+class Planner(Protocol):
+    """A plan for containers or for sandboxes."""
+
+    def __call__(
+        self, listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, now_ns: int
+    ) -> Plan:
+        """`now_ns`: nanoseconds since the epoch."""
+        ...
+
+
+def plan_container_gc(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, now_ns: int
+) -> Plan:
+    """The plan for every listed container. `now_ns`: wall time in nanoseconds since the epoch, by
+    the same clock as the runtime's times.
+
+    The order of removal: step A, then B, C and D; within a step the oldest first, equal
+    times by id, so that the order of the list does not matter (the kubelet leaves the
+    order of units to chance).
+    """
+    judge = _judge(listing, pods, policy, now_ns=now_ns)
+    plan = _plan_containers(listing, judge)
+    if not pods.known or not judge.guarded:
+        return plan
+    exact = {
+        verdict.id for verdict in _plan_containers(listing, replace(judge, guarded=False)).remove
+    }
+    rules = (Rule.GUARD if verdict.id in exact else Rule.KUBELET for verdict in plan.keep)
+    return replace(
+        plan, keep=tuple(v._replace(rule=rule) for v, rule in zip(plan.keep, rules, strict=True))
+    )
+
+
+def plan_sandbox_gc(
+    listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, now_ns: int
+) -> Plan:
+    """The plan for every listed sandbox; parameters as above. Oldest first, equal times by id."""
+    judge = _judge(listing, pods, policy, now_ns=now_ns)
+    occupied = {container.sandbox_id for container in listing.containers}
+    by_pod: dict[str, list[PodSandbox]] = defaultdict(list)
+    for sandbox in listing.sandboxes:
+        by_pod[sandbox.pod_uid].append(sandbox)
+    verdicts: list[tuple[int, int, Verdict]] = []  # with the step and the creation time of each
+    for uid, sandboxes in by_pod.items():
+        fate, newest = judge.fate(uid), max(sandboxes, key=_newness)
+        for sandbox in sandboxes:
+            wait = (
+                judge.missing_age(sandbox, fate.settle_seconds)
+                if fate.settle_seconds is not None
+                else 0.0
+            )
+            if sandbox.state is PodSandboxState.READY:
+                verdict = judge.verdict(sandbox, Reason.READY)
+            elif sandbox.id in occupied:
+                verdict = judge.verdict(sandbox, Reason.HAS_CONTAINERS)
+            elif judge.guarded and not (sandbox.labelled and uid):
+                verdict = judge.verdict(sandbox, Reason.NOT_KUBELETS, Rule.GUARD)
+            elif fate.removable is None and sandbox is newest:
+                rule = Rule.GUARD if fate.held_by_guard or not pods.known else Rule.KUBELET
+                verdict = judge.verdict(sandbox, Reason.NEWEST_SANDBOX, rule)
+            elif wait > 0:
+                verdict = judge.verdict(sandbox, Reason.TOO_YOUNG, Rule.GUARD, wait=wait)
+            else:
+                verdict = judge.verdict(
+                    sandbox, fate.removable or Reason.OLDER_SANDBOX, action=Action.REMOVE
+                )
+            verdicts.append((0, sandbox.created_at_ns, verdict))
+    return _in_order(verdicts)
+
+
+# ---- what the plans for containers and sandboxes share
+
+
+@dataclass(frozen=True, slots=True)
+class _Fate:
+    """What is decided for everything that is left of a pod.
+
+    `removable`: why it goes; None: it may be needed. `held_by_guard`: only one of our guards keeps
+    it, or may be what keeps it. `settle_seconds`: how old it must be, if a guard requires that.
+    """
+
+    removable: Reason | None
+    held_by_guard: bool
+    settle_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """What a plan is based on. `alive`: UIDs of pods that have a container that runs or may
+    start, or a ready sandbox."""
+
+    pods: PodStates
+    policy: ContainerGCPolicy
+    now_ns: int
+    alive: frozenset[str]
+    guarded: bool
+
+    def fate(self, uid: str) -> _Fate:
+        """Step A for a pod, whether or not all sources are ready."""
+        removable = self.pods.content_should_be_removed(uid) or (
+            self.policy.evict_non_deleted_pods and self.pods.runtime_should_be_removed(uid)
+        )
+        if not removable:
+            return _Fate(None, self.pods.unknown(uid), None)
+        reason = why_removable(self.pods, uid)
+        if not self.guarded:
+            return _Fate(reason, False, None)
+        if reason is not Reason.POD_GONE:
+            held = self.pods.only_runtime_remembers(uid)
+            return _Fate(None if held else reason, held, None)
+        held = uid in self.alive
+        return _Fate(None if held else reason, held, None if held else SETTLE_SECONDS)
+
+    def missing_age(self, one: Container | PodSandbox, min_age_seconds: float) -> float:
+        """Seconds until the age is reached; 0 or less if it is (an equal age is old enough).
+
+        Infinite without a creation time if guarded; the kubelet takes that for
+        the beginning of the epoch.
+        """
+        if self.guarded and one.created_at_ns <= 0:
+            return float("inf")
+        return min_age_seconds - self._age(one)
+
+    def _age(self, one: Container | PodSandbox) -> float:
+        return (self.now_ns - one.created_at_ns) * 1e-9
+
+    def verdict(
+        self,
+        one: Container | PodSandbox,
+        reason: Reason,
+        rule: Rule = Rule.KUBELET,
+        *,
+        action: Action = Action.KEEP,
+        wait: float | None = None,
+        superseded_by: str = "",
+    ) -> Verdict:
+        """The verdict on one object; parameters as the fields of `Verdict`, with `wait`
+        for `eligible_in_seconds`.
+        """
+        state = one.state if isinstance(one, Container) else None
+        return Verdict(
+            Kind.SANDBOX if state is None else Kind.CONTAINER,
+            one.id,
+            one.title,
+            action,
+            reason,
+            age_seconds=self._age(one),
+            pod_uid=one.pod_uid,
+            eligible_in_seconds=wait,
+            superseded_by=superseded_by,
+            state=state,
+            rule=rule,
+            identity=one.identity,
+        )
+
+
+def _judge(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, now_ns: int) -> _Judge:
+    alive = {
+        container.pod_uid
+        for container in listing.containers
+        if container.state is not ContainerState.EXITED
+    }
+    alive |= {
+        sandbox.pod_uid for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY
+    }
+    return _Judge(pods, policy, now_ns, frozenset(alive), policy.guarded(pods))
+
+
+def _newness(one: Container | PodSandbox) -> tuple[int, int, str]:
+    return one.created_at_ns, one.attempt, one.id
+
+
+def _in_order(verdicts: list[tuple[int, int, Verdict]]) -> Plan:
+    """The plan.
+
+    `verdicts`: with the step and creation time of each; the step of a kept object does not matter.
+    """
+    verdicts.sort(key=lambda item: (item[0], item[1], item[2].id))
+    return Plan.of(verdict for _, _, verdict in verdicts)
+
+
+# ---- containers
+
+
+@dataclass(frozen=True, slots=True)
+class _EvictUnit:
+    """The dead containers of one (pod UID, container name), newest first, each with the seconds it
+    is still too young by."""
+
+    fate: _Fate
+    waits: list[tuple[Container, float]]
+
+    @property
+    def newest(self) -> Container:
+        return self.waits[0][0]
+
+    @property
+    def old_enough(self) -> list[Container]:
+        return [container for container, wait in self.waits if wait <= 0]
+
+
+def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
+    """One walk through the steps, with or without the guards."""
+    units: dict[tuple[str, str], list[Container]] = defaultdict(list)
+    verdicts: list[tuple[int, int, Verdict]] = []
+    for container in listing.containers:
+        not_dead = _why_not_dead(container, guarded=judge.guarded)
+        if not_dead is None:
+            units[container.pod_uid, container.name].append(container)
+        else:
+            rule = Rule.KUBELET if not_dead is Reason.RUNNING else Rule.GUARD
+            verdicts.append((0, container.created_at_ns, judge.verdict(container, not_dead, rule)))
+    evict_units = [_evict_unit(unit, judge) for unit in units.values()]
+    of_live_pods = [unit for unit in evict_units if unit.fate.removable is None]
+    kept_newest = {unit.newest.id for unit in of_live_pods} if judge.guarded else set[str]()
+    steps = _beyond_limits(of_live_pods, judge.policy, kept_newest)
+    for unit in evict_units:
+        swept, newest = unit.fate.removable, unit.newest
+        superseded_by = "" if swept or newest.id in steps else newest.id
+        why_newest = (
+            Reason.POD_UNKNOWN if judge.pods.unknown(newest.pod_uid) else Reason.NEWEST_OF_LIVE_POD
+        )
+        for container, wait in unit.waits:
+            step = 0 if swept and wait <= 0 else steps.get(container.id)
+            if step is not None:
+                reason = swept or (
+                    Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT
+                )
+                verdict = judge.verdict(
+                    container, reason, action=Action.REMOVE, superseded_by=superseded_by
+                )
+            elif wait > 0 and container.id not in kept_newest:
+                by_policy = judge.missing_age(container, judge.policy.min_age_seconds) > 0
+                rule = Rule.KUBELET if by_policy else Rule.GUARD
+                verdict = judge.verdict(container, Reason.TOO_YOUNG, rule, wait=wait)
+            else:
+                reason = why_newest if container is newest else Reason.WITHIN_LIMIT
+                verdict = judge.verdict(
+                    container, reason, Rule.GUARD if judge.guarded else Rule.KUBELET
+                )
+            verdicts.append((step or 0, container.created_at_ns, verdict))
+    return _in_order(verdicts)
+
+
+def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
+    """Why a container does not count as dead; None if it does. A container without a name does not:
+    there is no telling which container of its pod it is."""
+    if container.state is ContainerState.RUNNING or (
+        guarded and container.state is not ContainerState.EXITED
+    ):
+        return NOT_DEAD[container.state]
+    if container.pod_uid:
+        return None if container.name else Reason.NOT_KUBELETS
+    return Reason.NOT_KUBELETS if guarded else None
+
+
+def _evict_unit(unit: list[Container], judge: _Judge) -> _EvictUnit:
+    newest_first = sorted(unit, key=_newness, reverse=True)
+    uid = newest_first[0].pod_uid
+    fate = (
+        judge.fate(uid) if judge.pods.sources_ready else _Fate(None, judge.pods.unknown(uid), None)
+    )
+    min_age = max(judge.policy.min_age_seconds, fate.settle_seconds or 0.0)
+    return _EvictUnit(
+        fate, [(container, judge.missing_age(container, min_age)) for container in newest_first]
+    )
+
+
+def _beyond_limits(
+    units: list[_EvictUnit], policy: ContainerGCPolicy, kept_newest: set[str]
+) -> dict[str, int]:
+    """Steps B, C and D: which containers are removed, and in which step (1, 2 or 3).
+
+    A newest copy that is kept still counts, so that no other is removed in its place. Units that
+    only a guard keeps do not count on the node, as the kubelet would have removed them.
+    """
+    steps: dict[str, int] = {}
+    counted = [unit.old_enough for unit in units if unit.old_enough and not unit.fate.held_by_guard]
+
+    def take(step: int, containers: Iterable[Container]) -> None:
+        steps.update(
+            (container.id, step) for container in containers if container.id not in kept_newest
+        )
+
+    def left() -> list[list[Container]]:
+        return [[container for container in unit if container.id not in steps] for unit in counted]
+
+    if policy.max_per_pod_container >= 0:
+        for unit in units:
+            take(1, unit.old_enough[policy.max_per_pod_container :])
+    remaining, most = left(), policy.max_containers
+    if 0 <= most < sum(map(len, remaining)):
+        share = max(1, most // len(remaining))
+        for containers in remaining:
+            take(2, containers[share:])
+        loose = sorted(
+            (c for containers in left() for c in containers), key=lambda c: (c.created_at_ns, c.id)
+        )
+        take(3, loose[: max(len(loose) - most, 0)])
+    return steps
+
+
+# ---- log directories and log symlinks
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """An entry of the pod log root, or of the directory of log symlinks. `changed_at_ns`: its
+    change time, in nanoseconds since the epoch.
+
+    `target`: of a symlink, as written. For log symlinks, `kept`: why it is kept whatever
+    its container's state, None if it leads nowhere; `pod_uid`: the pod whose log the
+    target is, empty if unknown.
+    """
+
+    name: bytes
+    identity: FileIdentity
+    changed_at_ns: int
+    target: bytes = b""
+    kept: Reason | None = None
+    pod_uid: str = ""
+
+    @property
+    def id(self) -> str:
+        """Its name as text, unique for each name."""
+        return printable(self.name)
+
+
+class NoState(StrEnum):
+    """The result of ContainerStatus if it contains no state."""
+
+    NO_CONTAINER = "no_container"
+    NO_STATUS = "no_status"
+    ERROR = "error"
+
+
+StatusAnswer = ContainerState | NoState
+
+
+def plan_pod_logs(
+    entries: Iterable[LogEntry],
+    pods: PodStates,
+    policy: ContainerGCPolicy,
+    *,
+    in_runtime: Collection[str] | None,
+    now_ns: int,
+) -> Plan:
+    """The plan for every entry of the pod log root, in the order of names.
+
+    `in_runtime`: the UIDs that have a container or a sandbox, in any state; None if the runtime
+    gave no complete lists. `now_ns`: wall time in nanoseconds since the epoch.
+    """
+    verdicts = []
+    for entry in sorted(entries, key=lambda entry: entry.name):
+        uid = uid_of_kubelets_log_directory(entry.name)
+        age = (now_ns - entry.changed_at_ns) * 1e-9
+        action, reason, rule = _judge_entry(uid, age, pods, policy=policy, in_runtime=in_runtime)
+        verdicts.append(
+            Verdict(
+                Kind.POD_LOG,
+                entry.id,
+                entry.id,
+                action,
+                reason,
+                age_seconds=age,
+                pod_uid=uid or "",
+                eligible_in_seconds=SETTLE_SECONDS - age if reason is Reason.TOO_YOUNG else None,
+                rule=rule,
+            )
+        )
+    return Plan.of(verdicts)
+
+
+def _judge_entry(
+    uid: str | None,
+    age: float,
+    pods: PodStates,
+    *,
+    policy: ContainerGCPolicy,
+    in_runtime: Collection[str] | None,
+) -> tuple[Action, Reason, Rule]:
+    if not pods.sources_ready:
+        return Action.KEEP, Reason.HELD_OFF, Rule.KUBELET
+    if uid is None:
+        return Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD
+    listed = pods.listed(uid) is not None
+    if (listed or not policy.guarded(pods)) and pods.content_should_be_removed(uid):
+        return Action.REMOVE, why_removable(pods, uid), Rule.KUBELET
+    if listed:
+        return Action.KEEP, Reason.POD_ALIVE, Rule.KUBELET
+    if not pods.gone(uid):
+        return (
+            Action.KEEP,
+            Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.POD_ALIVE,
+            Rule.GUARD,
+        )
+    if in_runtime is None:
+        return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD
+    if uid in in_runtime:
+        return Action.KEEP, Reason.HAS_CONTAINERS, Rule.GUARD
+    if age < SETTLE_SECONDS:
+        return Action.KEEP, Reason.TOO_YOUNG, Rule.GUARD
+    return Action.REMOVE, Reason.POD_GONE, Rule.GUARD
+
+
+def plan_log_symlinks(
+    links: Iterable[LogEntry], answers: Mapping[str, StatusAnswer], *, guarded: bool
+) -> Plan:
+    """The plan for every log symlink, in the order of names.
+
+    `answers`: what ContainerStatus answered, by the requested id. A link without an answer is kept.
+    """
+    verdicts = []
+    for link in sorted(links, key=lambda link: link.name):
+        reason, rule = judge_link(
+            link, answers.get(container_id_of_symlink(link.name)), guarded=guarded
+        )
+        action = Action.REMOVE if reason is Reason.DANGLING else Action.KEEP
+        verdicts.append(
+            Verdict(
+                Kind.LOG_SYMLINK, link.id, link.id, action, reason, pod_uid=link.pod_uid, rule=rule
+            )
+        )
+    return Plan.of(verdicts)
+
+
+def judge_link(
+    link: LogEntry, answer: StatusAnswer | None, *, guarded: bool
+) -> tuple[Reason, Rule]:
+    """DANGLING if the link may be removed, otherwise why it is kept; and whose rule that is.
+    `answer`: what ContainerStatus said about its container id; None if it was not asked."""
+    if link.kept is not None:
+        return link.kept, Rule.GUARD if link.kept is Reason.NOT_KUBELETS else Rule.KUBELET
+    match answer:
+        case NoState.NO_CONTAINER if guarded and is_cut(link.name):
+            return Reason.UNKNOWN_STATE, Rule.GUARD
+        case ContainerState.EXITED | NoState.NO_CONTAINER:
+            return Reason.DANGLING, Rule.KUBELET
+        case NoState.ERROR if not guarded:
+            return Reason.DANGLING, Rule.KUBELET
+        case NoState.ERROR | None:
+            return Reason.INCOMPLETE_LISTING, Rule.GUARD
+        case NoState.NO_STATUS:
+            return Reason.UNKNOWN_STATE, Rule.KUBELET
+        case ContainerState():
+            return Reason.ROTATING, Rule.KUBELET

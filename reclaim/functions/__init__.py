@@ -1,0 +1,1 @@
+"""The reclaim functions that a row can call, one module each; `table` has all of them."""

@@ -1,0 +1,1 @@
+"""A user's own program as a reclaim function, and the process that runs it."""

@@ -1,0 +1,666 @@
+"""A user's own program as a reclaim function: its plan, its file, its run, and its output.
+
+**The function.** A pass runs the program once. A program is not an object whose existence could be
+checked afterwards: *removed* means that it ran and exited with 0. What that achieved is what the
+filesystem has gained, measured as after any removal.
+
+A dry run instead starts it with `plan` as its last argument, and shows what it prints; a program
+that does not answer is shown as one object. A pass never asks for the plan, so a broken plan cannot
+keep the program from running. A plan consists of JSON lines, at most 1 MiB, read strictly. Each
+line is one object: `{"name": "…", "size": 1048576, "reason": "…"}`. `size` is in bytes and may be
+missing or null; `reason` may be missing; other keys are ignored, so that more can be added one day.
+An empty object, `{}`, says only that the program understands the question: a program that would
+remove nothing prints it, as printing nothing means that it does not.
+
+**The file** is opened only if nobody untrusted could have put it there, and the file that was
+checked is the one that is started. No part of its path may be a symlink. The file itself and every
+directory above it must belong to root, or to the user of this process, and be writable by their
+owner only, so nobody else can change what the path leads to while it is walked from the root. Once
+opened, it stays the same file even if the path later leads elsewhere, and it is started through
+its descriptor. A sticky directory (`/tmp`) may be further up, as nobody else can replace a
+directory in it; but it may not contain the program itself, as a hard link to another program could
+be put there. What the file in turn starts is its owner's business: a script's interpreter,
+libraries, other programs.
+
+**A run** takes no longer than its timeout plus three times `GRACE_SECONDS`,
+whatever the program does.
+
+* A process of its own (`program.supervisor`) starts it, so that a start that hangs never blocks
+  this process, and is ended like a program that hangs. It begins with the run, and not before: it
+  needs a process and 4 MiB for as long as the program needs more than that. Where they cannot be
+  had, the run fails, and the row goes on. If the interpreter's own file hangs, the calling thread
+  does, too, and nobody else.
+* A script finds its file through the descriptor as well: the kernel passes `/proc/self/fd/N` to the
+  interpreter, so this one descriptor stays open in the child; `argv[0]` is the path.
+* There is no shell. The child has its own session and no terminal, `/dev/null` as its input, two
+  pipes as its outputs, no other descriptor, the directory `/`, umask 022, and only the environment
+  it is given. It inherits this process's priority and OOM score. No signal is blocked in it,
+  although the daemon blocks some.
+* After its timeout, or on a stop, its process group gets SIGTERM, and 5 s later SIGKILL. Unlike a
+  removal that a runtime was asked for, it never outlives the daemon: its supervisor kills it, and
+  stopping the service would kill everything in it anyway.
+* It ends when the process that was started ends. Its supervisor then kills whatever is left of it,
+  for which it is given `GRACE_SECONDS`. Nobody waits for the outputs to be closed.
+* The calling thread does all of this by looking at the run every 10 ms or sooner, because it cannot
+  wait for descriptors and for the event that signals a stop at the same time. Each look reads at
+  most what a pipe holds, so that a program that prints forever does not occupy a core.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from io import FileIO
+from pathlib import PurePath
+from typing import Final, NamedTuple, TypeVar
+
+from reclaim.cri.client import READ_DEADLINE_SECONDS
+from reclaim.function import Pressure, Ready, ReclaimContext, ReclaimFunction, Stage
+from reclaim.trust import owner_only_refusal, trusts
+from reclaim.types import Action, Plan, RemovalFailed, Rule, Verdict
+from reclaim.workers import in_time
+from signals.clock import Clock
+from signals.types import FilesystemRole
+
+PROGRAM: Final = "program"
+PROGRAM_OBJECT: Final = "program_object"
+KINDS: Final = (PROGRAM, PROGRAM_OBJECT)
+REASONS: Final = ("in_table", "listed_by_program")
+"""Why a program is run, or why it would remove what it lists."""
+
+PLAN = "plan"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+MOST_PLAN_BYTES = 1 << 20
+OBJECT = (
+    '{"name": "TEXT", "size": BYTES, "reason": "TEXT"}, of which size and reason may be missing'
+)
+LONGEST_WORDS = 200  # characters shown of a name, a reason or a last line
+LARGEST_SIZE = 1 << 60
+
+# of what one run prints; anything beyond is read, counted and dropped, a full pipe at a time
+KEPT_BYTES = 64 * 1024
+MOST_LINES = 100  # of one run
+LONGEST_LINE = 1024  # bytes; a longer one is cut
+
+GRACE_SECONDS = 5.0
+"""How long a run may take after its timeout, three times: between SIGTERM and SIGKILL, for a killed
+process to end, and for what it has left behind."""
+
+LOOK_SECONDS = 0.01
+
+_SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
+if sys.version_info < (3, 11, 4):
+    subprocess._USE_VFORK = False  # type: ignore[misc] # noqa: SLF001 # it holds the interpreter until execve(2) ends
+_CAP_SETGID, _CAP_SETUID = 6, 7
+_HINT = " (a script begins with a line like #!/bin/sh, and what it names must exist)"
+
+Answer = TypeVar("Answer")
+
+
+class NoPlan(Exception):
+    """What was printed is not a plan.
+
+    The message is the end of a sentence that begins with the program.
+    """
+
+
+class ProgramRefused(RemovalFailed):
+    """A program that is not started. The message is one sentence that names it."""
+
+
+class ProgramUser(NamedTuple):
+    """The user and the single group that a program runs as, as numbers."""
+
+    uid: int
+    gid: int
+
+
+# ---- the function
+
+
+@dataclass(eq=False)
+class Program:
+    """The program of one function. Only one run at a time.
+
+    `argv`: the program's absolute path, and its arguments. `timeout_seconds`: how long a run may
+    take, above 0. `log`: takes each line that the program prints, which may contain control
+    characters, and returns at once. `user`: who it runs as; None: as this process. `asks_plan`:
+    whether a dry run starts it with `plan` as an additional argument; if False, it does its work
+    whatever its arguments are. `idle`: empty while it runs; else the last run if it could not be
+    ended, until it has ended, or None.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    timeout_seconds: float
+    log: Callable[[str], None]
+    user: ProgramUser | None = None
+    asks_plan: bool = True
+    idle: list[ProgramRun | None] = field(default_factory=lambda: [None])
+
+    @property
+    def path(self) -> str:
+        """The path of its file."""
+        return self.argv[0]
+
+
+def program_function(program: Program, frees: FilesystemRole) -> ReclaimFunction:
+    """The entry of the table for this program. `frees`: the filesystem on which it frees space."""
+    return ReclaimFunction(
+        program.name,
+        frees,
+        KINDS,
+        lambda context: (ProgramStage(program, context),),
+        examine=lambda _, __: examine(program.path, program.user),
+    )
+
+
+class ProgramStage(Stage):
+    """The stage: one run of the program. In a dry run, `plan` asks the program, if it may be asked.
+    The pressure passed to the program is the pass's, as measured last before each start."""
+
+    frees_late = True  # it may have asked another process that is still at work
+
+    def __init__(self, program: Program, context: ReclaimContext):
+        self.patience_seconds = program.timeout_seconds + 3 * GRACE_SECONDS
+        self._program = program
+        self._context = context
+        self._dry_run = context.facts().dry_run
+        self._has_run = False
+
+    def plan(self) -> Plan:
+        """The run as one object without a size; in a dry run, what the program lists.
+
+        In a dry run, raises ProgramRefused, and RemovalFailed if it could not be started; in a
+        pass, the removal fails instead.
+        """
+        program = self._program
+        shown = program.path
+        if self._dry_run and program.asks_plan:
+            try:
+                return self._asked()
+            except NoPlan as error:
+                program.log(f"[asked for its plan it {error}]")
+                shown += f" (asked for its plan it {error})"
+        elif self._dry_run:
+            examine(program.path, program.user)
+        return Plan(
+            (Verdict(PROGRAM, program.name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD),)
+        )
+
+    def check(self, _: Verdict) -> Ready:
+        """Whether it may be started is checked when it is started, on the
+        very file that is started.
+        """
+        return Ready(self._context.clock.monotonic())
+
+    def remove(self, _: Verdict) -> bool:
+        """Runs it to its end.
+
+        Raises ProgramRefused, and RemovalFailed unless it exits with 0 in time.
+        """
+        program, printed = self._program, Printed(self._program.log)
+        run = self._run((), printed, program.timeout_seconds)
+        if run.problem:
+            last = f"; its last line: {printed.last_line}" if printed.last_line else ""
+            raise RemovalFailed(f"the program {program.path} {run.problem}{last}")
+        self._has_run = True
+        return True
+
+    def present(self, _: Verdict) -> bool:
+        """Whether it has not yet run successfully."""
+        return not self._has_run
+
+    def _asked(self) -> Plan:
+        """What it says it would remove. Raises NoPlan, ProgramRefused and RemovalFailed."""
+        printed = PrintedPlan(self._program.log)
+        run = self._run((PLAN,), printed, min(self._program.timeout_seconds, READ_DEADLINE_SECONDS))
+        if run.problem:
+            raise NoPlan(run.problem)
+        return plan_of(self._program.name, bytes(printed.plan))
+
+    def _run(self, arguments: tuple[str, ...], printed: Printed, seconds: float) -> ProgramRun:
+        """One run, to its end.
+
+        Raises ProgramRefused, and RemovalFailed if it could not be started, or runs already.
+        """
+        program, clock = self._program, self._context.clock
+        try:
+            last = program.idle.pop()  # only one of two threads gets it
+        except IndexError:
+            raise RemovalFailed(f"the program {program.path} runs already") from None
+        try:
+            if last is not None:
+                if not last.look():
+                    raise RemovalFailed(
+                        f"the program {program.path} still runs: process {last.pid} does not end"
+                    )
+                last.close()
+                last = None
+            variables = environment(
+                self._context.facts().pressure, seconds, clock.wall(), dry_run=self._dry_run
+            )
+            with opened_program(program.path) as file:
+                run = ProgramRun(
+                    file.fileno(),
+                    (*program.argv, *arguments),
+                    variables,
+                    user=program.user,
+                    printed=printed,
+                )
+            try:
+                run.watch(seconds, clock, self._context.stopping)
+            finally:
+                printed.end()
+            if run.status is None:
+                last = run
+        finally:
+            program.idle.append(last)
+        return run
+
+
+def environment(
+    pressure: Pressure, seconds: float, wall: float, *, dry_run: bool
+) -> dict[str, str]:
+    """The complete environment of a program started now, at `wall` (seconds since the epoch), that
+    may run for `seconds`. Unknown values are empty."""
+    deadline = datetime.fromtimestamp(wall, UTC) + timedelta(seconds=seconds)
+    return {
+        "PATH": PATH,
+        "LANG": "C.UTF-8",
+        "RECLAIMD_SIGNAL": pressure.signal,
+        "RECLAIMD_FILESYSTEM": pressure.filesystem,
+        "RECLAIMD_AVAILABLE": "" if pressure.available is None else str(pressure.available),
+        "RECLAIMD_MARK": "" if pressure.mark is None else str(pressure.mark),
+        "RECLAIMD_MISSING_BYTES": str(pressure.missing_bytes),
+        "RECLAIMD_MISSING_INODES": str(pressure.missing_inodes),
+        "RECLAIMD_DEADLINE_SECONDS": f"{seconds:g}",
+        "RECLAIMD_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "RECLAIMD_PASS_ID": pressure.pass_id,
+        "RECLAIMD_DRY_RUN": "true" if dry_run else "false",
+        "RECLAIMD_RUN_ID": os.urandom(16).hex(),
+    }
+
+
+# ---- its file
+
+
+def opened_program(path: str) -> FileIO:
+    """The program at an absolute path, opened (`O_PATH`). Raises ProgramRefused, also if its
+    filesystem does not answer."""
+    return _in_time(path, partial(_opened, path))
+
+
+def examine(path: str, user: ProgramUser | None) -> None:
+    """Raises ProgramRefused if the program would not be started now as this user."""
+    with opened_program(path) as program:
+        _in_time(path, partial(_refuse_execution, path, program.fileno(), user))
+
+
+def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
+    """The result of `look`. Raises ProgramRefused, also for any OSError."""
+    try:
+        return in_time(look, of=path)
+    except OSError as error:
+        raise ProgramRefused(
+            f"the program {path} cannot be used: {error.strerror or error}"
+        ) from error
+
+
+def _opened(path: str) -> FileIO:
+    """The opened file. It is closed at the latest when the last reference to it is dropped: a
+    thread that hung may open it late. Raises ProgramRefused and OSError."""
+    target = os.path.realpath(path)
+    if target != path:
+        allowed = "an absolute path without symlinks, '.', '..' and '//'"
+        raise ProgramRefused(
+            f"the program {path!r} is refused: allowed is {allowed}, such as {target!r}"
+        )
+    above = [str(directory) for directory in reversed(PurePath(path).parents)]
+    for place in above:
+        refusal = _directory_refusal(place, os.lstat(place), holds_it=place == above[-1])
+        if refusal is not None:
+            raise ProgramRefused(f"the program {path} is refused: {refusal}")
+    program = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    refusal = _file_refusal(os.fstat(program))
+    if refusal is not None:
+        os.close(program)
+        raise ProgramRefused(f"the program {path} is refused: {refusal}")
+    return FileIO(program)
+
+
+def _directory_refusal(path: str, status: os.stat_result, *, holds_it: bool) -> str | None:
+    if not stat.S_ISDIR(status.st_mode):
+        return f"{path} is not a directory"
+    if status.st_mode & stat.S_ISVTX and not holds_it and trusts(status.st_uid):
+        return None
+    return owner_only_refusal(f"the directory {path}", status)
+
+
+def _file_refusal(status: os.stat_result) -> str | None:
+    if not stat.S_ISREG(status.st_mode):
+        return "it is not a regular file"
+    executable = (
+        None
+        if status.st_mode & 0o111
+        else f"it is not executable (mode {status.st_mode & 0o7777:04o})"
+    )
+    return owner_only_refusal("it", status) or executable
+
+
+def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None:
+    """Raises ProgramRefused unless the user may execute it, and OSError."""
+    status, why = os.fstat(program), ""
+    if user is None or _is_own(user):
+        if not os.access(f"/proc/self/fd/{program}", os.X_OK, effective_ids=True):
+            why = f"may not be executed by uid {os.geteuid()}, or its filesystem is mounted noexec"
+    elif not _may_switch():
+        why = f"cannot be started as uid {user.uid}: this process may not become another user"
+    else:
+        bit = 0o100 if user.uid == status.st_uid else 0o010 if user.gid == status.st_gid else 0o001
+        if user.uid and not status.st_mode & bit:
+            why = (
+                f"may not be executed by uid {user.uid}, gid {user.gid} (mode"
+                f" {status.st_mode & 0o7777:04o})"
+            )
+    if why:
+        raise ProgramRefused(f"the program {path} {why}")
+
+
+def _is_own(user: ProgramUser) -> bool:
+    """Whether this is the user of this process, so that no switch is needed."""
+    return user == (os.geteuid(), os.getegid())
+
+
+def _may_switch() -> bool:
+    """Whether this process may change its user and groups. Raises OSError."""
+    with open("/proc/self/status") as status:
+        effective = next(int(line.split()[1], 16) for line in status if line.startswith("CapEff:"))
+    return bool(effective >> _CAP_SETUID & effective >> _CAP_SETGID & 1)
+
+
+# ---- its run
+
+
+class ProgramRun:
+    """One run of a program, by a supervisor of its own.
+
+    `pid`: its process id; that of its supervisor until it is known. `status`: its exit code, or a
+    signal as a negative number; None until it has ended. `problem`: what went wrong, as the end of
+    a sentence; empty if nothing did.
+    """
+
+    def __init__(
+        self,
+        program: int,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        user: ProgramUser | None,
+        printed: Printed,
+    ):
+        """Starts the supervisor. `program`: the descriptor of the file that was checked. `printed`:
+        takes what it prints. Raises RemovalFailed."""
+        self.status: int | None = None
+        self.problem = ""
+        self._path = argv[0]
+        self._printed = printed
+        self._errno = 0
+        switch = "" if user is None or _is_own(user) else f"{user.uid}:{user.gid}"
+        try:
+            self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with news, ExitStack() as undo:
+                undo.enter_context(self._news)
+                descriptors = (news.fileno(), program)
+                self._supervisor = subprocess.Popen(
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        "-B",
+                        _SUPERVISOR,
+                        *map(str, descriptors),
+                        switch,
+                        *argv,
+                    ],
+                    bufsize=0,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=descriptors,
+                    cwd="/",
+                    env=environment,
+                    umask=0o022,
+                    start_new_session=True,  # signals from a terminal are for the daemon
+                )
+                undo.pop_all()
+        except OSError as error:
+            raise self._not_started(error.strerror or str(error)) from error
+        self.pid = self._supervisor.pid
+        self._news.settimeout(LOOK_SECONDS)
+        self._outputs = [
+            output for output in (self._supervisor.stdout, self._supervisor.stderr) if output
+        ]
+        for output in self._outputs:
+            os.set_blocking(output.fileno(), False)
+
+    def watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
+        """Watches until it has ended, or cannot be ended; in that case its status stays None,
+        and `look` can be called later. `stopping`: ends it when set. Raises RemovalFailed if
+        it could not be started."""
+        try:
+            self._watch(seconds, clock, stopping)
+            self._read()
+        # it could not be started, or a bug, for instance in what takes the lines
+        except BaseException:
+            self.close()
+            raise
+        if self.status is not None:
+            self.close()
+            self.problem = self.problem or self._printed.too_much or _status_problem(self.status)
+
+    def look(self) -> bool:
+        """Reads one message that arrives within 10 ms; returns whether the run has ended. If its
+        supervisor died, it counts as killed."""
+        try:
+            news = self._news.recv(64).split()
+        except TimeoutError:
+            return False
+        except OSError:
+            news = []
+        match news:
+            case [b"pid", number]:
+                self.pid = int(number)
+            case [b"errno", number]:
+                self._errno = int(number)
+            case [b"ended", status]:
+                self.status = int(status)
+            case _:
+                self.status = -signal.SIGKILL
+        return self.status is not None
+
+    def close(self) -> None:
+        """Whatever is left of it is killed, which is waited for."""
+        self._news.close()
+        for output in self._outputs:
+            output.close()
+        with suppress(subprocess.TimeoutExpired):  # it is reaped when the next one is started
+            self._supervisor.wait(GRACE_SECONDS)
+
+    def _watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
+        def enough() -> str:
+            return self._printed.too_much or (
+                "was ended because reclaimd was told to stop" if stopping.is_set() else ""
+            )
+
+        if not self._ends(seconds, clock, enough):
+            self.problem = enough() or f"had not ended after {seconds:g} s"
+            self._signal(signal.SIGTERM)
+            if not self._ends(GRACE_SECONDS, clock):
+                self._signal(signal.SIGKILL)
+                # which does not answer, and has started nothing yet
+                if self.pid == self._supervisor.pid:
+                    self._supervisor.kill()
+                if self._ends(GRACE_SECONDS, clock):
+                    self.problem += "; SIGTERM has not ended it, SIGKILL has"
+                else:
+                    self.problem += (
+                        f"; it hangs in the kernel as process {self.pid}, SIGKILL has not ended it"
+                    )
+        if self._errno:
+            hint = _HINT if self._errno in (errno.ENOEXEC, errno.ENOENT) else ""
+            raise self._not_started(f"{os.strerror(self._errno)}{hint}")
+        if self.pid == self._supervisor.pid and not self.problem:
+            raise self._not_started("its supervisor has ended")
+
+    def _ends(self, seconds: float, clock: Clock, enough: Callable[[], str] = str) -> bool:
+        """Reads what it prints until it has ended; False after `seconds`, or once
+        `enough` returns a reason.
+        """
+        deadline = clock.monotonic() + seconds
+        while not self.look():
+            self._read()
+            if clock.monotonic() >= deadline or enough():
+                return False
+        return True
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(OSError):  # its supervisor has died, as the next look will show
+            self._news.send(b"%d" % number)
+
+    def _read(self) -> None:
+        for number, output in enumerate(self._outputs):
+            self._printed.take(number, output.read(KEPT_BYTES) or b"")
+
+    def _not_started(self, words: str) -> RemovalFailed:
+        return RemovalFailed(f"the program {self._path} could not be started: {words}")
+
+
+def _status_problem(status: int) -> str:
+    if status >= 0:
+        return f"exited with {status}" if status else ""
+    return (
+        "was ended by"
+        f" {next((each.name for each in signal.Signals if each == -status), f'signal {-status}')}"
+    )
+
+
+# ---- what it prints
+
+
+class Printed:
+    """What one run prints to its two outputs, 0 and 1 (its errors). Each line is passed to `log`,
+    within limits for both together, whatever the program prints. `too_much`: why the program must
+    be ended because of it, as the end of a sentence; empty if it need not be."""
+
+    too_much = ""
+
+    def __init__(self, log: Callable[[str], None]):
+        self._log = log
+        self._bytes = KEPT_BYTES
+        self._lines = MOST_LINES
+        self._dropped_bytes = 0
+        self._begun = [b"", b""]
+        self._tails = [b"", b""]
+
+    def take(self, output: int, printed: bytes) -> None:
+        """Takes what was printed since."""
+        self._tails[output] = (self._tails[output] + printed)[-LONGEST_LINE:]
+        kept = printed[: self._bytes]
+        self._bytes -= len(kept)
+        self._dropped_bytes += len(printed) - len(kept)
+        *lines, self._begun[output] = (self._begun[output] + kept).split(b"\n")
+        for line in lines:
+            self._log_line(line)
+
+    def end(self) -> None:
+        """Nothing more will come: logs unfinished lines, and how much was not logged."""
+        for line in self._begun:
+            self._log_line(line)
+        if self._dropped_bytes:
+            self._log(f"[{self._dropped_bytes} bytes more that it has printed are not logged]")
+
+    @property
+    def last_line(self) -> str:
+        """The last line of its errors, else of its other output; empty if it printed nothing."""
+        lines = [line for tail in self._tails for line in tail.splitlines() if line.strip()]
+        return _text_of(lines[-1])[:LONGEST_WORDS] if lines else ""
+
+    def _log_line(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        if self._lines:
+            self._lines -= 1
+            self._log(_text_of(line[:LONGEST_LINE]) + (" …" if len(line) > LONGEST_LINE else ""))
+        else:
+            self._dropped_bytes += len(line) + 1
+
+
+class PrintedPlan(Printed):
+    """The same, where output 0 is a plan, which is not logged."""
+
+    def __init__(self, log: Callable[[str], None]):
+        super().__init__(log)
+        self.plan = bytearray()
+
+    def take(self, output: int, printed: bytes) -> None:
+        """Takes what was printed since."""
+        if output:
+            super().take(output, printed)
+            return
+        self.plan += printed[: MOST_PLAN_BYTES + 1 - len(self.plan)]
+        if len(self.plan) > MOST_PLAN_BYTES:
+            self.too_much = f"printed more than {MOST_PLAN_BYTES} bytes"
+
+
+def _text_of(line: bytes) -> str:
+    """A line as text, with escapes for what is not UTF-8.
+
+    Control characters stay: the log escapes them.
+    """
+    return line.decode(errors="backslashreplace").rstrip("\r")
+
+
+def plan_of(function: str, printed: bytes) -> Plan:
+    """What a program says it would remove, in its order, each with its reason appended to its name.
+    For dry runs: nothing removes these objects one by one. Raises NoPlan."""
+    lines = [line for line in printed.split(b"\n") if line.strip()]
+    if not lines:
+        raise NoPlan("printed nothing")
+    objects = [(number, line) for number, line in enumerate(lines, 1) if line.strip() != b"{}"]
+    return Plan(tuple(_verdict(f"{function}/{at}", *each) for at, each in enumerate(objects, 1)))
+
+
+def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
+    """The object on one line of the plan. Raises NoPlan."""
+    try:
+        value = json.loads(line)
+        name, size, reason = value.get("name"), value.get("size"), value.get("reason", "")
+    except (ValueError, RecursionError, AttributeError):
+        name, size, reason = None, None, None
+    has_size = size is None or (type(size) is int and 0 <= size <= LARGEST_SIZE)
+    if not (isinstance(name, str) and name and isinstance(reason, str) and has_size):
+        raise NoPlan(
+            f"printed as line {number} {_text_of(line[:LONGEST_WORDS])!r}; allowed is {OBJECT}"
+        )
+    named = f"{_cut(name)} ({_cut(reason)})" if reason else _cut(name)
+    return Verdict(
+        PROGRAM_OBJECT, verdict_id, named, Action.REMOVE, "listed_by_program", size, rule=Rule.GUARD
+    )
+
+
+def _cut(words: str) -> str:
+    """Cuts the text and escapes lone surrogates, which JSON can express but no output can print."""
+    return words[:LONGEST_WORDS].encode(errors="backslashreplace").decode()

@@ -1,1 +1,0 @@
-"""The ballast: its settings, its plan, when it is made again."""

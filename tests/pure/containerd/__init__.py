@@ -1,1 +1,0 @@
-"""Tests of what is containerd's own, without a socket."""

@@ -1,1 +1,0 @@
-"""Tests of what programs of the user's own are told and what they say."""

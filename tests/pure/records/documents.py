@@ -1,0 +1,95 @@
+"""Passes and outcomes for the tests of the history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from eviction.records.history import (
+    DaemonRecordJson,
+    DroppedRecordJson,
+    RemovalsRecordJson,
+    ReturnedRecordJson,
+    encoded,
+)
+from eviction.records.observations_json import timestamp
+from eviction.records.pass_json import outcome_json
+from eviction.records.passes import Amounts, Pass, PassResult, Trigger
+from eviction.types import Decision
+from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from signals.types import FsLayout, Signal
+from tests.pure.values import GIB, MIB, image_id, observation, observations_of, threshold
+
+LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
+
+
+def outcome(
+    number: int, name: str = "", result: Result = Result.REMOVED, error: str = ""
+) -> Outcome:
+    """One image after a pass."""
+    verdict = Verdict(
+        Kind.IMAGE,
+        image_id(number),
+        name or f"registry.example/app:{number}",
+        Action.REMOVE,
+        Reason.UNUSED,
+        24 * MIB,
+        60.0,
+    )
+    freed = 13 * MIB if result is Result.REMOVED else 0
+    return Outcome(verdict, result, error=error, duration_seconds=0.02, freed_bytes=freed)
+
+
+def pass_of(
+    outcomes: Iterable[Outcome] = (),
+    result: PassResult = PassResult.SATISFIED,
+    identity: str = "0123456789ab",
+) -> Pass:
+    """A pass that acted on nodefs.available."""
+    observations = observations_of(observation(LOW.signal, GIB))
+    decision = Decision(frozenset(), (LOW,), LOW, ("DeleteUnusedImages",), FsLayout.SINGLE)
+    function = ReclaimResult("DeleteUnusedImages", tuple(outcomes))
+    return Pass(
+        identity,
+        1_800_000_000.0,
+        Trigger.INTERVAL,
+        observations,
+        decision,
+        decision.row,
+        (function,),
+        measured=Amounts(13 * MIB),
+        result=result,
+        reason="removed 1 object",
+        after=observations,
+    )
+
+
+def parked_ended_record(ended: Outcome, wall: float) -> bytes:
+    """A removal that has ended after its pass."""
+    return encoded(
+        RemovalsRecordJson(
+            kind="parked_ended", time=timestamp(wall), removals=[outcome_json(ended)]
+        )
+    )
+
+
+def daemon_record(wall: float) -> bytes:
+    """The daemon has started."""
+    return encoded(DaemonRecordJson(kind="started", time=timestamp(wall), version="0.1.0", pid=7))
+
+
+def dropped_record(records: int, wall: float) -> bytes:
+    """So many records were not written."""
+    return encoded(DroppedRecordJson(kind="dropped", time=timestamp(wall), records=records))
+
+
+def returned_record(number: int, wall: float, gone: int | None = None) -> bytes:
+    """An image is there again: by its id, or by its tag in place of the one numbered `gone`."""
+    record = ReturnedRecordJson(
+        kind="returned",
+        time=timestamp(wall),
+        id=image_id(number),
+        name=f"registry.example/app:{number}",
+        size=20 * MIB,
+        gone_id=image_id(number if gone is None else gone),
+    )
+    return encoded(record)

@@ -1,1 +1,0 @@
-"""Rotated logs: the plan."""

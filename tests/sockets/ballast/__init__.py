@@ -1,1 +1,0 @@
-"""The ballast on real files, and on small nodes."""

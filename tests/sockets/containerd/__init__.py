@@ -1,1 +1,0 @@
-"""Tests of containerd's own services over their socket."""

@@ -1,1 +1,0 @@
-"""Tests of control over real sockets."""

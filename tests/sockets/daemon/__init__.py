@@ -1,1 +1,0 @@
-"""Tests of daemon over real sockets."""

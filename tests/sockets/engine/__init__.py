@@ -1,0 +1,1 @@
+"""Passes against a runtime."""

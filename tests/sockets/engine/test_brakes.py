@@ -1,0 +1,173 @@
+"""What must stop a pass that runs stops it before its next call: a stop, a pause,
+another configuration or layout.
+
+Each comes at a moment that the runtime chooses: while it removes the first image, or while
+the second is being checked.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pytest
+
+from eviction.drill.runtime.private_mounts import mount_tmpfs
+from eviction.engine.effects import PauseSet, Reconfigured, Request
+from eviction.engine.node import Node
+from eviction.engine.periodic import IMAGE
+from eviction.records.listener import Listener
+from eviction.records.passes import PeriodicLoop
+from eviction.surface.daemon import Daemon
+from eviction.types import Extent
+from eviction.wording.log import Log
+from reclaim.types import GCEvent, ReclaimResult
+from signals.types import Signal
+from tests.nodes.interrupting_server import InterruptingServer, Once
+from tests.nodes.small_node import IMAGES, MIB, SmallNode, reason_of, relieve
+from tests.sockets.conftest import SmallNodeFactory
+from tests.sockets.mounts import unmount
+
+
+@pytest.fixture
+def small(make_small_node: SmallNodeFactory) -> SmallNode:
+    """With a runtime that can be interrupted, and a pod that runs."""
+    made = make_small_node(server=InterruptingServer)
+    made.run(made.run_pod("web"))
+    return made
+
+
+def interrupted(
+    small: SmallNode, method: str, image_id: str, meanwhile: Callable[[], object]
+) -> None:
+    """Has something happen in the middle of the next pass."""
+    assert isinstance(small.server, InterruptingServer)
+    small.server.before = Once(method, image_id, meanwhile)
+
+
+def paused(node: Node) -> None:
+    """An operator pauses removals."""
+    node.owner.post(PauseSet(600.0))
+
+
+def reconfigured(node: Node) -> None:
+    """Another configuration was read."""
+    node.owner.post(Reconfigured(node.configuration.model_copy(update={"dry_run": True})))
+
+
+def stopped(node: Node) -> None:
+    """The daemon is told to stop."""
+    node.owner.stop()
+
+
+BRAKES: dict[Callable[[Node], None], str] = {
+    paused: "paused",
+    reconfigured: "reconfigured",
+    stopped: "stopping",
+}
+
+
+@pytest.mark.parametrize("brake", BRAKES, ids=lambda brake: brake.__name__)
+@pytest.mark.parametrize("method", ["RemoveImage", "ImageStatus"])
+def test_a_pass_that_runs_sends_nothing_more(
+    small: SmallNode, brake: Callable[[Node], None], method: str
+) -> None:
+    """The removal that was sent ends; everything after it is kept without another
+    question, and the record says why.
+    """
+    images = small.add_images(4)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    interrupted(small, method, images[0 if method == "RemoveImage" else 1], lambda: brake(node))
+    record = relieve(node)
+    assert small.removed() == images[:1]
+    assert {reason_of(record, image) for image in images[1:]} == {BRAKES[brake]}
+    assert small.failpoints.calls["ImageStatus"] == (2 if method == "RemoveImage" else 3)
+    assert str(record.result) == "not_enough"
+
+
+def test_a_request_that_ignores_a_pause_is_stopped_by_the_next_one(small: SmallNode) -> None:
+    """`--now` is about the pause that the operator knows of."""
+    images = small.add_images(4)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB)
+    now = Request(row=IMAGES.row, extent=Extent.ALL, now=True)
+    paused(node)
+    interrupted(small, "RemoveImage", images[2], lambda: paused(node))
+    relieve(node, now)
+    assert small.removed() == images[:3]
+    relieve(node, now)
+    assert small.removed() == images
+
+
+def test_a_dry_run_plans_during_a_pause(small: SmallNode) -> None:
+    """It removes nothing anyway."""
+    images = small.add_images(4)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, dry_run=True)
+    paused(node)
+    record = relieve(node, IMAGES)
+    assert [outcome.verdict.id for outcome in record.removals] == images
+
+
+class ImagesCollected(Listener):
+    """Waits for the end of the first pass of the image loop, and has the daemon stop then."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self.ended: Future[tuple[ReclaimResult, GCEvent | None]] = Future()
+        self._stop = stop
+
+    def collection_ended(
+        self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None
+    ) -> None:
+        """It has ended."""
+        if loop.what == IMAGE:
+            self.ended.set_result((result, event))
+            self._stop()
+
+
+@pytest.mark.parametrize("brake", BRAKES, ids=lambda brake: brake.__name__)
+def test_a_periodic_pass_sends_nothing_more(
+    small: SmallNode, brake: Callable[[Node], None]
+) -> None:
+    """Of the images whose age is over, and of those for space.
+
+    What is told of it after a stop is not: nobody asks.
+    """
+    images = small.add_images(4)
+    node = small.node(
+        periodicGC=True,
+        imageMaximumGCAge="1s",
+        imageMinimumGCAge="0s",
+        imageGCHighThresholdPercent=1,
+        imageGCLowThresholdPercent=0,
+    )
+    interrupted(small, "RemoveImage", images[0], lambda: brake(node))
+    daemon = Daemon(node, Log(node.clock.wall, stream=io.StringIO()))
+    collected = ImagesCollected(daemon.stop)
+    node.listeners.add(collected)
+    daemon.run()
+    assert small.removed() == images[:1]
+    if brake is not stopped:
+        result, event = collected.ended.result(0)
+        assert ([outcome.verdict.id for outcome in result.outcomes], event) == (images[:1], None)
+
+
+@pytest.mark.parametrize("extent", ["enough", "all"])
+@pytest.mark.parametrize("method", ["RemoveImage", "ImageStatus"])
+def test_a_mount_that_appears_costs_no_image(small: SmallNode, method: str, extent: str) -> None:
+    """Over the images: what would be removed now frees nothing where the pressure is."""
+    images = small.add_images(8, MIB)
+    node = small.node(Signal.NODEFS_AVAILABLE, above=40 * MIB, extent=extent)
+    over = str(small.images_root)
+    interrupted(
+        small,
+        method,
+        images[0 if method == "RemoveImage" else 1],
+        lambda: mount_tmpfs(over, 16 * MIB, 1000),
+    )
+    try:
+        record = relieve(node)
+    finally:
+        unmount(over)
+    assert small.removed() == images[:1]
+    assert {reason_of(record, image) for image in images[1:]} == {"layout_changed"}
+    assert small.failpoints.calls["ImageStatus"] == (2 if method == "RemoveImage" else 3)

@@ -1,1 +1,0 @@
-"""Tests of execution over real sockets."""

@@ -1,0 +1,1 @@
+"""The kubelet as a peer."""

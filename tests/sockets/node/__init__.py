@@ -1,1 +1,0 @@
-"""Tests of node over real sockets."""

@@ -1,0 +1,1 @@
+"""Programs as reclaim functions, really run."""

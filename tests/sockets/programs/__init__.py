@@ -1,1 +1,0 @@
-"""Tests of programs of the user's own: small real programs, really started."""

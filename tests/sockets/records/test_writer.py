@@ -1,0 +1,217 @@
+"""The writer of the history: nobody waits for it, and what it cannot write is
+kept, or dropped and counted.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eviction.records.history import MOST_BYTES, HistoryRecorder, documents_of
+from eviction.records.passes import PassResult
+from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, NoHistoryYet, read_records
+from reclaim.types import ReclaimResult, Result
+from tests.pure.records.documents import outcome, pass_of
+from tests.pure.values import MIB, SteppedClock
+from tests.reclaimd_process import came_true
+from tests.sockets.mounts import dead_filesystem, mounted_tmpfs, unmount
+from tests.thread_limit import no_thread_starts
+
+
+class Desk:
+    """A recorder that is put records by hand, and what it has told."""
+
+    def __init__(self, path: Path, size_bytes: int = MIB):
+        self.told: list[str] = []
+        self.path = path
+        self.recorder = HistoryRecorder(
+            str(path), size_bytes, SteppedClock(), self.told.append, retry_seconds=0.05
+        )
+
+    def records(self) -> list[bytes]:
+        """What is in the file; of a record that says how many were dropped that in short."""
+        try:
+            found = list(read_records(str(self.path)))
+        except NoHistoryYet:
+            return []
+        return [
+            b"dropped %d" % json.loads(each)["records"] if b'"dropped"' in each else each
+            for each in found
+        ]
+
+
+def test_records_are_written_in_their_order_and_counted(tmp_path: Path) -> None:
+    """The file is there before the first of them."""
+    desk = Desk(tmp_path / "history")
+    assert came_true(desk.path.exists)
+    records = [b"%d" % number for number in range(500)]
+    for record in records:
+        desk.recorder.put(record)
+    assert desk.recorder.finish(30.0)
+    assert desk.records() == records
+    assert (desk.recorder.records, desk.recorder.dropped, desk.told) == (500, 0, [])
+
+
+def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> None:
+    """Another process holds the lock: no call waits, the reason is told once, the oldest records
+    are kept; afterwards they are written, then how many were dropped, then new ones."""
+    path, size_bytes = tmp_path / "history", 2 * MIB
+    HistoryStore(str(path), size_bytes).open()
+    with open(path, "r+b") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        desk = Desk(path, size_bytes)
+        for number in range(100):
+            desk.recorder.put(b"%03d" % number * 10_000)
+        fit = MOST_BYTES // 30_000
+        # what comes after a gap waits until the gap is told
+        desk.recorder.put(b"one that would fit")
+        dropped = desk.recorder.dropped
+        assert dropped == 100 - fit + 1
+        time.sleep(0.3)  # several tries
+        assert desk.records() == []
+    assert came_true(lambda: desk.records()[-1:] == [b"dropped %d" % dropped])
+    desk.recorder.put(b"new")
+    assert desk.recorder.finish(30.0)
+    assert desk.records() == [
+        *(b"%03d" % n * 10_000 for n in range(fit)),
+        b"dropped %d" % dropped,
+        b"new",
+    ]
+    assert desk.told == [
+        f"the history is not written: another process holds the lock of {desk.path}"
+    ]
+    assert (desk.recorder.records, desk.recorder.dropped) == (fit + 2, dropped)
+
+
+def test_a_record_that_fits_no_file_is_dropped_and_the_next_one_is_written(tmp_path: Path) -> None:
+    """Nothing waits behind it."""
+    desk = Desk(tmp_path / "history")
+    desk.recorder.put(b"x" * (LARGEST_RECORD_BYTES + 1))
+    desk.recorder.put(b"x" * LARGEST_RECORD_BYTES)
+    assert desk.recorder.finish(30.0)
+    assert desk.records() == [b"dropped 1", b"x" * LARGEST_RECORD_BYTES]
+    assert (desk.recorder.records, desk.recorder.dropped) == (2, 1)
+
+
+def test_what_happens_on_a_full_disk_is_recorded_once_there_is_room(tmp_path: Path) -> None:
+    """The first start of all is on a disk without a byte: what made the room is in the history."""
+    disk = tmp_path / "disk"
+    mounted_tmpfs(str(disk), 4 * MIB, 16)
+    try:
+        (disk / "fill").write_bytes(b"x" * 4 * MIB)
+        desk = Desk(disk / "reclaimd" / "history")
+        desk.recorder.put(b"relieved")
+        assert came_true(lambda: bool(desk.told))
+        assert not desk.path.exists()
+        (disk / "fill").unlink()
+        assert came_true(lambda: desk.records() == [b"relieved"])
+        assert len(desk.told) == 1
+        assert "the history is not written: " in desk.told[0]
+        assert desk.recorder.finish(30.0)
+    finally:
+        unmount(str(disk))
+
+
+def in_time(do: Callable[[], object]) -> bool:
+    """Whether it comes back within 30 s."""
+    done = threading.Event()
+
+    def run() -> None:
+        do()
+        done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    return done.wait(30.0)
+
+
+def test_a_disk_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
+    """A dead filesystem: records wait, then are dropped; the end waits its limit and no longer."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with dead_filesystem(str(disk)):
+        desk = Desk(disk / "history")
+
+        def put() -> None:
+            for _ in range(100):
+                desk.recorder.put(b"x" * 100_000)
+
+        assert in_time(put)
+        assert desk.recorder.dropped == 100 - MOST_BYTES // 100_000
+        assert in_time(lambda: desk.recorder.finish(0.2))
+        assert desk.recorder.records == 0
+
+
+def test_without_a_thread_records_are_dropped_and_it_is_said(tmp_path: Path) -> None:
+    """At the limit of processes the daemon starts all the same."""
+    told: list[str] = []
+    with no_thread_starts():
+        recorder = HistoryRecorder(str(tmp_path / "history"), MIB, SteppedClock(), told.append)
+    recorder.daemon("started")
+    assert recorder.finish()
+    assert told == ["the history is not written: no thread can be started for it"]
+    assert not (tmp_path / "history").exists()
+
+
+def recorded(path: Path) -> list[dict[str, object]]:
+    """The documents of the file."""
+    return list(documents_of(read_records(str(path))))
+
+
+def test_which_passes_are_recorded(tmp_path: Path) -> None:
+    """Each with a removal; one without, once a minute for each result; of the
+    periodic loops those that acted.
+    """
+    clock, path = SteppedClock(), tmp_path / "history"
+    recorder = HistoryRecorder(str(path), MIB, clock, pytest.fail)
+    recorder.daemon("started")
+    for _ in range(3):
+        for record in (
+            pass_of(result=PassResult.NOT_ENOUGH),
+            pass_of(result=PassResult.FAILED),
+            pass_of([outcome(1, result=Result.FAILED)], PassResult.NOT_ENOUGH),
+            pass_of([outcome(1, result=Result.PLANNED)], PassResult.DRY_RUN),
+        ):
+            recorder.passed(record)
+        recorder.collected(ReclaimResult("container GC"))
+        recorder.collected(ReclaimResult("image GC", error="the runtime is away"))
+        recorder.collected(ReclaimResult("image GC", (outcome(2),)))
+        recorder.parked_ended(outcome(3))
+        clock.step(31.0)
+    recorder.daemon("stopped")
+    assert recorder.finish()
+    found = recorded(path)
+    count = {
+        (document["kind"], document.get("result"), bool(document.get("removals"))): 0
+        for document in found
+    }
+    for document in found:
+        count[document["kind"], document.get("result"), bool(document.get("removals"))] += 1
+    assert count == {
+        ("started", None, False): 1,
+        ("pass", "not_enough", False): 2,
+        ("pass", "failed", False): 4,  # two of pressure, two of the periodic loop
+        ("pass", "not_enough", True): 3,
+        ("pass", "dry_run", True): 3,
+        ("pass", "satisfied", True): 3,
+        ("parked_ended", None, True): 3,
+        ("stopped", None, False): 1,
+    }
+    assert (recorder.records, recorder.dropped) == (len(found), 0)
+
+
+def test_without_a_path_there_is_no_history(tmp_path: Path) -> None:
+    """No thread and no file."""
+    threads = threading.active_count()
+    recorder = HistoryRecorder("", MIB, SteppedClock(), pytest.fail)
+    recorder.daemon("started")
+    recorder.passed(pass_of([outcome(1)]))
+    assert recorder.finish()
+    assert (recorder.records, recorder.dropped, threading.active_count()) == (0, 0, threads)
+    assert os.listdir(tmp_path) == []

@@ -1,1 +1,0 @@
-"""Tests of reporting over real sockets."""

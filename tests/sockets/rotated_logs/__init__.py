@@ -1,1 +1,0 @@
-"""Rotated logs on real files, and on small nodes."""

@@ -1,0 +1,1 @@
+"""A daemon from outside."""

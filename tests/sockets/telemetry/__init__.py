@@ -1,1 +1,0 @@
-"""Tests of telemetry over real sockets."""

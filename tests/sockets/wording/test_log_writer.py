@@ -1,0 +1,145 @@
+"""The log of the daemon over real pipes: never waited for, in order, whole lines, and
+what is dropped is counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eviction.wording.log import Log, LogWriter
+from reclaim.workers import NoThread
+from tests.reclaimd_process import came_true
+from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.thread_limit import no_thread_starts
+
+WALL = 1_800_000_000.25
+QUEUE_BYTES = 64 << 10
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    """Both ends of a pipe."""
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        try:
+            os.close(end)
+        except OSError:  # the test has closed it
+            pass
+
+
+def writer_to(descriptor: int) -> LogWriter:
+    return LogWriter(
+        descriptor, lambda: WALL, lambda lines, since: f"dropped {lines} {since}", QUEUE_BYTES
+    )
+
+
+def lines_of(descriptor: int, until: bytes) -> list[bytes]:
+    """The lines up to one that begins so."""
+    data = b""
+    while not data.rpartition(b"\n")[0].rpartition(b"\n")[2].startswith(until):
+        data += os.read(descriptor, 65536)
+    return data.splitlines()
+
+
+def test_lines_come_whole_and_in_their_order(pipe: tuple[int, int]) -> None:
+    """A thousand lines of 100 bytes from one thread."""
+    writer = LogWriter(pipe[1], lambda: WALL, lambda *_: "")
+    for number in range(1000):
+        writer.put(f"{number} " + "x" * 100)
+    found = lines_of(pipe[0], b"999 ")
+    assert [line.split()[0] for line in found] == [b"%d" % number for number in range(1000)]
+    assert {len(line.split()[1]) for line in found} == {100}
+    assert writer.finish()
+    assert writer.dropped == 0
+
+
+@pytest.mark.regression
+def test_what_nobody_reads_is_dropped_counted_and_told(pipe: tuple[int, int]) -> None:
+    """No call waits; once it is read again: the oldest lines, then one line with the number of the
+    dropped, then new ones."""
+    os.set_blocking(pipe[1], False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(pipe[1], b"full\n")
+    os.set_blocking(pipe[1], True)
+    writer = writer_to(pipe[1])
+    for number in range(5000):
+        writer.put(f"{number} " + "x" * 100)
+    dropped = writer.dropped
+    assert dropped > 1000
+    found = lines_of(pipe[0], b"dropped")
+    kept = [int(line.split()[0]) for line in found[:-1] if line != b"full"]
+    assert kept == list(range(5000 - dropped))
+    assert found[-1] == f"dropped {dropped} {WALL}".encode()
+    writer.put("new")
+    assert os.read(pipe[0], 100) == b"new\n"
+    assert writer.finish()
+
+
+@pytest.mark.regression
+def test_the_end_waits_a_bounded_time_for_a_reader(pipe: tuple[int, int]) -> None:
+    """A pipe that is full: `finish` comes back without all lines."""
+    writer = writer_to(pipe[1])
+    for _ in range(2000):
+        writer.put("x" * 100)
+    finished = threading.Event()
+
+    def finish() -> None:
+        assert not writer.finish(0.2)
+        finished.set()
+
+    threading.Thread(target=finish, daemon=True).start()
+    assert finished.wait(30.0)
+
+
+def test_a_reader_that_has_gone_is_no_failure(pipe: tuple[int, int]) -> None:
+    """EPIPE: the lines are counted as dropped, and nothing is raised."""
+    os.close(pipe[0])
+    writer = writer_to(pipe[1])
+    for _ in range(10):
+        writer.put("x")
+    assert came_true(lambda: writer.dropped == 10)
+    assert writer.finish()
+
+
+def test_a_file_on_a_full_disk_has_only_whole_lines_when_there_is_room_again(
+    tmp_path: Path,
+) -> None:
+    """ENOSPC in the middle of a line: the next one that can be written begins a line of its own,
+    and how many were dropped comes after it."""
+    disk = tmp_path / "disk"
+    mounted_tmpfs(str(disk), 64 << 10, 100)
+    try:
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"x" * (40 << 10))
+        descriptor = os.open(disk / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        writer = LogWriter(descriptor, lambda: WALL, lambda lines, _: f"dropped {lines}")
+        for number in range(100):
+            writer.put(f"{number:03} " + "x" * 1000)
+        assert came_true(lambda: writer.dropped > 0 and not writer._bytes)
+        dropped = writer.dropped
+        ballast.unlink()
+        writer.put("new")
+        assert writer.finish(30.0)
+        os.close(descriptor)
+        lines = (disk / "log").read_text().splitlines()
+        whole = [line for line in lines if len(line) == 1004]
+        torn = [line for line in lines if line not in whole]
+        assert torn[-2:] == ["new", f"dropped {dropped}"]
+        assert len(whole) == 100 - dropped
+        assert len(torn) <= 3
+    finally:
+        unmount(str(disk))
+
+
+def test_a_log_without_its_thread_is_refused(pipe: tuple[int, int]) -> None:
+    """The daemon ends with that: its passes would get none either."""
+    with no_thread_starts(), pytest.raises(NoThread, match="no thread can be started for the log"):
+        Log(lambda: WALL).write_on_a_thread(pipe[1])
