@@ -17,8 +17,7 @@ import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,7 +58,11 @@ def ask_api_server(kubeconfig: str, request: Request, seconds: float) -> tuple[s
     except OSError as error:
         raise NoAnswer(f"{kubeconfig or THIS_POD} cannot be used: {error.strerror}") from None
     request = request._replace(path=prefix + request.path, headers=headers)
-    connected = partial(secured, (host, port), context, cluster.get("tls-server-name", ""))
+    name = cluster.get("tls-server-name", "")
+
+    def connected(until: float) -> AbstractContextManager[ssl.SSLSocket]:
+        return secured((host, port), context, name, until=until)
+
     try:
         with answer_to(
             request, server, (host, port), seconds=seconds, connected=connected
