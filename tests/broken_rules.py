@@ -492,26 +492,26 @@ BREAKS = (
     Break(
         "nothing brakes right before the call",
         GATE,
-        "if (braked := brake(the, world)) is not None:",
+        "if (braked := brake(running, world)) is not None:",
         "if (braked := None) is not None:",
     ),
     Break(
         "nothing brakes between two objects",
         RELIEF,
-        "    braked = brake(the, world)\n",
+        "    braked = brake(running, world)\n",
         "    braked = None\n",
     ),
     Break(
         "a mount does not end a pass",
         RELIEF,
-        "    if moved(the.observations, seen):\n",
+        "    if moved(running.observations, seen):\n",
         "    if False:\n",
     ),
     Break(
         "a mount right before the call is not seen",
         STEP,
-        "    if answer is not None and unread:",
-        "    if False:",
+        "    if unread:\n        return reads(",
+        "    if False:\n        return reads(",
     ),
     Break(
         "a pause comes with the next pass",
@@ -522,20 +522,20 @@ BREAKS = (
     Break(
         "what is loaded is not waited for",
         RELIEF,
-        "    if the.configuration is not world.configuration:\n",
+        "    if running.configuration is not world.configuration:\n",
         "    if False:\n",
     ),
     Break(
         "the last resort comes after errors",
         RELIEF,
-        "and not under_way and settled(the):",
+        "and not under_way and settled(running):",
         "and not under_way:",
     ),
     Break(
         "the last resort comes while a removal is under way",
         RELIEF,
-        "and not under_way and settled(the):",
-        "and settled(the):",
+        "and not under_way and settled(running):",
+        "and settled(running):",
     ),
     Break(
         "an error about one object ends its stage",
@@ -589,25 +589,25 @@ BREAKS = (
     Break(
         "one object is sent twice",
         RELIEF,
-        "    if any(\n        claim.verdict.id == verdict.id and not claim.dry_run for claim in world.removals.values()\n    ):\n",
+        "    if any(claim.verdict.id == verdict.id for claim in world.under_way()):\n",
         "    if False:\n",
     ),
     Break(
         "what its neighbour has freed is an object's own",
         RELIEF,
-        "alone = len(the.unmeasured) == 1 and not world.claims_of(the) and not others",
+        "alone = len(running.unmeasured) == 1 and not world.claims_of(running) and not others",
         "alone = True",
     ),
     Break(
         "a plan that hangs keeps those beside it",
         RELIEF,
-        "    planning = any(stage.plan is None for stage in the.current)\n",
-        "    planning = any(stage.plan is None for stage in the.current)\n    if planning:\n        return the, ()\n",
+        "    planning = any(stage.plan is None for stage in running.current)\n",
+        "    planning = any(stage.plan is None for stage in running.current)\n    if planning:\n        return running, ()\n",
     ),
     Break(
         "a program of a command gives way to nobody",
         RELIEF,
-        "return 0.0 if world.lane(the.lane).another_waits else stage.patience_seconds",
+        "return 0.0 if world.lane(running.lane).another_waits else stage.patience_seconds",
         "return stage.patience_seconds",
     ),
     Break(
@@ -684,14 +684,14 @@ BREAKS = (
     Break(
         "an unreadable disk is reclaimed on",
         RELIEF,
-        "    elif goal.stops and any(each.stale for each in of_goal):\n",
+        "    elif goal.stops and any(observation.stale for observation in of_goal):\n",
         "    elif False:\n",
     ),
     Break(
         "a function that waits for a lower mark is called",
         RELIEF,
-        "    if goal.waits and not thresholds_met(",
-        "    if False and not thresholds_met(",
+        "    if goal.waits and not goal.met(",
+        "    if False and not goal.met(",
     ),
     Break(
         "the room is passed by",
@@ -714,14 +714,14 @@ BREAKS = (
     Break(
         "the lead removes as much as it likes",
         RELIEF,
-        "limit = None if the.crossed else 1\n",
+        "limit = None if running.crossed else 1\n",
         "limit = None\n",
     ),
     Break(
         "nothing is held off after a start",
         WORLD,
-        "        left = self.hold_off_until - self.now\n        if left <= 0:\n",
-        "        left = 0.0\n        if left <= 0:\n",
+        "        left = self.hold_off_until - self.now\n",
+        "        left = 0.0\n",
     ),
     Break(
         "a pause holds nothing",
@@ -744,8 +744,8 @@ BREAKS = (
     Break(
         "where images are is not asked while a pass runs",
         STEP,
-        "if asking.locating_since is None and world.now >= asking.locate_due:",
-        "if asking.locating_since is None and at_rest and world.now >= asking.locate_due:",
+        "    if now >= asking.locate_due:\n",
+        "    if now >= asking.locate_due and not world.asks_the_runtime():\n",
     ),
     Break(
         "a defect in a pass ends all relief",

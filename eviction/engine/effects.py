@@ -163,7 +163,6 @@ class CheckEnded:
     """An object was checked."""
 
     claim: ClaimId
-    pass_id: str
     checked: Checked
 
 
@@ -172,7 +171,6 @@ class Ended:
     """A removal that was sent has ended."""
 
     claim: ClaimId
-    pass_id: str
     outcome: Outcome
 
 

@@ -6,49 +6,64 @@ from collections.abc import Iterable
 
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.world import RunningPass, StageRun, World
-from eviction.records.passes import Amounts, Pass, Timings, with_result
+from eviction.records.passes import Amounts, Pass, PassResult, Timings, with_result
 from reclaim.types import Outcome, ReclaimResult, Usage
 
 
-def record_of(the: RunningPass, world: World) -> Pass:
+def record_of(running: RunningPass, world: World) -> Pass:
     """Everything that happened in a pass, and how it ended."""
-    functions = tuple(results_of(the))
-    gained_bytes, gained_inodes = the.gained.gained_since(Usage())
-    after, until = world.observations, the.request.until
+    functions = tuple(results_of(running))
+    gained_bytes, gained_inodes = running.gained.gained_since(Usage())
+    after, until = world.observations, running.request.until
     goal = world.manager.config.in_layout(after.layout) if until is None else until
     record = Pass(
-        the.id,
-        the.started_wall,
-        the.trigger,
-        the.observations,
-        the.decision,
-        the.row,
+        running.id,
+        running.started_wall,
+        running.trigger,
+        running.observations,
+        running.decision,
+        running.row,
         functions,
         measured=Amounts(max(gained_bytes, 0), max(gained_inodes, 0)),
         written_meanwhile=Amounts(max(-gained_bytes, 0), max(-gained_inodes, 0)),
         after=after,
         still_met=thresholds_met(goal, after.signals, enforce_min_reclaim=True),
         timings=Timings(
-            detect_seconds=max(the.began_at - the.observations.time, 0.0),
+            detect_seconds=max(running.began_at - running.observations.time, 0.0),
             list_seconds=sum((each.list_seconds for each in functions), 0.0),
             plan_seconds=sum((each.plan_seconds for each in functions), 0.0),
             remove_seconds=sum((each.remove_seconds for each in functions), 0.0),
-            total_seconds=world.now - the.began_at,
+            total_seconds=world.now - running.began_at,
         ),
     )
-    return with_result(record, dry_run=the.dry_run)
+    return with_result(record, dry_run=running.dry_run)
 
 
-def results_of(the: RunningPass) -> Iterable[ReclaimResult]:
+def record_of_defect(running: RunningPass, problem: str) -> Pass:
+    """The record of a pass of which nothing more can be said because of this defect."""
+    return Pass(
+        running.id,
+        running.started_wall,
+        running.trigger,
+        observations=running.observations,
+        decision=running.decision,
+        row=running.row,
+        functions=tuple(ReclaimResult(name, error=problem) for name in running.row[:1]),
+        result=PassResult.FAILED,
+        reason=problem,
+    )
+
+
+def results_of(running: RunningPass) -> Iterable[ReclaimResult]:
     """What each function of the row has done, or why it was not called; nothing of
     those that were not reached.
     """
-    for function in the.row:
-        stages = [stage for stage in the.done if stage.id.function == function]
+    for function in running.row:
+        stages = [stage for stage in running.done if stage.id.function == function]
         if stages:
             yield result_of(function, stages)
-        elif function in the.skipped:
-            yield ReclaimResult(function, skipped=the.skipped[function])
+        elif function in running.skipped:
+            yield ReclaimResult(function, skipped=running.skipped[function])
 
 
 def result_of(function: str, stages: list[StageRun]) -> ReclaimResult:

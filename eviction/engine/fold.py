@@ -5,10 +5,8 @@ Pure, and decides nothing: what follows is decided by `step`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, assert_never
+from typing import assert_never
 
 from eviction.configuration.effective import eviction_config, needing_restart, until_restart
 from eviction.decision.headroom import update_fill_rates
@@ -39,11 +37,10 @@ from eviction.engine.world import (
     SELDOM_SECONDS,
     LookWhy,
     RunningPass,
-    StageRun,
     World,
 )
 from reclaim import types
-from reclaim.removals import Claim, StageId, sent_claims
+from reclaim.removals import Claim, sent_claims
 from reclaim.types import Fate, Outcome, Result, Usage
 from signals.clock import LATE_SECONDS
 from signals.samplers import Sample
@@ -61,15 +58,19 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
-            return with_stage(
-                world, pass_id, stage, change=lambda run: replace(run, progress_at=world.now)
-            )
-        case CheckEnded(claim_id, _, checked):
+            running = world.passes.get(pass_id)
+            run = None if running is None else running.stage(stage)
+            if running is None or run is None:
+                return world
+            return world.with_pass(running.with_stage(replace(run, progress_at=world.now)))
+        case CheckEnded(claim_id, checked):
             claim = world.removals.get(claim_id)
             if claim is None:
                 return world
-            return progressed(world.with_claim(replace(claim, checked=checked)), claim.pass_id)
-        case Ended(claim_id, _, outcome):
+            world = world.with_claim(replace(claim, checked=checked))
+            running = world.passes.get(claim.pass_id)
+            return world if running is None else world.with_pass(progressed(running, world))
+        case Ended(claim_id, outcome):
             claim = world.removals.get(claim_id)
             return world if claim is None else removal_ended(world, claim, outcome)
         case Located(paths, problem, pods_problem):
@@ -89,24 +90,21 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return world._replace(wanted=(*world.wanted, event))
         case Withdrawn(wanted):
             there = wanted in world.wanted
-            rest = tuple(each for each in world.wanted if each is not wanted)
-            return resolved(world._replace(wanted=rest), event.done, there)
+            return world.without(wanted).emitting(Resolve(event.done, there))
         case Reconfigured(configuration):
             changed = needing_restart(world.configuration, configuration)
             configuration = until_restart(world.configuration, configuration)
             # thresholds that stay keep their state
             manager = replace(world.manager, config=eviction_config(configuration))
             world = world._replace(configuration=configuration, manager=manager, look_due=world.now)
-            return resolved(world.telling("reconfigured"), event.done, changed)
+            return world.telling("reconfigured").emitting(Resolve(event.done, changed))
         case PauseSet(seconds, unknown, if_unknown):
             if not if_unknown or world.pause.unknown(world.now):
-                pause = (
-                    world.pause.begun(world.now, seconds, unknown)
-                    if seconds
-                    else world.pause.ended()
-                )
+                pause = world.pause.ended()
+                if seconds:
+                    pause = world.pause.begun(world.now, seconds, unknown)
                 world = world._replace(pause=pause, look_due=world.now)
-            return resolved(world, event.done, len(sent_claims(world.removals)))
+            return world.emitting(Resolve(event.done, len(sent_claims(world.removals))))
         case KubeletHealthy():
             return world._replace(hold_off_until=FOREVER_AGO, look_due=world.now)
         case Stopping():
@@ -122,15 +120,10 @@ def after_defect(world: World, event: Event) -> World:
     rate begins anew. Whoever waits for anything else goes on at its deadline."""
     match event:
         case Sampled(Sample(path=path)):
-            others = {each: one for each, one in world.readings.items() if each != path}
-            return world._replace(readings=others, fill_rates={})
-        case _:
-            return world
-
-
-def resolved(world: World, waiting: Future[Any], answer: object) -> World:
-    """The same with an answer for somebody who waits for it."""
-    return world._replace(news=(*world.news, Resolve(waiting, answer)))
+            readings = dict(world.readings)
+            readings.pop(path, None)
+            return world._replace(readings=readings, fill_rates={})
+    return world
 
 
 # ---- readings
@@ -173,16 +166,12 @@ def sampled(world: World, sample: Sample) -> World:
 def devices_awaited(world: World) -> set[int]:
     """Those of which a path has not answered yet, and is not late: paths of one filesystem are read
     a moment apart, and one of them has the polls since the last look."""
-    awaited = (
-        one
-        for one in world.readings.values()
-        if one.asked_at is not None and not one.late(world.now)
-    )
-    return {
-        one.last.reading.device_id
-        for one in awaited
-        if one.last is not None and one.last.reading is not None
-    }
+    devices = set()
+    for published in world.readings.values():
+        awaited = published.asked_at is not None and not published.late(world.now)
+        if awaited and published.last is not None and published.last.reading is not None:
+            devices.add(published.last.reading.device_id)
+    return devices
 
 
 def booked(world: World, before: SignalObservations) -> World:
@@ -193,43 +182,38 @@ def booked(world: World, before: SignalObservations) -> World:
     passes = dict(world.passes)
     for identity, stats in dict(world.observations.filesystems.values()).items():
         then = known.get(identity.device_id)
-        the = passes.get(world.booked_to.get(identity.device_id, ""))
-        if then is None or the is None or stats.time <= then.time:
+        running = passes.get(world.booked_to.get(identity.device_id, ""))
+        if then is None or running is None or stats.time <= then.time:
             continue
         del known[identity.device_id]  # another role of the same filesystem
         gained = Usage(
-            the.gained.available_bytes + stats.available_bytes - then.available_bytes,
-            the.gained.free_bytes + stats.free_bytes - then.free_bytes,
-            the.gained.inodes_free + stats.inodes_free - then.inodes_free,
+            running.gained.available_bytes + stats.available_bytes - then.available_bytes,
+            running.gained.free_bytes + stats.free_bytes - then.free_bytes,
+            running.gained.inodes_free + stats.inodes_free - then.inodes_free,
         )
-        passes[the.id] = the._replace(gained=gained)
+        passes[running.id] = running._replace(gained=gained)
     return world._replace(passes=passes)
 
 
 # ---- plans and removals
 
 
-def with_stage(
-    world: World, pass_id: str, stage: StageId, *, change: Callable[[StageRun], StageRun]
-) -> World:
-    """The same after a change of a stage that runs; unchanged if there is none such any more."""
-    the = world.passes.get(pass_id)
-    run = None if the is None else the.stage(stage)
-    return world if the is None or run is None else world.with_pass(the.with_stage(change(run)))
-
-
-def progressed(world: World, pass_id: str) -> World:
-    """The same; its pass, if it still runs, has made progress."""
-    the = world.passes.get(pass_id)
-    return world if the is None else world.with_pass(the._replace(progress_at=world.now))
+def progressed(running: RunningPass, world: World) -> RunningPass:
+    """The pass, for which a call was answered, or a removal has ended, now."""
+    return running._replace(progress_at=world.now)
 
 
 def planned(world: World, event: Planned) -> World:
     """A stage has planned, or failed to. What there is nothing to plan for has an empty plan."""
-
-    def change(run: StageRun) -> StageRun:
+    world = world._replace(hanging=world.hanging - {event.stage})
+    running = world.passes.get(event.pass_id)
+    if running is None:
+        return world
+    running = progressed(running, world)
+    run = running.stage(event.stage)
+    if run is not None:
         plan = event.plan or types.Plan()
-        return replace(
+        run = replace(
             run,
             plan=plan,
             kept=tuple(map(Outcome, plan.keep)),
@@ -241,38 +225,34 @@ def planned(world: World, event: Planned) -> World:
             patience_seconds=event.patience_seconds,
             last=event.last,
         )
-
-    world = world._replace(hanging=world.hanging - {event.stage})
-    return progressed(with_stage(world, event.pass_id, event.stage, change=change), event.pass_id)
+        running = running.with_stage(run)
+    return world.with_pass(running)
 
 
 def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
     """A removal has ended, in whatever way: its object may be claimed again."""
-    removals = {key: each for key, each in world.removals.items() if key != claim.id}
+    removals = dict(world.removals)
+    removals.pop(claim.id, None)
     world = world._replace(removals=removals)
     if not claim.dry_run and claim.sent_at is not None:
         world = world._replace(removal_ended_at=world.now)
         if outcome.result is Result.REMOVED and outcome.verdict.size_bytes:
-            world = world._replace(
-                durations=(*world.durations, outcome.duration_seconds)[-REMEMBERED:]
-            )
-    the = world.passes.get(claim.pass_id)
+            durations = (*world.durations, outcome.duration_seconds)[-REMEMBERED:]
+            world = world._replace(durations=durations)
     if not claim.awaited:
         return world.telling("parked_ended", outcome)
-    if the is None:
+    return with_outcome(world, claim, outcome)
+
+
+def with_outcome(world: World, claim: Claim, outcome: Outcome) -> World:
+    """An object has ended this way for its pass, if that still runs."""
+    running = world.passes.get(claim.pass_id)
+    if running is None:
         return world
-    return world.with_pass(
-        with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world=world)
-    )
-
-
-def with_outcome(
-    the: RunningPass, stage: StageId, outcome: Outcome, *, world: World
-) -> RunningPass:
-    """The pass after an object of one of its stages has ended this way."""
-    run = the.stage(stage)
+    running = progressed(running, world)
+    run = running.stage(claim.stage)
     if run is None:
-        return the
+        return world.with_pass(running)
     if outcome.fate is Fate.KEPT:
         run = replace(run, kept=(*run.kept, outcome))
     else:
@@ -280,14 +260,14 @@ def with_outcome(
     if outcome.fate is Fate.SILENT:
         run = replace(run, silent=True, error=run.error or outcome.error)
     if outcome.fate is Fate.PLANNED:
-        role = world.functions[stage.function].frees
-        promised = the.assumed.get(role, 0) + outcome.verdict.promised_bytes
-        the = the._replace(assumed={**the.assumed, role: promised})
+        role = world.functions[claim.stage.function].frees
+        promised = running.assumed.get(role, 0) + outcome.verdict.promised_bytes
+        running = running._replace(assumed={**running.assumed, role: promised})
     if outcome.result is Result.REMOVED:
-        the = the._replace(unmeasured=(*the.unmeasured, outcome))
+        running = running._replace(unmeasured=(*running.unmeasured, outcome))
     if outcome.fate not in (Fate.KEPT, Fate.PLANNED):
-        the = the._replace(measure_after=world.now)
-    return the.with_stage(run)
+        running = running._replace(measure_after=world.now)
+    return world.with_pass(running.with_stage(run))
 
 
 # ---- what the runtime is asked from time to time

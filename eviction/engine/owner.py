@@ -336,11 +336,9 @@ def not_begun(job: Job, problem: str) -> Event:
         case Plan(pass_id, stage):
             return Planned(pass_id, stage, error=problem)
         case Check(claim):
-            return CheckEnded(
-                claim.id, claim.pass_id, Checked(Refused(result=Result.FAILED, error=problem))
-            )
+            return CheckEnded(claim.id, Checked(Refused(result=Result.FAILED, error=problem)))
         case Send(claim):
-            return Ended(claim.id, claim.pass_id, Outcome(claim.verdict, Result.FAILED, problem))
+            return Ended(claim.id, Outcome(claim.verdict, Result.FAILED, problem))
         case Locate():
             return Located(None, problem)
         case Refresh():

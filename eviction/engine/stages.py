@@ -11,7 +11,7 @@ from eviction.engine.effects import Check, CheckEnded, Ended, Plan, Planned, Pro
 from eviction.engine.relief import facts_of
 from eviction.engine.world import FOREVER_AGO, RETRY_SECONDS, World
 from reclaim.function import PassFacts, ReclaimContext, Stage
-from reclaim.removals import StageId, check, send
+from reclaim.removals import Claim, StageId, check, send
 from reclaim.types import ReclaimError
 from signals.clock import Clock
 
@@ -64,25 +64,27 @@ class Stages:
     def check(self, job: Check) -> CheckEnded:
         """Checks an object, and takes the last look."""
         claim = job.claim
-        checked = check(claim.verdict, self._of(claim.pass_id, claim.stage), self._clock)
-        return CheckEnded(claim.id, claim.pass_id, checked)
+        return CheckEnded(claim.id, check(claim.verdict, self._of(claim), self._clock))
 
     def send(self, job: Send) -> Ended:
         """The one call, and the question whether the object is gone."""
         claim = job.claim
-        stage, sent_at = self._of(claim.pass_id, claim.stage), claim.sent_at or claim.claimed_at
-        return Ended(
-            claim.id,
-            claim.pass_id,
-            send(claim.verdict, stage, self._clock, sent_at=sent_at, btrfs=job.btrfs),
+        outcome = send(
+            claim.verdict,
+            self._of(claim),
+            self._clock,
+            sent_at=claim.sent_at or claim.claimed_at,
+            btrfs=job.btrfs,
         )
+        return Ended(claim.id, outcome)
 
     def forget(self, pass_id: str) -> None:
         """A pass has ended: its stages are not needed any more, but by calls
         that go on, which have them.
         """
-        for key in [key for key in self._stages if key[0] == pass_id]:
-            del self._stages[key]
+        for key in list(self._stages):
+            if key[0] == pass_id:
+                del self._stages[key]
 
     def progress(self) -> Progressed | None:
         """A call of the runtime was answered on this thread: the plan that made it goes on. None if
@@ -103,5 +105,6 @@ class Stages:
             self._stages[key] = make(self._context(lambda: facts_of(self._world(), pass_id)))
         return self._stages[key]
 
-    def _of(self, pass_id: str, stage: StageId) -> Stage:
-        return self._stages[pass_id, stage.function, stage.last_resort][stage.number - 1]
+    def _of(self, claim: Claim) -> Stage:
+        stage = claim.stage
+        return self._stages[claim.pass_id, stage.function, stage.last_resort][stage.number - 1]

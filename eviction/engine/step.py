@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import takewhile
 from operator import itemgetter
@@ -35,25 +35,26 @@ from eviction.engine.effects import (
     Effect,
     Forget,
     Locate,
-    PassWanted,
     Read,
     Refresh,
     Remember,
     Request,
     Resolve,
     Send,
+    Tell,
     Watch,
 )
-from eviction.engine.ended import record_of
+from eviction.engine.ended import record_of, record_of_defect
 from eviction.engine.fold import observed, removal_ended, with_outcome
 from eviction.engine.gate import may_send, too_old
-from eviction.engine.periodic import begin_periodic, periodic_ended
-from eviction.engine.relief import advance, patience_of, unread_since
+from eviction.engine.periodic import FUNCTIONS, periodic_ended, with_loop
+from eviction.engine.relief import NO_PLAN, advance, cannot_plan, overdue_at, unread_since
 from eviction.engine.world import (
     RETRY_SECONDS,
     SELDOM_SECONDS,
     TICK_SECONDS,
     BackOff,
+    LaneName,
     Look,
     LookWhy,
     RunningPass,
@@ -61,12 +62,12 @@ from eviction.engine.world import (
     World,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.types import Decision, Threshold
-from reclaim import types
+from eviction.types import Decision, Extent, Threshold
 from reclaim.function import Ready, Refused, Wait
 from reclaim.removals import (
     CHECK_ATTEMPTS,
     HANGS_SECONDS,
+    Checked,
     Claim,
     StageId,
     State,
@@ -78,7 +79,7 @@ from reclaim.removals import (
     sent,
     waiting,
 )
-from reclaim.types import NEVER, Outcome, Reason, ReclaimResult, Result
+from reclaim.types import NEVER, Outcome, Reason, Result
 from signals.clock import LATE_SECONDS
 from signals.summary import asked
 from signals.types import Signal
@@ -90,28 +91,29 @@ KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kube
 
 def step(world: World) -> tuple[World, tuple[Effect, ...]]:
     """The next world, and what is to be done. Called after everything that has happened."""
-    out: list[Effect] = []
     world = readings_in_time(world)
-    world = removals_in_time(world, out)
+    world = removals_in_time(world)
     world = plans_in_time(world)
-    world = judged(world, out)
-    for the in list(world.passes.values()):
-        world = advanced(world, the, out)
-    world = looked(world, out)
-    world = wanted_begun(world, out)
+    world = judged(world)
+    for pass_id in list(world.passes):
+        world = advanced(world, world.passes[pass_id])
+    world = looked(world)
+    world = wanted_begun(world)
     if world.on_its_own and not world.stopping:
-        world = periodic_begun(world, out)
-        world = runtime_asked(world, out)
-    if not world.news:
-        return world, tuple(out)
-    return world._replace(news=()), (*out, *world.news)
+        world = periodic_begun(world)
+        world = runtime_asked(world)
+    # who listens never stands before relief
+    effects = sorted(world.effects, key=lambda effect: isinstance(effect, Tell | Resolve))
+    return world._replace(effects=()), tuple(effects)
 
 
 def next_deadline(world: World) -> float:
     """When something is due although nothing happens (monotonic seconds)."""
     due = [world.look_due if world.look is None else look_ends_at(world.look, world)]
     late_at = [
-        one.asked_at + LATE_SECONDS for one in world.readings.values() if one.asked_at is not None
+        published.asked_at + LATE_SECONDS
+        for published in world.readings.values()
+        if published.asked_at is not None
     ]
     # what is late already is noticed when it answers
     due += [at for at in late_at if at > world.now]
@@ -119,28 +121,22 @@ def next_deadline(world: World) -> float:
         if claim.state is State.WAITING:
             due.append(claim.again_at)
         if claim.awaited:
-            due.append(claim.overdue_at(patience_for(claim, world)))
-    for the in world.passes.values():
-        planning = [run for run in the.current if run.plan is None]
+            due.append(overdue_at(claim, world))
+    for running in world.passes.values():
+        planning = [run for run in running.current if run.plan is None]
         due += [run.progress_at + HANGS_SECONDS for run in planning]
         due += [at for run in planning if (at := run.asked_at + TICK_SECONDS) > world.now]
-        if the.settling is not None and the.settling.read_at > world.now:
-            due.append(the.settling.read_at)
-        elif world.claims_of(the):
+        if running.settling is not None and running.settling.read_at > world.now:
+            due.append(running.settling.read_at)
+        elif world.claims_of(running):
             due.append(world.now + TICK_SECONDS)
     if world.on_its_own and not world.stopping:
         due += [loop.due for loop in world.periodic]
-        due += asking_due(world)
+        asking = world.asking
+        if world.configuration.has_runtime and not asking.overdue_told:
+            since = asking.locating_since
+            due.append(asking.locate_due if since is None else since + LATE_SECONDS)
     return min(due)
-
-
-def asking_due(world: World) -> list[float]:
-    """When the runtime is asked again, or was waited for in vain."""
-    asking = world.asking
-    if not world.configuration.has_runtime or asking.overdue_told:
-        return []
-    since = asking.locating_since
-    return [asking.locate_due if since is None else since + LATE_SECONDS]
 
 
 # ---- what takes too long
@@ -148,48 +144,38 @@ def asking_due(world: World) -> list[float]:
 
 def readings_in_time(world: World) -> World:
     """A filesystem that does not answer in time cannot be read at present."""
-    return observed(world) if any(one.late(world.now) for one in world.readings.values()) else world
+    late = any(published.late(world.now) for published in world.readings.values())
+    return observed(world) if late else world
 
 
-def patience_for(claim: Claim, world: World) -> float:
-    """How long its pass waits for a removal that was sent, in seconds."""
-    the = world.passes.get(claim.pass_id)
-    run = None if the is None else the.stage(claim.stage)
-    return NEVER if the is None or run is None else patience_of(the, run, world)
-
-
-def removals_in_time(world: World, out: list[Effect]) -> World:
+def removals_in_time(world: World) -> World:
     """A removal that is overdue is waited for by nobody any more; one whose wait
     is over is checked again.
     """
     for claim in list(world.removals.values()):
-        the = world.passes.get(claim.pass_id)
-        if the is None or not claim.awaited:
+        running = world.passes.get(claim.pass_id)
+        if running is None or not claim.awaited:
             continue
-        if world.now >= claim.overdue_at(patience_for(claim, world)):
+        if world.now >= overdue_at(claim, world):
             lonely, outcome = left(claim, world.now)
             world = world.with_claim(lonely)
-            world = world.with_pass(
-                with_outcome(the._replace(progress_at=world.now), claim.stage, outcome, world=world)
-            )
-            world = world.telling("parked", outcome)
+            world = with_outcome(world, claim, outcome).telling("parked", outcome)
         elif claim.state is State.WAITING:
-            if (reason := may_send(the, world)) is not None:
-                world = removal_ended(world, claim, kept(claim, reason, world.now))
+            if (reason := may_send(running, world)) is not None:
+                world = kept_back(world, claim, reason)
             elif world.now >= claim.again_at:
-                world = check_again(world, claim, out)
+                world = check_again(world, claim)
     return world
 
 
 def plans_in_time(world: World) -> World:
     """A plan that hangs is given up by its pass, and not asked for again before it has ended."""
-    for the in world.passes.values():
-        for run in the.current:
+    for running in world.passes.values():
+        for run in running.current:
             if run.plan is None and world.now >= run.progress_at + HANGS_SECONDS:
-                what = f"{run.id.function}, stage {run.id.number}"
-                error = f"{what} cannot plan: it did not answer within {HANGS_SECONDS:g} s"
-                given_up = replace(run, plan=types.Plan(), error=error, planned_at=world.now)
-                world = world.with_pass(world.passes[the.id].with_stage(given_up))
+                error = cannot_plan(run.id, f"it did not answer within {HANGS_SECONDS:g} s")
+                given_up = replace(run, plan=NO_PLAN, error=error, planned_at=world.now)
+                world = world.with_pass(world.passes[running.id].with_stage(given_up))
                 world = world._replace(hanging=world.hanging | {run.id})
     return world
 
@@ -197,60 +183,61 @@ def plans_in_time(world: World) -> World:
 # ---- what was checked
 
 
-def judged(world: World, out: list[Effect]) -> World:
+def judged(world: World) -> World:
     """Every removal whose check has ended goes on: it is sent if the gate lets it pass."""
     for claim in list(world.removals.values()):
         if claim.checked is None:
             continue
         try:
-            world = judged_claim(world, claim, out)
+            world = judged_claim(world, claim, claim.checked)
         except Exception as defect:  # noqa: BLE001 # a defect in one pass sends nothing, and does not end all relief
-            world = removal_ended(
-                world, claim, Outcome(claim.verdict, Result.FAILED, in_words(defect))
-            )
+            failed = Outcome(claim.verdict, Result.FAILED, in_words(defect))
+            world = removal_ended(world, claim, failed)
     return world
 
 
-def judged_claim(world: World, claim: Claim, out: list[Effect]) -> World:
+def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
     """What becomes of a removal after its check."""
-    checked = claim.checked
-    assert checked is not None
-    the, answer = world.passes.get(claim.pass_id), checked.answer
+    running, answer = world.passes.get(claim.pass_id), checked.answer
     if not claim.awaited:  # nothing was sent, and nothing is
-        return removal_ended(world, claim, kept(claim, Reason.STOPPING, world.now))
+        return kept_back(world, claim, Reason.STOPPING)
     if isinstance(answer, Refused):
         return removal_ended(world, claim, refused(claim, answer, world.now))
-    if (reason := may_send(the, world)) is not None:
-        return removal_ended(world, claim, kept(claim, reason, world.now))
+    if (reason := may_send(running, world)) is not None:
+        return kept_back(world, claim, reason)
     if isinstance(answer, Wait):
-        claim = waiting(claim, world.now + answer.seconds)
-        return world.with_claim(claim)
-    if answer is not None and claim.ready_since == NEVER:
+        return world.with_claim(waiting(claim, world.now + answer.seconds))
+    if answer is None:
+        return check_again(world, claim)
+    if claim.ready_since == NEVER:
         claim = replace(claim, ready_since=checked.looked_at)
         world = world.with_claim(claim)
-    assert the is not None
-    unread = unread_since(
-        the, claim.stage.function, world, since=max(claim.ready_since, the.measure_after)
-    )
+    assert running is not None
     # what may have been mounted over it meanwhile, or be enough by now
-    if answer is not None and unread:
-        return reads(world, unread, out)
-    if answer is not None and another_goes_first(claim, the, world):
+    since = max(claim.ready_since, running.measure_after)
+    unread = unread_since(running, claim.stage.function, world, since=since)
+    if unread:
+        return reads(world, unread)
+    if another_goes_first(claim, running, world):
         return world
     if too_old(checked, world):
-        return check_again(world, claim, out)
-    assert isinstance(answer, Ready)
+        return check_again(world, claim)
     if claim.dry_run:
         planned = Outcome(claim.verdict, Result.PLANNED, "", world.now - claim.claimed_at)
         return removal_ended(world, claim, planned)
-    return send(world, claim, answer, out=out)
+    return send(world, claim, answer)
 
 
-def another_goes_first(claim: Claim, the: RunningPass, world: World) -> bool:
+def kept_back(world: World, claim: Claim, reason: Reason) -> World:
+    """Its object stays: nothing is sent."""
+    return removal_ended(world, claim, kept(claim, reason, world.now))
+
+
+def another_goes_first(claim: Claim, running: RunningPass, world: World) -> bool:
     """Whether an object that comes before it in the row is not sent yet: as long as it is not
     urgent they go in order. A check that takes long holds nobody up."""
     earlier = takewhile(lambda other: other.id != claim.id, world.removals.values())
-    return not the.urgent and any(
+    return not running.urgent and any(
         other.pass_id == claim.pass_id
         and other.state is State.CHECKING
         and world.now < other.claimed_at + TICK_SECONDS
@@ -258,56 +245,55 @@ def another_goes_first(claim: Claim, the: RunningPass, world: World) -> bool:
     )
 
 
-def check_again(world: World, claim: Claim, out: list[Effect]) -> World:
+def check_again(world: World, claim: Claim) -> World:
     """The object is checked once more, or given up if that never leads to anything."""
     again = checked_again(claim)
     if again.attempts >= CHECK_ATTEMPTS:
-        the = world.passes[claim.pass_id]
-        run = the.stage(claim.stage)
+        run = world.passes[claim.pass_id].stage(claim.stage)
         fresh_seconds = 0.0 if run is None else run.fresh_seconds
         return removal_ended(world, claim, never_fresh(claim, fresh_seconds, world.now))
-    out.append(Check(again))
-    return world.with_claim(again)
+    return world.with_claim(again).emitting(Check(again))
 
 
-def send(world: World, claim: Claim, ready: Ready, *, out: list[Effect]) -> World:
+def send(world: World, claim: Claim, ready: Ready) -> World:
     """The call goes out. What its filesystem gains from now on is booked to its pass."""
     claim = sent(claim, world.now)
-    seen, role = world.observations.filesystems, world.functions[claim.stage.function].frees
-    identities = [identity for identity, _ in seen.values()]
-    btrfs = {each.device_id: each.path for each in identities if each.type == "btrfs"}
-    out.append(Send(claim, ready, tuple(btrfs.values())))
-    booked_to = dict(world.booked_to)
-    if role in seen and world.passes[claim.pass_id].measures:
-        booked_to[seen[role][0].device_id] = claim.pass_id
-    return world.with_claim(claim)._replace(booked_to=booked_to)
+    btrfs, booked_to = dict[int, str](), dict(world.booked_to)
+    for role, (identity, _) in world.observations.filesystems.items():
+        if identity.type == "btrfs":
+            btrfs[identity.device_id] = identity.path
+        frees = role is world.functions[claim.stage.function].frees
+        if frees and world.passes[claim.pass_id].measures:
+            booked_to[identity.device_id] = claim.pass_id
+    world = world.with_claim(claim)._replace(booked_to=booked_to)
+    return world.emitting(Send(claim, ready, tuple(btrfs.values())))
 
 
 # ---- passes
 
 
-def advanced(world: World, the: RunningPass, out: list[Effect]) -> World:
+def advanced(world: World, running: RunningPass) -> World:
     """The pass goes on; if it has ended, its record is made."""
-    the = world.passes[the.id]
-    effects: tuple[Effect, ...] = ()
+    before, effects = running, tuple[Effect, ...]()
     try:
-        the, effects = advance(the, world)
+        running, effects = advance(running, world)
     except Exception as defect:  # noqa: BLE001 # a defect in one pass ends that pass, and not all relief
-        stage = StageId(the.row[min(the.at, len(the.row) - 1)] if the.row else "", 1)
+        stage = StageId(running.function or "".join(running.row[-1:]), 1)
         failed = StageRun(
-            stage, world.now, world.now, types.Plan(), error=in_words(defect), ended_at=world.now
+            stage, world.now, world.now, NO_PLAN, error=in_words(defect), ended_at=world.now
         )
-        the = the._replace(current=(), done=(*the.done, *the.current, failed), ended=True)
-    if the is not world.passes[the.id]:
-        world = world.with_pass(the)
+        done = (*running.done, *running.current, failed)
+        running = running._replace(current=(), done=done, ended=True)
+    if running is not before:
+        world = world.with_pass(running)
     for effect in effects:
         if isinstance(effect, Read):
-            world = reads(world, effect.paths, out)
+            world = reads(world, effect.paths)
             continue
         if isinstance(effect, Check):
             world = world.with_claim(effect.claim)
-        out.append(effect)
-    return ended(world, the, out) if the.ended else world
+        world = world.emitting(effect)
+    return ended(world, running) if running.ended else world
 
 
 def in_words(defect: Exception) -> str:
@@ -315,26 +301,31 @@ def in_words(defect: Exception) -> str:
     return f"{type(defect).__name__}: {defect}"
 
 
-def reads(world: World, paths: tuple[str, ...], out: list[Effect]) -> World:
-    """These paths are read, unless an answer is awaited already."""
-    unasked = tuple(
+def unasked(world: World, paths: Iterable[str]) -> tuple[str, ...]:
+    """Those that are not being read already."""
+    return tuple(
         path
         for path in paths
         if path not in world.readings or world.readings[path].asked_at is None
     )
-    if not unasked:
+
+
+def reads(world: World, paths: Iterable[str]) -> World:
+    """These paths are read, unless an answer is awaited already."""
+    paths = unasked(world, paths)
+    if not paths:
         return world
-    out.append(Read(unasked))
-    return world._replace(readings=asked(world.readings, unasked, world.now))
+    world = world._replace(readings=asked(world.readings, paths, world.now))
+    return world.emitting(Read(paths))
 
 
-def begun(world: World, the: RunningPass, out: list[Effect]) -> World:
+def begun(world: World, running: RunningPass) -> World:
     """The pass begins: another row of its filesystem may wait for it from now on."""
-    lane = world.lane(the.lane)
-    world = world.with_lane(the.lane, replace(lane, another_waits=False))
-    if isinstance(the.lane, int) and not the.dry_run:
-        world = world._replace(booked_to={the.lane: the.id, **world.booked_to})
-    return advanced(world.with_pass(the), the, out)
+    lane = replace(world.lane(running.lane), another_waits=False)
+    world = world.with_lane(running.lane, lane).with_pass(running)
+    if isinstance(running.lane, int) and not running.dry_run:
+        world = world._replace(booked_to={running.lane: running.id, **world.booked_to})
+    return advanced(world, running)
 
 
 def new_pass(
@@ -342,14 +333,13 @@ def new_pass(
 ) -> tuple[World, RunningPass]:
     """A pass that begins now, and the world that has counted it."""
     number = world.passes_begun + 1
-    row = decision.row if request.row is None else request.row
-    the = RunningPass(
+    running = RunningPass(
         id=f"{world.ids_begin}{number:06x}",
         trigger=trigger,
         request=request,
         observations=world.observations,
         decision=decision,
-        row=row,
+        row=decision.row if request.row is None else request.row,
         lane=None,
         configuration=world.configuration,
         began_at=world.now,
@@ -360,52 +350,47 @@ def new_pass(
         crossed=trigger is not Trigger.LEAD,
         progress_at=world.now,
     )
-    return world._replace(passes_begun=number), the
+    return world._replace(passes_begun=number), running
 
 
-def ended(world: World, the: RunningPass, out: list[Effect]) -> World:
+def ended(world: World, running: RunningPass) -> World:
     """Its record is made, and told; its filesystem is free."""
     try:
-        record = record_of(the, world)
+        record = record_of(running, world)
     except Exception as defect:  # noqa: BLE001 # nor may one keep a pass from ending
-        begun = the.id, the.started_wall, the.trigger, the.observations, the.decision, the.row
-        failed = tuple(ReclaimResult(name, error=in_words(defect)) for name in the.row[:1])
-        record = Pass(*begun, functions=failed, result=PassResult.FAILED, reason=in_words(defect))
-    passes = {each: other for each, other in world.passes.items() if each != the.id}
+        record = record_of_defect(running, in_words(defect))
+    passes = {other.id: other for other in world.passes.values() if other.id != running.id}
+    world = world._replace(passes=passes)
     booked_to = {}
     for device, holder in world.booked_to.items():
-        heir = (
-            running_in(device, world._replace(passes=passes))
-            if holder == the.id
-            else passes.get(holder)
-        )
+        heir = running_in(device, world) if holder == running.id else passes.get(holder)
         if heir is not None:
             booked_to[device] = heir.id
-    world = world._replace(passes=passes, booked_to=booked_to)
+    lane = replace(world.lane(running.lane), ended_at=world.now)
+    world = world._replace(booked_to=booked_to).with_lane(running.lane, lane)
+    world = world.emitting(Forget(running.id))
     if world.on_its_own:
         world = world._replace(look_due=min(world.look_due, world.now))
-    world = world.with_lane(the.lane, replace(world.lane(the.lane), ended_at=world.now))
-    out.append(Forget(the.id))
-    if not the.dry_run:
-        called = [each.operation for each in record.functions if each.outcomes]
+    if not running.dry_run:
+        called = [result.operation for result in record.functions if result.outcomes]
         until = {name: world.now + world.functions[name].cooldown_seconds for name in called}
         world = world._replace(cooling_until={**world.cooling_until, **until})
-    if the.trigger is Trigger.PERIODIC:
-        return periodic_ended(world, the, record)
-    if the.wanted is None:
-        world = backed_off(world, the, record)
+    if running.trigger is Trigger.PERIODIC:
+        return periodic_ended(world, running, record)
+    if running.wanted is None:
+        world = backed_off(world, running, record)
     else:
-        out.append(Resolve(the.wanted.record, record))
-    return world if the.request.dry_run else world.telling("passed", record)
+        world = world.emitting(Resolve(running.wanted.record, record))
+    return world if running.request.dry_run else world.telling("passed", record)
 
 
-def backed_off(world: World, the: RunningPass, record: Pass) -> World:
+def backed_off(world: World, running: RunningPass, record: Pass) -> World:
     """The pause of its row after a pass of the daemon's own: none after success, 1 s after a
     failure or any gain, else twice the last one, up to 60 s; never longer than until the next
     object is old enough. A pass that the lead began has nothing to reach before its mark is met."""
-    lane = world.lane(the.lane)
-    seconds = lane.back_off(the.row).seconds
-    if the.trigger is Trigger.LEAD:
+    lane = world.lane(running.lane)
+    seconds = lane.back_off(running.row).seconds
+    if running.trigger is Trigger.LEAD:
         after = BackOff(seconds=seconds)
     else:
         if record.result is PassResult.SATISFIED:
@@ -414,35 +399,27 @@ def backed_off(world: World, the: RunningPass, record: Pass) -> World:
             seconds = RETRY_SECONDS
         else:
             seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)
-        waits = [
-            max(f.eligible_in_seconds, 0.0)
-            for f in record.functions
-            if f.eligible_in_seconds is not None
-        ]
+        eligible = (result.eligible_in_seconds for result in record.functions)
+        waits = [max(wait, 0.0) for wait in eligible if wait is not None]
         after = BackOff(world.now + min([seconds, *waits]), seconds)
-    return world.with_lane(the.lane, lane.with_back_off(the.row, after))
+    return world.with_lane(running.lane, lane.with_back_off(running.row, after))
 
 
 # ---- looks
 
 
-def looked(world: World, out: list[Effect]) -> World:
+def looked(world: World) -> World:
     """A look begins when it is due, and ends when all filesystems have answered, or soon after."""
     if world.look is None:
         if world.now < world.look_due:
             return world
-        paths = tuple(sorted(world.paths.distinct()))
-        late = {
-            path
-            for path in paths
-            if path in world.readings and world.readings[path].asked_at is not None
-        }
-        world = reads(world, paths, out)
-        world = world._replace(look=Look(world.now, frozenset(paths) - late), look_due=NEVER)
+        awaited = unasked(world, sorted(world.paths.distinct()))
+        look = Look(world.now, frozenset(awaited))
+        world = reads(world, awaited)._replace(look=look, look_due=NEVER)
     assert world.look is not None
     if world.look.awaited and world.now < look_ends_at(world.look, world):
         return world
-    return decided(world, out)
+    return decided(world)
 
 
 def look_ends_at(look: Look, world: World) -> float:
@@ -453,14 +430,13 @@ def look_ends_at(look: Look, world: World) -> float:
     return look.began_at + patience
 
 
-def decided(world: World, out: list[Effect]) -> World:
+def decided(world: World) -> World:
     """What the look shows is decided about, and passes begin where they are due."""
-    trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
     if world.observations.time < world.now:  # else the last answer was just taken in
         world = observed(world)
     before, observations = world.manager, replace(world.observations, polls={})
     manager, decision = synchronize(before, observations, world.now)
-    out.append(Remember(before, observations, decision))
+    trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
     again_at, pressed = world.look_due, world.pressed  # wanted meanwhile
     world = world._replace(
         manager=manager,
@@ -471,6 +447,7 @@ def decided(world: World, out: list[Effect]) -> World:
         looked_at=world.now,
         looks=world.looks + 1,
     )
+    world = world.emitting(Remember(before, observations, decision))
     world = world.telling("observed", observations, decision)
     # from now on it is asked every second, and not after a minute first
     if world.pressed and not pressed:
@@ -481,24 +458,24 @@ def decided(world: World, out: list[Effect]) -> World:
     if not world.on_its_own:
         return world._replace(look_due=again_at)
     world = lanes_after(world, decision)
-    for the in world.passes.values():
-        stalled = stalled_seconds(the, world, world.now)
+    for running in world.passes.values():
+        stalled = stalled_seconds(running, world, world.now)
         if stalled > SLOW_SECONDS:
-            world = world.telling("takes_long", what_of(the), stalled)
+            world = world.telling("takes_long", what_of(running), stalled)
     world = row_is_empty(world, decision)
-    others = (acting_on(threshold, world) for threshold in decision.others)
-    for each in (decision, *others):
-        world = begin_where_due(world, each, trigger, out=out)
-    for each in by_lead(world):
-        world = begin_where_due(world, each, Trigger.LEAD, out=out)
+    others = [acting_on(threshold, world) for threshold in decision.others]
+    for due_now in (decision, *others):
+        world = begin_where_due(world, due_now, trigger)
+    for due_soon in by_lead(world):
+        world = begin_where_due(world, due_soon, Trigger.LEAD)
     halfway = seconds_halfway(world)
-    out += polls(world, halfway)
     seconds, why = next_look(world, halfway)
     due = world.now + seconds
     if again_at < due:
         due, why = again_at, LookWhy.WANTED
     floor = world.now + world.configuration.poll_floor_seconds
-    return world._replace(look_due=due, look_why=why, look_floor=floor)
+    world = world._replace(look_due=due, look_why=why, look_floor=floor)
+    return world.emitting(*polls(world, halfway))
 
 
 def lane_of(signal: Signal | None, world: World) -> int | None:
@@ -510,9 +487,14 @@ def lane_of(signal: Signal | None, world: World) -> int | None:
     return None if filesystem is None else filesystem.device_id
 
 
-def running_in(lane: int | str | None, world: World) -> RunningPass | None:
+def lane_acted_on(decision: Decision, world: World) -> int | None:
+    """The lane of the threshold that a decision acts on."""
+    return lane_of(None if decision.acted_on is None else decision.acted_on.signal, world)
+
+
+def running_in(lane: LaneName, world: World) -> RunningPass | None:
     """The pass that has this lane."""
-    return next((the for the in world.passes.values() if the.lane == lane), None)
+    return next((running for running in world.passes.values() if running.lane == lane), None)
 
 
 def lanes_after(world: World, decision: Decision) -> World:
@@ -565,34 +547,27 @@ def by_lead(world: World) -> Iterator[Decision]:
             yield acting_on(threshold, world)
 
 
-def begin_where_due(
-    world: World, decision: Decision, trigger: Trigger, *, out: list[Effect]
-) -> World:
+def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World:
     """Begins the pass, unless there is nothing to act on, its row is empty or paused,
     or its filesystem has one.
     """
-    acted_on, row = decision.acted_on, decision.row
-    if acted_on is None or not row:
-        return world
-    name = lane_of(acted_on.signal, world)
+    row, name = decision.row, lane_acted_on(decision, world)
     lane = world.lane(name)
     back_off = lane.back_off(row)
-    if world.now < back_off.until:
+    if decision.acted_on is None or not row or world.now < back_off.until:
         return world
     if (running := running_in(name, world)) is not None:
         waits = running.wanted is not None or row != running.row
         return world.with_lane(name, replace(lane, another_waits=True)) if waits else world
     if held_off := world.held_off():
         tried_again = replace(back_off, until=world.now + RETRY_SECONDS)
-        return world.with_lane(name, lane.with_back_off(row, tried_again)).telling(
-            "not_begun", held_off
-        )
-    world = world.with_lane(
-        name, replace(lane, lead_used=lane.lead_used or trigger is Trigger.LEAD)
-    )
-    world = world.telling("reclaiming", acted_on)
-    world, the = new_pass(world, trigger, Request(), decision=decision)
-    return begun(world, the._replace(lane=name), out)
+        world = world.with_lane(name, lane.with_back_off(row, tried_again))
+        return world.telling("not_begun", held_off)
+    lead_used = lane.lead_used or trigger is Trigger.LEAD
+    world = world.with_lane(name, replace(lane, lead_used=lead_used))
+    world = world.telling("reclaiming", decision.acted_on)
+    world, begins = new_pass(world, trigger, Request(), decision=decision)
+    return begun(world, begins._replace(lane=name))
 
 
 def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
@@ -601,7 +576,7 @@ def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
     Close to a mark the samplers poll in between (`polls`).
     """
     policy, decision = poll_policy(world.configuration), world.decision
-    if relieving(world):
+    if any(running.measures for running in world.removing()):
         return TICK_SECONDS, LookWhy.RELIEVING
     if pass_is_due(world):
         return policy.floor_seconds, LookWhy.TO_RELIEVE
@@ -652,16 +627,10 @@ def longest_near_a_mark(world: World) -> tuple[float, LookWhy]:
     return TICK_SECONDS, LookWhy.POLLED
 
 
-def relieving(world: World) -> bool:
-    """Whether a pass runs that relieves."""
-    return any(the.trigger is not Trigger.PERIODIC for the in world.removing())
-
-
 def pause_seconds(world: World) -> float:
     """How long the row that is to be called still pauses."""
-    acted_on, row = world.decision.acted_on, world.decision.row
-    lane = world.lane(lane_of(None if acted_on is None else acted_on.signal, world))
-    return lane.back_off(row).until - world.now
+    lane = world.lane(lane_acted_on(world.decision, world))
+    return lane.back_off(world.decision.row).until - world.now
 
 
 def pass_is_due(world: World) -> bool:
@@ -673,93 +642,86 @@ def pass_is_due(world: World) -> bool:
 # ---- what others want
 
 
-def wanted_begun(world: World, out: list[Effect]) -> World:
+def wanted_begun(world: World) -> World:
     """The pass of a command begins once its filesystem has none, unless it is to be asked for anew.
     A dry run waits for other dry runs only."""
     for wanted in world.wanted:
-        name = lane_for(wanted, world)
-        if running_in(name, world) is None:
-            rest = tuple(each for each in world.wanted if each is not wanted)
-            if world.lane(name).ended_at > wanted.asked_at:
-                world = world._replace(wanted=rest)
-                out.append(Resolve(wanted.record, None))
-                continue
-            world, the = new_pass(
-                world._replace(wanted=rest),
-                wanted.trigger,
-                wanted.request,
-                decision=wanted.decision,
-            )
-            the = the._replace(lane=name, wanted=wanted, observations=wanted.observations)
-            world = begun(world, the, out)
+        name: LaneName = "dry run"
+        if not wanted.request.dry_run and wanted.signal is None:
+            name = lane_acted_on(wanted.decision, world)
+        elif not wanted.request.dry_run:
+            name = lane_of(wanted.signal, world)
+        if running_in(name, world) is not None:
+            continue
+        world = world.without(wanted)
+        if world.lane(name).ended_at > wanted.asked_at:
+            world = world.emitting(Resolve(wanted.record, None))
+            continue
+        world, running = new_pass(world, wanted.trigger, wanted.request, decision=wanted.decision)
+        running = running._replace(lane=name, wanted=wanted, observations=wanted.observations)
+        world = begun(world, running)
     return world
 
 
-def lane_for(wanted: PassWanted, world: World) -> int | str | None:
-    """The lane in which the pass of a command runs."""
-    if wanted.request.dry_run:
-        return "dry run"
-    acted_on = wanted.decision.acted_on
-    return lane_of(wanted.signal or (None if acted_on is None else acted_on.signal), world)
-
-
-def periodic_begun(world: World, out: list[Effect]) -> World:
+def periodic_begun(world: World) -> World:
     """The passes of the kubelet's periodic loops, where they are due."""
     for loop in world.periodic:
-        if world.now >= loop.due:
-            world, request, decision = begin_periodic(world, loop)
-            if request is not None:
-                world, the = new_pass(world, Trigger.PERIODIC, request, decision=decision)
-                world = begun(world, the._replace(lane=loop.what, parallel=1), out)
+        if world.now < loop.due:
+            continue
+        if world.held_off():
+            world = with_loop(world, replace(loop, due=world.now + RETRY_SECONDS))
+            continue
+        request = Request(row=(FUNCTIONS[loop.what],), extent=Extent.ALL)
+        decision = replace(world.decision, acted_on=None, row=())
+        world = with_loop(world, replace(loop, due=NEVER))  # until the pass has ended
+        world, running = new_pass(world, Trigger.PERIODIC, request, decision=decision)
+        world = begun(world, running._replace(lane=loop.what))
     return world
 
 
-def runtime_asked(world: World, out: list[Effect]) -> World:
+def runtime_asked(world: World) -> World:
     """The runtime is asked where its images are, whatever runs; and who uses
     them, while nothing does.
     """
+    now, asking = world.now, world.asking
     if not world.configuration.has_runtime:
         return world
-    asking = world.asking
-    at_rest = not world.under_pressure and not world.asks_the_runtime()
-    may_refresh = at_rest and asking.refreshing_since is None and not asking.problem
-    if asking.locating_since is None and world.now >= asking.locate_due:
-        out.append(Locate())
-        asking = replace(asking, locating_since=world.now)
-    elif asking.locating_since is None:
-        if may_refresh and world.now >= asking.refresh_due:
-            out.append(Refresh())
-            asking = replace(asking, refreshing_since=world.now)
-    elif world.now >= asking.locating_since + LATE_SECONDS and not asking.overdue_told:
+    if asking.locating_since is not None:
+        if asking.overdue_told or now < asking.locating_since + LATE_SECONDS:
+            return world
         problem = f"where its images are: it did not answer within {LATE_SECONDS:g} s"
         asking = replace(asking, overdue_told=True, problem=problem)
-        world = world.telling("runtime_asked", problem, None)
-    return world if asking is world.asking else world._replace(asking=asking)
+        return world._replace(asking=asking).telling("runtime_asked", problem, None)
+    if now >= asking.locate_due:
+        return world._replace(asking=replace(asking, locating_since=now)).emitting(Locate())
+    at_rest = not world.under_pressure and not world.asks_the_runtime()
+    may_refresh = at_rest and asking.refreshing_since is None and not asking.problem
+    if may_refresh and now >= asking.refresh_due:
+        return world._replace(asking=replace(asking, refreshing_since=now)).emitting(Refresh())
+    return world
 
 
 # ---- what is told of it
 
 
-def what_of(the: RunningPass) -> str:
+def what_of(running: RunningPass) -> str:
     """What a pass is doing, in words."""
-    if the.trigger is Trigger.PERIODIC:
-        return f"the periodic {the.lane} garbage collection"
-    acted_on = the.decision.acted_on
-    if the.wanted is not None or acted_on is None:
+    if running.trigger is Trigger.PERIODIC:
+        return f"the periodic {running.lane} garbage collection"
+    acted_on = running.decision.acted_on
+    if running.wanted is not None or acted_on is None:
         return "relieving on request"
     return f"relieving {acted_on.signal}"
 
 
-def stalled_seconds(the: RunningPass, world: World, now: float) -> float:
+def stalled_seconds(running: RunningPass, world: World, now: float) -> float:
     """How long a pass has made no progress: no call was answered, no removal ended or was left, and
     no program is within its time."""
-    claims = world.claims_of(the)
-    runs = [
-        run
-        for claim in claims
-        if claim.sent_at is not None and (run := the.stage(claim.stage)) is not None
-    ]
-    if any(run.patience_seconds is not None for run in runs):
-        return 0.0
-    progress = max([the.progress_at, *(run.progress_at for run in the.current if run.plan is None)])
-    return max(now - progress, 0.0)
+    sent_by = {claim.stage for claim in world.claims_of(running) if claim.sent_at is not None}
+    progress_at = running.progress_at
+    for run in running.current:
+        if run.patience_seconds is not None and run.id in sent_by:
+            return 0.0
+        if run.plan is None:
+            progress_at = max(progress_at, run.progress_at)
+    return max(now - progress_at, 0.0)

@@ -18,7 +18,7 @@ from eviction.configuration.effective import Configuration, eviction_config
 from eviction.decision.headroom import FillRates
 from eviction.decision.synchronize import ManagerState
 from eviction.decision.thresholds import raise_pressure
-from eviction.engine.effects import PassWanted, Request, Resolve, Tell
+from eviction.engine.effects import Effect, PassWanted, Request, Tell
 from eviction.records.passes import PeriodicLoop, Trigger
 from eviction.types import Decision, Extent, NodeCondition
 from reclaim.function import NO_PRESSURE, Pressure
@@ -42,6 +42,9 @@ LONGEST_PAUSE_SECONDS = 86_400.0  # a forgotten pause must end by itself
 FOREVER_AGO = float("-inf")
 NOTHING = Usage()
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
+
+LaneName = int | str | None
+"""What one pass at a time has: a device; or which dry run or periodic loop it is."""
 
 
 # ---- what holds removals back
@@ -78,22 +81,18 @@ class Pause:
     def until_in_words(self, now: float, wall: float) -> str:
         """When it ends, as a time of day; empty without one."""
         left = self.left_seconds(now)
-        return (
-            datetime.fromtimestamp(wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            if left > 0
-            else ""
-        )
+        if left <= 0:
+            return ""
+        return datetime.fromtimestamp(wall + left, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def why(self, now: float, wall: float) -> str:
         """Why nothing may be removed, in a sentence; empty if it may."""
-        until = self.until_in_words(now, wall)
+        until, because = self.until_in_words(now, wall), ""
         if not until:
             return ""
-        because = f", as whether a pause is in force is not known: {self.because_unknown}"
-        return (
-            f"paused until {until}{because if self.because_unknown else ''} (reclaimd resume"
-            " ends it)"
-        )
+        if self.because_unknown:
+            because = f", as whether a pause is in force is not known: {self.because_unknown}"
+        return f"paused until {until}{because} (reclaimd resume ends it)"
 
 
 # ---- a pass that runs
@@ -163,11 +162,7 @@ class RunningPass(NamedTuple):
     """Those that caused it."""
     decision: Decision
     row: tuple[str, ...]
-    lane: int | str | None
-    """What it relieves: a device; or which dry run or periodic loop it is.
-
-    One pass at a time has it.
-    """
+    lane: LaneName
     configuration: Configuration
     """By which it removes: once another is in force, it ends."""
     began_at: float
@@ -176,8 +171,6 @@ class RunningPass(NamedTuple):
     pause_count: int | None = None
     """A pause that was begun before does not stop it; None: every one does."""
     dry_run: bool = False
-    parallel: int | None = None
-    """Removals side by side; None: as configured."""
     wanted: PassWanted | None = None
     """Who waits for its record."""
     current: tuple[StageRun, ...] = ()
@@ -219,9 +212,15 @@ class RunningPass(NamedTuple):
         """Whether it reads the disk between its removals: the kubelet's periodic passes do not."""
         return self.trigger is not Trigger.PERIODIC
 
+    @property
     def extent(self) -> Extent:
         """How far it goes."""
         return self.request.extent or self.configuration.extent
+
+    @property
+    def function(self) -> str:
+        """The function whose stages run, or that comes next; empty after the row."""
+        return self.row[self.at] if self.at < len(self.row) else ""
 
     def stage(self, stage: StageId) -> StageRun | None:
         """One of the stages that run; None if it does not run any more."""
@@ -230,7 +229,7 @@ class RunningPass(NamedTuple):
     def with_stage(self, run: StageRun) -> RunningPass:
         """The same with this stage in place of the one with its id."""
         return self._replace(
-            current=tuple(run if each.id == run.id else each for each in self.current)
+            current=tuple(run if other.id == run.id else other for other in self.current)
         )
 
 
@@ -344,7 +343,7 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     """By device: the pass to which its gains are booked."""
     wanted: tuple[PassWanted, ...] = ()
     """Passes that commands wait for."""
-    lanes: Mapping[int | str | None, Lane] = EMPTY
+    lanes: Mapping[LaneName, Lane] = EMPTY
     hanging: frozenset[StageId] = frozenset()
     """Stages whose plan did not end in time; nothing asks for it again before it has ended."""
     cooling_until: Mapping[str, float] = EMPTY
@@ -362,8 +361,8 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     """Whether the next look was asked for, and not due by itself."""
     asking: Asking = Asking()
     periodic: tuple[PeriodicLoop, ...] = ()
-    news: tuple[Tell | Resolve, ...] = ()
-    """What nobody has been told yet."""
+    effects: tuple[Effect, ...] = ()
+    """What follows, and was not handed out yet."""
     ids_begin: str = ""
     """How the ids of its passes begin, in hexadecimal digits."""
     passes_begun: int = 0
@@ -406,15 +405,13 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         if paused := self.pause.why(self.now, self.wall):
             return paused
         left = self.hold_off_until - self.now
-        if left <= 0:
-            return ""
-        return held_off_sentence(left)
+        return held_off_sentence(left) if left > 0 else ""
 
-    def lane(self, name: int | str | None) -> Lane:
+    def lane(self, name: LaneName) -> Lane:
         """What is remembered of a filesystem."""
         return self.lanes.get(name, Lane())
 
-    def with_lane(self, name: int | str | None, lane: Lane) -> World:
+    def with_lane(self, name: LaneName, lane: Lane) -> World:
         """The same with this lane."""
         return self._replace(lanes={**self.lanes, name: lane})
 
@@ -422,35 +419,51 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """The same with this claim."""
         return self._replace(removals={**self.removals, claim.id: claim})
 
-    def with_pass(self, the: RunningPass) -> World:
+    def with_pass(self, running: RunningPass) -> World:
         """The same with this pass."""
-        return self._replace(passes={**self.passes, the.id: the})
+        return self._replace(passes={**self.passes, running.id: running})
+
+    def emitting(self, *effects: Effect) -> World:
+        """The same, with more that is to be done."""
+        return self._replace(effects=(*self.effects, *effects))
 
     def telling(self, what: str, *about: object) -> World:
         """The same with one more piece of news."""
-        return self._replace(news=(*self.news, Tell(what, about)))
+        return self.emitting(Tell(what, about))
 
-    def claims_of(self, the: RunningPass) -> tuple[Claim, ...]:
+    def without(self, wanted: PassWanted) -> World:
+        """The same, in which nobody waits for this pass to begin."""
+        return self._replace(wanted=tuple(other for other in self.wanted if other is not wanted))
+
+    def claims_of(self, running: RunningPass) -> tuple[Claim, ...]:
         """The removals that a pass waits for: being checked, or sent and not answered."""
         return tuple(
-            claim for claim in self.removals.values() if claim.pass_id == the.id and claim.awaited
+            claim
+            for claim in self.removals.values()
+            if claim.pass_id == running.id and claim.awaited
         )
+
+    def under_way(self) -> Iterator[Claim]:
+        """The removals of all passes but dry runs, whoever waits for them."""
+        return (claim for claim in self.removals.values() if not claim.dry_run)
 
     def removing(self) -> Iterator[RunningPass]:
         """The passes that may remove something."""
-        return (the for the in self.passes.values() if not the.dry_run)
+        return (running for running in self.passes.values() if not running.dry_run)
 
     def asks_the_runtime(self) -> bool:
         """Whether a pass runs that asks the runtime for its lists, and that
         nothing else may hold up.
         """
-        return any(FUNCTIONS.keys() & set(the.row) for the in self.removing())
+        return any(FUNCTIONS.keys() & set(running.row) for running in self.removing())
 
     def functions_here(self) -> tuple[str, ...]:
         """All functions that rows name and that free space on a filesystem of this node."""
-        roles, named = self.observations.filesystems, self.manager.config.functions
         return tuple(
-            name for name, one in self.functions.items() if name in named and one.frees in roles
+            name
+            for name in self.functions
+            if name in self.manager.config.functions
+            and self.functions[name].frees in self.observations.filesystems
         )
 
 

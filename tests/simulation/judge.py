@@ -168,8 +168,8 @@ class Judge:
     def turned(
         self, events: list[Event], before: World, world: World, effects: tuple[Effect, ...]
     ) -> None:
-        if world.news:
-            raise Violation("there is news that nobody is told")
+        if world.effects:
+            raise Violation("there is something that nobody is handed")
         sampled = False
         for event in events:
             if type(event) is Sampled:

@@ -670,10 +670,10 @@ def told(event: Event) -> str:
                 f"{name} {event.pass_id} {event.stage.function} {event.stage.number} {size}"
                 f" {event.error}"
             )
-        case CheckEnded(claim, pass_id, checked):
-            return f"{name} {pass_id} {claim.object_id[:20]} {type(checked.answer).__name__}"
-        case Ended(claim, pass_id, outcome):
-            return f"{name} {pass_id} {claim.object_id[:20]} {outcome.result} {outcome.error}"
+        case CheckEnded(claim, checked):
+            return f"{name} {claim.object_id[:20]} {type(checked.answer).__name__}"
+        case Ended(claim, outcome):
+            return f"{name} {claim.object_id[:20]} {outcome.result} {outcome.error}"
         case _:
             return name
 

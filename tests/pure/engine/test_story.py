@@ -139,7 +139,7 @@ def test_one_pass_from_the_observation_to_its_record() -> None:
     # Check: nobody uses it, by a last look that ended at 100.09. Something may have been
     # mounted over it meanwhile.
     ready = Ready(100.08)
-    checked = CheckEnded(claim.id, the_pass, Checked(ready, looked_at=100.09))
+    checked = CheckEnded(claim.id, Checked(ready, looked_at=100.09))
     assert engine.at(100.10, checked) == [Read((NODE,))]
 
     # Gate: the disk is the same and still short, nobody has paused or stopped. It is sent, once.
@@ -150,21 +150,17 @@ def test_one_pass_from_the_observation_to_its_record() -> None:
     assert engine.at(100.13) == []
 
     # Reading: it has gone, and what that has freed is read before anything else is begun.
-    assert engine.at(100.15, Ended(claim.id, the_pass, Outcome(a, Result.REMOVED))) == [
-        Read((NODE,))
-    ]
+    assert engine.at(100.15, Ended(claim.id, Outcome(a, Result.REMOVED))) == [Read((NODE,))]
 
     # 480 MiB: the mark is cleared, the minimum reclaim is not. The next image takes the same way.
     claim = Claim(the_pass, images, b, claimed_at=100.16)
-    checked = CheckEnded(claim.id, the_pass, Checked(ready, looked_at=100.18))
+    checked = CheckEnded(claim.id, Checked(ready, looked_at=100.18))
     assert engine.at(100.16, read(100.16, available_mib=480)) == [Check(claim)]
     assert engine.at(100.19, checked) == [Read((NODE,))]
     assert engine.at(100.20, read(100.20, available_mib=480)) == [
         Send(called(claim, 100.18, 100.20), ready)
     ]
-    assert engine.at(100.23, Ended(claim.id, the_pass, Outcome(b, Result.REMOVED))) == [
-        Read((NODE,))
-    ]
+    assert engine.at(100.23, Ended(claim.id, Outcome(b, Result.REMOVED))) == [Read((NODE,))]
 
     # Relieved: 490 MiB. The pass has ended, the third image stays; the node is looked at
     # again, and nothing follows.
