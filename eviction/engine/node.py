@@ -16,9 +16,15 @@ from functools import partial
 from importlib import import_module
 
 from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
-from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.configuration.policies import policies_of
-from eviction.engine.detection import Detection
+from eviction.engine.build import (
+    READERS,
+    ImageStore,
+    at_work_at_once,
+    detection_of,
+    functions_of,
+    most_at_work,
+)
 from eviction.engine.effects import (
     Check,
     Event,
@@ -35,8 +41,6 @@ from eviction.engine.effects import (
     Send,
     Withdrawn,
 )
-from eviction.engine.image_store import ImageStore
-from eviction.engine.own_functions import functions_of
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
@@ -50,15 +54,12 @@ from eviction.survey.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
 from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
 from reclaim.cri.containers_storage import store_of
-from reclaim.cri.inventory import Inventory
 from reclaim.evidence.directories import KubeletDirectories
-from reclaim.evidence.starts import PartAges
 from reclaim.evidence.states import DirectoriesDoubted
 from reclaim.function import PassFacts, Policies, ReclaimContext
 from reclaim.functions.periodic_image_gc import PeriodicImages
-from reclaim.functions.table import PERIODIC_CONTAINERS, FunctionTable
+from reclaim.functions.table import PERIODIC_CONTAINERS, FunctionTable, table_of
 from reclaim.images.records import ImageRecords
-from reclaim.kubelet.pods import KubeletPods
 from reclaim.kubelet.pull_records import PullRecords, pull_records
 from reclaim.kubelet.versions import RECORDS_PULLS, RECORDS_PULLS_GATE
 from reclaim.pod_logs.names import LogPaths
@@ -73,24 +74,11 @@ from signals.types import Signal, SignalObservations
 # imports them at its start.
 IMPORTED_LATER = ("tenacity", "ipaddress", "json")
 
-# workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
-READERS = 4
 DRAIN_SECONDS = 30.0  # the longest wait at the end for removals that were sent
 
 
 class CannotPrepare(EvictionError):
     """Something that a pass needs cannot be made. The message is one sentence."""
-
-
-def at_work_at_once(parallel: int) -> int:
-    """How many workers there are before they are needed: for the removals of an urgent pass, and
-    two that read. More are started when they are needed; what finds none waits if none can be."""
-    return max(limit_in_flight(parallel) + 2, most_at_work(1))
-
-
-def most_at_work(parallel: int) -> int:
-    """How many workers there are at most: for urgent removals, late ones, and those that read."""
-    return limit_in_flight(parallel) + parallel + 1 + READERS
 
 
 class Node(NodeView):
@@ -124,53 +112,36 @@ class Node(NodeView):
         self.history = History()
         self.on_look: Callable[[], object] = lambda: None
         """Called on the owner's thread after each look; must return at once."""
+        self.shadow: Callable[[], None] = lambda: None
+        """Called in a dry run after the runtime has said where its images are, on a worker."""
         self.functions = functions or functions_of(
             configuration, partial(self.listeners.tell, "program_line")
-        )
-        self.client.on_call = self._called
-        store = ImageStore(self.client, self.summary)
-        self.records = records or ImageRecords(
-            store.pulled_at,
-            earlier=store.clocks_at_start,
-            on_return=partial(self.listeners.tell, "returned"),
-            pulls=self.pull_records,
         )
         self.record_file = (
             RecordFile(configuration.state_file, self.clock) if configuration.state_file else None
         )
-        most = most_at_work(configuration.parallel_removals)
+        self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
+        limit = most_at_work(configuration.parallel_removals)
         # one for each that may look
-        self.directory_threads = Workers("the kubelet's directories", most)
+        self.directory_threads = Workers("the kubelet's directories", limit)
         self._directories_in_time = ReadingsInTime(self.directory_threads, LATE_SECONDS)
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
-        ask = asking_for_pods(
-            configuration.kubelet_access, self.clock, configuration.kubelet_version
+        workers = Workers("work", limit)
+        self.detection = detection_of(
+            self, directories, workers, records=lambda store: records or self._records(store)
         )
-        self.pods = KubeletPods(directories, self.clock, ask)
-        workers = Workers("work", most)
-        self.inventory = Inventory(
-            self.client,
-            self.client,
-            self.pods,
-            clock=self.clock,
-            read_layers=store.layers,
-            workers=workers,
-        )
-        self.part_ages = PartAges(self.clock)
-        self.detection = Detection(
-            self.inventory, self.pods, self.records, part_ages=self.part_ages, clock=self.clock
-        )
-        self.log_paths = LogPaths(configuration.pod_logs_dir, configuration.container_logs_dir)
+        self.pods = self.detection.pods
+        self.inventory = self.detection.inventory
+        self.records = self.detection.records
         self.disk_survey = DiskSurvey(
             self.summary.observe,
             self.places,
             lambda: self.pods.marked(directories.pod_states()),
-            self._survey_client,
-            self.clock,
+            service=self._survey_client,
+            clock=self.clock,
         )
         self._stages = Stages(lambda: self.world, self.context, self.clock)
-        self.shadow: Callable[[], None] = lambda: None
-        """Called in a dry run after the runtime has said where its images are, on a worker."""
+        self.client.on_call = self._called
         self.owner = Owner(
             self._first_world(dry_run=dry_run),
             self,
@@ -181,18 +152,25 @@ class Node(NodeView):
             stopping=self.stopping,
         )
 
+    def _records(self, store: ImageStore) -> ImageRecords:
+        return ImageRecords(
+            store.pulled_at,
+            earlier=store.clocks_at_start,
+            on_return=partial(self.listeners.tell, "returned"),
+            pulls=self.pull_records,
+        )
+
     def _first_world(self, *, dry_run: bool) -> World:
         now = self.clock.monotonic()
-        periodic_images = PeriodicImages(
+        images = PeriodicImages(
             now, self.image_fs_space, lambda: self.configuration.extent is Extent.ALL
         )
-        periodic = {
-            function.name: function
-            for function in (PERIODIC_CONTAINERS, periodic_images.function())
-        }
-        functions = {**self.functions, **periodic}
         world = first_world(
-            self.first_configuration, functions, self.summary.paths, now=now, wall=self.clock.wall()
+            self.first_configuration,
+            table_of(*self.functions.values(), PERIODIC_CONTAINERS, images.function()),
+            self.summary.paths,
+            now=now,
+            wall=self.clock.wall(),
         )
         return world._replace(
             imagefs_problem=self.summary.imagefs_problem,
@@ -365,7 +343,7 @@ class Node(NodeView):
             self.pods,
             self.inventory,
             self.records,
-            self.part_ages,
+            self.detection.part_ages,
             self.clock,
             self.policies(),
             self.log_paths,

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.policies import policies_of
+from eviction.engine.build import most_at_work
 from eviction.engine.detection import Detection
 from eviction.engine.effects import (
     Check,
@@ -39,7 +40,6 @@ from eviction.engine.effects import (
     Watch,
 )
 from eviction.engine.fold import fold
-from eviction.engine.node import most_at_work
 from eviction.engine.owner import not_begun
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages

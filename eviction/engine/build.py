@@ -1,0 +1,141 @@
+"""What a node is made of: its reclaim functions, what shows which objects are used, and how many
+threads it has. Nothing here does I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import assert_never
+
+from eviction.configuration.effective import Configuration
+from eviction.configuration.file import FunctionEntry, FunctionKind
+from eviction.configuration.kubelet_ways import asking_for_pods
+from eviction.engine.detection import Detection
+from eviction.engine.view import NodeView
+from reclaim.cri.containers_storage import stored_at, stored_layers
+from reclaim.cri.inventory import Inventory
+from reclaim.evidence.directories import KubeletDirectories
+from reclaim.evidence.starts import PartAges
+from reclaim.function import ReclaimFunction
+from reclaim.functions.containerd_garbage import HeldLayers, brought_at, clocks_at_start
+from reclaim.functions.table import FUNCTIONS, FunctionTable, table_of
+from reclaim.images.records import ImageRecords
+from reclaim.kubelet.pods import KubeletPods
+from reclaim.removals import limit_in_flight
+from reclaim.types import Layers
+from reclaim.workers import Workers
+
+# workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
+READERS = 4
+
+Log = Callable[[str, str], None]
+"""Takes the name of a function, and a line that its program prints."""
+
+
+def at_work_at_once(parallel: int) -> int:
+    """How many workers there are before they are needed: for the removals of an urgent pass, and
+    two that read. More are started when they are needed; what finds none waits if none can be."""
+    return max(limit_in_flight(parallel) + 2, most_at_work(1))
+
+
+def most_at_work(parallel: int) -> int:
+    """How many workers there are at most: for urgent removals, late ones, and those that read."""
+    return limit_in_flight(parallel) + parallel + 1 + READERS
+
+
+# ---- the reclaim functions
+
+
+def functions_of(configuration: Configuration, log: Log) -> FunctionTable:
+    """The built-in ones, and those that the configuration names, by name."""
+    if not configuration.functions:  # as on most nodes, which do not load what makes them
+        return FUNCTIONS
+    own = [
+        replace(made(entry, log), cooldown_seconds=entry.cooldown_seconds)
+        for entry in configuration.functions
+    ]
+    return table_of(*FUNCTIONS.values(), *own)
+
+
+def made(entry: FunctionEntry, log: Log) -> ReclaimFunction:
+    """A function of the configuration."""
+    from reclaim.functions.ballast import BallastSettings, release_ballast_function
+    from reclaim.functions.containerd_garbage import collect_garbage_function
+    from reclaim.functions.rotated_logs import delete_rotated_logs_function
+    from reclaim.program.function import Program, ProgramUser, program_function
+
+    name, frees = entry.name, entry.frees
+    match entry.kind:
+        case FunctionKind.PROGRAM:
+            program = Program(
+                name,
+                entry.argv,
+                entry.timeout_seconds,
+                log=partial(log, name),
+                user=None if entry.user is None else ProgramUser(entry.user.uid, entry.user.gid),
+                asks_plan=entry.asks_plan,
+            )
+            return program_function(program, frees)
+        case FunctionKind.BALLAST:
+            settings = BallastSettings(entry.path, entry.size_bytes)
+            return release_ballast_function(name, settings, frees)
+        case FunctionKind.ROTATED_LOGS:
+            return delete_rotated_logs_function(name, entry.keep, frees)
+        case FunctionKind.CONTAINERD_GARBAGE:
+            return collect_garbage_function(name, entry.timeout_seconds, frees)
+        case _:
+            assert_never(entry.kind)
+
+
+# ---- what shows which objects are used
+
+
+class ImageStore:
+    """What the store of images says beside CRI: containerd over its own services, CRI-O by its
+    files. Of whichever runtime answers at the time, where it says that its images are.
+    """
+
+    def __init__(self, view: NodeView):
+        self._view = view
+        self._held = HeldLayers(view.client)
+
+    def layers(self, left: Callable[[], float]) -> Layers | None:
+        """What each image holds on the disk; None if that is not known.
+
+        `left`: how many seconds there are to ask.
+        """
+        return self._held.read(left) or stored_layers(self._imagefs)
+
+    def pulled_at(self) -> Mapping[str, float]:
+        """When each image was last pulled: wall seconds by image id. Empty if that is not known."""
+        return brought_at(self._view.client) or stored_at(self._imagefs)
+
+    def clocks_at_start(self) -> tuple[float, float] | None:
+        """How many seconds ago the runtime started, and the wall time then;
+        None if that is not known.
+        """
+        return clocks_at_start(self._view.client.runtime_path)
+
+    @property
+    def _imagefs(self) -> str:
+        return self._view.summary.paths.imagefs or ""
+
+
+def detection_of(
+    view: NodeView,
+    directories: KubeletDirectories,
+    workers: Workers,
+    *,
+    records: Callable[[ImageStore], ImageRecords],
+) -> Detection:
+    """What keeps up to date who uses the images of a node, and which pods exist."""
+    configuration, client, store = view.first_configuration, view.client, ImageStore(view)
+    ask = asking_for_pods(configuration.kubelet_access, view.clock, configuration.kubelet_version)
+    pods = KubeletPods(directories, view.clock, ask)
+    inventory = Inventory(
+        client, client, pods, clock=view.clock, read_layers=store.layers, workers=workers
+    )
+    part_ages = PartAges(view.clock)
+    return Detection(inventory, pods, records(store), part_ages=part_ages, clock=view.clock)
