@@ -607,8 +607,8 @@ BREAKS = (
     Break(
         "a program of a command gives way to nobody",
         RELIEF,
-        "return 0.0 if world.lane(running.lane).another_waits else stage.patience_seconds",
-        "return stage.patience_seconds",
+        "if world.lane(running.lane).another_waits:",
+        "if False:",
     ),
     Break(
         "layers that images share are promised with each",
@@ -786,8 +786,8 @@ BREAKS = (
     Break(
         "a slow kubelet is none",
         HOLD_OFF,
-        "max(ends - time.monotonic(), 0.001)",
-        "min(ends - time.monotonic(), 0.001)",
+        "kubelet.settimeout(LATE_SECONDS)",
+        "kubelet.settimeout(0.001)",
     ),
     # ---- locks
     Break(

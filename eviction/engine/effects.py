@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reclaim import types
 from reclaim.function import Ready
@@ -30,38 +30,33 @@ if TYPE_CHECKING:
 # ---- what is handed out
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(NamedTuple):
     """Read these paths, each on its own sampler. A `Sampled` answers for each."""
 
     paths: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(NamedTuple):
     """Poll a filesystem, and post a `Crossed` once an observation is due."""
 
     path: str
     levels: WatchedLevels
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Have a stage plan. `Planned` answers."""
 
     pass_id: str
     stage: StageId
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """Check an object, and take the last look. `CheckEnded` answers."""
 
     claim: Claim
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """The one call, and the question whether the object is gone. `Ended` answers.
 
     Only the gate makes one.
@@ -82,23 +77,20 @@ class Refresh:
     """Ask the runtime who uses its images, for the image records. `Refreshed` answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resolve:
+class Resolve(NamedTuple):
     """Somebody waits for this answer: a pass, or that a command of his is in force."""
 
     waiting: Future[Any]
     answer: object
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(NamedTuple):
     """A pass has ended: nothing of its stages is needed any more."""
 
     pass_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remember:
+class Remember(NamedTuple):
     """The node was observed, and this was decided from this state: it can be replayed."""
 
     before: ManagerState
@@ -106,8 +98,7 @@ class Remember:
     decision: Decision
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(NamedTuple):
     """Tell the listeners: the name of their method, and what it takes."""
 
     what: str
@@ -120,8 +111,7 @@ Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | Resolve | Forge
 # ---- what happens
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(NamedTuple):
     """A filesystem was read, or could not be."""
 
     sample: Sample
@@ -132,8 +122,7 @@ class Crossed:
     """A poll says that an observation is due."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
+class Planned(NamedTuple):
     """A stage has planned, or failed to."""
 
     pass_id: str
@@ -150,32 +139,28 @@ class Planned:
     """Whether no stage of its function follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed:
+class Progressed(NamedTuple):
     """The runtime has answered a call of a stage that plans."""
 
     pass_id: str
     stage: StageId
 
 
-@dataclass(frozen=True, slots=True)
-class CheckEnded:
+class CheckEnded(NamedTuple):
     """An object was checked."""
 
     claim: ClaimId
     checked: Checked
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """A removal that was sent has ended."""
 
     claim: ClaimId
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(NamedTuple):
     """The runtime has said where its images are; or why not, in a sentence."""
 
     paths: FilesystemPaths | None
@@ -185,8 +170,7 @@ class Located:
     """Why the kubelet has not listed its pods."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refreshed:
+class Refreshed(NamedTuple):
     """The image records were updated, or not."""
 
     problem: str = ""
@@ -195,16 +179,14 @@ class Refreshed:
     pods_problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LookWanted:
+class LookWanted(NamedTuple):
     """Somebody wants an observation before the next one is due: inotify, or a command."""
 
     urgent: bool = False
     """At once; otherwise not before the shortest interval has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What a command asks for in place of the configured behaviour; None: as configured."""
 
     row: tuple[str, ...] | None = None

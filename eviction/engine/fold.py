@@ -62,7 +62,7 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             run = None if running is None else running.stage(stage)
             if running is None or run is None:
                 return world
-            return world.with_pass(running.with_stage(replace(run, progress_at=world.now)))
+            return world.with_pass(running.with_stage(run._replace(progress_at=world.now)))
         case CheckEnded(claim_id, checked):
             claim = world.removals.get(claim_id)
             if claim is None:
@@ -156,7 +156,7 @@ def sampled(world: World, sample: Sample) -> World:
     )
     world = world._replace(fill_rates=rates)
     if world.look is not None:
-        world = world._replace(look=replace(world.look, awaited=world.look.awaited - {sample.path}))
+        world = world._replace(look=world.look._replace(awaited=world.look.awaited - {sample.path}))
     elif world.on_its_own and sample.begun_at < world.looked_at:
         # it came after its look was over, and may change what was decided
         world = world._replace(look_due=world.now)
@@ -213,8 +213,7 @@ def planned(world: World, event: Planned) -> World:
     run = running.stage(event.stage)
     if run is not None:
         plan = event.plan or types.Plan()
-        run = replace(
-            run,
+        run = run._replace(
             plan=plan,
             kept=tuple(map(Outcome, plan.keep)),
             error=event.error,
@@ -254,11 +253,11 @@ def with_outcome(world: World, claim: Claim, outcome: Outcome) -> World:
     if run is None:
         return world.with_pass(running)
     if outcome.fate is Fate.KEPT:
-        run = replace(run, kept=(*run.kept, outcome))
+        run = run._replace(kept=(*run.kept, outcome))
     else:
-        run = replace(run, outcomes=(*run.outcomes, outcome))
+        run = run._replace(outcomes=(*run.outcomes, outcome))
     if outcome.fate is Fate.SILENT:
-        run = replace(run, silent=True, error=run.error or outcome.error)
+        run = run._replace(silent=True, error=run.error or outcome.error)
     if outcome.fate is Fate.PLANNED:
         role = world.functions[claim.stage.function].frees
         promised = running.assumed.get(role, 0) + outcome.verdict.promised_bytes
@@ -282,8 +281,8 @@ def located(world: World, problem: str, pods_problem: str | None) -> World:
     in_vain = known and waited >= LATE_SECONDS
     soon = not in_vain and (problem or world.pressed)
     due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
-    asking = replace(
-        asking, locating_since=None, overdue_told=False, problem=problem, locate_due=due
+    asking = asking._replace(
+        locating_since=None, overdue_told=False, problem=problem, locate_due=due
     )
     world = world._replace(asking=asking, imagefs_problem=problem or world.imagefs_problem)
     return world.telling("runtime_asked", problem or None, pods_problem)
@@ -294,7 +293,7 @@ def refreshed(world: World, event: Refreshed) -> World:
     waited = world.now - (world.asking.refreshing_since or world.now)
     soon = event.given_up or (event.problem and waited < LATE_SECONDS)
     due = world.now + (RETRY_SECONDS if soon else SELDOM_SECONDS)
-    world = world._replace(asking=replace(world.asking, refreshing_since=None, refresh_due=due))
+    world = world._replace(asking=world.asking._replace(refreshing_since=None, refresh_due=due))
     if not event.given_up:
         world = world.telling("runtime_asked", event.problem or None, event.pods_problem)
     if not event.given_up and not event.problem and not world.under_pressure:

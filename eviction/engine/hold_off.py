@@ -22,7 +22,7 @@ from eviction.engine.world import RETRY_SECONDS, held_off_sentence
 from reclaim.workers import Workers
 from signals.clock import LATE_SECONDS
 
-LONGEST_ANSWER_BYTES = 16 * 1024
+LONGEST_LINE_BYTES = 64
 
 _REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 _OK = re.compile(rb"HTTP/1\.[0-9]+ 200\s")
@@ -33,9 +33,18 @@ Address = tuple[str, int] | str
 
 def kubelet_is_healthy(address: Address | None) -> bool:
     """Whether the kubelet's `/healthz` answers 200 in time. For None, false without asking."""
-    if address is not None:
-        with suppress(OSError), _connected(address) as kubelet:
-            return _asked(kubelet)
+    if address is None:
+        return False
+    family = socket.AF_UNIX
+    if not isinstance(address, str):
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    # create_connection would load what encodes names
+    with suppress(OSError), socket.socket(family) as kubelet:
+        kubelet.settimeout(LATE_SECONDS)
+        kubelet.connect(address)
+        kubelet.sendall(_REQUEST)
+        with kubelet.makefile("rb") as answer:
+            return _OK.match(answer.readline(LONGEST_LINE_BYTES)) is not None
     return False
 
 
@@ -74,39 +83,6 @@ class KubeletWatch:
         until = time.monotonic() + self._seconds
         while time.monotonic() < until and not self._over.is_set():
             if kubelet_is_healthy(address):
-                return self._healthy()
+                self._healthy()
+                break
             self._over.wait(RETRY_SECONDS)
-        return None
-
-
-def _connected(address: Address) -> socket.socket:
-    family = (
-        socket.AF_UNIX
-        if isinstance(address, str)
-        else socket.AF_INET6
-        if ":" in address[0]
-        else socket.AF_INET
-    )
-    # create_connection would load what encodes names
-    kubelet = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        kubelet.settimeout(LATE_SECONDS)
-        kubelet.connect(address)
-    except OSError:
-        kubelet.close()
-        raise
-    return kubelet
-
-
-def _asked(kubelet: socket.socket) -> bool:
-    """Whether a request is answered with 200. Raises OSError if there is no answer in time."""
-    ends = time.monotonic() + LATE_SECONDS
-    kubelet.sendall(_REQUEST)
-    answer = b""
-    while b"\r\n" not in answer and len(answer) <= LONGEST_ANSWER_BYTES:
-        kubelet.settimeout(max(ends - time.monotonic(), 0.001))
-        part = kubelet.recv(4096)
-        answer += part
-        if not part:
-            break
-    return _OK.match(answer) is not None

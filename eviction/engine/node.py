@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from typing import Unpack
 
-from eviction.configuration.effective import USUAL_ENDPOINTS, Configuration
+from eviction.configuration.effective import Configuration
 from eviction.configuration.policies import policies_of
 from eviction.engine.build import (
     READERS,
@@ -44,15 +44,15 @@ from eviction.engine.effects import (
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
 from eviction.engine.stages import Stages
-from eviction.engine.view import NodeView
+from eviction.engine.view import NodeView, ViewOptions
 from eviction.engine.world import World, first_world
 from eviction.records.listener import Listeners
-from eviction.records.passes import Pass, Trigger
+from eviction.records.passes import Pass, PeriodicLoop, Trigger
 from eviction.records.replay import History, HistoryEntry
 from eviction.records.state_file import RecordFile
 from eviction.survey.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
-from reclaim.cri.client import READ_DEADLINE_SECONDS, CriClient
+from reclaim.cri.client import CriClient
 from reclaim.cri.containers_storage import store_of
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.states import DirectoriesDoubted
@@ -66,8 +66,7 @@ from reclaim.pod_logs.names import LogPaths
 from reclaim.removals import limit_in_flight
 from reclaim.types import Container, ReclaimError, RuntimeUnavailable
 from reclaim.workers import NoThread, ReadingsInTime, Workers
-from signals.clock import LATE_SECONDS, Clock
-from signals.filesystems import FilesystemReader
+from signals.clock import LATE_SECONDS
 from signals.types import Signal, SignalObservations
 
 # Imported where they are used, so that commands without them start faster; the daemon
@@ -93,20 +92,11 @@ class Node(NodeView):
         *,
         dry_run: bool = False,
         stopping: threading.Event | None = None,
-        reader: FilesystemReader | None = None,
-        clock: Clock | None = None,
-        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
         records: ImageRecords | None = None,
-        usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
         functions: FunctionTable | None = None,
+        **options: Unpack[ViewOptions],
     ):
-        super().__init__(
-            configuration,
-            reader=reader,
-            clock=clock,
-            read_deadline_seconds=read_deadline_seconds,
-            usual_endpoints=usual_endpoints,
-        )
+        super().__init__(configuration, **options)
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
         self.history = History()
@@ -195,12 +185,9 @@ class Node(NodeView):
         another one, is its owner.
         """
         self.owner.own()
-        now, configuration = self.clock.monotonic(), self.configuration
-        periodic = (
-            loops(now, images=self.policies().images.has_periodic_work)
-            if configuration.periodic_gc
-            else ()
-        )
+        now, periodic = self.clock.monotonic(), tuple[PeriodicLoop, ...]()
+        if self.configuration.periodic_gc:
+            periodic = loops(now, images=self.policies().images.has_periodic_work)
         self.owner.world = self.world._replace(
             now=now,
             on_its_own=True,
@@ -213,9 +200,13 @@ class Node(NodeView):
         """Asks the runtime where its images are; returns None, or the reason in a
         sentence if that is unknown.
         """
+        located = self._located()
+        self.owner.post(located)
+        return located.problem or None
+
+    def _located(self) -> Located:
         problem = super().locate()
-        self.owner.post(Located(self.summary.paths, problem or "", self.pods_problem))
-        return problem
+        return Located(self.summary.paths, problem or "", self.pods_problem)
 
     def look(self) -> tuple[SignalObservations, Decision]:
         """Observes the node and decides."""
@@ -237,9 +228,13 @@ class Node(NodeView):
     ) -> PassWanted:
         """Asks for a pass, whose record will be in `record`. `signal`: what it is about; None:
         what the decision acts on."""
-        request = request or Request()
         wanted = PassWanted(
-            observations, decision, trigger, request, signal, self.clock.monotonic()
+            observations,
+            decision,
+            trigger,
+            request=request or Request(),
+            signal=signal,
+            asked_at=self.clock.monotonic(),
         )
         self.owner.post(wanted)
         return wanted
@@ -249,8 +244,7 @@ class Node(NodeView):
         it began: then it does not.
         """
         event = Withdrawn(wanted)
-        there: bool = self.owner.ask(event, event.done)
-        return there
+        return self.owner.ask(event, event.done)
 
     def relieve(
         self,
@@ -261,21 +255,20 @@ class Node(NodeView):
         request: Request | None = None,
     ) -> Pass:
         """Runs the pass that follows. Never raises because of the runtime or a single object."""
-        record = None
-        while record is None:
+        while True:
             wanted = self.want(observations, decision, trigger, request=request)
             self.owner.until(wanted.record.done)
-            record = wanted.record.result()
-        return record
+            # None: another pass has ended there meanwhile
+            if (record := wanted.record.result()) is not None:
+                return record
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Has another configuration come into force, except for the fields that need a restart;
         returns those that differ. From then on, passes that were made before send nothing more."""
         event = Reconfigured(configuration)
-        changed: tuple[str, ...] = self.owner.ask(event, event.done)
-        self.owner.workers.most = self.directory_threads.most = most_at_work(
-            self.configuration.parallel_removals
-        )
+        changed = self.owner.ask(event, event.done)
+        limit = most_at_work(self.configuration.parallel_removals)
+        self.owner.workers.most = self.directory_threads.most = limit
         return changed
 
     def paused(self) -> str:
@@ -300,8 +293,7 @@ class Node(NodeView):
         nothing is sent any more but what it returns the number of, the removals that were sent
         before and have not ended."""
         event = PauseSet(seconds, unknown, if_unknown)
-        under_way: int = self.owner.ask(event, event.done)
-        return under_way
+        return self.owner.ask(event, event.done)
 
     # ---- what is carried out for its owner
 
@@ -315,16 +307,16 @@ class Node(NodeView):
             case Send():
                 return self._stages.send(job)
             case Locate():
-                problem = super().locate()
-                if problem is None and self.dry_run:
+                located = self._located()
+                if not located.problem and self.dry_run:
                     with suppress(NoThread):  # the next answer comes soon
                         self.owner.workers.run(self.shadow)
-                return Located(self.summary.paths, problem or "", self.pods_problem)
+                return located
             case Refresh():
                 refreshed = self.detection.refresh(
                     lambda: self.world.asks_the_runtime() or self.stopping.is_set()
                 )
-                return replace(refreshed, pods_problem=self.pods_problem)
+                return refreshed._replace(pods_problem=self.pods_problem)
 
     def remember(self, decided: Remember) -> None:
         """Keeps what was decided, for a replay."""
@@ -341,14 +333,14 @@ class Node(NodeView):
             self.client,
             self.client,
             self.pods,
-            self.inventory,
-            self.records,
-            self.detection.part_ages,
-            self.clock,
-            self.policies(),
-            self.log_paths,
-            self.stopping,
-            facts,
+            inventory=self.inventory,
+            records=self.records,
+            part_ages=self.detection.part_ages,
+            clock=self.clock,
+            policies=self.policies(),
+            log_paths=self.log_paths,
+            stopping=self.stopping,
+            facts=facts,
         )
 
     def pull_records(self, containers: Iterable[Container]) -> PullRecords:
@@ -356,18 +348,17 @@ class Node(NodeView):
 
         `containers`: all.
         """
-        gates = (
-            {} if self.configuration.kubelet is None else self.configuration.kubelet.feature_gates
-        )
-        if not gates.get(RECORDS_PULLS_GATE, self.configuration.kubelet_version.has(RECORDS_PULLS)):
+        configuration, doubt = self.configuration, self.pods.doubt
+        kept = configuration.kubelet_version.has(RECORDS_PULLS)
+        if configuration.kubelet is not None:
+            kept = configuration.kubelet.feature_gates.get(RECORDS_PULLS_GATE, kept)
+        if not kept:
             return PullRecords(
                 problem=f"the kubelet keeps no records of pulls ({RECORDS_PULLS_GATE} is off)"
             )
-        if (doubt := self.pods.doubt) is not None:
+        if doubt is not None:
             return PullRecords(problem=doubt.sentence)
-        return pull_records(
-            self.configuration.root_directory, containers, self._directories_in_time
-        )
+        return pull_records(configuration.root_directory, containers, self._directories_in_time)
 
     def _survey_client(self) -> CriClient | None:
         runtime, image = self.endpoint.runtime, self.endpoint.image
@@ -379,9 +370,10 @@ class Node(NodeView):
         while it does not answer."""
         problems = []
         for function in self.functions.values():
+            if function.examine is None:
+                continue
             try:
-                if function.examine is not None:
-                    function.examine(self.client, self.log_paths)
+                function.examine(self.client, self.log_paths)
             except RuntimeUnavailable:
                 continue
             except ReclaimError as error:
@@ -396,11 +388,12 @@ class Node(NodeView):
         """
         for name in IMPORTED_LATER:
             import_module(name)
+        parallel = self.configuration.parallel_removals
         try:
-            self.owner.workers.prepare(at_work_at_once(self.configuration.parallel_removals))
+            self.owner.workers.prepare(at_work_at_once(parallel))
             self.samplers.prepare(self.world.paths.distinct())
-            self.directory_threads.prepare(self.configuration.parallel_removals + 1)
-            self.client.prepare(limit_in_flight(self.configuration.parallel_removals) + READERS)
+            self.directory_threads.prepare(parallel + 1)
+            self.client.prepare(limit_in_flight(parallel) + READERS)
         except NoThread as error:
             raise CannotPrepare(
                 f"{error}; is the limit on processes (pids.max, TasksMax=) reached?"
@@ -457,9 +450,8 @@ class Node(NodeView):
     @property
     def pod_state_source(self) -> str:
         """Where the last states of pods came from: `kubelet` or `directories`."""
-        return (
-            "kubelet" if self.pods.ask is not None and not self.pods.list_problem else "directories"
-        )
+        listed = self.pods.ask is not None and not self.pods.list_problem
+        return "kubelet" if listed else "directories"
 
     @property
     def pods_problem(self) -> str | None:
@@ -488,7 +480,5 @@ class Node(NodeView):
     def places(self) -> Places:
         """The directories of the kubelet and of the runtime, as far as it has been located."""
         configuration, paths = self.configuration, self.summary.paths
-        stores = tuple(
-            store_of(path) for path in (paths.imagefs, paths.containerfs) if path is not None
-        )
+        stores = tuple(map(store_of, filter(None, (paths.imagefs, paths.containerfs))))
         return Places(configuration.root_directory, configuration.pod_logs_dir, stores)

@@ -15,8 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from eviction.engine.effects import (
     Check,
@@ -62,8 +61,10 @@ STOP_SECONDS = 0.25  # a stop of a command is noticed so soon
 Job = Plan | Check | Send | Locate | Refresh
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+Answered = TypeVar("Answered")
+
+
+class Answer(NamedTuple):
     """What a worker has found: it is free again."""
 
     event: Event
@@ -133,7 +134,7 @@ class Owner:
         self._stopping.set()
         self.post(Stopping())
 
-    def ask(self, event: Event, answer: Future[Any]) -> Any:
+    def ask(self, event: Event, answer: Future[Answered]) -> Answered:
         """Posts an event and waits for its answer. Raises what the answer raises."""
         self.post(event)
         self.until(answer.done)
@@ -159,9 +160,8 @@ class Owner:
         """What follows from workers that hang, in a sentence; empty unless
         something has waited long for one.
         """
-        since, seconds = self._waiting_since, 0.0
-        if since is not None:
-            seconds = self._clock.monotonic() - since
+        now = self._clock.monotonic()
+        seconds = 0.0 if self._waiting_since is None else now - self._waiting_since
         if seconds < SLOW_SECONDS:
             return ""
         return (
@@ -174,13 +174,14 @@ class Owner:
         """Waits up to `seconds` until every removal that was sent has ended; returns whether that
         is so. If it is, and nothing new may begin, it waits a moment until the passes have ended,
         too, so that they are told."""
-        ends = self._clock.monotonic() + seconds
-        while sent_claims(self.world.removals) and self._clock.monotonic() < ends:
+        now = self._clock.monotonic
+        ends = now() + seconds
+        while sent_claims(self.world.removals):
+            if now() >= ends:
+                return False
             self.turn(ends)
-        if sent_claims(self.world.removals):
-            return False
-        ends = min(ends, self._clock.monotonic() + LAST_SECONDS)
-        while self._stopping.is_set() and self.world.passes and self._clock.monotonic() < ends:
+        ends = min(ends, now() + LAST_SECONDS)
+        while self._stopping.is_set() and self.world.passes and now() < ends:
             self.turn(ends)
         return True
 
@@ -243,10 +244,9 @@ class Owner:
         self._tell_reached()
 
     def _tell_reached(self) -> None:
-        for waiting in tuple(self._until):
-            holds, reached = waiting
+        for holds, reached in tuple(self._until):
             if holds():
-                self._until.remove(waiting)
+                self._until.remove((holds, reached))
                 reached.set_result(None)
 
     def _next_events(self, until: float) -> Iterable[Event]:

@@ -35,7 +35,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from eviction.decision.headroom import faster, urgency
 from eviction.decision.thresholds import thresholds_met
@@ -123,8 +124,7 @@ def advance(running: RunningPass, world: World) -> Advanced:
 # ---- what each line of it means: the disk
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
+class Goal(NamedTuple):
     """What one function of the row has to clear, as the world is now."""
 
     thresholds: tuple[Threshold, ...]
@@ -138,8 +138,7 @@ class Goal:
         return bool(thresholds_met(self.thresholds, observations.signals, enforce_min_reclaim=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Disk:
+class Disk(NamedTuple):
     """The filesystem of a goal as it is now."""
 
     stop: Reason | None = None
@@ -319,7 +318,7 @@ def stopped(running: RunningPass, why: Reason, world: World) -> Advanced:
     that waits for a lower mark of its own is relieved there, while the thresholds may not
     be: then the row goes on."""
     current = tuple(
-        replace(left_over(stage, why), relieved=True, ended_at=world.now)
+        left_over(stage, why)._replace(relieved=True, ended_at=world.now)
         for stage in running.current
     )
     alone = len(current) == 1 and goal_of(running, running.function, world).waits
@@ -334,7 +333,7 @@ def left_over(stage: StageRun, why: Reason) -> StageRun:
     if stage.plan is None:
         return stage
     rest = tuple(Outcome(verdict.kept(why)) for verdict in stage.plan.remove[stage.taken :])
-    return replace(stage, kept=(*stage.kept, *rest), taken=len(stage.plan.remove))
+    return stage._replace(kept=(*stage.kept, *rest), taken=len(stage.plan.remove))
 
 
 def with_ended(running: RunningPass, stages: tuple[StageRun, ...]) -> RunningPass:
@@ -437,12 +436,12 @@ def claimed(
     """The next object of a stage is claimed; or left out, as it is being removed already."""
     verdict = stage.next
     assert verdict is not None
-    stage = replace(stage, taken=stage.taken + 1)
+    stage = stage._replace(taken=stage.taken + 1)
     if any(claim.verdict.id == verdict.id for claim in world.under_way()):
         kept = (*stage.kept, Outcome(verdict.kept(Reason.BEING_REMOVED)))
-        return running.with_stage(replace(stage, kept=kept)), None
+        return running.with_stage(stage._replace(kept=kept)), None
     claim = Claim(running.id, stage.id, verdict, claimed_at=world.now, dry_run=running.dry_run)
-    return running.with_stage(replace(stage, begun=stage.begun + 1)), claim
+    return running.with_stage(stage._replace(begun=stage.begun + 1)), claim
 
 
 def overdue_at(claim: Claim, world: World) -> float:
@@ -451,16 +450,15 @@ def overdue_at(claim: Claim, world: World) -> float:
     stage = None if running is None else running.stage(claim.stage)
     if running is None or stage is None:
         return NEVER
-    return claim.overdue_at(patience_of(running, stage, world))
-
-
-def patience_of(running: RunningPass, stage: StageRun, world: World) -> float:
-    """How long to wait for a removal that was sent, in seconds. A stage's own patience ends at once
-    if something else waits for this filesystem."""
+    patience_seconds = world.configuration.removal_patience_seconds
+    if running.urgent:
+        patience_seconds = min(patience_seconds, URGENT_PATIENCE_SECONDS)
     if stage.patience_seconds is not None:
-        return 0.0 if world.lane(running.lane).another_waits else stage.patience_seconds
-    usual = world.configuration.removal_patience_seconds
-    return min(usual, URGENT_PATIENCE_SECONDS) if running.urgent else usual
+        patience_seconds = stage.patience_seconds
+        # its own ends at once if something else waits for this filesystem
+        if world.lane(running.lane).another_waits:
+            patience_seconds = 0.0
+    return claim.overdue_at(patience_seconds)
 
 
 # ---- the next stage, the next function
@@ -487,7 +485,7 @@ def ask_plans(running: RunningPass, stages: tuple[StageId, ...], world: World) -
         run = StageRun(stage, world.now, world.now)
         if stage in world.hanging:
             error = cannot_plan(stage, "an earlier reading has not been answered yet")
-            run = replace(run, plan=NO_PLAN, error=error)
+            run = run._replace(plan=NO_PLAN, error=error)
         else:
             asked.append(Plan(running.id, stage))
         current.append(run)
@@ -544,8 +542,10 @@ def next_stage(running: RunningPass, world: World) -> Advanced:
     function, or the next function.
     """
     ended = tuple(ended_stage(stage, running, world) for stage in running.current)
-    if late_space_of_stages(running, ended):
-        waited_for = tuple(replace(stage, frees_late=False) for stage in running.current)
+    # space may still arrive from a stage whose objects free it some time after the answer
+    frees_late = any_removed(stage for stage in ended if stage.frees_late)
+    if frees_late and running.measures and not running.urgent:
+        waited_for = tuple(stage._replace(frees_late=False) for stage in running.current)
         return begin_settling(running._replace(current=waited_for), world, at_end=False)
     running = with_ended(running, ended)
     if len(ended) > 1:  # the row follows from its beginning, all stages of each function
@@ -566,7 +566,7 @@ def ended_stage(stage: StageRun, running: RunningPass, world: World) -> StageRun
     elif any(each.silent for each in running.current):
         why = Reason.INCOMPLETE_LISTING
     error = stage.error or stuck_because
-    return replace(left_over(stage, why), error=error, ended_at=world.now)
+    return left_over(stage, why)._replace(error=error, ended_at=world.now)
 
 
 def failed(stage: StageRun) -> bool:
@@ -654,7 +654,7 @@ def measured(running: RunningPass, world: World) -> RunningPass:
                     freed_bytes=max(freed_bytes if alone else outcome.verdict.promised_bytes, 0),
                     freed_inodes=max(freed_inodes if alone else 0, 0),
                 )
-        current.append(replace(stage, outcomes=tuple(outcomes)))
+        current.append(stage._replace(outcomes=tuple(outcomes)))
     return running._replace(current=tuple(current), measured=running.gained, unmeasured=())
 
 
@@ -666,14 +666,6 @@ def waits_for_late_space(running: RunningPass, disk: Disk) -> bool:
         return False
     gained_bytes, _ = running.gained.gained_since(running.measured)
     return gained_bytes * 2 < promised_bytes(running.unmeasured)
-
-
-def late_space_of_stages(running: RunningPass, ended: Sequence[StageRun]) -> bool:
-    """Whether space may still arrive from a stage whose objects free it some
-    time after the answer.
-    """
-    removed = any_removed(stage for stage in ended if stage.frees_late)
-    return removed and running.measures and not running.urgent
 
 
 def begin_settling(running: RunningPass, world: World, *, at_end: bool) -> Advanced:
@@ -691,7 +683,7 @@ def settle(running: RunningPass, settling: Settling, world: World) -> Advanced:
     if disk.unread:
         return running, (Read(disk.unread),)
     if max(running.gained.gained_since(settling.best)) > 0:
-        settling = replace(settling, best=running.gained, quiet_since=world.now)
+        settling = settling._replace(best=running.gained, quiet_since=world.now)
     over = min(settling.quiet_since + TICK_SECONDS, settling.began_at + URGENT_PATIENCE_SECONDS)
     goal = goal_of(running, running.function, world)
     clear = settling.at_end and not goal.met(world.observations)
@@ -700,7 +692,7 @@ def settle(running: RunningPass, settling: Settling, world: World) -> Advanced:
         return (running._replace(ended=True), ()) if settling.at_end else advance(running, world)
     if world.now < settling.read_at:
         return running._replace(settling=settling), ()
-    settling = replace(settling, read_at=min(world.now + TICK_SECONDS / 8, over))
+    settling = settling._replace(read_at=min(world.now + TICK_SECONDS / 8, over))
     running = running._replace(settling=settling, measure_after=world.now)
     return running, (Read(unread_since(running, running.function, world, since=world.now)),)
 

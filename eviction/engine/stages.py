@@ -33,15 +33,15 @@ class Stages:
         self._context = context
         self._clock = clock
         self._stages: dict[tuple[str, str, bool], tuple[Stage, ...]] = {}
-        self._planning: dict[int, Plan] = {}  # by thread
-        self._told_at: dict[int, float] = {}  # by thread: when it was last told that a plan goes on
+        self._planning: dict[int, Progressed] = {}  # by thread: what tells that its plan goes on
+        self._told_at: dict[int, float] = {}  # by thread: when that was last told
 
     def plan(self, job: Plan) -> Planned:
         """Has a stage plan. Never raises ReclaimError."""
         began, stage = self._clock.monotonic(), job.stage
         stages = self._made(job.pass_id, stage)
         planner, thread = stages[stage.number - 1], threading.get_ident()
-        self._planning[thread] = job
+        self._planning[thread] = Progressed(job.pass_id, stage)
         plan, error = None, ""
         try:
             plan = planner.plan()
@@ -90,11 +90,11 @@ class Stages:
         """A call of the runtime was answered on this thread: the plan that made it goes on. None if
         there is none, or if that was told within the last second."""
         thread, now = threading.get_ident(), self._clock.monotonic()
-        job = self._planning.get(thread)
-        if job is None or now - self._told_at.get(thread, FOREVER_AGO) < RETRY_SECONDS:
+        progressed = self._planning.get(thread)
+        if progressed is None or now - self._told_at.get(thread, FOREVER_AGO) < RETRY_SECONDS:
             return None
         self._told_at[thread] = now
-        return Progressed(job.pass_id, job.stage)
+        return progressed
 
     def _made(self, pass_id: str, stage: StageId) -> tuple[Stage, ...]:
         """Those of a function: made once for a pass, and once more for the last resort."""

@@ -174,7 +174,7 @@ def plans_in_time(world: World) -> World:
         for run in running.current:
             if run.plan is None and world.now >= run.progress_at + HANGS_SECONDS:
                 error = cannot_plan(run.id, f"it did not answer within {HANGS_SECONDS:g} s")
-                given_up = replace(run, plan=NO_PLAN, error=error, planned_at=world.now)
+                given_up = run._replace(plan=NO_PLAN, error=error, planned_at=world.now)
                 world = world.with_pass(world.passes[running.id].with_stage(given_up))
                 world = world._replace(hanging=world.hanging | {run.id})
     return world
@@ -321,7 +321,7 @@ def reads(world: World, paths: Iterable[str]) -> World:
 
 def begun(world: World, running: RunningPass) -> World:
     """The pass begins: another row of its filesystem may wait for it from now on."""
-    lane = replace(world.lane(running.lane), another_waits=False)
+    lane = world.lane(running.lane)._replace(another_waits=False)
     world = world.with_lane(running.lane, lane).with_pass(running)
     if isinstance(running.lane, int) and not running.dry_run:
         world = world._replace(booked_to={running.lane: running.id, **world.booked_to})
@@ -366,7 +366,7 @@ def ended(world: World, running: RunningPass) -> World:
         heir = running_in(device, world) if holder == running.id else passes.get(holder)
         if heir is not None:
             booked_to[device] = heir.id
-    lane = replace(world.lane(running.lane), ended_at=world.now)
+    lane = world.lane(running.lane)._replace(ended_at=world.now)
     world = world._replace(booked_to=booked_to).with_lane(running.lane, lane)
     world = world.emitting(Forget(running.id))
     if world.on_its_own:
@@ -452,7 +452,7 @@ def decided(world: World) -> World:
     # from now on it is asked every second, and not after a minute first
     if world.pressed and not pressed:
         due = min(world.asking.locate_due, world.now + RETRY_SECONDS)
-        world = world._replace(asking=replace(world.asking, locate_due=due))
+        world = world._replace(asking=world.asking._replace(locate_due=due))
     if world.stopping:
         return world
     if not world.on_its_own:
@@ -506,10 +506,10 @@ def lanes_after(world: World, decision: Decision) -> World:
     for name in pressed | world.lanes.keys():
         lane = world.lane(name)
         if name in pressed:
-            lane = replace(lane, lead_used=False, met_at=world.now)
+            lane = lane._replace(lead_used=False, met_at=world.now)
         # what flaps is no new pressure
         elif world.now - lane.met_at >= KUBELET_INTERVAL_SECONDS and lane.back_offs:
-            lane = replace(lane, back_offs={})
+            lane = lane._replace(back_offs={})
         # those of filesystems that are gone are forgotten
         if name in here or not isinstance(name, int):
             lanes[name] = lane
@@ -558,13 +558,13 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World
         return world
     if (running := running_in(name, world)) is not None:
         waits = running.wanted is not None or row != running.row
-        return world.with_lane(name, replace(lane, another_waits=True)) if waits else world
+        return world.with_lane(name, lane._replace(another_waits=True)) if waits else world
     if held_off := world.held_off():
-        tried_again = replace(back_off, until=world.now + RETRY_SECONDS)
+        tried_again = back_off._replace(until=world.now + RETRY_SECONDS)
         world = world.with_lane(name, lane.with_back_off(row, tried_again))
         return world.telling("not_begun", held_off)
     lead_used = lane.lead_used or trigger is Trigger.LEAD
-    world = world.with_lane(name, replace(lane, lead_used=lead_used))
+    world = world.with_lane(name, lane._replace(lead_used=lead_used))
     world = world.telling("reclaiming", decision.acted_on)
     world, begins = new_pass(world, trigger, Request(), decision=decision)
     return begun(world, begins._replace(lane=name))
@@ -690,14 +690,14 @@ def runtime_asked(world: World) -> World:
         if asking.overdue_told or now < asking.locating_since + LATE_SECONDS:
             return world
         problem = f"where its images are: it did not answer within {LATE_SECONDS:g} s"
-        asking = replace(asking, overdue_told=True, problem=problem)
+        asking = asking._replace(overdue_told=True, problem=problem)
         return world._replace(asking=asking).telling("runtime_asked", problem, None)
     if now >= asking.locate_due:
-        return world._replace(asking=replace(asking, locating_since=now)).emitting(Locate())
+        return world._replace(asking=asking._replace(locating_since=now)).emitting(Locate())
     at_rest = not world.under_pressure and not world.asks_the_runtime()
     may_refresh = at_rest and asking.refreshing_since is None and not asking.problem
     if may_refresh and now >= asking.refresh_due:
-        return world._replace(asking=replace(asking, refreshing_since=now)).emitting(Refresh())
+        return world._replace(asking=asking._replace(refreshing_since=now)).emitting(Refresh())
     return world
 
 

@@ -8,6 +8,7 @@ config`) use the view alone, so they start without importing the rest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict, Unpack
 
 from eviction.configuration.effective import (
     USUAL_ENDPOINTS,
@@ -26,30 +27,33 @@ from signals.summary import NodeSummary
 from signals.types import FsLayout
 
 
+class ViewOptions(TypedDict, total=False):
+    """What a node is observed with, in place of what is usual."""
+
+    reader: FilesystemReader
+    clock: Clock
+    read_deadline_seconds: float
+    usual_endpoints: Sequence[str]
+
+
 class NodeView:
     """One node, read-only.
 
     The constructor does no I/O; `locate` asks the runtime where its images are.
     """
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        *,
-        reader: FilesystemReader | None = None,
-        clock: Clock | None = None,
-        read_deadline_seconds: float = READ_DEADLINE_SECONDS,
-        usual_endpoints: Sequence[str] = USUAL_ENDPOINTS,
-    ):
+    def __init__(self, configuration: Configuration, **options: Unpack[ViewOptions]):
         self.first_configuration = configuration
         """The one that it was made with."""
-        self.clock = clock or SystemClock()
-        self._usual_endpoints = usual_endpoints
-        self.endpoint = choose_endpoint(configuration, usual_endpoints)
+        self.clock = options.get("clock") or SystemClock()
+        self._usual_endpoints = options.get("usual_endpoints", USUAL_ENDPOINTS)
+        self.endpoint = choose_endpoint(configuration, self._usual_endpoints)
         # never called without one
-        runtime = self.endpoint.runtime if configuration.has_runtime else usual_endpoints[0]
-        self.client = CriClient(runtime, self.endpoint.image, read_deadline_seconds)
-        self._reader = reader or KubeletsReader(configuration.filesystems.values())
+        runtime = self.endpoint.runtime if configuration.has_runtime else self._usual_endpoints[0]
+        deadline_seconds = options.get("read_deadline_seconds", READ_DEADLINE_SECONDS)
+        self.client = CriClient(runtime, self.endpoint.image, deadline_seconds)
+        usual_reader = KubeletsReader(configuration.filesystems.values())
+        self._reader = options.get("reader", usual_reader)
         self.sampler_threads = Workers("statvfs", MOST_LOOKS)
         self.samplers = Samplers(self.clock, self._reader, self.sampler_threads.run)
         root_directory = configuration.root_directory if configuration.has_runtime else None
@@ -74,30 +78,31 @@ class NodeView:
         answered, the socket is chosen anew, as it may have appeared since. If there is no
         runtime, nobody is asked.
         """
-        if not self.configuration.has_runtime:
+        configuration = self.configuration
+        if not configuration.has_runtime:
             return None
         if self.endpoint.remark and self.summary.paths.imagefs is None:
-            self.endpoint = choose_endpoint(self.configuration, self._usual_endpoints)
+            self.endpoint = choose_endpoint(configuration, self._usual_endpoints)
             self.client.use(self.endpoint.runtime, self.endpoint.image)
         try:
             info = self.client.image_fs_info()
         except RuntimeUnavailable as error:
-            unfound = self.endpoint.remark and not self.endpoint.found
-            self.summary.imagefs_problem = (
-                f"{error} ({self.endpoint.remark})" if unfound else str(error)
+            problem = str(error)
+            if self.endpoint.remark and not self.endpoint.found:
+                problem += f" ({self.endpoint.remark})"
+        else:
+            paths = paths_of_node(
+                configuration.root_directory,
+                list(info.image_filesystems),
+                list(info.container_filesystems),
+                own=configuration.filesystems,
             )
-            return self.summary.imagefs_problem
-        paths = paths_of_node(
-            self.configuration.root_directory,
-            list(info.image_filesystems),
-            list(info.container_filesystems),
-            own=self.configuration.filesystems,
-        )
-        if paths.imagefs is None:
-            self.summary.imagefs_problem = "the container runtime reports no image filesystem"
-            return self.summary.imagefs_problem
-        self.summary.locate(paths)
-        return None
+            if paths.imagefs is not None:
+                self.summary.locate(paths)
+                return None
+            problem = "the container runtime reports no image filesystem"
+        self.summary.imagefs_problem = problem
+        return problem
 
     def close(self) -> None:
         """Ends samplers and connections. Wait for removals in flight first."""

@@ -8,7 +8,7 @@ of the node's clock, unless a name says `wall`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
@@ -98,8 +98,7 @@ class Pause:
 # ---- a pass that runs
 
 
-@dataclass(frozen=True, slots=True)
-class StageRun:
+class StageRun(NamedTuple):
     """One stage of a function in a pass."""
 
     id: StageId
@@ -137,8 +136,7 @@ class StageRun:
         return self.plan.remove[self.taken]
 
 
-@dataclass(frozen=True, slots=True)
-class Settling:
+class Settling(NamedTuple):
     """A pass waits for space that the runtime frees after its answer."""
 
     at_end: bool
@@ -252,8 +250,7 @@ class LookWhy(StrEnum):
     NO_MARK_NEAR = "no mark can be reached sooner"
 
 
-@dataclass(frozen=True, slots=True)
-class BackOff:
+class BackOff(NamedTuple):
     """The pause of one row of the reclaim table after a pass."""
 
     until: float = FOREVER_AGO
@@ -261,11 +258,10 @@ class BackOff:
     """How long it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(NamedTuple):
     """What is remembered of one filesystem between its passes."""
 
-    back_offs: Mapping[tuple[str, ...], BackOff] = field(default_factory=dict)
+    back_offs: Mapping[tuple[str, ...], BackOff] = EMPTY
     """By row."""
     lead_used: bool = False
     """The lead has begun a pass since the mark was last reached; one is enough."""
@@ -282,19 +278,17 @@ class Lane:
 
     def with_back_off(self, row: tuple[str, ...], back_off: BackOff) -> Lane:
         """The same with this pause of a row."""
-        return replace(self, back_offs={**self.back_offs, row: back_off})
+        return self._replace(back_offs={**self.back_offs, row: back_off})
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(NamedTuple):
     """An observation that has begun. `awaited`: paths that have not answered."""
 
     began_at: float
     awaited: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """When the runtime is asked where its images are, and who uses them."""
 
     locate_due: float = FOREVER_AGO

@@ -143,7 +143,7 @@ def respond(
         return _nothing_to_do(options, node, observations)
     if not (options.now or options.dry_run) and (held := _held_off(node)) is not None:
         return held
-    request = replace(request or Request(), now=options.now, dry_run=options.dry_run)
+    request = (request or Request())._replace(now=options.now, dry_run=options.dry_run)
     asked = node.want(
         observations, decision, Trigger.REQUEST, request=request, signal=options.signal
     )
