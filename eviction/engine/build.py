@@ -4,7 +4,7 @@ threads it has. Nothing here does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import assert_never
@@ -21,10 +21,11 @@ from reclaim.evidence.starts import PartAges
 from reclaim.function import ReclaimFunction
 from reclaim.functions.containerd_garbage import HeldLayers, brought_at, clocks_at_start
 from reclaim.functions.table import FUNCTIONS, FunctionTable, table_of
-from reclaim.images.records import ImageRecords
+from reclaim.images.records import ImageRecords, Returned
 from reclaim.kubelet.pods import KubeletPods
+from reclaim.kubelet.pull_records import PullRecords
 from reclaim.removals import limit_in_flight
-from reclaim.types import Layers
+from reclaim.types import Container, Layers
 from reclaim.workers import Workers
 
 # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
@@ -128,14 +129,20 @@ def detection_of(
     directories: KubeletDirectories,
     workers: Workers,
     *,
-    records: Callable[[ImageStore], ImageRecords],
+    records: ImageRecords | None,
+    on_return: Callable[[Returned], None],
+    pulls: Callable[[Iterable[Container]], PullRecords],
 ) -> Detection:
-    """What keeps up to date who uses the images of a node, and which pods exist."""
+    """What keeps up to date who uses the images of a node, and which pods exist. `records`, and if
+    there are none yet, `on_return` and `pulls`: as for `ImageRecords`."""
     configuration, client, store = view.first_configuration, view.client, ImageStore(view)
     ask = asking_for_pods(configuration.kubelet_access, view.clock, configuration.kubelet_version)
     pods = KubeletPods(directories, view.clock, ask)
     inventory = Inventory(
         client, client, pods, clock=view.clock, read_layers=store.layers, workers=workers
     )
+    records = records or ImageRecords(
+        store.pulled_at, earlier=store.clocks_at_start, on_return=on_return, pulls=pulls
+    )
     part_ages = PartAges(view.clock)
-    return Detection(inventory, pods, records(store), part_ages=part_ages, clock=view.clock)
+    return Detection(inventory, pods, records, part_ages=part_ages, clock=view.clock)

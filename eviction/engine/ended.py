@@ -3,44 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from math import fsum
 
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.world import RunningPass, StageRun, World
-from eviction.records.passes import Amounts, Pass, PassResult, Timings, with_result
+from eviction.records.passes import Amounts, Pass, Timings, with_result
 from reclaim.types import Outcome, ReclaimResult, Usage
 
 
-def record_of(running: RunningPass, world: World) -> Pass:
-    """Everything that happened in a pass, and how it ended."""
-    functions = tuple(results_of(running))
-    gained_bytes, gained_inodes = running.gained.gained_since(Usage())
-    after, until = world.observations, running.request.until
-    goal = world.manager.config.in_layout(after.layout) if until is None else until
-    record = Pass(
-        running.id,
-        running.started_wall,
-        running.trigger,
-        running.observations,
-        running.decision,
-        running.row,
-        functions,
-        measured=Amounts(max(gained_bytes, 0), max(gained_inodes, 0)),
-        written_meanwhile=Amounts(max(-gained_bytes, 0), max(-gained_inodes, 0)),
-        after=after,
-        still_met=thresholds_met(goal, after.signals, enforce_min_reclaim=True),
-        timings=Timings(
-            detect_seconds=max(running.began_at - running.observations.time, 0.0),
-            list_seconds=sum((each.list_seconds for each in functions), 0.0),
-            plan_seconds=sum((each.plan_seconds for each in functions), 0.0),
-            remove_seconds=sum((each.remove_seconds for each in functions), 0.0),
-            total_seconds=world.now - running.began_at,
-        ),
-    )
-    return with_result(record, dry_run=running.dry_run)
-
-
-def record_of_defect(running: RunningPass, problem: str) -> Pass:
-    """The record of a pass of which nothing more can be said because of this defect."""
+def record_begun(running: RunningPass) -> Pass:
+    """Why a pass was made."""
     return Pass(
         running.id,
         running.started_wall,
@@ -48,10 +21,33 @@ def record_of_defect(running: RunningPass, problem: str) -> Pass:
         observations=running.observations,
         decision=running.decision,
         row=running.row,
-        functions=tuple(ReclaimResult(name, error=problem) for name in running.row[:1]),
-        result=PassResult.FAILED,
-        reason=problem,
+        functions=(),
     )
+
+
+def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
+    """Everything that happened in a pass that was made like this, and how it ended."""
+    functions = tuple(results_of(running))
+    gained_bytes, gained_inodes = running.gained.gained_since(Usage())
+    after, goal = world.observations, running.request.until
+    if goal is None:
+        goal = world.manager.config.in_layout(after.layout)
+    record = replace(
+        begun,
+        functions=functions,
+        measured=Amounts(max(gained_bytes, 0), max(gained_inodes, 0)),
+        written_meanwhile=Amounts(max(-gained_bytes, 0), max(-gained_inodes, 0)),
+        after=after,
+        still_met=thresholds_met(goal, after.signals, enforce_min_reclaim=True),
+        timings=Timings(
+            detect_seconds=max(running.began_at - running.observations.time, 0.0),
+            list_seconds=fsum(result.list_seconds for result in functions),
+            plan_seconds=fsum(result.plan_seconds for result in functions),
+            remove_seconds=fsum(result.remove_seconds for result in functions),
+            total_seconds=world.now - running.began_at,
+        ),
+    )
+    return with_result(record, dry_run=running.dry_run)
 
 
 def results_of(running: RunningPass) -> Iterable[ReclaimResult]:
@@ -77,11 +73,11 @@ def result_of(function: str, stages: list[StageRun]) -> ReclaimResult:
         kept += stage.kept
         for outcome in in_order_of_plan(stage):
             tried = outcome.verdict.kind, outcome.verdict.id
-            outcomes.pop(tried, None)
+            outcomes.pop(tried, None)  # it goes to the end
             outcomes[tried] = outcome
     plans = [stage.plan for stage in stages if stage.plan is not None]
     waits = [plan.eligible_in_seconds for plan in plans]
-    list_seconds = sum((plan.list_seconds for plan in plans), 0.0)
+    list_seconds = fsum(plan.list_seconds for plan in plans)
     errors = dict.fromkeys(stage.error for stage in stages if stage.error)
     return ReclaimResult(
         function,
@@ -91,8 +87,8 @@ def result_of(function: str, stages: list[StageRun]) -> ReclaimResult:
         eligible_in_seconds=min((wait for wait in waits if wait is not None), default=None),
         error=aggregate(list(errors)),
         list_seconds=list_seconds,
-        plan_seconds=sum((stage.plan_seconds for stage in stages), 0.0) - list_seconds,
-        remove_seconds=sum((max(stage.ended_at - stage.planned_at, 0.0) for stage in stages), 0.0),
+        plan_seconds=fsum(stage.plan_seconds for stage in stages) - list_seconds,
+        remove_seconds=fsum(max(stage.ended_at - stage.planned_at, 0.0) for stage in stages),
     )
 
 
@@ -108,4 +104,6 @@ def aggregate(errors: list[str]) -> str:
     """Several errors as one text, as in Kubernetes: a single one as it is,
     several as a bracketed list.
     """
-    return errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]" if errors else ""
+    if len(errors) == 1:
+        return errors[0]
+    return f"[{', '.join(errors)}]" if errors else ""

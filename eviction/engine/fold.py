@@ -5,6 +5,7 @@ Pure, and decides nothing: what follows is decided by `step`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
@@ -36,11 +37,11 @@ from eviction.engine.world import (
     RETRY_SECONDS,
     SELDOM_SECONDS,
     LookWhy,
-    RunningPass,
+    StageRun,
     World,
 )
 from reclaim import types
-from reclaim.removals import Claim, sent_claims
+from reclaim.removals import Claim, StageId, sent_claims
 from reclaim.types import Fate, Outcome, Result, Usage
 from signals.clock import LATE_SECONDS
 from signals.samplers import Sample
@@ -58,18 +59,15 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Planned():
             return planned(world, event)
         case Progressed(pass_id, stage):
-            running = world.passes.get(pass_id)
-            run = None if running is None else running.stage(stage)
-            if running is None or run is None:
-                return world
-            return world.with_pass(running.with_stage(run._replace(progress_at=world.now)))
+            return progressed(
+                world, pass_id, stage, change=lambda run: run._replace(progress_at=world.now)
+            )
         case CheckEnded(claim_id, checked):
             claim = world.removals.get(claim_id)
             if claim is None:
                 return world
             world = world.with_claim(replace(claim, checked=checked))
-            running = world.passes.get(claim.pass_id)
-            return world if running is None else world.with_pass(progressed(running, world))
+            return progressed(world, claim.pass_id, claim.stage)
         case Ended(claim_id, outcome):
             claim = world.removals.get(claim_id)
             return world if claim is None else removal_ended(world, claim, outcome)
@@ -198,22 +196,31 @@ def booked(world: World, before: SignalObservations) -> World:
 # ---- plans and removals
 
 
-def progressed(running: RunningPass, world: World) -> RunningPass:
-    """The pass, for which a call was answered, or a removal has ended, now."""
-    return running._replace(progress_at=world.now)
+def progressed(
+    world: World,
+    pass_id: str,
+    stage: StageId,
+    *,
+    change: Callable[[StageRun], StageRun] = lambda run: run,
+) -> World:
+    """The same: a pass that runs has had an answer, which changes one of its stages like this."""
+    running = world.passes.get(pass_id)
+    if running is None:
+        return world
+    running = running._replace(progress_at=world.now)
+    run = running.stage(stage)
+    return world.with_pass(running if run is None else running.with_stage(change(run)))
 
 
 def planned(world: World, event: Planned) -> World:
     """A stage has planned, or failed to. What there is nothing to plan for has an empty plan."""
     world = world._replace(hanging=world.hanging - {event.stage})
-    running = world.passes.get(event.pass_id)
-    if running is None:
-        return world
-    running = progressed(running, world)
-    run = running.stage(event.stage)
-    if run is not None:
-        plan = event.plan or types.Plan()
-        run = run._replace(
+    plan = event.plan or types.Plan()
+    return progressed(
+        world,
+        event.pass_id,
+        event.stage,
+        change=lambda run: run._replace(
             plan=plan,
             kept=tuple(map(Outcome, plan.keep)),
             error=event.error,
@@ -223,9 +230,8 @@ def planned(world: World, event: Planned) -> World:
             frees_late=event.frees_late,
             patience_seconds=event.patience_seconds,
             last=event.last,
-        )
-        running = running.with_stage(run)
-    return world.with_pass(running)
+        ),
+    )
 
 
 def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
@@ -245,28 +251,28 @@ def removal_ended(world: World, claim: Claim, outcome: Outcome) -> World:
 
 def with_outcome(world: World, claim: Claim, outcome: Outcome) -> World:
     """An object has ended this way for its pass, if that still runs."""
-    running = world.passes.get(claim.pass_id)
-    if running is None:
-        return world
-    running = progressed(running, world)
-    run = running.stage(claim.stage)
-    if run is None:
-        return world.with_pass(running)
-    if outcome.fate is Fate.KEPT:
-        run = run._replace(kept=(*run.kept, outcome))
-    else:
+
+    def change(run: StageRun) -> StageRun:
+        if outcome.fate is Fate.KEPT:
+            return run._replace(kept=(*run.kept, outcome))
         run = run._replace(outcomes=(*run.outcomes, outcome))
-    if outcome.fate is Fate.SILENT:
-        run = run._replace(silent=True, error=run.error or outcome.error)
+        if outcome.fate is Fate.SILENT:
+            run = run._replace(silent=True, error=run.error or outcome.error)
+        return run
+
+    world = progressed(world, claim.pass_id, claim.stage, change=change)
+    running = world.passes.get(claim.pass_id)
+    if running is None or outcome.fate is Fate.KEPT:
+        return world
     if outcome.fate is Fate.PLANNED:
         role = world.functions[claim.stage.function].frees
         promised = running.assumed.get(role, 0) + outcome.verdict.promised_bytes
         running = running._replace(assumed={**running.assumed, role: promised})
+    else:
+        running = running._replace(measure_after=world.now)
     if outcome.result is Result.REMOVED:
         running = running._replace(unmeasured=(*running.unmeasured, outcome))
-    if outcome.fate not in (Fate.KEPT, Fate.PLANNED):
-        running = running._replace(measure_after=world.now)
-    return world.with_pass(running.with_stage(run))
+    return world.with_pass(running)
 
 
 # ---- what the runtime is asked from time to time

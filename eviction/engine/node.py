@@ -19,7 +19,6 @@ from eviction.configuration.effective import Configuration
 from eviction.configuration.policies import policies_of
 from eviction.engine.build import (
     READERS,
-    ImageStore,
     at_work_at_once,
     detection_of,
     functions_of,
@@ -118,7 +117,12 @@ class Node(NodeView):
         directories = KubeletDirectories(configuration.root_directory, self._directories_in_time)
         workers = Workers("work", limit)
         self.detection = detection_of(
-            self, directories, workers, records=lambda store: records or self._records(store)
+            self,
+            directories,
+            workers,
+            records=records,
+            on_return=partial(self.listeners.tell, "returned"),
+            pulls=self.pull_records,
         )
         self.pods = self.detection.pods
         self.inventory = self.detection.inventory
@@ -140,14 +144,6 @@ class Node(NodeView):
             workers=workers,
             clock=self.clock,
             stopping=self.stopping,
-        )
-
-    def _records(self, store: ImageStore) -> ImageRecords:
-        return ImageRecords(
-            store.pulled_at,
-            earlier=store.clocks_at_start,
-            on_return=partial(self.listeners.tell, "returned"),
-            pulls=self.pull_records,
         )
 
     def _first_world(self, *, dry_run: bool) -> World:

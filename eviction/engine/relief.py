@@ -489,7 +489,7 @@ def ask_plans(running: RunningPass, stages: tuple[StageId, ...], world: World) -
         else:
             asked.append(Plan(running.id, stage))
         current.append(run)
-    running = running._replace(current=tuple(current))
+    running = running._replace(current=tuple(current), progress_at=world.now)
     return (running, tuple(asked)) if asked else advance(running, world)
 
 

@@ -44,7 +44,7 @@ from eviction.engine.effects import (
     Tell,
     Watch,
 )
-from eviction.engine.ended import record_of, record_of_defect
+from eviction.engine.ended import record_begun, record_of
 from eviction.engine.fold import observed, removal_ended, with_outcome
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.periodic import FUNCTIONS, periodic_ended, with_loop
@@ -79,7 +79,7 @@ from reclaim.removals import (
     sent,
     waiting,
 )
-from reclaim.types import NEVER, Outcome, Reason, Result
+from reclaim.types import NEVER, Outcome, Reason, ReclaimResult, Result
 from signals.clock import LATE_SECONDS
 from signals.summary import asked
 from signals.types import Signal
@@ -355,10 +355,13 @@ def new_pass(
 
 def ended(world: World, running: RunningPass) -> World:
     """Its record is made, and told; its filesystem is free."""
+    record = record_begun(running)
     try:
-        record = record_of(running, world)
+        record = record_of(record, running, world)
     except Exception as defect:  # noqa: BLE001 # nor may one keep a pass from ending
-        record = record_of_defect(running, in_words(defect))
+        problem = in_words(defect)
+        failed = tuple(ReclaimResult(name, error=problem) for name in running.row[:1])
+        record = replace(record, functions=failed, result=PassResult.FAILED, reason=problem)
     passes = {other.id: other for other in world.passes.values() if other.id != running.id}
     world = world._replace(passes=passes)
     booked_to = {}
@@ -718,10 +721,6 @@ def stalled_seconds(running: RunningPass, world: World, now: float) -> float:
     """How long a pass has made no progress: no call was answered, no removal ended or was left, and
     no program is within its time."""
     sent_by = {claim.stage for claim in world.claims_of(running) if claim.sent_at is not None}
-    progress_at = running.progress_at
-    for run in running.current:
-        if run.patience_seconds is not None and run.id in sent_by:
-            return 0.0
-        if run.plan is None:
-            progress_at = max(progress_at, run.progress_at)
-    return max(now - progress_at, 0.0)
+    if any(run.patience_seconds is not None and run.id in sent_by for run in running.current):
+        return 0.0
+    return max(now - running.progress_at, 0.0)
