@@ -25,7 +25,7 @@ from eviction.configuration.effective import Configuration, ConfigurationError, 
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.decision.headroom import near_their_marks
 from eviction.engine.effects import KubeletHealthy
-from eviction.engine.hold_off import KubeletWatch
+from eviction.engine.hold_off import watch_kubelet
 from eviction.engine.node import CannotPrepare, Node
 from eviction.exit_codes import EXIT_NO_RESOURCES, EXIT_OK
 from eviction.records.history import HistoryRecorder
@@ -118,9 +118,13 @@ def run(arguments: argparse.Namespace) -> int:
             node, log, notifier, daemon.status, daemon.why_not_alive, counts
         )
         healthy = lambda: node.owner.post(KubeletHealthy())  # noqa: E731 # one expression
-        watch = KubeletWatch(configuration.kubelet_healthz, configuration.hold_off_seconds, healthy)
         node.prepare()
-        watch.start()
+        watch_kubelet(
+            configuration.kubelet_healthz,
+            configuration.hold_off_seconds,
+            healthy,
+            stopping=stopping,
+        )
         daemon.prepare()
         ballast.prepare()
 
@@ -157,7 +161,6 @@ def run(arguments: argparse.Namespace) -> int:
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
         loaded.reload_when(asked_to_reload, daemon)
     daemon.run()
-    watch.close()
     ballast.close()
     history.daemon("stopped")
     history.finish()

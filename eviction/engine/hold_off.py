@@ -56,33 +56,26 @@ def held_off_since_boot(seconds: float, healthz: Address | None) -> str | None:
     return None if left <= 0 or kubelet_is_healthy(healthz) else held_off_sentence(left)
 
 
-class KubeletWatch:
-    """Asks `/healthz` again and again on a thread of its own, until it
-    answers 200 or the time is over.
+def watch_kubelet(
+    address: Address | None,
+    seconds: float,
+    healthy: Callable[[], None],
+    *,
+    stopping: threading.Event,
+) -> None:
+    """Asks `/healthz` again and again on a thread of its own, until it answers 200, the time is
+    over or the process is to stop.
 
-    `address`: None: nobody is asked. `healthy`: called once, when it has answered.
+    `address`: None: nobody is asked. `healthy`: called once, when it has answered. Raises NoThread.
     """
 
-    def __init__(self, address: Address | None, seconds: float, healthy: Callable[[], None]):
-        self._address = address
-        self._seconds = seconds
-        self._healthy = healthy
-        self._over = threading.Event()  # ends a pause between two requests, too
-
-    def start(self) -> None:
-        """Starts the thread if there is anything to ask. Raises NoThread."""
-        address = self._address
-        if address is not None and self._seconds > 0:
-            Workers("the kubelet's /healthz", 1).run(lambda: self._run(address))
-
-    def close(self) -> None:
-        """The thread ends before its next request."""
-        self._over.set()
-
-    def _run(self, address: Address) -> None:
-        until = time.monotonic() + self._seconds
-        while time.monotonic() < until and not self._over.is_set():
+    def watch() -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not stopping.is_set():
             if kubelet_is_healthy(address):
-                self._healthy()
+                healthy()
                 break
-            self._over.wait(RETRY_SECONDS)
+            stopping.wait(RETRY_SECONDS)
+
+    if address is not None and seconds > 0:
+        Workers("the kubelet's /healthz", 1).run(watch)

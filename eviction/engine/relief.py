@@ -6,23 +6,12 @@ reads nothing and waits for nothing: what it needs is asked for, as an effect, a
 the next thing that happens.
 
 * The functions of the row come in order, as in the kubelet; an error in one does not stop the next.
-  With `extent: enough` the pass ends once every threshold that the function can relieve is clear,
-  minimum reclaim included.
 * After every removal the filesystem of its goal is read anew, and nothing is
   begun before that reading.
 * Urgency is one number: the seconds until the filesystem reaches the level it must not reach. It
-  decides how many removals are in flight, how long each is waited for, and whether space that
-  arrives late is waited for; nothing else.
+  decides how many removals are in flight, how long each is waited for, whether functions go side by
+  side, and whether space that arrives late is waited for; nothing else.
 * While removals are in flight, another one is begun only if what they promise is not enough.
-* If it is urgent, or becomes so in its first stage, the functions whose objects do not depend on
-  each other go side by side.
-* What goes only as a last resort comes after the row, and only if everything else is
-  gone or must stay: after an error, or while a removal is not answered, it is not known
-  that nothing else is enough.
-* A pass by another configuration than the one in force, or in another layout, ends;
-  the next one decides anew.
-* A pass that the lead began (`eviction.decision.headroom`) removes one object of each stage while
-  its mark is not reached, and ends when it is no longer urgent.
 * A dry run takes the same path minus the one call: promised sizes of what would be
   removed count as free instead.
 
@@ -192,6 +181,7 @@ def disk_of(running: RunningPass, world: World, *, promised_bytes: int = 0) -> D
         stop = Reason.LAYOUT_CHANGED
     elif goal.stops and any(observation.stale for observation in of_goal):
         stop = Reason.UNREADABLE  # going on without a reading could remove everything
+    # with `extent: enough`: every threshold that the function can relieve is clear
     elif goal.stops and relieved:
         stop = Reason.RELIEVED
     return Disk(stop, seconds_left < URGENT_SECONDS, crossed)
@@ -363,6 +353,7 @@ def stage_with_room(
     current = running.current
     if any(stage.silent for stage in current) or enough_by_plan(running):
         return None
+    # before its mark is reached, a pass of the lead removes one object of each stage
     limit = None if running.crossed else 1
     promising, others = list[StageRun](), list[StageRun]()
     for stage in current:
@@ -587,7 +578,9 @@ def after_the_row(running: RunningPass, world: World) -> Advanced:
     something = running.measures and any(
         held_something_back(running, function) for function in running.row
     )
-    under_way = any(world.under_way())  # by whomever
+    # after an error, or while a removal is not answered, by whomever it was sent, it is not known
+    # that nothing else is enough
+    under_way = any(world.under_way())
     untried = something and running.crossed and not running.last_resort
     if untried and not under_way and settled(running):
         return advance(running._replace(at=0, last_resort=True), world)

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from eviction.engine.hold_off import KubeletWatch, kubelet_is_healthy
+from eviction.engine.hold_off import kubelet_is_healthy, watch_kubelet
 from eviction.surface.systemd import LONGEST_STATUS_BYTES, Notifier, listening_socket
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
@@ -416,10 +416,11 @@ def test_the_watch_asks_until_the_kubelet_was_healthy() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Starting) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         healthy = threading.Event()
-        KubeletWatch(("127.0.0.1", server.server_address[1]), 600.0, healthy.set).start()
+        address = ("127.0.0.1", server.server_address[1])
+        watch_kubelet(address, 600.0, healthy.set, stopping=threading.Event())
         assert healthy.wait(60.0)
         assert came_true(
-            lambda: all(thread.name != "kubelet watch" for thread in threading.enumerate())
+            lambda: all(thread.name != "the kubelet's /healthz" for thread in threading.enumerate())
         )
         assert len(asked) > 1
         server.shutdown()
