@@ -5,19 +5,21 @@ threads it has. Nothing here does I/O.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import assert_never
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.file import FunctionEntry, FunctionKind
 from eviction.configuration.kubelet_ways import asking_for_pods
-from eviction.engine.detection import Detection
+from eviction.engine.effects import Refreshed
 from eviction.engine.view import NodeView
+from eviction.engine.world import SELDOM_SECONDS
 from reclaim.cri.containers_storage import stored_at, stored_layers
-from reclaim.cri.inventory import Inventory
+from reclaim.cri.inventory import GivenUp, Inventory
 from reclaim.evidence.directories import KubeletDirectories
-from reclaim.evidence.starts import PartAges
+from reclaim.evidence.starts import PartAges, parts_of_pods
+from reclaim.evidence.states import DirectoriesDoubted
 from reclaim.function import ReclaimFunction
 from reclaim.functions.containerd_garbage import HeldLayers, brought_at, clocks_at_start
 from reclaim.functions.table import FUNCTIONS, FunctionTable, table_of
@@ -25,8 +27,9 @@ from reclaim.images.records import ImageRecords, Returned
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.kubelet.pull_records import PullRecords
 from reclaim.removals import limit_in_flight
-from reclaim.types import Container, Layers
+from reclaim.types import Container, Layers, RuntimeUnavailable
 from reclaim.workers import Workers
+from signals.clock import Clock
 
 # workers besides those that remove: plans of passes and dry runs, a refresh, and some that hang
 READERS = 4
@@ -122,6 +125,66 @@ class ImageStore:
     @property
     def _imagefs(self) -> str:
         return self._view.summary.paths.imagefs or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """Keeps the image records, the layers of images and the ages of pods' parts up to date.
+
+    May block.
+    """
+
+    inventory: Inventory
+    pods: KubeletPods
+    records: ImageRecords
+    part_ages: PartAges
+    clock: Clock
+
+    def refresh(self, something_urgent: Callable[[], bool]) -> Refreshed:
+        """Pods and images, until something more urgent comes, until the next is due at
+        most. Who uses them takes a call for each container on some runtimes, minutes for
+        thousands of them: the next one does not ask again about those already answered for,
+        and a pass asks for itself."""
+        began = self.clock.monotonic()
+
+        def goes_on() -> bool:
+            return self.clock.monotonic() - began < SELDOM_SECONDS and not something_urgent()
+
+        try:
+            self.compare_pods()
+            self.images(goes_on)
+        except GivenUp:
+            return Refreshed(given_up=True)
+        except RuntimeUnavailable as error:
+            return Refreshed(str(error))
+        return Refreshed()
+
+    def images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
+        """Lists images and who uses them. `goes_on`: checked from time to time; once it is false,
+        GivenUp is raised. Raises RuntimeUnavailable."""
+        detected_at, wall = self.clock.monotonic(), self.clock.wall()
+        evidence = self.inventory.snapshot(detected_at, goes_on)
+        listing = evidence.listing
+        # an older list must not bring back the record of an image that a pass has removed meanwhile
+        if not goes_on():
+            raise GivenUp("something more urgent has begun")
+        self.records.update(
+            listing.images,
+            evidence.usage.ids,
+            detected_at,
+            wall_now=wall,
+            containers=listing.containers,
+        )
+        directories = self.pods.pod_directories() or {}
+        self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
+        self.inventory.learn_layers(listing.images, goes_on)
+
+    def compare_pods(self) -> DirectoriesDoubted | None:
+        """Compares the kubelet's directories with what the runtime holds now.
+
+        Raises RuntimeUnavailable.
+        """
+        return self.inventory.pods_and_containers(self.clock.monotonic())[0].doubt
 
 
 def detection_of(

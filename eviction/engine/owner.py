@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 from eviction.engine.effects import (
@@ -60,7 +61,6 @@ STOP_SECONDS = 0.25  # a stop of a command is noticed so soon
 
 Job = Plan | Check | Send | Locate | Refresh
 
-
 Answered = TypeVar("Answered")
 
 
@@ -83,32 +83,23 @@ class Performer(Protocol):
         """Keeps what was decided, for a replay."""
 
 
+@dataclass(eq=False)
 class Owner:
     """Any thread may call, but for `turn`, `run`, and `until` in a process
     where nothing else runs it.
-
-    `stopping`: set when nothing new may begin.
     """
 
-    def __init__(
-        self,
-        world: World,
-        performer: Performer,
-        samplers: Samplers,
-        *,
-        listeners: Listeners,
-        workers: Workers,
-        clock: Clock,
-        stopping: threading.Event,
-    ):
-        self.world = world
-        """As it is now."""
-        self.workers = workers
-        self._performer = performer
-        self._samplers = samplers
-        self._listeners = listeners
-        self._clock = clock
-        self._stopping = stopping
+    world: World
+    """As it is now."""
+    performer: Performer
+    samplers: Samplers
+    listeners: Listeners
+    workers: Workers
+    clock: Clock
+    stopping: threading.Event
+    """Set when nothing new may begin."""
+
+    def __post_init__(self) -> None:
         self._events: queue.Queue[Event | Answer] = queue.Queue(MOST_EVENTS)
         # for a worker: one a claim, one a stage that plans, Locate and Refresh
         self._waiting: deque[Job] = deque()
@@ -121,7 +112,7 @@ class Owner:
         self._over = False  # whether nobody turns any more
         # one object, by which a sampler knows equal levels
         self._crossed = lambda: self.post(Crossed())
-        self.began_at = self.due_at = clock.monotonic()
+        self.began_at = self.due_at = self.clock.monotonic()
         """When its next turn is due at the latest; while it turns, since when (monotonic seconds).
         """
 
@@ -131,7 +122,7 @@ class Owner:
 
     def stop(self) -> None:
         """Nothing new begins from now on."""
-        self._stopping.set()
+        self.stopping.set()
         self.post(Stopping())
 
     def ask(self, event: Event, answer: Future[Answered]) -> Answered:
@@ -160,7 +151,7 @@ class Owner:
         """What follows from workers that hang, in a sentence; empty unless
         something has waited long for one.
         """
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         seconds = 0.0 if self._waiting_since is None else now - self._waiting_since
         if seconds < SLOW_SECONDS:
             return ""
@@ -174,14 +165,14 @@ class Owner:
         """Waits up to `seconds` until every removal that was sent has ended; returns whether that
         is so. If it is, and nothing new may begin, it waits a moment until the passes have ended,
         too, so that they are told."""
-        now = self._clock.monotonic
+        now = self.clock.monotonic
         ends = now() + seconds
         while sent_claims(self.world.removals):
             if now() >= ends:
                 return False
             self.turn(ends)
         ends = min(ends, now() + LAST_SECONDS)
-        while self._stopping.is_set() and self.world.passes and now() < ends:
+        while self.stopping.is_set() and self.world.passes and now() < ends:
             self.turn(ends)
         return True
 
@@ -195,7 +186,7 @@ class Owner:
         """Is the owner until `stop`. A defect does not end it: it is told, and it goes on, after
         one in fold or step a second later."""
         self.own()
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             self.turn()
 
     def refuse_the_rest(self) -> None:
@@ -213,11 +204,11 @@ class Owner:
         and hands out what follows.
         """
         events = self._next_events(until)
-        self.due_at = now = self._clock.monotonic()
+        self.due_at = now = self.clock.monotonic()
         world = self.world._replace(
             now=now,
-            wall=self._clock.wall(),
-            stopping=self.world.stopping or self._stopping.is_set(),
+            wall=self.clock.wall(),
+            stopping=self.world.stopping or self.stopping.is_set(),
         )
         effects: tuple[Effect, ...] = ()
         defect: Exception | None = None
@@ -232,14 +223,14 @@ class Owner:
             defect = error
             world = world._replace(look=None, look_due=world.now)  # by other readings it may go on
         if defect is not None:
-            self._listeners.tell("defect", defect)
-            self._stopping.wait(RETRY_SECONDS)
+            self.listeners.tell("defect", defect)
+            self.stopping.wait(RETRY_SECONDS)
         self.world = world
         for effect in effects:
             try:
                 self._hand_out(effect)
             except Exception as error:  # noqa: BLE001 # what it was to lead to is waited for to its deadline
-                self._listeners.tell("defect", error)
+                self.listeners.tell("defect", error)
         self._begin_waiting()
         self._tell_reached()
 
@@ -257,7 +248,7 @@ class Owner:
             failed, self._failed = self._failed, []
             return failed
         due = min(next_deadline(self.world), until)
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         seconds = min(due - now, LONGEST_WAIT_SECONDS)
         if self.world.passes and not self.world.stopping:
             seconds = min(seconds, STOP_SECONDS)
@@ -285,18 +276,18 @@ class Owner:
     def _hand_out(self, effect: Effect) -> None:
         match effect:
             case Read(paths):
-                self._samplers.ask(paths, self._sampled)
+                self.samplers.ask(paths, self._sampled)
             case Watch(path, levels):
-                self._samplers.watch(path, levels, self._crossed)
+                self.samplers.watch(path, levels, self._crossed)
             case Tell(what, about):
-                self._listeners.tell(what, *about)
+                self.listeners.tell(what, *about)
             case Resolve(waiting, answer):
                 if waiting.set_running_or_notify_cancel():
                     waiting.set_result(answer)
             case Forget(pass_id):
-                self._performer.forget(pass_id)
+                self.performer.forget(pass_id)
             case Remember():
-                self._performer.remember(effect)
+                self.performer.remember(effect)
             case _:
                 self._waiting.append(effect)
 
@@ -310,7 +301,7 @@ class Owner:
             except NoThread as error:
                 if self._at_work:
                     if self._waiting_since is None:
-                        self._waiting_since = self._clock.monotonic()
+                        self._waiting_since = self.clock.monotonic()
                     return
                 self._failed.append(not_begun(job, str(error)))
             self._waiting.popleft()
@@ -322,7 +313,7 @@ class Owner:
 
         def work() -> None:
             try:
-                answers.append(self._performer.perform(job))
+                answers.append(self.performer.perform(job))
             except BaseException as defect:  # noqa: BLE001 # whatever is raised, who waits gets an answer
                 answers.append(not_begun(job, f"{type(defect).__name__}: {defect}"))
 

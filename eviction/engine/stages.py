@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from eviction.engine.effects import Check, CheckEnded, Ended, Plan, Planned, Progressed, Send
 from eviction.engine.relief import facts_of
@@ -16,29 +17,24 @@ from reclaim.types import ReclaimError
 from signals.clock import Clock
 
 
+@dataclass(eq=False)
 class Stages:
-    """Makes the stages of a pass when its function first plans, and forgets them when it has ended.
+    """Makes the stages of a pass when its function first plans, and forgets them when it ends."""
 
-    `world`: as it is now. `context`: what the stages of one pass may use, given
-    what they may know of it.
-    """
+    world: Callable[[], World]
+    """As it is now."""
+    context: Callable[[Callable[[], PassFacts]], ReclaimContext]
+    """What the stages of one pass may use, given what they may know of it."""
+    clock: Clock
 
-    def __init__(
-        self,
-        world: Callable[[], World],
-        context: Callable[[Callable[[], PassFacts]], ReclaimContext],
-        clock: Clock,
-    ):
-        self._world = world
-        self._context = context
-        self._clock = clock
+    def __post_init__(self) -> None:
         self._stages: dict[tuple[str, str, bool], tuple[Stage, ...]] = {}
         self._planning: dict[int, Progressed] = {}  # by thread: what tells that its plan goes on
         self._told_at: dict[int, float] = {}  # by thread: when that was last told
 
     def plan(self, job: Plan) -> Planned:
         """Has a stage plan. Never raises ReclaimError."""
-        began, stage = self._clock.monotonic(), job.stage
+        began, stage = self.clock.monotonic(), job.stage
         stages = self._made(job.pass_id, stage)
         planner, thread = stages[stage.number - 1], threading.get_ident()
         self._planning[thread] = Progressed(job.pass_id, stage)
@@ -54,7 +50,7 @@ class Stages:
             stage,
             plan,
             error,
-            seconds=self._clock.monotonic() - began,
+            seconds=self.clock.monotonic() - began,
             fresh_seconds=planner.fresh_seconds,
             frees_late=planner.frees_late,
             patience_seconds=planner.patience_seconds,
@@ -64,7 +60,7 @@ class Stages:
     def check(self, job: Check) -> CheckEnded:
         """Checks an object, and takes the last look."""
         claim = job.claim
-        return CheckEnded(claim.id, check(claim.verdict, self._of(claim), self._clock))
+        return CheckEnded(claim.id, check(claim.verdict, self._of(claim), self.clock))
 
     def send(self, job: Send) -> Ended:
         """The one call, and the question whether the object is gone."""
@@ -72,7 +68,7 @@ class Stages:
         outcome = send(
             claim.verdict,
             self._of(claim),
-            self._clock,
+            self.clock,
             sent_at=claim.sent_at or claim.claimed_at,
             btrfs=job.btrfs,
         )
@@ -89,7 +85,7 @@ class Stages:
     def progress(self) -> Progressed | None:
         """A call of the runtime was answered on this thread: the plan that made it goes on. None if
         there is none, or if that was told within the last second."""
-        thread, now = threading.get_ident(), self._clock.monotonic()
+        thread, now = threading.get_ident(), self.clock.monotonic()
         progressed = self._planning.get(thread)
         if progressed is None or now - self._told_at.get(thread, FOREVER_AGO) < RETRY_SECONDS:
             return None
@@ -100,9 +96,9 @@ class Stages:
         """Those of a function: made once for a pass, and once more for the last resort."""
         key = pass_id, stage.function, stage.last_resort
         if key not in self._stages:
-            function = self._world().functions[stage.function]
+            function = self.world().functions[stage.function]
             make = function.last_resort if stage.last_resort else function.stages
-            self._stages[key] = make(self._context(lambda: facts_of(self._world(), pass_id)))
+            self._stages[key] = make(self.context(lambda: facts_of(self.world(), pass_id)))
         return self._stages[key]
 
     def _of(self, claim: Claim) -> Stage:

@@ -439,8 +439,10 @@ def decided(world: World) -> World:
         world = observed(world)
     before, observations = world.manager, replace(world.observations, polls={})
     manager, decision = synchronize(before, observations, world.now)
+    world = world.emitting(Remember(before, observations, decision))
+    world = world.telling("observed", observations, decision)
     trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
-    again_at, pressed = world.look_due, world.pressed  # wanted meanwhile
+    wanted_at, pressed = world.look_due, world.pressed
     world = world._replace(
         manager=manager,
         decision=decision,
@@ -450,8 +452,6 @@ def decided(world: World) -> World:
         looked_at=world.now,
         looks=world.looks + 1,
     )
-    world = world.emitting(Remember(before, observations, decision))
-    world = world.telling("observed", observations, decision)
     # from now on it is asked every second, and not after a minute first
     if world.pressed and not pressed:
         due = min(world.asking.locate_due, world.now + RETRY_SECONDS)
@@ -459,25 +459,35 @@ def decided(world: World) -> World:
     if world.stopping:
         return world
     if not world.on_its_own:
-        return world._replace(look_due=again_at)
-    world = lanes_after(world, decision)
+        return world._replace(look_due=wanted_at)
+    return next_look_set(begun_where_due(world, trigger), wanted_at)
+
+
+def begun_where_due(world: World, trigger: Trigger) -> World:
+    """Passes begin for each threshold that is met, the most urgent first, and for what the lead
+    begins earlier. What makes no progress is told."""
+    decision = world.decision
+    world = row_is_empty(lanes_after(world, decision), decision)
     for running in world.passes.values():
         stalled = stalled_seconds(running, world, world.now)
         if stalled > SLOW_SECONDS:
             world = world.telling("takes_long", what_of(running), stalled)
-    world = row_is_empty(world, decision)
     others = [acting_on(threshold, world) for threshold in decision.others]
     for due_now in (decision, *others):
         world = begin_where_due(world, due_now, trigger)
     for due_soon in by_lead(world):
         world = begin_where_due(world, due_soon, Trigger.LEAD)
+    return world
+
+
+def next_look_set(world: World, wanted_at: float) -> World:
+    """The next look is due; sooner if one was wanted meanwhile. Close to a mark, samplers poll."""
     halfway = seconds_halfway(world)
     seconds, why = next_look(world, halfway)
-    due = world.now + seconds
-    if again_at < due:
-        due, why = again_at, LookWhy.WANTED
-    floor = world.now + world.configuration.poll_floor_seconds
-    world = world._replace(look_due=due, look_why=why, look_floor=floor)
+    due, floor_seconds = world.now + seconds, world.configuration.poll_floor_seconds
+    if wanted_at < due:
+        due, why = wanted_at, LookWhy.WANTED
+    world = world._replace(look_due=due, look_why=why, look_floor=world.now + floor_seconds)
     return world.emitting(*polls(world, halfway))
 
 

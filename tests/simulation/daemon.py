@@ -16,8 +16,7 @@ from typing import Any, Protocol
 
 from eviction.configuration.effective import Configuration, load
 from eviction.configuration.policies import policies_of
-from eviction.engine.build import most_at_work
-from eviction.engine.detection import Detection
+from eviction.engine.build import Detection, most_at_work
 from eviction.engine.effects import (
     Check,
     Crossed,
