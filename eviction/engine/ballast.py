@@ -148,21 +148,18 @@ def create_ballast(
             allocate(descriptor, 0, settings.size_bytes)
             os.fsync(descriptor)
             ballast = _held(os.fstat(descriptor), settings)
-            if ballast.problem:
-                raise BallastRefused(f"{settings.path} is not made: {ballast.problem}")
+            problem = ballast.problem
             if abandoned():
-                raise BallastRefused(
-                    f"{settings.path} is not made: the disk came under pressure meanwhile"
-                )
-            if _available_bytes(directory) < mark_bytes:
-                raise BallastRefused(
-                    f"{settings.path} is not made: others took the space meanwhile"
-                )
+                problem = problem or "the disk came under pressure meanwhile"
+            elif _available_bytes(directory) < mark_bytes:
+                problem = problem or "others took the space meanwhile"
+            if problem:
+                raise BallastRefused(f"{settings.path} is not made: {problem}")
             os.link(f"/proc/self/fd/{descriptor}", settings.name, dst_dir_fd=directory)
             os.fsync(directory)
     return ballast, True
 
 
 def _available_bytes(directory: int) -> int:
-    found = os.fstatvfs(directory)
-    return found.f_bavail * found.f_frsize
+    filesystem = os.fstatvfs(directory)
+    return filesystem.f_bavail * filesystem.f_frsize

@@ -1,5 +1,5 @@
-"""What a node is made of: its reclaim functions, what shows which objects are used, and how many
-threads it has. Nothing here does I/O.
+"""What a node is made of: its reclaim functions, what shows which objects are used, what measures
+where its bytes are, and how many threads it has. Making it does no I/O.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from eviction.configuration.kubelet_ways import asking_for_pods
 from eviction.engine.effects import Refreshed
 from eviction.engine.view import NodeView
 from eviction.engine.world import SELDOM_SECONDS
-from reclaim.cri.containers_storage import stored_at, stored_layers
+from eviction.survey.space import ASK_SECONDS, DiskSurvey, Places
+from reclaim.cri.client import CriClient
+from reclaim.cri.containers_storage import store_of, stored_at, stored_layers
 from reclaim.cri.inventory import GivenUp, Inventory
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.starts import PartAges, parts_of_pods
@@ -209,3 +211,29 @@ def detection_of(
     )
     part_ages = PartAges(view.clock)
     return Detection(inventory, pods, records, part_ages=part_ages, clock=view.clock)
+
+
+# ---- where its bytes are
+
+
+def survey_of(view: NodeView, pods: KubeletPods, directories: KubeletDirectories) -> DiskSurvey:
+    """What measures the directories of the kubelet and of the runtime, as far as it has been
+    located."""
+
+    def places() -> Places:
+        configuration, paths = view.configuration, view.summary.paths
+        stores = tuple(map(store_of, filter(None, (paths.imagefs, paths.containerfs))))
+        return Places(configuration.root_directory, configuration.pod_logs_dir, stores)
+
+    def service() -> CriClient | None:
+        if not view.configuration.has_runtime:
+            return None
+        return CriClient(view.endpoint.runtime, view.endpoint.image, ASK_SECONDS)
+
+    return DiskSurvey(
+        view.summary.observe,
+        places,
+        lambda: pods.marked(directories.pod_states()),
+        service=service,
+        clock=view.clock,
+    )

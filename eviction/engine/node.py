@@ -23,6 +23,7 @@ from eviction.engine.build import (
     detection_of,
     functions_of,
     most_at_work,
+    survey_of,
 )
 from eviction.engine.effects import (
     Check,
@@ -49,10 +50,7 @@ from eviction.records.listener import Listeners
 from eviction.records.passes import Pass, PeriodicLoop, Trigger
 from eviction.records.replay import History, HistoryEntry
 from eviction.records.state_file import RecordFile
-from eviction.survey.space import ASK_SECONDS, DiskSurvey, Places
 from eviction.types import Decision, EvictionError, Extent
-from reclaim.cri.client import CriClient
-from reclaim.cri.containers_storage import store_of
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.states import DirectoriesDoubted
 from reclaim.function import PassFacts, Policies, ReclaimContext
@@ -127,13 +125,7 @@ class Node(NodeView):
         self.pods = self.detection.pods
         self.inventory = self.detection.inventory
         self.records = self.detection.records
-        self.disk_survey = DiskSurvey(
-            self.summary.observe,
-            self.places,
-            lambda: self.pods.marked(directories.pod_states()),
-            service=self._survey_client,
-            clock=self.clock,
-        )
+        self.disk_survey = survey_of(self, self.pods, directories)
         self._stages = Stages(lambda: self.world, self.context, self.clock)
         self.client.on_call = self._called
         self.owner = Owner(
@@ -356,10 +348,6 @@ class Node(NodeView):
             return PullRecords(problem=doubt.sentence)
         return pull_records(configuration.root_directory, containers, self._directories_in_time)
 
-    def _survey_client(self) -> CriClient | None:
-        runtime, image = self.endpoint.runtime, self.endpoint.image
-        return CriClient(runtime, image, ASK_SECONDS) if self.configuration.has_runtime else None
-
     def function_problems(self) -> tuple[tuple[str, str], ...]:
         """Functions that cannot be called at present: the name, and the reason in a sentence.
         Asks the runtime only for functions that need a particular one, and leaves them out
@@ -472,9 +460,3 @@ class Node(NodeView):
         if self.owner.drained(DRAIN_SECONDS):
             self.owner.workers.close()
             super().close()
-
-    def places(self) -> Places:
-        """The directories of the kubelet and of the runtime, as far as it has been located."""
-        configuration, paths = self.configuration, self.summary.paths
-        stores = tuple(map(store_of, filter(None, (paths.imagefs, paths.containerfs))))
-        return Places(configuration.root_directory, configuration.pod_logs_dir, stores)

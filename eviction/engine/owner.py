@@ -249,21 +249,25 @@ class Owner:
             return failed
         due = min(next_deadline(self.world), until)
         now = self.clock.monotonic()
-        seconds = min(due - now, LONGEST_WAIT_SECONDS)
+        seconds = min(max(due - now, 0.0), LONGEST_WAIT_SECONDS)
         if self.world.passes and not self.world.stopping:
             seconds = min(seconds, STOP_SECONDS)
-        self.due_at = now + max(seconds, 0.0)
+        self.due_at = now + seconds
         try:
-            taken = [
-                self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()
-            ]
+            taken = [self._events.get(block=seconds > 0, timeout=seconds)]
         except queue.Empty:
             return (Tick(),)
         with suppress(queue.Empty):
             while True:
                 taken.append(self._events.get_nowait())
-        self._at_work -= sum(isinstance(each, Answer) for each in taken)
-        return [each.event if isinstance(each, Answer) else each for each in taken]
+        events = list[Event]()
+        for event in taken:
+            if isinstance(event, Answer):
+                self._at_work -= 1
+                events.append(event.event)
+            else:
+                events.append(event)
+        return events
 
     def _sampled(self, sample: Sample) -> None:
         try:

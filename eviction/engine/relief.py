@@ -359,7 +359,8 @@ def stage_with_room(
     for stage in current:
         verdict = stage.next
         if verdict is not None and (limit is None or stage.begun < limit):
-            (promising if verdict.size_bytes else others).append(stage)
+            group = promising if verdict.size_bytes else others
+            group.append(stage)
     if not promising and not others:
         return None
     # what may free nothing must not go because it was planned a moment sooner, but for the first
@@ -554,7 +555,7 @@ def ended_stage(stage: StageRun, running: RunningPass, world: World) -> StageRun
     why = Reason.RELIEVED
     if stuck_because:
         why = Reason.RUNTIME_STUCK
-    elif any(each.silent for each in running.current):
+    elif any(other.silent for other in running.current):
         why = Reason.INCOMPLETE_LISTING
     error = stage.error or stuck_because
     return left_over(stage, why)._replace(error=error, ended_at=world.now)

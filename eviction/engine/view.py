@@ -52,8 +52,7 @@ class NodeView:
         runtime = self.endpoint.runtime if configuration.has_runtime else self._usual_endpoints[0]
         deadline_seconds = options.get("read_deadline_seconds", READ_DEADLINE_SECONDS)
         self.client = CriClient(runtime, self.endpoint.image, deadline_seconds)
-        usual_reader = KubeletsReader(configuration.filesystems.values())
-        self._reader = options.get("reader", usual_reader)
+        self._reader = options.get("reader") or KubeletsReader(configuration.filesystems.values())
         self.sampler_threads = Workers("statvfs", MOST_LOOKS)
         self.samplers = Samplers(self.clock, self._reader, self.sampler_threads.run)
         root_directory = configuration.root_directory if configuration.has_runtime else None
