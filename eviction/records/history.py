@@ -216,11 +216,11 @@ def documents_of(records: Iterable[bytes]) -> Iterator[Json]:
         yield last
 
 
-class HistoryRecorder(Listener):
+class HistoryRecorder(Backlog, Listener):
     """The history of one process. Only `finish` waits.
 
     `path`: empty for none. `warn`: called with each new problem, on the thread of the history.
-    `records`, `dropped`: how many records were written and how many dropped, since startup.
+    `records`: how many were written since startup.
     """
 
     def __init__(
@@ -232,83 +232,74 @@ class HistoryRecorder(Listener):
         warn: Callable[[str], None],
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
+        super().__init__("history", MOST_WAITING)
         self._store = HistoryStore(path, size_bytes)
         self._clock = clock
         self._warn = warn
         self._retry_seconds = retry_seconds
         # when a pass without removals was, by its result and signal
         self._recorded: dict[tuple[str, ...], float] = {}
-        self._backlog = Backlog("history", MOST_WAITING)
         self._finishing = threading.Event()
-        self._told: set[str] = set()
-        self._dropped_told = 0
-        self._threaded = bool(path)
+        self._warned: set[str] = set()
         self.records = 0
         try:
-            if self._threaded:
-                self._backlog.start()
-                # allocated now, while there is room
-                self._backlog.put(lambda: self._try(self._store.open))
+            if path:
+                self.start()
         except RuntimeError:
-            self._threaded = False
-            self._warn("the history is not written: no thread can be started for it")
-
-    @property
-    def dropped(self) -> int:
-        return self._backlog.dropped
+            warn("the history is not written: no thread can be started for it")
+        self.put(lambda: self._try(self._store.open))  # allocated now, while there is room
 
     def daemon(self, kind: Literal["started", "stopped"]) -> None:
         """Records that the daemon has started, or ends."""
-        if self._threaded:
-            # takes as long to import as all the rest, and only the daemon needs it
-            from importlib import metadata
+        # takes as long to import as all the rest, and only the daemon needs it
+        from importlib import metadata
 
-            self._put(
-                kind, self._clock.wall(), version=metadata.version("reclaimd"), pid=os.getpid()
-            )
+        self._record(kind, version=metadata.version("reclaimd"), pid=os.getpid())
 
     def passed(self, record: Pass) -> None:
         acted_on = record.decision.acted_on
         signal = "" if acted_on is None else str(acted_on.signal)
         if record.removals or self._is_due(str(record.result), signal):
-            self.put(*pass_records(record, self._clock.wall()))
+            self.write(*pass_records(record, self._clock.wall()))
 
     def collected(self, result: ReclaimResult) -> None:
         """A pass of a periodic loop that had nothing to do is not recorded."""
         if result.outcomes or (result.error and self._is_due(result.operation, "error")):
-            self.put(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
+            self.write(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
-        self._put("parked_ended", self._clock.wall(), removals=[to_json(outcome_json(outcome))])
+        self._record("parked_ended", removals=[to_json(outcome_json(outcome))])
 
     def returned(self, returned: Returned) -> None:
         image = returned.image
-        self._put(
+        self._record(
             "returned",
-            returned.since,
+            time=timestamp(returned.since),
             id=image.id,
             name=shortened(image.title),
             size=image.size_bytes,
             gone_id=returned.gone_id,
         )
 
-    def _put(self, kind: str, wall: float, **fields: Any) -> None:
-        self.put(*encoded({"kind": kind, "time": timestamp(wall), **fields}))
+    def tell_dropped(self, count: int) -> None:
+        self._record("dropped", records=count)
 
-    def put(self, *records: bytes) -> None:
-        """Queues records and drops those that do not fit. Does nothing without a thread."""
-        for record in records if self._threaded else ():
+    def _record(self, kind: str, **fields: Any) -> None:
+        self.write(*encoded({"kind": kind, "time": timestamp(self._clock.wall()), **fields}))
+
+    def write(self, *records: bytes) -> None:
+        """Queues records, and drops those that do not fit into it, or into a slot."""
+        for record in records:
             if len(record) <= LARGEST_RECORD_BYTES:
-                self._backlog.put(partial(self._write, record))
+                self.put(partial(self._write, record))
             else:
-                self._backlog.dropped += 1
+                self.dropped += 1
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
         """Waits at most `seconds` until each record that waits is written, or was tried once more.
         False if the disk did not answer by then."""
         self._finishing.set()
-        self._backlog.put(self._tell_dropped)
-        return self._backlog.finish(seconds)
+        return super().finish(seconds)
 
     def _is_due(self, *what: str) -> bool:
         now = self._clock.monotonic()
@@ -323,32 +314,19 @@ class HistoryRecorder(Listener):
         """Tries until it is written, or the process ends."""
         while not self._try(lambda: self._store.append(record)):
             if self._finishing.wait(self._retry_seconds):
-                self._backlog.dropped += 1
                 return
         self.records += 1
-        self._told = {self._store.note}  # what comes after a success is new
-        if self._backlog.empty():
-            self._tell_dropped()
+        self._warned = {self._store.note}  # what comes after a success is new
 
-    def _tell_dropped(self) -> None:
-        untold = self.dropped - self._dropped_told
-        if untold:
-            self._dropped_told += untold
-            time = timestamp(self._clock.wall())
-            self._write(*encoded({"kind": "dropped", "time": time, "records": untold}))
-
-    def _try(self, do: Callable[[], None]) -> bool:
+    def _try(self, do: Callable[[], object]) -> bool:
         """Whether it succeeded. A problem is passed to `warn` once."""
         problem = ""
         try:
             do()
         except Exception as error:  # noqa: BLE001 # a defect must not end the thread: the records are tried again
-            why = (
-                error if isinstance(error, HistoryUnusable) else f"{type(error).__name__}: {error}"
-            )
-            problem = f"the history is not written: {why}"
-        for sentence in (problem, self._store.note):
-            if sentence and sentence not in self._told:
-                self._told.add(sentence)
-                self._warn(sentence)
+            kind = "" if isinstance(error, HistoryUnusable) else f"{type(error).__name__}: "
+            problem = f"the history is not written: {kind}{error}"
+        for sentence in {problem, self._store.note} - self._warned - {""}:
+            self._warned.add(sentence)
+            self._warn(sentence)
         return not problem

@@ -95,16 +95,16 @@ class Listener:
 
 
 class Backlog:
-    """Calls that wait in one bounded queue for a thread, which makes them in order. Any thread may
-    put one.
+    """Calls that wait in one bounded queue for a thread, which makes them in order.
 
-    `dropped`: how many were not taken, because too many waited.
+    Any thread may put one. `dropped`: how many were not taken, because too many waited.
     """
 
     def __init__(self, name: str, limit: int) -> None:
         self._name = name
         self._waiting: queue.Queue[Callable[[], object] | None] = queue.Queue(limit)
         self._thread: threading.Thread | None = None
+        self._told = 0
         self.dropped = 0
 
     def start(self) -> None:
@@ -115,14 +115,18 @@ class Backlog:
             self._thread = thread
 
     def put(self, call: Callable[[], object]) -> None:
-        """Has it called, and returns at once. What it raises ends the thread."""
+        """Has it called, and returns at once; without a thread it is forgotten.
+
+        What it raises ends the thread.
+        """
         try:
-            self._waiting.put_nowait(call)
+            if self._thread is not None:
+                self._waiting.put_nowait(call)
         except queue.Full:
             self.dropped += 1
 
-    def empty(self) -> bool:
-        return self._waiting.empty()
+    def tell_dropped(self, count: int) -> None:
+        """So many more were dropped; on the thread, after a call."""
 
     def done(self, seconds: float) -> bool:
         """Waits at most so long until every call put so far was made; returns whether it was."""
@@ -138,13 +142,18 @@ class Backlog:
     def finish(self, seconds: float) -> bool:
         """The same, and ends the thread once it was."""
         done = self.done(seconds)
-        if done:
+        if done and self._thread is not None:
             self._waiting.put(None)
+            self._thread.join(seconds)
         return done
 
     def _serve(self) -> None:
         while (call := self._waiting.get()) is not None:
             call()
+            untold = self.dropped - self._told
+            if untold and not self._waiting.full():  # there is room to record it
+                self._told += untold
+                self.tell_dropped(untold)
 
 
 class Listeners(Backlog):
@@ -156,7 +165,6 @@ class Listeners(Backlog):
     def __init__(self) -> None:
         super().__init__("listeners", MOST_WAITING)
         self._all: list[Listener] = []
-        self._dropped_told = 0
         self.failed = 0
 
     def add(self, listener: Listener) -> None:
@@ -166,20 +174,16 @@ class Listeners(Backlog):
 
     def tell(self, what: str, *about: Any) -> None:
         """Has the method of this name called for every listener, and returns at once."""
-        if self._all:
-            self.put(lambda: self._tell(what, about))
+        self.put(lambda: self._call(what, *about))
 
-    def _tell(self, what: str, about: tuple[Any, ...]) -> None:
-        self._call(what, about)
-        if self.dropped > self._dropped_told:
-            self._dropped_told = self.dropped
-            self._call("events_dropped", (self.dropped,))
+    def tell_dropped(self, _: int) -> None:
+        self._call("events_dropped", self.dropped)
 
-    def _call(self, what: str, about: tuple[Any, ...]) -> None:
+    def _call(self, what: str, *about: Any) -> None:
         for listener in tuple(self._all):
             try:
                 getattr(listener, what)(*about)
             except BaseException as error:  # noqa: BLE001 # its own lines are lost, and counted; the thread must survive
                 self.failed += 1
                 if what != "listener_failed":  # one that fails even then is only counted
-                    self._call("listener_failed", (type(listener).__name__, error))
+                    self._call("listener_failed", type(listener).__name__, error)

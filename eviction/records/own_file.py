@@ -9,10 +9,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from reclaim.trust import trusts
 
@@ -45,7 +46,7 @@ class OwnFile:
         """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises
         OSError, and ValueError for a path with a NUL."""
         with (
-            opened_directory(self._directory) as directory,
+            self._opened_directory() as directory,
             open(os.open(self._name, os.O_RDONLY | FLAGS, dir_fd=directory), "rb") as file,
         ):
             if why := refusal(file.fileno()):
@@ -54,40 +55,45 @@ class OwnFile:
 
     def replace(self, text: bytes) -> None:
         """Rewrites the whole file, or leaves the old one as it is. Raises OSError."""
+        with self.replaced() as descriptor, open(descriptor, "wb", closefd=False) as file:
+            file.write(text)
+
+    @contextmanager
+    def replaced(self) -> Iterator[int]:
+        """A descriptor of a new file, which takes the place of the old one once the caller has
+        written it; if that fails the old one stays. Only one process makes one in a directory at a
+        time. Raises OSError."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        with opened_directory(self._directory) as directory:
+        with self._opened_directory() as directory, ExitStack() as undone:
+            fcntl.flock(directory, fcntl.LOCK_EX)
             with suppress(FileNotFoundError):
                 status = os.stat(self._name, dir_fd=directory, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode):  # not ours to replace
                     raise OSError(_NOT_REGULAR)
             _remove(self._temporary, directory)
-            try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | FLAGS
-                with open(os.open(self._temporary, flags, MODE, dir_fd=directory), "wb") as file:
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.rename(self._temporary, self._name, src_dir_fd=directory, dst_dir_fd=directory)
-            except OSError:
-                _remove(self._temporary, directory)
-                raise
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | FLAGS
+            descriptor = os.open(self._temporary, flags, MODE, dir_fd=directory)
+            undone.callback(os.close, descriptor)
+            undone.callback(_remove, self._temporary, directory)
+            yield descriptor
+            os.fsync(descriptor)
+            os.rename(self._temporary, self._name, src_dir_fd=directory, dst_dir_fd=directory)
             os.fsync(directory)
 
     def remove(self) -> None:
         """Removes the file if it exists. Raises OSError."""
-        with suppress(FileNotFoundError), opened_directory(self._directory) as directory:
+        with suppress(FileNotFoundError), self._opened_directory() as directory:
             _remove(self._name, directory)
             os.fsync(directory)
 
-
-@contextmanager
-def opened_directory(path: str, flags: int = os.O_NOFOLLOW) -> Iterator[int]:
-    """A descriptor of the directory. Raises OSError."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
-    try:
-        yield directory
-    finally:
-        os.close(directory)
+    @contextmanager
+    def _opened_directory(self) -> Iterator[int]:
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+        directory = os.open(self._directory, flags)
+        try:
+            yield directory
+        finally:
+            os.close(directory)
 
 
 def _remove(name: str, directory: int) -> None:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from eviction.configuration.models import Model, ValidationError
 from eviction.records.own_file import OwnFile, reason_of
@@ -48,6 +48,7 @@ SAVE_AGAIN_SECONDS = 3600.0
 
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 _MOST_TIMES = 10**9  # once a second for 31 years: nothing is used or comes back more often
+_TIMES = ("first_detected", "last_used", "first_listed", "counted_since")
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MACHINE_ID = "/etc/machine-id"  # machine-id(5)
 _MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
@@ -123,13 +124,10 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
     same_boot = saved.same_boot(now) and now.monotonic >= saved.monotonic
 
     def monotonic(time: float) -> float:
-        at_save = max(saved.wall - _checked(time), 0.0)
-        age = (
-            at_save + now.monotonic - saved.monotonic
-            if same_boot
-            else min(at_save, max(now.wall - time, 0.0))
-        )
-        return now.monotonic - age
+        age = max(saved.wall - _checked(time), 0.0)
+        if same_boot:
+            return saved.monotonic - age
+        return now.monotonic - min(age, max(now.wall - time, 0.0))
 
     images, gone = _converted(document.images, monotonic), _converted(document.gone, monotonic)
     return Loaded(images, gone, saved=clocks if same_boot else None, at=saved.wall)
@@ -145,20 +143,14 @@ def _converted(
     records: Mapping[str, ImageRecord], convert: Callable[[float], float]
 ) -> dict[str, ImageRecord]:
     """The records with each of their times converted."""
-
-    def converted(time: float | None) -> float | None:
-        return None if time is None else convert(time)
-
-    return {
-        image_id: replace(
-            record,
-            first_detected=convert(record.first_detected),
-            last_used=converted(record.last_used),
-            first_listed=converted(record.first_listed),
-            counted_since=converted(record.counted_since),
-        )
-        for image_id, record in records.items()
-    }
+    converted = {}
+    for image_id, record in records.items():
+        times = {name: getattr(record, name) for name in _TIMES}
+        known: dict[str, Any] = {
+            name: convert(time) for name, time in times.items() if time is not None
+        }
+        converted[image_id] = replace(record, **known)
+    return converted
 
 
 def current_boot_id() -> str:

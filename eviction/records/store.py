@@ -28,11 +28,10 @@ import shutil
 import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from eviction.records.own_file import FLAGS, MODE, opened_directory, reason_of, refusal
+from eviction.records.own_file import FLAGS, OwnFile, reason_of, refusal
 from eviction.types import EvictionError
 from signals.quantity import format_bytes
 
@@ -47,7 +46,6 @@ _CHECKSUM_BYTES = 4
 _HEAD = struct.Struct("<QH")  # after the checksum: sequence number, bytes of the record
 LARGEST_RECORD_BYTES = SLOT_BYTES - _CHECKSUM_BYTES - _HEAD.size
 
-TRIES = 10  # the file may be replaced between opening and locking it
 SHARE_OF_FREE = 2  # a new file takes at most the free space divided by this
 
 
@@ -111,9 +109,10 @@ class Ring:
         return Slot(number, rest[_HEAD.size :][:size])
 
     def write(self, record: bytes) -> None:
-        """Writes a record after those that another process has written since. No sequence
-        number is used twice, not even after a failure. Raises ValueError for a record that
-        is too large, OSError."""
+        """Writes a record after those that another process has written since.
+
+        Raises ValueError for a record that is too large, OSError.
+        """
         if len(record) > LARGEST_RECORD_BYTES:
             raise ValueError(f"a record of {len(record)} bytes; at most {LARGEST_RECORD_BYTES} fit")
         while (slot := self.slot(self.next)) is not None and slot.sequence >= self.next:
@@ -165,10 +164,11 @@ class HistoryStore:
         self._ring: Ring | None = None
         self.note = ""
 
-    def open(self) -> None:
+    def open(self) -> Ring:
         """Opens or creates the file. Raises HistoryUnusable."""
         with _in_words(self._path):
             self._ring = self._ring or self._opened_or_made()
+            return self._ring
 
     def append(self, record: bytes) -> None:
         """Writes a record, which is on the disk when this returns.
@@ -176,25 +176,20 @@ class HistoryStore:
         Raises HistoryUnusable; ValueError if it is too large.
         """
         with _in_words(self._path):
-            ring = self._locked()
+            ring = self.open()
             try:
+                _lock(self._path, ring.descriptor)
                 ring.write(record)
-            finally:
-                fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
-            os.fdatasync(ring.descriptor)
+                os.fdatasync(ring.descriptor)
+            except Exception:
+                self.close()  # which unlocks it; another process may have replaced the file
+                raise
+            fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         if self._ring is not None:
             self._ring.close()
             self._ring = None
-
-    def _locked(self) -> Ring:
-        for _ in range(TRIES):
-            ring = self._ring = self._ring or self._opened_or_made()
-            if _lock(self._path, ring.descriptor):
-                return ring
-            self.close()  # another process has replaced it, or somebody has removed it
-        raise HistoryUnusable(f"{self._path} is replaced again and again")
 
     def _opened_or_made(self) -> Ring:
         """The file at the path; in place of one that is not as configured, or of an earlier
@@ -204,48 +199,35 @@ class HistoryStore:
         """
         self.note = ""
         try:
-            ring = _opened(self._path, os.O_RDWR)
+            with closing(_opened(self._path, os.O_RDWR)) as old:
+                if old.earlier or old.size_bytes != self._size_bytes:
+                    self._replace(old)
         except NoHistoryYet:
-            os.makedirs(os.path.dirname(os.path.abspath(self._path)), 0o700, exist_ok=True)
-            return self._made(None)
-        with ExitStack() as undone:
-            undone.callback(ring.close)
-            if ring.earlier or ring.size_bytes != self._size_bytes:
-                self._refuse_unless(_lock(self._path, ring.descriptor))
-                try:
-                    return self._made(ring)
-                except (OSError, HistoryUnusable) as error:
-                    note = (
-                        f"the history {self._path} stays as it is"
-                        f" ({format_bytes(ring.size_bytes)}): no new one can be made:"
-                        f" {reason_of(error)}"
-                    )
-                if ring.earlier:
-                    raise HistoryUnusable(note)
-                self.note = note
-                fcntl.flock(ring.descriptor, fcntl.LOCK_UN)
-            ring.next = 1 + max((slot.sequence for slot in ring.slots()), default=-1)
-            undone.pop_all()
+            self._make(None)
+        ring = _opened(self._path, os.O_RDWR)
+        ring.next = 1 + max((slot.sequence for slot in ring.slots()), default=-1)
         return ring
 
-    def _made(self, old: Ring | None) -> Ring:
-        """A new file at the path, with the records of the old one; one of an earlier version is
-        kept aside.
+    def _replace(self, old: Ring) -> None:
+        _lock(self._path, old.descriptor)
+        try:
+            self._make(old)
+        except (OSError, HistoryUnusable) as error:
+            note = (
+                f"the history {self._path} stays as it is ({format_bytes(old.size_bytes)}): no new"
+                f" one can be made: {reason_of(error)}"
+            )
+            if old.earlier:
+                raise HistoryUnusable(note) from None
+            self.note = note
+
+    def _make(self, old: Ring | None) -> None:
+        """Makes a file with the records of the old one; one of an earlier version is kept aside.
 
         Raises OSError, HistoryUnusable.
         """
-        directory, name = os.path.split(os.path.abspath(self._path))
-        temporary = os.path.join(directory, f".{name}.new")
-        with ExitStack() as undone:
-            descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | FLAGS, MODE)
-            undone.callback(os.close, descriptor)
-            # Another process may be creating it too, or may have left it behind when it was killed.
-            self._refuse_unless(_lock(temporary, descriptor))
-            _refuse_untrusted(temporary, descriptor)
-            # it would take up space for nothing
-            undone.callback(Path(temporary).unlink, missing_ok=True)
-            os.fchmod(descriptor, MODE)
-            os.ftruncate(descriptor, 0)
+        directory, name = os.path.split(self._path)
+        with OwnFile(os.path.join(os.path.realpath(directory), name)).replaced() as descriptor:
             free_bytes = shutil.disk_usage(descriptor).free
             if free_bytes < SHARE_OF_FREE * self._size_bytes:
                 free, size = format_bytes(free_bytes), format_bytes(self._size_bytes)
@@ -255,21 +237,14 @@ class HistoryStore:
                 )
             os.posix_fallocate(descriptor, 0, self._size_bytes)
             os.pwrite(descriptor, HEADER, 0)
-            ring = Ring(descriptor)
-            if old is not None and not old.earlier:
+            if old is None and os.path.lexists(self._path):
+                raise _replaced(self._path)
+            if old is not None and old.earlier:
+                self._keep_aside()
+            elif old is not None:
+                ring = Ring(descriptor)
                 for record in old.contents().records:
                     ring.write(record)
-            os.fsync(descriptor)
-            if old is None:
-                self._refuse_unless(not os.path.lexists(self._path))
-            elif old.earlier:
-                self._keep_aside()
-            os.rename(temporary, self._path)
-            with opened_directory(directory, 0) as opened:
-                os.fsync(opened)
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-            undone.pop_all()
-        return ring
 
     def _keep_aside(self) -> None:
         aside = _aside(self._path)
@@ -280,10 +255,6 @@ class HistoryStore:
             f"{self._path} is of an earlier version of reclaimd: it is kept as {aside}, and a new"
             " history begins"
         )
-
-    def _refuse_unless(self, still: bool) -> None:
-        if not still:
-            raise HistoryUnusable(f"{self._path} was just created by another process")
 
 
 def _aside(path: str) -> str:
@@ -340,12 +311,17 @@ def _refuse_untrusted(path: str, descriptor: int) -> None:
         raise HistoryUnusable(f"{path} is left alone: {why}")
 
 
-def _lock(path: str, descriptor: int) -> bool:
-    """Locks the file. True if it still is the one at the path. Raises HistoryUnusable, OSError."""
+def _lock(path: str, descriptor: int) -> None:
+    """Locks the file, if it still is the one at the path. Raises HistoryUnusable, OSError."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+        if not os.path.samestat(os.lstat(path), os.fstat(descriptor)):
+            raise _replaced(path)
     except BlockingIOError:
         raise HistoryUnusable(f"another process holds the lock of {path}") from None
     except FileNotFoundError:
-        return False
+        raise _replaced(path) from None
+
+
+def _replaced(path: str) -> HistoryUnusable:
+    return HistoryUnusable(f"another process has just made, moved or removed {path}")

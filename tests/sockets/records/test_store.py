@@ -221,14 +221,18 @@ def test_another_size_takes_the_records_along_as_far_as_they_fit(tmp_path: Path)
 
 
 def test_a_writer_follows_to_the_file_that_another_has_made(tmp_path: Path) -> None:
-    """Also when somebody has removed the file: then there is a new one."""
+    """With its next try; also when somebody has removed the file: then there is a new one."""
     path = tmp_path / "history"
     daemon = store_at(path)
     daemon.append(b"one")
     append(path, b"two", size_bytes=2 * MIB)
+    with pytest.raises(HistoryUnusable, match="another process has just made, moved or removed"):
+        daemon.append(b"three")
     daemon.append(b"three")
     assert records_at(path) == [b"one", b"two", b"three"]
     path.unlink()
+    with pytest.raises(HistoryUnusable, match="another process has just made, moved or removed"):
+        daemon.append(b"four")
     daemon.append(b"four")
     assert records_at(path) == [b"four"]
 

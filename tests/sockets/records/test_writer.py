@@ -59,7 +59,7 @@ def test_records_are_written_in_their_order_and_counted(tmp_path: Path) -> None:
     desk = Desk(tmp_path / "history")
     assert came_true(desk.path.exists)
     for number in range(200):
-        desk.recorder.put(of(number))
+        desk.recorder.write(of(number))
     assert desk.recorder.finish(30.0)
     assert desk.records() == [*range(200)]
     assert (desk.recorder.records, desk.recorder.dropped, desk.told) == (200, 0, [])
@@ -73,14 +73,14 @@ def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> No
     with open(path, "r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         desk = Desk(path, size_bytes)
-        desk.recorder.put(of(0))
+        desk.recorder.write(of(0))
         assert came_true(lambda: bool(desk.told))
         for number in range(1, MOST_WAITING + 11):
-            desk.recorder.put(of(number))
+            desk.recorder.write(of(number))
         assert desk.recorder.dropped == 10
         assert desk.records() == []
     assert came_true(lambda: desk.records()[-1:] == [-10])
-    desk.recorder.put(of(1000))
+    desk.recorder.write(of(1000))
     assert desk.recorder.finish(30.0)
     assert desk.records() == [*range(MOST_WAITING + 1), -10, 1000]
     assert desk.told == [
@@ -92,8 +92,8 @@ def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> No
 def test_a_record_that_fits_no_slot_is_dropped_and_the_next_one_is_written(tmp_path: Path) -> None:
     """Nothing waits behind it."""
     desk = Desk(tmp_path / "history")
-    desk.recorder.put(b"x" * (LARGEST_RECORD_BYTES + 1))
-    desk.recorder.put(of(1))
+    desk.recorder.write(b"x" * (LARGEST_RECORD_BYTES + 1))
+    desk.recorder.write(of(1))
     assert desk.recorder.finish(30.0)
     assert desk.records() == [1, -1]
     assert (desk.recorder.records, desk.recorder.dropped) == (2, 1)
@@ -106,7 +106,7 @@ def test_what_happens_on_a_full_disk_is_recorded_once_there_is_room(tmp_path: Pa
     try:
         (disk / "fill").write_bytes(b"x" * 4 * MIB)
         desk = Desk(disk / "reclaimd" / "history")
-        desk.recorder.put(of(7))
+        desk.recorder.write(of(7))
         assert came_true(lambda: bool(desk.told))
         assert not desk.path.exists()
         (disk / "fill").unlink()
@@ -139,7 +139,7 @@ def test_a_disk_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
 
         def put() -> None:
             for _ in range(MOST_WAITING + 10):
-                desk.recorder.put(of(1))
+                desk.recorder.write(of(1))
 
         assert in_time(put)
         assert desk.recorder.dropped in (10, 11)  # the thread may have taken its first task
