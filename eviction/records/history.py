@@ -51,8 +51,7 @@ from signals.quantity import counted
 from signals.types import SignalObservations
 
 MOST_REMOVALS = 32  # in one record: as many usually fit
-# characters of a text and entries of a list; tried in turn until a record fits
-LIMITS = ((4096, 32), (512, 32), (64, 32), (64, 4))
+LONGEST_TEXTS = (4096, 512, 64, 32)  # characters; tried in turn until a record fits
 
 REPEAT_SECONDS = 60.0
 MOST_WAITING = 256  # records, of 4 KiB at most
@@ -162,7 +161,7 @@ def encoded(document: Json) -> list[bytes]:
     """The records of a document, each of which fits into a slot of the file.
 
     Removals that do not fit are in further records. Where a single one does not, or what is beside
-    them, texts and lists are cut: a runtime may return anything.
+    them, texts are cut: a runtime may return anything.
     """
     removals = document.get("removals", [])
     record = _compressed(document) if len(removals) <= MOST_REMOVALS else b""
@@ -176,8 +175,8 @@ def encoded(document: Json) -> list[bytes]:
             *encoded({**document, "removals": removals[:half]}),
             *encoded({**further, "removals": removals[half:]}),
         ]
-    for longest_text, longest_list in LIMITS:
-        record = _compressed(_cut(document, longest_text, longest_list))
+    for longest in LONGEST_TEXTS:
+        record = _compressed(_cut(document, longest))
         if len(record) <= LARGEST_RECORD_BYTES:
             break
     return [record]
@@ -189,14 +188,14 @@ def _compressed(document: Json) -> bytes:
     return zlib.compress(text.encode("utf-8", "backslashreplace"))
 
 
-def _cut(value: Any, longest_text: int, longest_list: int) -> Any:
+def _cut(value: Any, longest: int) -> Any:
     match value:
-        case str() if len(value) > longest_text:
-            return value[: longest_text - 1] + "…"
+        case str() if len(value) > longest:
+            return value[: longest - 1] + "…"
         case dict():
-            return {key: _cut(part, longest_text, longest_list) for key, part in value.items()}
+            return {key: _cut(part, longest) for key, part in value.items()}
         case list():
-            return [_cut(part, longest_text, longest_list) for part in value[:longest_list]]
+            return [_cut(part, longest) for part in value]
         case _:
             return value
 
