@@ -226,6 +226,9 @@ class HistoryStore:
 
         Raises OSError, HistoryUnusable.
         """
+        aside = f"{self._path}.old"
+        if old is not None and old.earlier and os.path.lexists(aside):
+            raise HistoryUnusable(f"{aside}, where the old one would be kept, is there already")
         directory, name = os.path.split(self._path)
         with OwnFile(os.path.join(os.path.realpath(directory), name)).replaced() as descriptor:
             free_bytes = shutil.disk_usage(descriptor).free
@@ -237,28 +240,19 @@ class HistoryStore:
                 )
             os.posix_fallocate(descriptor, 0, self._size_bytes)
             os.pwrite(descriptor, HEADER, 0)
-            if old is None and os.path.lexists(self._path):
-                raise _replaced(self._path)
-            if old is not None and old.earlier:
-                self._keep_aside()
-            elif old is not None:
+            if old is None:
+                if os.path.lexists(self._path):
+                    raise _replaced(self._path)
+            elif not old.earlier:
                 ring = Ring(descriptor)
                 for record in old.contents().records:
                     ring.write(record)
-
-    def _keep_aside(self) -> None:
-        aside = _aside(self._path)
-        if os.path.lexists(aside):
-            raise HistoryUnusable(f"{aside}, where the old one would be kept, is there already")
-        os.rename(self._path, aside)
-        self.note = (
-            f"{self._path} is of an earlier version of reclaimd: it is kept as {aside}, and a new"
-            " history begins"
-        )
-
-
-def _aside(path: str) -> str:
-    return f"{path}.old"
+            else:
+                os.rename(self._path, aside)
+                self.note = (
+                    f"{self._path} is of an earlier version of reclaimd: it is kept as {aside}, and"
+                    " a new history begins"
+                )
 
 
 @contextmanager
@@ -285,13 +279,14 @@ def _opened(path: str, flags: int) -> Ring:
         raise HistoryUnusable(f"the history {path} cannot be opened: {what}") from None
     with ExitStack() as undone:
         undone.callback(os.close, descriptor)
-        _refuse_untrusted(path, descriptor)
+        if why := refusal(descriptor):
+            raise HistoryUnusable(f"{path} is left alone: {why}")
         header = os.pread(descriptor, SLOT_BYTES, 0)
         ring = Ring(descriptor, earlier=header.startswith(_EARLIER))
         if ring.earlier and flags == os.O_RDONLY:
             raise HistoryUnusable(
                 f"{path} was written by an earlier version of reclaimd, which can read it; where"
-                f" the daemon finds such a file, it keeps it as {_aside(path)} and begins a new one"
+                f" the daemon finds such a file, it keeps it as {path}.old and begins a new one"
             )
         if not ring.earlier and (header != HEADER or not ring.count):
             raise HistoryUnusable(
@@ -304,11 +299,6 @@ def _opened(path: str, flags: int) -> Ring:
 
 def _with_checksum(data: bytes) -> bytes:
     return crc32(data).to_bytes(_CHECKSUM_BYTES, "little") + data
-
-
-def _refuse_untrusted(path: str, descriptor: int) -> None:
-    if why := refusal(descriptor):
-        raise HistoryUnusable(f"{path} is left alone: {why}")
 
 
 def _lock(path: str, descriptor: int) -> None:
