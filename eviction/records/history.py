@@ -143,15 +143,18 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         identity,
         wall - result.seconds,
         Trigger.PERIODIC,
-        SignalObservations({}, None, wall),
-        Decision(frozenset(), (), None, (), None),
-        (result.operation,),
-        (result,),
-        Amounts(result.freed_bytes, result.freed_inodes),
+        observations=SignalObservations({}, layout=None, time=wall),
+        decision=Decision(frozenset(), (), None, row=(), layout=None),
+        row=(result.operation,),
+        functions=(result,),
+        measured=Amounts(result.freed_bytes, result.freed_inodes),
         result=PassResult.FAILED if result.error else PassResult.SATISFIED,
         reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
         timings=Timings(
-            0.0, result.list_seconds, result.plan_seconds, result.remove_seconds, result.seconds
+            list_seconds=result.list_seconds,
+            plan_seconds=result.plan_seconds,
+            remove_seconds=result.remove_seconds,
+            total_seconds=result.seconds,
         ),
     )
     return pass_records(record, wall)
@@ -164,9 +167,11 @@ def encoded(document: Json) -> list[bytes]:
     them, texts are cut: a runtime may return anything.
     """
     removals = document.get("removals", [])
-    record = _compressed(document) if len(removals) <= MOST_REMOVALS else b""
-    if record and len(record) <= LARGEST_RECORD_BYTES:
-        return [record]
+    record = b""
+    if len(removals) <= MOST_REMOVALS:
+        record = _compressed(document)
+        if len(record) <= LARGEST_RECORD_BYTES:
+            return [record]
     if len(removals) > 1:
         half = len(removals) // 2
         of_pass = document.get("pass", document.get("id"))

@@ -145,11 +145,10 @@ def _converted(
     """The records with each of their times converted."""
     converted = {}
     for image_id, record in records.items():
-        times = {name: getattr(record, name) for name in _TIMES}
-        known: dict[str, Any] = {
-            name: convert(time) for name, time in times.items() if time is not None
+        times: dict[str, Any] = {
+            name: convert(time) for name in _TIMES if (time := getattr(record, name)) is not None
         }
-        converted[image_id] = replace(record, **known)
+        converted[image_id] = replace(record, **times)
     return converted
 
 
