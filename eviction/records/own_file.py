@@ -65,7 +65,8 @@ class OwnFile:
         time. Raises OSError."""
         os.makedirs(self._directory, mode=0o700, exist_ok=True)
         with self._opened_directory() as directory, ExitStack() as undone:
-            fcntl.flock(directory, fcntl.LOCK_EX)
+            with suppress(OSError):  # NFS locks no directory
+                fcntl.flock(directory, fcntl.LOCK_EX)
             with suppress(FileNotFoundError):
                 status = os.stat(self._name, dir_fd=directory, follow_symlinks=False)
                 if not stat.S_ISREG(status.st_mode):  # not ours to replace
