@@ -263,7 +263,7 @@ BREAKS = (
     Break(
         "the time off counts after a reboot",
         STATE_FILE,
-        "min(at_save, max(now.wall - time, 0.0))",
+        "min(age, max(now.wall - time, 0.0))",
         "max(now.wall - time, 0.0)",
     ),
     Break(

@@ -3,15 +3,14 @@ were made, and those that `synchronize` makes now."""
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from eviction.decision.synchronize import ManagerState, synchronize
 from eviction.records.json_shapes import Json
-from eviction.records.replay import Table
-from eviction.types import Threshold
+from eviction.records.replay import written
 from signals.types import SignalObservations
 
 hints_of = cache(get_type_hints)
@@ -23,46 +22,37 @@ def replay(dump: Json) -> tuple[list[Json], list[Json]]:
 
     Raises LookupError, TypeError or ValueError for a document that is no dump.
     """
-    table, made = ReadingTable(), []
-    table.thresholds = [table.read_by_field(Threshold, each) for each in dump["thresholds"]]
-    state: Any = None if dump["state"] is None else table.read(ManagerState, dump["state"])
+    made = []
+    state: Any = None if dump["state"] is None else read(ManagerState, dump["state"])
     for entry in dump["looks"]:
-        observations = table.read(SignalObservations, entry["observations"])
+        observations = read(SignalObservations, entry["observations"])
         state, decision = synchronize(state, observations, observations.time)
-        made.append(table.written(decision))
+        made.append(written(decision))
     return [entry["decision"] for entry in dump["looks"]], made
 
 
-class ReadingTable(Table):
-    """Reads values too."""
+def read(kind: Any, document: Any) -> Any:
+    """The value of this type."""
+    origin, kinds = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return read_by_field(kind, dict(document))
+    if origin is UnionType:  # with None
+        return None if document is None else read(kinds[0], document)
+    if origin is tuple and kinds[-1] is ...:
+        return tuple(read(kinds[0], each) for each in document)
+    if origin is tuple:
+        return tuple(read(one, each) for one, each in zip(kinds, document, strict=True))
+    if origin is frozenset:
+        return frozenset(read(kinds[0], each) for each in document)
+    if origin is not None:
+        return {read(kinds[0], key): read(kinds[1], each) for key, each in document}
+    if named := getattr(kind, "_fields", ()):
+        return kind(
+            *(read(hints_of(kind)[name], each) for name, each in zip(named, document, strict=True))
+        )
+    return kind(document)
 
-    def read(self, kind: Any, document: Any) -> Any:
-        """The value of this type."""
-        origin, kinds = get_origin(kind), get_args(kind)
-        if kind is Threshold:
-            return self.thresholds[document]
-        if is_dataclass(kind):
-            return self.read_by_field(kind, document)
-        if origin is UnionType:  # with None
-            return None if document is None else self.read(kinds[0], document)
-        if origin is tuple and kinds[-1] is ...:
-            return tuple(self.read(kinds[0], each) for each in document)
-        if origin is tuple:
-            return tuple(self.read(one, each) for one, each in zip(kinds, document, strict=True))
-        if origin is frozenset:
-            return frozenset(self.read(kinds[0], each) for each in document)
-        if origin is not None:
-            return {self.read(kinds[0], key): self.read(kinds[1], each) for key, each in document}
-        if named := getattr(kind, "_fields", ()):
-            return kind(
-                *(
-                    self.read(hints_of(kind)[name], each)
-                    for name, each in zip(named, document, strict=True)
-                )
-            )
-        return kind(document)
 
-    def read_by_field(self, kind: Any, document: Json) -> Any:
-        """A dataclass."""
-        given = [one.name for one in fields(kind) if one.name in document]
-        return kind(**{name: self.read(hints_of(kind)[name], document[name]) for name in given})
+def read_by_field(kind: Any, document: Json) -> Any:
+    """A dataclass."""
+    return kind(**{name: read(hints_of(kind)[name], each) for name, each in document.items()})

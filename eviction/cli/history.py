@@ -20,11 +20,11 @@ from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import shortened
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.records.state_file import RecordFile
-from eviction.records.store import HistoryUnusable, NoHistoryYet, read_records
+from eviction.records.store import HistoryUnusable, NoHistoryYet, contents_of
 from eviction.wording.tables import table
 from reclaim.images.records import Loaded
 from signals.clock import SystemClock
-from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
+from signals.quantity import QuantityError, counted, format_bytes, format_duration, parse_duration
 
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
@@ -77,12 +77,16 @@ def run(arguments: argparse.Namespace) -> int:
     found: list[Json] = []
     try:
         with Progress("reading the history"):
-            documents = documents_of(read_records(path))
+            contents = contents_of(path)
+            documents = documents_of(contents.records)
             since = arguments.since or ""
             if arguments.regret:  # what came back needs all others
                 found = selected(documents, since)
             else:
                 found = selected(documents, since, arguments.object, limit=arguments.limit)
+        if contents.torn:
+            torn = counted(contents.torn, "record")
+            mention(f"left out, as not whole in the history {path}: {torn}")
         if not found:
             mention(f"no such record in the history {path}")
     except NoHistoryYet as error:

@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
             answer = respond(options, node, observations, decision=decision, problem=problem)
         with Progress("waiting for removals that were not answered", lambda: removing(node)):
             node.owner.drained(DRAIN_SECONDS)  # leaving would cancel them
-        node.listeners.told(LISTENERS_SECONDS)
+        node.listeners.done(LISTENERS_SECONDS)
         if answer.record is not None and not node.dry_run:
             write_history(configuration, answer.record, ended)
     return print_answer(answer)
@@ -109,7 +109,7 @@ def write_history(configuration: Configuration, record: Pass, ended: Sequence[Ou
     problems: list[str] = []
     size_bytes = configuration.history_size_bytes
     history = HistoryRecorder(
-        configuration.history_file, size_bytes, SystemClock(), problems.append
+        configuration.history_file, size_bytes, SystemClock(), warn=problems.append
     )
     history.passed(record)
     for outcome in ended:

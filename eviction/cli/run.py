@@ -109,7 +109,10 @@ def run(arguments: argparse.Namespace) -> int:
         pause_file.restore(node, log.info)
         events, finish_events = start_events(configuration, log, node)
         history = HistoryRecorder(
-            configuration.history_file, configuration.history_size_bytes, node.clock, log.warning
+            configuration.history_file,
+            configuration.history_size_bytes,
+            node.clock,
+            warn=log.warning,
         )
         counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
         ballast = BallastKeeper(node, log, Workers("ballast", 1))

@@ -30,7 +30,7 @@ from eviction.records.json_shapes import (
 )
 from eviction.records.pass_json import OutcomeJson, outcome_json
 from eviction.records.regret import ImageRegretJson, images_of, removals_of
-from eviction.records.store import HistoryUnusable, NoHistoryYet, read_records
+from eviction.records.store import HistoryUnusable, NoHistoryYet, contents_of
 from eviction.surface.requests import ReclaimOptions
 from eviction.wording.explain import in_words, reason_in_words
 from reclaim.types import Outcome, Result, Rule
@@ -188,7 +188,7 @@ def history_of(history_file: str) -> list[Json]:
     """The records of the history; none if there is none. Problems go to stderr."""
     try:
         with Progress("reading the history"):
-            return list(documents_of(read_records(history_file))) if history_file else []
+            return list(documents_of(contents_of(history_file).records)) if history_file else []
     except HistoryUnusable as error:
         mention("" if isinstance(error, NoHistoryYet) else f"historyFile: {error}")
         return []

@@ -1,10 +1,10 @@
-"""The records of the history, each a JSON document of one line, and the thread that writes them, so
+"""The records of the history, each a compressed JSON document, and the thread that writes them, so
 that no removal waits for the disk of the history.
 
 Every pass that removed something, tried to, or would have is recorded. A pass without removals is
 recorded at most once a minute for each result and signal: while the runtime is away, a pass fails
-every second. Removals beyond the first eight of a pass are in further records, which are joined to
-the pass when they are read.
+every second. Removals that do not fit into the record of their pass are in further records, which
+are joined to it when they are read.
 
 The records wait in a bounded queue. One that cannot be written (no file yet on a full disk, a lock
 that is held, a copy-on-write filesystem without space) stays in the queue and is tried again every
@@ -17,9 +17,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections import deque
+import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from eviction.records.json_shapes import (
@@ -32,7 +32,7 @@ from eviction.records.json_shapes import (
     one_of,
     to_json,
 )
-from eviction.records.listener import Listener
+from eviction.records.listener import Backlog, Listener
 from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import (
     OutcomeJson,
@@ -50,13 +50,11 @@ from signals.clock import Clock
 from signals.quantity import counted
 from signals.types import SignalObservations
 
-MOST_REMOVALS = 8  # in one record; one removal has at most some 8 KiB
-MOST_BYTES_OF_A_PASS = 32 << 10  # without its removals
-LONGEST_TEXTS = (4096, 512, 64)  # characters; each is tried until the record is small enough
-LONGEST_LIST = 32
+MOST_REMOVALS = 32  # in one record: as many usually fit
+LONGEST_TEXTS = (4096, 512, 64, 32)  # characters; tried in turn until a record fits
 
 REPEAT_SECONDS = 60.0
-MOST_BYTES = 1 << 20  # of records that wait
+MOST_WAITING = 256  # records, of 4 KiB at most
 RETRY_SECONDS = 5.0
 END_SECONDS = 1.0
 
@@ -135,11 +133,8 @@ RecordJson = (
 
 def pass_records(record: Pass, wall: float) -> list[bytes]:
     """The records of a pass."""
-    return _with_removals(
-        to_json(
-            PassRecordJson.of(pass_json(record, with_kept=False), kind="pass", time=timestamp(wall))
-        )
-    )
+    document = pass_json(record, with_kept=False)
+    return encoded(to_json(PassRecordJson.of(document, kind="pass", time=timestamp(wall))))
 
 
 def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
@@ -148,31 +143,73 @@ def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[
         identity,
         wall - result.seconds,
         Trigger.PERIODIC,
-        SignalObservations({}, None, wall),
-        Decision(frozenset(), (), None, (), None),
-        (result.operation,),
-        (result,),
-        Amounts(result.freed_bytes, result.freed_inodes),
+        observations=SignalObservations({}, layout=None, time=wall),
+        decision=Decision(frozenset(), (), None, row=(), layout=None),
+        row=(result.operation,),
+        functions=(result,),
+        measured=Amounts(result.freed_bytes, result.freed_inodes),
         result=PassResult.FAILED if result.error else PassResult.SATISFIED,
         reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
         timings=Timings(
-            0.0, result.list_seconds, result.plan_seconds, result.remove_seconds, result.seconds
+            list_seconds=result.list_seconds,
+            plan_seconds=result.plan_seconds,
+            remove_seconds=result.remove_seconds,
+            total_seconds=result.seconds,
         ),
     )
     return pass_records(record, wall)
 
 
-def encoded(record: object) -> bytes:
-    """A document as one line. Characters that UTF-8 cannot encode become JSON escapes."""
-    return json.dumps(to_json(record), ensure_ascii=False, separators=(",", ":")).encode(
-        "utf-8", "backslashreplace"
-    )
+def encoded(document: Json) -> list[bytes]:
+    """The records of a document, each of which fits into a slot of the file.
+
+    Removals that do not fit are in further records. Where a single one does not, or what is beside
+    them, texts are cut: a runtime may return anything.
+    """
+    removals = document.get("removals", [])
+    record = b""
+    if len(removals) <= MOST_REMOVALS:
+        record = _compressed(document)
+        if len(record) <= LARGEST_RECORD_BYTES:
+            return [record]
+    if len(removals) > 1:
+        half = len(removals) // 2
+        of_pass = document.get("pass", document.get("id"))
+        further = {"kind": "removals", "time": document["time"], "pass": of_pass}
+        return [
+            *encoded({**document, "removals": removals[:half]}),
+            *encoded({**further, "removals": removals[half:]}),
+        ]
+    for longest in LONGEST_TEXTS:
+        record = _compressed(_cut(document, longest))
+        if len(record) <= LARGEST_RECORD_BYTES:
+            break
+    return [record]
+
+
+def _compressed(document: Json) -> bytes:
+    # characters that UTF-8 cannot encode become JSON escapes
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    return zlib.compress(text.encode("utf-8", "backslashreplace"))
+
+
+def _cut(value: Any, longest: int) -> Any:
+    match value:
+        case str() if len(value) > longest:
+            return value[: longest - 1] + "…"
+        case dict():
+            return {key: _cut(part, longest) for key, part in value.items()}
+        case list():
+            return [_cut(part, longest) for part in value]
+        case _:
+            return value
 
 
 def documents_of(records: Iterable[bytes]) -> Iterator[Json]:
     """The documents of records, with the further removals of a pass joined to it."""
     last: Json = {}
-    for document in map(json.loads, records):
+    for record in records:
+        document = json.loads(zlib.decompress(record))
         if document["kind"] == "removals" and last.get("id") == document["pass"]:
             last["removals"] += document["removals"]
             continue
@@ -183,199 +220,117 @@ def documents_of(records: Iterable[bytes]) -> Iterator[Json]:
         yield last
 
 
-def _with_removals(document: Json) -> list[bytes]:
-    """The records of a pass.
-
-    Its texts and lists are cut until it has at most 32 KiB: a runtime may return anything.
-    """
-    removals = document.pop("removals")
-    for longest in LONGEST_TEXTS:
-        document = _cut(document, longest)
-        if len(encoded(document)) <= MOST_BYTES_OF_A_PASS:
-            break
-    further = {"kind": "removals", "time": document["time"], "pass": document["id"]}
-    rest = [
-        removals[start : start + MOST_REMOVALS]
-        for start in range(MOST_REMOVALS, len(removals), MOST_REMOVALS)
-    ]
-    documents = [
-        {**document, "removals": removals[:MOST_REMOVALS]},
-        *({**further, "removals": each} for each in rest),
-    ]
-    return [encoded(each) for each in documents]
-
-
-def _cut(value: Any, longest: int) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= longest else value[: longest - 1] + "…"
-    if isinstance(value, dict):
-        return {key: _cut(each, longest) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_cut(each, longest) for each in value[:LONGEST_LIST]]
-    return value
-
-
-@dataclass(eq=False)
-class HistoryRecorder(Listener):
-    """The history of one process. All methods may be called from any thread; only `finish` waits.
+class HistoryRecorder(Backlog, Listener):
+    """The history of one process. Only `finish` waits.
 
     `path`: empty for none. `warn`: called with each new problem, on the thread of the history.
-    `records`, `dropped`: how many records were written and how many dropped, since startup.
+    `records`: how many were written since startup.
     """
 
-    path: str
-    size_bytes: int
-    clock: Clock
-    warn: Callable[[str], None]
-    retry_seconds: float = RETRY_SECONDS
-    records: int = 0
-    dropped: int = 0
-
-    def __post_init__(self) -> None:
-        self._store = HistoryStore(self.path, self.size_bytes)
+    def __init__(
+        self,
+        path: str,
+        size_bytes: int,
+        clock: Clock,
+        *,
+        warn: Callable[[str], None],
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
+        super().__init__("history", MOST_WAITING)
+        self._store = HistoryStore(path, size_bytes)
+        self._clock = clock
+        self._warn = warn
+        self._retry_seconds = retry_seconds
         # when a pass without removals was, by its result and signal
         self._recorded: dict[tuple[str, ...], float] = {}
-        self._changed = threading.Condition()
-        self._waiting: deque[bytes] = deque()  # until they are on the disk, MOST_BYTES at most
-        self._untold = 0
-        self._problem = ""
-        self._told: set[str] = set()
-        self._finishing = False
-        self._threaded = bool(self.path)
+        self._finishing = threading.Event()
+        self._warned: set[str] = set()
+        self.records = 0
         try:
-            if self._threaded:
-                threading.Thread(target=self._run, name="history", daemon=True).start()
+            if path:
+                self.start()
         except RuntimeError:
-            self._threaded = False
-            self.warn("the history is not written: no thread can be started for it")
+            warn("the history is not written: no thread can be started for it")
+        self.put(lambda: self._try(self._store.open))  # allocated now, while there is room
 
     def daemon(self, kind: Literal["started", "stopped"]) -> None:
         """Records that the daemon has started, or ends."""
-        if self._threaded:
-            # takes as long to import as all the rest, and only the daemon needs it
-            from importlib import metadata
+        # takes as long to import as all the rest, and only the daemon needs it
+        from importlib import metadata
 
-            self._put(
-                kind, self.clock.wall(), version=metadata.version("reclaimd"), pid=os.getpid()
-            )
+        self._record(kind, version=metadata.version("reclaimd"), pid=os.getpid())
 
     def passed(self, record: Pass) -> None:
         acted_on = record.decision.acted_on
-        if record.removals or self._is_due(
-            str(record.result), "" if acted_on is None else str(acted_on.signal)
-        ):
-            self.put(*pass_records(record, self.clock.wall()))
+        signal = "" if acted_on is None else str(acted_on.signal)
+        if record.removals or self._is_due(str(record.result), signal):
+            self.write(*pass_records(record, self._clock.wall()))
 
     def collected(self, result: ReclaimResult) -> None:
         """A pass of a periodic loop that had nothing to do is not recorded."""
         if result.outcomes or (result.error and self._is_due(result.operation, "error")):
-            self.put(*periodic_records(os.urandom(6).hex(), result, self.clock.wall()))
+            self.write(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
-        self._put("parked_ended", self.clock.wall(), removals=[to_json(outcome_json(outcome))])
+        self._record("parked_ended", removals=[to_json(outcome_json(outcome))])
 
     def returned(self, returned: Returned) -> None:
         image = returned.image
-        self._put(
+        self._record(
             "returned",
-            returned.since,
+            time=timestamp(returned.since),
             id=image.id,
             name=shortened(image.title),
             size=image.size_bytes,
             gone_id=returned.gone_id,
         )
 
-    def _put(self, kind: str, wall: float, **fields: Any) -> None:
-        self.put(encoded({"kind": kind, "time": timestamp(wall), **fields}))
+    def tell_dropped(self, count: int) -> None:
+        self._record("dropped", records=count)
 
-    def put(self, *records: bytes) -> None:
-        """Queues records and drops those that do not fit. Does nothing without a thread."""
-        with self._changed:
-            for record in records if self._threaded else ():
-                too_large = len(record) > LARGEST_RECORD_BYTES
-                if (
-                    too_large
-                    or self._untold
-                    or sum(map(len, self._waiting)) + len(record) > MOST_BYTES
-                ):
-                    self.dropped += 1
-                    self._untold += 1
-                    if not self._waiting:  # else this is recorded once something has been written
-                        self._tell_dropped()
-                else:
-                    self._waiting.append(record)
-            self._changed.notify_all()
+    def _record(self, kind: str, **fields: Any) -> None:
+        self.write(*encoded({"kind": kind, "time": timestamp(self._clock.wall()), **fields}))
+
+    def write(self, *records: bytes) -> None:
+        """Queues records, and drops those that do not fit into it, or into a slot."""
+        for record in records:
+            if len(record) <= LARGEST_RECORD_BYTES:
+                self.put(partial(self._write, record))
+            else:
+                self.dropped += 1
 
     def finish(self, seconds: float = END_SECONDS) -> bool:
-        """Waits until all records are on the disk, at most `seconds`, and ends the thread.
-
-        True if all are written.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: not self._waiting or self._problem, seconds)
-            self._finishing = True
-            self._changed.notify_all()
-            return not self._waiting
+        """Waits at most `seconds` until each record that waits is written, or was tried once more.
+        False if the disk did not answer by then."""
+        self._finishing.set()
+        return super().finish(seconds)
 
     def _is_due(self, *what: str) -> bool:
-        now = self.clock.monotonic()
+        now = self._clock.monotonic()
         if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
             return False
         self._recorded[what] = now
         return True
 
-    def _tell_dropped(self) -> None:  # under the lock
-        """Queues the record that says how many were dropped, if any were."""
-        if self._untold:
-            record = {
-                "kind": "dropped",
-                "time": timestamp(self.clock.wall()),
-                "records": self._untold,
-            }
-            self._waiting.append(encoded(record))
-            self._untold = 0
-
     # ---- on the thread
 
-    def _run(self) -> None:
-        self._try(self._store.open)  # allocated now, while there is room
-        while not self._finishing:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._finishing)
-                records = tuple(self._waiting)
-            done = 0
-            while (
-                done < len(records)
-                and not self._finishing
-                and self._try(self._store.append, records[done])
-            ):
-                done += 1
-            if done == len(records) and self._try(self._store.sync):
-                self._told = {self._store.note}  # what comes after a success is new
-            with self._changed:
-                for _ in range(done):
-                    self._waiting.popleft()
-                self.records += done
-                if done:
-                    self._tell_dropped()
-                self._changed.notify_all()
-                if done < len(records):
-                    self._changed.wait_for(lambda: self._finishing, self.retry_seconds)
-        self._store.close()
+    def _write(self, record: bytes) -> None:
+        """Tries until it is written, or the process ends."""
+        while not self._try(lambda: self._store.append(record)):
+            if self._finishing.wait(self._retry_seconds):
+                return
+        self.records += 1
+        self._warned = {self._store.note}  # what comes after a success is new
 
-    def _try(self, do: Callable[..., None], *record: bytes) -> bool:
+    def _try(self, do: Callable[[], object]) -> bool:
         """Whether it succeeded. A problem is passed to `warn` once."""
-        self._problem, problem = "", ""
+        problem = ""
         try:
-            do(*record)
+            do()
         except Exception as error:  # noqa: BLE001 # a defect must not end the thread: the records are tried again
-            why = (
-                error if isinstance(error, HistoryUnusable) else f"{type(error).__name__}: {error}"
-            )
-            problem = f"the history is not written: {why}"
-        for sentence in (problem, self._store.note):
-            if sentence and sentence not in self._told:
-                self._told.add(sentence)
-                self.warn(sentence)
-        self._problem = problem
+            kind = "" if isinstance(error, HistoryUnusable) else f"{type(error).__name__}: "
+            problem = f"the history is not written: {kind}{error}"
+        for sentence in {problem, self._store.note} - self._warned - {""}:
+            self._warned.add(sentence)
+            self._warn(sentence)
         return not problem

@@ -79,19 +79,20 @@ class Document:
     @classmethod
     def of(cls, *records: object, **given: Any) -> Self:
         """A document: each field as it is given, else the attribute of that name of the first
-        record that has it, numbers rounded to a microsecond, else its default."""
-        names = [each.name for each in fields(cast("Any", cls))]
+        record that has it, numbers rounded to a microsecond, else its default. None of a field that
+        may be left out leaves it out."""
+        defaults = {each.name: each.default for each in fields(cast("Any", cls))}
         found = {
-            name: getattr(each, name)
-            for each in reversed(records)
-            for name in names
-            if hasattr(each, name)
+            name: getattr(record, name)
+            for record in reversed(records)
+            for name in defaults
+            if hasattr(record, name)
         }
-        values = (found | given).items()
         return cls(
             **{
                 name: round(value, 6) if isinstance(value, float) else value
-                for name, value in values
+                for name, value in (found | given).items()
+                if value is not None or defaults[name] is not LEFT_OUT
             }
         )
 

@@ -94,70 +94,96 @@ class Listener:
         """So many events since the start were told to nobody, because too many waited."""
 
 
-class Listeners:
-    """Tells every listener that was added, in that order, on a thread that the first one
-    starts. Any thread may call.
+class Backlog:
+    """Calls that wait in one bounded queue for a thread, which makes them in order.
 
-    `dropped`: how many calls nobody was told of, because too many waited.
-    `failed`: how many have raised.
+    Any thread may put one. `dropped`: how many were not taken, because too many waited.
+    """
+
+    def __init__(self, name: str, limit: int) -> None:
+        self._name = name
+        self._waiting: queue.Queue[Callable[[], object] | None] = queue.Queue(limit)
+        self._thread: threading.Thread | None = None
+        self._told = 0
+        self.dropped = 0
+
+    def start(self) -> None:
+        """Starts the thread, unless it runs. Raises RuntimeError if it cannot be started."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Has it called, and returns at once; without a thread it is forgotten.
+
+        What it raises ends the thread.
+        """
+        try:
+            if self._thread is not None:
+                self._waiting.put_nowait(call)
+        except queue.Full:
+            self.dropped += 1
+
+    def tell_dropped(self, count: int) -> None:
+        """So many more were dropped; on the thread, after a call."""
+
+    def done(self, seconds: float) -> bool:
+        """Waits at most so long until every call put so far was made; returns whether it was."""
+        made = threading.Event()
+        if self._thread is None or self._thread is threading.current_thread():
+            return True
+        try:
+            self._waiting.put(made.set, timeout=seconds)
+        except queue.Full:
+            return False
+        return made.wait(seconds)
+
+    def finish(self, seconds: float) -> bool:
+        """The same, and ends the thread once it was."""
+        done = self.done(seconds)
+        if done and self._thread is not None:
+            self._waiting.put(None)
+            self._thread.join(seconds)
+        return done
+
+    def _serve(self) -> None:
+        while (call := self._waiting.get()) is not None:
+            call()
+            untold = self.dropped - self._told
+            if untold and not self._waiting.full():  # there is room to record it
+                self._told += untold
+                self.tell_dropped(untold)
+
+
+class Listeners(Backlog):
+    """Tells every listener that was added, in that order, on a thread that the first one starts.
+
+    `failed`: how many calls have raised.
     """
 
     def __init__(self) -> None:
+        super().__init__("listeners", MOST_WAITING)
         self._all: list[Listener] = []
-        self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(MOST_WAITING)
-        self._thread: threading.Thread | None = None
-        self.dropped = self.failed = 0
+        self.failed = 0
 
     def add(self, listener: Listener) -> None:
         """Raises RuntimeError if the thread cannot be started."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="listeners", daemon=True)
-            thread.start()
-            self._thread = thread
+        self.start()
         self._all.append(listener)
 
     def tell(self, what: str, *about: Any) -> None:
         """Has the method of this name called for every listener, and returns at once."""
-        if not self._all:
-            return
-        try:
-            self._waiting.put_nowait(lambda: self._call(what, about))
-        except queue.Full:
-            self.dropped += 1
+        self.put(lambda: self._call(what, *about))
 
-    def finish(self, seconds: float) -> None:
-        """Waits at most so long until all that waits was told, and ends the thread."""
-        if self._thread is not None:
-            try:
-                self._waiting.put(None, timeout=seconds)
-            except queue.Full:
-                return
-            self._thread.join(seconds)
+    def tell_dropped(self, _: int) -> None:
+        self._call("events_dropped", self.dropped)
 
-    def told(self, seconds: float) -> bool:
-        """Waits at most so long until everything told so far has been; returns whether it has."""
-        reached = threading.Event()
-        if self._thread is None or self._thread is threading.current_thread():
-            return True
-        try:
-            self._waiting.put(reached.set, timeout=seconds)
-        except queue.Full:
-            return False
-        return reached.wait(seconds)
-
-    def _serve(self) -> None:
-        told = 0
-        while (call := self._waiting.get()) is not None:
-            call()
-            if self.dropped > told:
-                told = self.dropped
-                self._call("events_dropped", (told,))
-
-    def _call(self, what: str, about: tuple[Any, ...]) -> None:
+    def _call(self, what: str, *about: Any) -> None:
         for listener in tuple(self._all):
             try:
                 getattr(listener, what)(*about)
             except BaseException as error:  # noqa: BLE001 # its own lines are lost, and counted; the thread must survive
                 self.failed += 1
                 if what != "listener_failed":  # one that fails even then is only counted
-                    self._call("listener_failed", (type(listener).__name__, error))
+                    self._call("listener_failed", type(listener).__name__, error)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from eviction.records.json_shapes import Count, Document, Seconds, SignalName, Time
 from eviction.types import Threshold
-from signals.types import SignalObservation, SignalObservations, in_order
+from signals.types import SignalObservations, in_order
 
 
 class FilesystemJson(Document):
@@ -65,21 +65,18 @@ def timestamp(wall: float) -> str:
     )
 
 
-def observation_json(
-    observation: SignalObservation, observations: SignalObservations
-) -> ObservationJson:
-    filesystem = observation.filesystem
-    return ObservationJson.of(
-        observation,
-        time=timestamp(observations.wall_time - (observations.time - observation.time)),
-        filesystem=None if filesystem is None else FilesystemJson.of(filesystem),
-    )
-
-
 def observations_json(observations: SignalObservations) -> list[ObservationJson]:
+    started = observations.wall_time - observations.time
+    signals = observations.signals
     return [
-        observation_json(observations.signals[signal], observations)
-        for signal in in_order(observations.signals)
+        ObservationJson.of(
+            observation,
+            time=timestamp(started + observation.time),
+            filesystem=None
+            if observation.filesystem is None
+            else FilesystemJson.of(observation.filesystem),
+        )
+        for observation in map(signals.__getitem__, in_order(signals))
     ]
 
 

@@ -8,7 +8,7 @@ their names and meanings.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import Annotated, Literal
 
 from eviction.records.attribution import Attribution
@@ -255,10 +255,7 @@ def outcome_json(outcome: Outcome) -> OutcomeJson:
         verdict,
         name=shortened(verdict.name),
         size=verdict.size_bytes,
-        frees=LEFT_OUT if verdict.frees_bytes is None else verdict.frees_bytes,
-        needed_in_seconds=LEFT_OUT
-        if verdict.needed_in_seconds is None
-        else verdict.needed_in_seconds,
+        frees=verdict.frees_bytes,
         verdict=verdict.action,
         error=shortened(outcome.error) or None,
         freed=Amounts(outcome.freed_bytes, outcome.freed_inodes),
@@ -277,41 +274,39 @@ def function_json(function: ReclaimResult) -> FunctionJson:
     )
 
 
-def pass_json(
-    record: Pass, *, with_kept: bool = True, most_removals: int | None = None
-) -> PassJson:
+def pass_json(record: Pass, *, with_kept: bool = True, limit: int | None = None) -> PassJson:
     """The record of a pass. `with_kept`: kept objects are listed, and not only counted by reason.
-    `most_removals`: how many removals are listed; all are counted."""
+    `limit`: how many removals are listed; all are counted."""
     decision, seen, after = record.decision, record.observations, record.after
+    acted_on, removals = decision.acted_on, record.removals
     by_result = defaultdict[str, Counter[str]](Counter)
-    for outcome in record.removals:
+    for outcome in removals:
         by_result[outcome.verdict.kind][str(outcome.result)] += 1
+    by_reason = Counter(str(outcome.verdict.reason) for outcome in record.kept)
     return PassJson.of(
         record,
         decision,
         started=timestamp(record.started_wall),
         observations=observations_json(seen),
         thresholds_met=[threshold_json(threshold, seen) for threshold in decision.thresholds_met],
-        acted_on=None if decision.acted_on is None else threshold_json(decision.acted_on, seen),
+        acted_on=None if acted_on is None else threshold_json(acted_on, seen),
         functions=list(map(function_json, record.functions)),
-        removals=list(map(outcome_json, record.removals[:most_removals])),
+        removals=list(map(outcome_json, removals[:limit])),
+        removals_left_out=None if limit is None else max(len(removals) - limit, 0),
         removals_by_result=by_result,
-        kept_by_reason=dict(
-            sorted(Counter(str(outcome.verdict.reason) for outcome in record.kept).items())
-        ),
+        kept_by_reason=dict(sorted(by_reason.items())),
+        kept=list(map(outcome_json, record.kept)) if with_kept else None,
         nominal=BytesJson(bytes=record.nominal_bytes),
         timings=Timings(*(round(seconds, 6) for seconds in astuple(record.timings))),
-        kept=list(map(outcome_json, record.kept)) if with_kept else LEFT_OUT,
-        observations_after=LEFT_OUT if after is None else observations_json(after),
-        still_met=LEFT_OUT
+        observations_after=None if after is None else observations_json(after),
+        still_met=None
         if after is None
         else [threshold_json(threshold, after) for threshold in record.still_met],
-        attribution=record.attributions or LEFT_OUT,
+        attribution=record.attributions or None,
     )
 
 
 def pass_summary(record: Pass) -> PassJson:
     """The record of a pass in bounded size, for log lines and for records in memory: the first 32
     removals; the others and the kept objects are only counted."""
-    document = pass_json(record, with_kept=False, most_removals=MOST_REPORTED)
-    return replace(document, removals_left_out=max(len(record.removals) - MOST_REPORTED, 0))
+    return pass_json(record, with_kept=False, limit=MOST_REPORTED)

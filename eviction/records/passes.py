@@ -7,6 +7,7 @@ configured threshold is met any more, including its minimum reclaim and ignoring
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -128,16 +129,18 @@ class Pass:
     @property
     def errors(self) -> tuple[str, ...]:
         """Why functions failed, each sentence once."""
-        return tuple(dict.fromkeys(function.error for function in self.functions if function.error))
+        return _each_once(function.error for function in self.functions)
 
     @property
     def failures(self) -> tuple[str, ...]:
         """Why removals failed, or could not be checked, each sentence once."""
-        return tuple(
-            dict.fromkeys(
-                each.error for each in self.removals if each.result is Result.FAILED and each.error
-            )
+        return _each_once(
+            outcome.error for outcome in self.removals if outcome.result is Result.FAILED
         )
+
+
+def _each_once(sentences: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, sentences)))
 
 
 def with_result(record: Pass, *, dry_run: bool) -> Pass:
@@ -145,93 +148,88 @@ def with_result(record: Pass, *, dry_run: bool) -> Pass:
     started the pass, it says so.
     """
     result, reason = _result_of_dry_run(record) if dry_run else _result(record)
-    gone = [each for each in record.removals if each.result in (Result.REMOVED, Result.PLANNED)]
-    if last := sum(each.verdict.last_resort for each in gone):
-        reason = (
-            f"{reason}; nothing else was enough, so {counted(last, 'image')} went that the kubelet"
+    last_resorts = sum(
+        outcome.verdict.last_resort
+        for outcome in record.removals
+        if outcome.result in (Result.REMOVED, Result.PLANNED)
+    )
+    if last_resorts:
+        reason += (
+            f"; nothing else was enough, so {counted(last_resorts, 'image')} went that the kubelet"
             " had not pulled"
         )
     if record.trigger is Trigger.LEAD:
-        lead = (
-            "started by the lead, before the mark was reached: removals have lately taken longer"
+        reason += (
+            "; started by the lead, before the mark was reached: removals have lately taken longer"
             " than the time left"
         )
-        reason = f"{reason}; {lead}"
     return replace(record, result=result, reason=reason)
 
 
 def _result_of_dry_run(record: Pass) -> tuple[PassResult, str]:
-    errors, planned = "; ".join((*record.errors, *record.failures)), record.count(Result.PLANNED)
+    errors = "; ".join((*record.errors, *record.failures))
+    planned = record.count(Result.PLANNED)
     if errors and not planned:
         return PassResult.FAILED, errors
     acted_on = record.decision.acted_on
     # The runtime reports no inodes, so a dry run cannot tell how many removals would be enough.
-    most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
+    at_most = "at most " if acted_on is not None and acted_on.signal.counts_inodes else ""
     would = (
-        f"would remove {most}{counted(planned, 'object')} of nominally"
+        f"would remove {at_most}{counted(planned, 'object')} of nominally"
         f" {format_bytes(record.nominal_bytes)}"
     )
-    return (
-        PassResult.DRY_RUN,
-        f"could not read everything: {errors}; of the rest it {would}" if errors else would,
-    )
+    if errors:
+        would = f"could not read everything: {errors}; of the rest it {would}"
+    return PassResult.DRY_RUN, would
 
 
 def _result(record: Pass) -> tuple[PassResult, str]:
-    errors, blind = "; ".join(record.errors), _unreadable(record)
+    errors = "; ".join(record.errors)
+    blind = _unreadable(record)
     relieved = not record.still_met and not blind
+    removed = record.count(Result.REMOVED)
     # Without pressure, no threshold is met whether or not the request succeeded.
-    if (
-        errors
-        and not record.count(Result.REMOVED)
-        and (record.decision.acted_on is None or not relieved)
-    ):
+    if errors and not removed and (record.decision.acted_on is None or not relieved):
         return PassResult.FAILED, errors
     freed = freed_in_words(record.measured, record.written_meanwhile)
-    removed = f"removed {counted(record.count(Result.REMOVED), 'object')}, {freed}"
+    reason = f"removed {counted(removed, 'object')}, {freed}"
     if relieved:
-        return PassResult.SATISFIED, f"{removed}; no threshold is met any more"
-    met = [_still_met(threshold, record) for threshold in record.still_met]
-    unmet = ", ".join([*met, *(f"{signal} is not readable" for signal in blind)])
-    return (
-        PassResult.NOT_ENOUGH,
-        f"{removed}; still under pressure: {unmet}; {errors or _why_not_more(record)}",
-    )
+        return PassResult.SATISFIED, f"{reason}; no threshold is met any more"
+    unmet = [_still_met(threshold, record) for threshold in record.still_met]
+    unmet += [f"{signal} is not readable" for signal in blind]
+    reason += f"; still under pressure: {', '.join(unmet)}; {errors or _why_not_more(record)}"
+    return PassResult.NOT_ENOUGH, reason
 
 
 def _still_met(threshold: Threshold, record: Pass) -> str:
     after = None if record.after is None else record.after.signals.get(threshold.signal)
-    short = after is not None and short_of_min_reclaim(threshold, after)
-    return f"{threshold.signal}{' (above its mark, short of its minimum reclaim)' * short}"
+    if after is not None and short_of_min_reclaim(threshold, after):
+        return f"{threshold.signal} (above its mark, short of its minimum reclaim)"
+    return str(threshold.signal)
 
 
 def _unreadable(record: Pass) -> list[Signal]:
     """Signals without a usable reading at the end: stale, or missing although
     they were under pressure.
     """
-    after = record.after.signals if record.after is not None else {}
+    after = {} if record.after is None else record.after.signals
     pressed = {threshold.signal for threshold in record.decision.thresholds_met}
-    gone, stale = pressed - after.keys(), {signal for signal, one in after.items() if one.stale}
-    return list(in_order(gone | stale))
+    stale = {signal for signal, observation in after.items() if observation.stale}
+    return list(in_order((pressed - after.keys()) | stale))
 
 
 def _why_not_more(record: Pass) -> str:
     if not record.row:
         return "nothing in this layout relieves it: its row of the reclaim table is empty"
-    skipped_functions = [
-        f"{f.operation} was not called: {f.skipped}" for f in record.functions if f.skipped
-    ]
+    parts = []
+    if failed := record.count(Result.FAILED):
+        parts.append(": ".join((f"{counted(failed, 'removal')} failed", *record.failures[:1])))
+    if parked := record.count(Result.PARKED):
+        parts.append(f"{counted(parked, 'removal')} not answered yet")
     waits = [f.eligible_in_seconds for f in record.functions if f.eligible_in_seconds is not None]
-    failed, parked = record.count(Result.FAILED), record.count(Result.PARKED)
-    parts = (
-        [": ".join((f"{counted(failed, 'removal')} failed", *record.failures[:1]))]
-        if failed
-        else []
-    )
-    parts += [f"{counted(parked, 'removal')} not answered yet"] if parked else []
     if waits:
         parts.append(f"the next object is old enough in {min(waits):.0f} s")
-    parts += skipped_functions
+    parts += [f"{f.operation} was not called: {f.skipped}" for f in record.functions if f.skipped]
     kept_because = {outcome.verdict.reason for outcome in record.kept}
     parts += [brake.words for brake in BRAKES if brake in kept_because]
     if Reason.RELIEVED in kept_because:

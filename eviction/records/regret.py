@@ -11,6 +11,7 @@ looked for that long; if the hour is not over, or if none ran all the while, tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,6 +40,11 @@ class Removal:
     came_back: float | None = None
     returned_bytes: int = 0
     missing: float = 0.0
+
+    def returned(self, at: float, size_bytes: int | None) -> None:
+        """It was there again at this time."""
+        self.came_back = at - self.at
+        self.returned_bytes = size_bytes or 0
 
 
 class SumsJson(Document):
@@ -83,7 +89,7 @@ def removals_of(
     """The removals of images in these records, the oldest first, each with its next appearance.
     `gone`: the ids of the images that the daemon remembered as gone at the Unix time `until`."""
     found: list[Removal] = []
-    last: dict[str, Removal] = {}  # those that have not come back, by id
+    missing: dict[str, Removal] = {}  # those that have not come back, by id
     # of what each daemon recorded: until the next one started, maybe nobody looked
     ends: list[float] = []
     before = 0.0
@@ -91,20 +97,21 @@ def removals_of(
         at = datetime.fromisoformat(_began(document)).timestamp()
         if document["kind"] == "started":
             ends.append(before)
-        if (
-            document["kind"] == "returned"
-            and (removal := last.pop(document["gone_id"], None)) is not None
-        ):
-            removal.came_back, removal.returned_bytes = at - removal.at, document["size"]
+        if document["kind"] == "returned" and document["gone_id"] in missing:
+            removal = missing.pop(document["gone_id"])
+            removal.returned(at, document["size"])
             removal.missing = min([at, *(end for end in ends if end >= removal.at)]) - removal.at
-        for each in document.get("removals", ()):
-            if (each["kind"], each["result"]) == (Kind.IMAGE, Result.REMOVED):
-                if (earlier := last.get(each["id"])) is not None:
-                    earlier.came_back, earlier.returned_bytes = at - earlier.at, each["size"] or 0
-                last[each["id"]] = Removal(each["id"], each["name"], at, each["freed"]["bytes"])
-                found.append(last[each["id"]])
+        for outcome in document.get("removals", ()):
+            if (outcome["kind"], outcome["result"]) != (Kind.IMAGE, Result.REMOVED):
+                continue
+            image_id = outcome["id"]
+            if image_id in missing:
+                missing[image_id].returned(at, outcome["size"])
+            removal = Removal(image_id, outcome["name"], at, freed_bytes=outcome["freed"]["bytes"])
+            missing[image_id] = removal
+            found.append(removal)
         before = at
-    for removal in last.values():
+    for removal in missing.values():
         if until is not None and removal.id in gone:
             removal.missing = max(until - removal.at, 0.0)
     return found
@@ -130,21 +137,17 @@ def images_of(removals: Iterable[Removal]) -> list[ImageRegretJson]:
 
 
 def _sums(removals: Sequence[Removal]) -> dict[str, Any]:
-    back = [each.came_back for each in removals if each.came_back is not None]
-    freed, returned = (
-        sum(each.freed_bytes for each in removals),
-        sum(each.returned_bytes for each in removals),
-    )
-    within = {
-        name: [_within(seconds, each) for each in removals]
-        for name, seconds in WINDOWS_SECONDS.items()
-    }
+    back = [removal.came_back for removal in removals if removal.came_back is not None]
+    freed = sum(removal.freed_bytes for removal in removals)
+    returned = sum(removal.returned_bytes for removal in removals)
+    within = {}
+    for name, seconds in WINDOWS_SECONDS.items():
+        fates = Counter(_within(seconds, removal) for removal in removals)
+        within[name] = {fate: fates[fate] for fate in FATES}
     return {
         "removed": len(removals),
         "returned": len(back),
-        "within": {
-            name: {fate: fates.count(fate) for fate in FATES} for name, fates in within.items()
-        },
+        "within": within,
         "soonest_seconds": min(back, default=None),
         "freed_bytes": freed,
         "returned_bytes": returned,

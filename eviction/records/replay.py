@@ -2,23 +2,22 @@
 replayed on another machine.
 
 A dump is complete: replayed, `synchronize` makes the same decisions (`tests/replay.py`), so a
-doubtful one can be examined later. It follows the dataclasses: a field with its default value is
-left out, a mapping is a list of pairs, and each threshold is written once and then referred to by
-number. It can be read by the version that wrote it.
+doubtful one can be examined later. It follows the dataclasses; a mapping is a list of pairs. It can
+be read by the version that wrote it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from math import isinf
 from typing import Any
 
 from eviction.decision.synchronize import ManagerState
 from eviction.records.json_shapes import Json
-from eviction.types import Decision, Threshold
+from eviction.types import Decision
 from signals.types import SignalObservations
 
 KEPT_ENTRIES = 512
@@ -46,60 +45,35 @@ class History:
 
     def dump(self) -> Json:
         """Everything that a replay needs; empty lists before the first call."""
-        entries, table = list(self._entries), Table()
-        state = table.written(entries[0].before) if entries else None
-        looks = [
-            {
-                "observations": table.written(
-                    replace(entry.observations, filesystems={}, polls={}, limits={})
-                ),
-                "decision": table.written(entry.decision),
-            }
-            for entry in entries
-        ]
+        entries = list(self._entries)
         return {
-            "thresholds": [table.written_by_field(one) for one in table.thresholds],
-            "state": state,
-            "looks": looks,
+            "state": written(entries[0].before) if entries else None,
+            "looks": [
+                {
+                    "observations": written(
+                        replace(entry.observations, filesystems={}, polls={}, limits={})
+                    ),
+                    "decision": written(entry.decision),
+                }
+                for entry in entries
+            ],
         }
 
 
-class Table:
-    """Writes values as JSON, and a threshold as its number."""
-
-    def __init__(self) -> None:
-        self.thresholds: list[Threshold] = []
-
-    def written(self, value: Any) -> Any:
-        match value:
-            case Threshold():
-                if value not in self.thresholds:
-                    self.thresholds.append(value)
-                return self.thresholds.index(value)
-            case Mapping():
-                return [[self.written(key), self.written(each)] for key, each in value.items()]
-            case frozenset():
-                return sorted(map(self.written, value))
-            case tuple():
-                return [self.written(each) for each in value]
-            case Fraction():
-                return str(value)
-            case float() if isinf(value):
-                return str(value)
-            case _ if is_dataclass(value):
-                return self.written_by_field(value)
-            case _:
-                return value
-
-    def written_by_field(self, value: Any) -> Json:
-        given = (
-            (one.name, getattr(value, one.name))
-            for one in fields(value)
-            if one.init and not _is_usual(one, value)
-        )
-        return {name: self.written(each) for name, each in given}
-
-
-def _is_usual(one: Field[Any], value: Any) -> bool:
-    usual = one.default if one.default_factory is MISSING else one.default_factory()
-    return bool(getattr(value, one.name) == usual)
+def written(value: Any) -> Any:
+    """A value as JSON."""
+    match value:
+        case Mapping():
+            return [[written(key), written(part)] for key, part in value.items()]
+        case frozenset():
+            return sorted(map(written, value))
+        case tuple():
+            return list(map(written, value))
+        case Fraction():
+            return str(value)
+        case float() if isinf(value):
+            return str(value)
+        case _ if is_dataclass(value):
+            return {field.name: written(getattr(value, field.name)) for field in fields(value)}
+        case _:
+            return value

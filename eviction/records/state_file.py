@@ -22,31 +22,19 @@ So neither a clock step nor a reboot makes an old image young (except a clock se
 image's first detection) or a young one old. Pull times may correct this further
 (`reclaim.images.records`). Losing the file is harmless: an image without a record counts as new.
 
-**The file itself.**
-
-* Reading never raises: a file that is missing, unreadable or not trusted gives no records and
-  one sentence saying why. Reading creates nothing. A filesystem that does not answer is
-  waited for up to a second.
-* Saving never raises either. The new text is written to a file beside the old one, synced and
-  renamed, so that a full disk (no bytes, no inodes) or a kill at any point leaves the old file
-  whole. A kill leaves at most one file of a fixed name behind, which the next save removes.
-* Nothing is saved between the start and a removal: a full disk has no space for it. The daemon
-  saves between passes and when it exits; commands and dry runs only read.
-* The file and its directory must not be symbolic links, and a file that others
-  may write is not trusted.
+Nothing is saved between the start and a removal: a full disk has no space for it. The daemon saves
+between passes and when it exits; commands and dry runs only read.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from eviction.configuration.models import Model, ValidationError
+from eviction.records.own_file import OwnFile, reason_of
 from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord
 from reclaim.workers import in_time
@@ -60,10 +48,10 @@ SAVE_AGAIN_SECONDS = 3600.0
 
 _LATEST = 253_402_300_800.0  # the year 10000: anything later is not a time
 _MOST_TIMES = 10**9  # once a second for 31 years: nothing is used or comes back more often
+_TIMES = ("first_detected", "last_used", "first_listed", "counted_since")
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _MACHINE_ID = "/etc/machine-id"  # machine-id(5)
 _MACHINE_ID_TEXT = re.compile(r"[0-9a-f]{32}")
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +124,10 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
     same_boot = saved.same_boot(now) and now.monotonic >= saved.monotonic
 
     def monotonic(time: float) -> float:
-        at_save = max(saved.wall - _checked(time), 0.0)
-        age = (
-            at_save + now.monotonic - saved.monotonic
-            if same_boot
-            else min(at_save, max(now.wall - time, 0.0))
-        )
-        return now.monotonic - age
+        age = max(saved.wall - _checked(time), 0.0)
+        if same_boot:
+            return saved.monotonic - age
+        return now.monotonic - min(age, max(now.wall - time, 0.0))
 
     images, gone = _converted(document.images, monotonic), _converted(document.gone, monotonic)
     return Loaded(images, gone, saved=clocks if same_boot else None, at=saved.wall)
@@ -158,20 +143,13 @@ def _converted(
     records: Mapping[str, ImageRecord], convert: Callable[[float], float]
 ) -> dict[str, ImageRecord]:
     """The records with each of their times converted."""
-
-    def converted(time: float | None) -> float | None:
-        return None if time is None else convert(time)
-
-    return {
-        image_id: replace(
-            record,
-            first_detected=convert(record.first_detected),
-            last_used=converted(record.last_used),
-            first_listed=converted(record.first_listed),
-            counted_since=converted(record.counted_since),
-        )
-        for image_id, record in records.items()
-    }
+    converted = {}
+    for image_id, record in records.items():
+        times: dict[str, Any] = {
+            name: convert(time) for name in _TIMES if (time := getattr(record, name)) is not None
+        }
+        converted[image_id] = replace(record, **times)
+    return converted
 
 
 def current_boot_id() -> str:
@@ -250,88 +228,3 @@ class RecordFile:
             return f"the state file {self._path} cannot be saved: {reason_of(error)}"
         self._on_disk, self._as_of = (dict(records), dict(gone)), self._clock.monotonic()
         return ""
-
-
-class OwnFile:
-    """One of our small files in the state directory.
-
-    Constructing it touches nothing; no symbolic link is followed.
-    """
-
-    def __init__(self, path: str):
-        self._directory, self._name = os.path.split(os.path.abspath(path))
-        self._temporary = f".{self._name}.new"
-
-    def read(self, largest_bytes: int) -> bytes:
-        """The file, at most one byte more than allowed. Never blocks, not even on a FIFO. Raises
-        OSError, and ValueError for a path with a NUL."""
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-        with (
-            self._opened_directory() as directory,
-            open(os.open(self._name, flags, dir_fd=directory), "rb") as file,
-        ):
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise OSError("it is not a regular file")
-            if found.st_uid not in (0, os.geteuid()) or found.st_mode & _OTHERS_MAY_WRITE:
-                raise OSError("others may write it")
-            return file.read(largest_bytes + 1)
-
-    def replace(self, text: bytes) -> None:
-        """Rewrites the whole file, or leaves the old one as it is. Raises OSError."""
-        os.makedirs(self._directory, mode=0o700, exist_ok=True)
-        with self._opened_directory() as directory:
-            self._refuse_what_is_no_file(directory)
-            _remove(self._temporary, directory)
-            try:
-                _write(self._temporary, directory, text)
-                os.rename(self._temporary, self._name, src_dir_fd=directory, dst_dir_fd=directory)
-            except OSError:
-                _remove(self._temporary, directory)
-                raise
-            os.fsync(directory)
-
-    def remove(self) -> None:
-        """Removes the file if it exists. Raises OSError."""
-        with suppress(FileNotFoundError), self._opened_directory() as directory:
-            _remove(self._name, directory)
-            os.fsync(directory)
-
-    @contextmanager
-    def _opened_directory(self) -> Iterator[int]:
-        directory = os.open(
-            self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        )
-        try:
-            yield directory
-        finally:
-            os.close(directory)
-
-    def _refuse_what_is_no_file(self, directory: int) -> None:
-        """Raises OSError if the path is a link, or anything but a regular file:
-        that is not ours to replace.
-        """
-        with suppress(FileNotFoundError):
-            if not stat.S_ISREG(
-                os.stat(self._name, dir_fd=directory, follow_symlinks=False).st_mode
-            ):
-                raise OSError("it is not a regular file")
-
-
-def _write(name: str, directory: int, text: bytes) -> None:
-    """Writes a new file with this text, which is on the disk when this returns."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(name, flags, 0o600, dir_fd=directory), "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _remove(name: str, directory: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=directory)
-
-
-def reason_of(error: Exception) -> str:
-    """The operating system's words for an error, else its own."""
-    return getattr(error, "strerror", None) or str(error)

@@ -107,7 +107,7 @@ class Daemon:
             node.listeners.tell("left_unanswered")
         node.owner.refuse_the_rest()
         self._threads.close()
-        node.listeners.told(LISTENERS_SECONDS)
+        node.listeners.done(LISTENERS_SECONDS)
 
     def stop(self) -> None:
         """Ends the loop: nothing new is started."""

@@ -31,7 +31,8 @@ from typing import Any, Literal, Protocol
 from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
 from eviction.engine.node import Node
 from eviction.engine.world import LONGEST_PAUSE_SECONDS
-from eviction.records.state_file import Moment, OwnFile, moments, reason_of
+from eviction.records.own_file import OwnFile, reason_of
+from eviction.records.state_file import Moment, moments
 from eviction.surface.answer import RequestRefused
 from eviction.wording.log import Log
 from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time

@@ -321,7 +321,7 @@ def test_a_defect_in_what_has_happened_is_told_and_the_rest_is_taken_in() -> Non
             site.owner.post(event)
         site.owner.until(second.done.done)
         assert first.done.done()
-        assert site.listeners.told(LONGEST_SECONDS)
+        assert site.listeners.done(LONGEST_SECONDS)
         assert [type(defect) for defect in site.heard.defects] == [AttributeError]
 
 
@@ -356,7 +356,7 @@ def test_a_defect_in_what_is_handed_out_ends_neither_the_owner_nor_a_pass() -> N
     with on_threads(1, wanted_mib=10) as site:
         site.calls.remembers = remembers
         assert [each.result for each in site.relieve().outcomes] == [Result.REMOVED]
-        assert site.listeners.told(LONGEST_SECONDS)
+        assert site.listeners.done(LONGEST_SECONDS)
         assert {type(error) for error in site.heard.defects} == {ZeroDivisionError}
 
 

@@ -11,6 +11,7 @@ from eviction.records.history import (
     ReturnedRecordJson,
     encoded,
 )
+from eviction.records.json_shapes import Document, to_json
 from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import outcome_json
 from eviction.records.passes import Amounts, Pass, PassResult, Trigger
@@ -63,9 +64,15 @@ def pass_of(
     )
 
 
+def of_one(document: Document) -> bytes:
+    """The one record of a document."""
+    (record,) = encoded(to_json(document))
+    return record
+
+
 def parked_ended_record(ended: Outcome, wall: float) -> bytes:
     """A removal that has ended after its pass."""
-    return encoded(
+    return of_one(
         RemovalsRecordJson(
             kind="parked_ended", time=timestamp(wall), removals=[outcome_json(ended)]
         )
@@ -74,12 +81,12 @@ def parked_ended_record(ended: Outcome, wall: float) -> bytes:
 
 def daemon_record(wall: float) -> bytes:
     """The daemon has started."""
-    return encoded(DaemonRecordJson(kind="started", time=timestamp(wall), version="0.1.0", pid=7))
+    return of_one(DaemonRecordJson(kind="started", time=timestamp(wall), version="0.1.0", pid=7))
 
 
 def dropped_record(records: int, wall: float) -> bytes:
     """So many records were not written."""
-    return encoded(DroppedRecordJson(kind="dropped", time=timestamp(wall), records=records))
+    return of_one(DroppedRecordJson(kind="dropped", time=timestamp(wall), records=records))
 
 
 def returned_record(number: int, wall: float, gone: int | None = None) -> bytes:
@@ -92,4 +99,4 @@ def returned_record(number: int, wall: float, gone: int | None = None) -> bytes:
         size=20 * MIB,
         gone_id=image_id(number if gone is None else gone),
     )
-    return encoded(record)
+    return of_one(record)

@@ -74,7 +74,7 @@ def test_each_is_told_in_order_on_one_thread_that_is_not_the_caller_s(listeners:
         listeners.add(each)
     for why in "abc":
         listeners.tell("not_begun", why)
-    assert listeners.told(LONGEST_SECONDS)
+    assert listeners.done(LONGEST_SECONDS)
     assert [each.lines for each in both] == [["a", "b", "c"]] * 2
     assert both[0].threads == both[1].threads != {threading.current_thread()}
 
@@ -87,7 +87,7 @@ def test_a_listener_that_raises_loses_its_own_lines_alone(listeners: Listeners) 
     listeners.add(heard)
     for why in "abc":
         listeners.tell("not_begun", why)
-    assert listeners.told(LONGEST_SECONDS)
+    assert listeners.done(LONGEST_SECONDS)
     assert (heard.lines, listeners.failed, listeners.dropped) == (["a", "b", "c"], 6, 0)
     assert heard.lost == [
         "Raises: KeyError('a')",
@@ -111,7 +111,7 @@ def test_a_listener_that_hangs_delays_nobody_and_what_is_too_much_is_counted(
         listeners.tell("not_begun", str(number))
     assert (heard.lines, listeners.dropped) == ([], 5)
     hangs.let_go.set()
-    assert listeners.told(LONGEST_SECONDS)
+    assert listeners.done(LONGEST_SECONDS)
     assert heard.lines == ["first", *map(str, range(MOST_WAITING))]
     assert heard.lost == [5]
 
@@ -125,16 +125,16 @@ def test_whoever_waits_until_all_was_told_waits_no_longer_than_asked(listeners: 
 
         def detected(self) -> None:
             """Whether all was told."""
-            on_its_own_thread.append(listeners.told(LONGEST_SECONDS))
+            on_its_own_thread.append(listeners.done(LONGEST_SECONDS))
 
-    assert listeners.told(0.0)  # nobody listens
+    assert listeners.done(0.0)  # nobody listens
     listeners.add(hangs)
     listeners.add(Asks())
     listeners.tell("not_begun", "first")
-    assert not listeners.told(0.01)
+    assert not listeners.done(0.01)
     listeners.tell("detected")
     hangs.let_go.set()
-    assert listeners.told(LONGEST_SECONDS)
+    assert listeners.done(LONGEST_SECONDS)
     assert on_its_own_thread == [True]
 
 
@@ -148,7 +148,7 @@ def test_even_with_its_queue_full_nobody_waits_longer_than_asked(listeners: List
     for number in range(MOST_WAITING):
         listeners.tell("not_begun", str(number))
     answers: list[bool] = []
-    waits = threading.Thread(target=lambda: answers.append(listeners.told(0.01)), daemon=True)
+    waits = threading.Thread(target=lambda: answers.append(listeners.done(0.01)), daemon=True)
     waits.start()
     waits.join(5.0)
     assert answers == [False]
@@ -168,6 +168,6 @@ def test_without_a_listener_nothing_waits_and_no_thread_is_needed() -> None:
     heard = Heard()
     listeners.add(heard)
     listeners.tell("not_begun", "b")
-    assert listeners.told(LONGEST_SECONDS)
+    assert listeners.done(LONGEST_SECONDS)
     assert heard.lines == ["b"]
     listeners.finish(LONGEST_SECONDS)

@@ -4,7 +4,6 @@ whatever the names are made of.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from hypothesis import given
@@ -57,12 +56,12 @@ def test_a_pass_is_recorded_with_its_removals_and_amounts() -> None:
 
 @given(st.lists(NAMES, min_size=1, max_size=60), NAMES)
 def test_names_of_any_characters_come_back(names: list[str], error: str) -> None:
-    """Also those that are no UTF-8, and control characters; each record fits, and is one line."""
+    """Also those that are no UTF-8, and control characters; each record fits."""
     outcomes = [outcome(number, name, Result.FAILED, error) for number, name in enumerate(names)]
     records = pass_records(pass_of(outcomes), WALL)
     (found,) = documents_of(records)
     assert found["removals"] == [to_json(outcome_json(each)) for each in outcomes]
-    assert all(len(record) < LARGEST_RECORD_BYTES and b"\n" not in record for record in records)
+    assert all(len(record) <= LARGEST_RECORD_BYTES for record in records)
 
 
 def test_a_pass_of_a_thousand_removals_is_several_records_and_one_document() -> None:
@@ -89,7 +88,7 @@ def test_sentences_without_end_are_cut() -> None:
             for number in range(100)
         )
         (record,) = pass_records(replace(long, functions=functions), WALL)
-        assert len(record) < LARGEST_RECORD_BYTES
+        assert len(record) <= LARGEST_RECORD_BYTES
         (found,) = documents_of([record])
         assert found["reason"].startswith("rrr")
         assert found["errors"][0].startswith(f"0{letter}")
@@ -117,7 +116,7 @@ def test_the_other_events_have_a_kind_and_a_time() -> None:
     assert [document["kind"] for document in found] == ["started", "parked_ended", "dropped"]
     assert {document["time"] for document in found} == {"2027-01-15T08:00:01.500Z"}
     assert found[1]["removals"][0]["name"] == "registry.example/app:1"
-    assert json.loads(records[0]) == {
+    assert found[0] == {
         "kind": "started",
         "time": found[0]["time"],
         "version": "0.1.0",

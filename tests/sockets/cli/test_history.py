@@ -4,6 +4,7 @@ name, also on a full disk.
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from eviction.drill.runtime.faults import Hang
-from eviction.records.store import read_records
+from eviction.records.store import SLOT_BYTES, contents_of
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import (
@@ -25,6 +26,8 @@ from tests.reclaimd_process import (
     reclaimd_here,
     write_configuration,
 )
+
+EARLIER = Path(__file__).parent.with_name("records") / "history_0_1.gz"
 
 
 def history_of(file: str, *arguments: str) -> list[dict[str, Any]]:
@@ -379,6 +382,29 @@ def test_a_foreign_file_is_named_and_left_alone_and_the_daemon_starts(
     assert os.listdir(tmp_path).count(".history.new") == 0
 
 
+def test_what_is_torn_is_counted_and_what_an_earlier_version_wrote_is_refused(
+    small_node: SmallNode, tmp_path: Path
+) -> None:
+    """Each in a sentence; the daemon has one for the file that it keeps aside."""
+    path = tmp_path / "history"
+    file = small_node.configuration(historyFile=str(path), historySize="1Mi")
+    with Daemon("--config", file):
+        assert came_true(lambda: path.exists() and len(history_of(file)) == 1)
+    with open(path, "r+b") as history:
+        history.seek(SLOT_BYTES + 20)
+        history.write(bytes(10))
+    process = reclaimd_here("history", "--config", file, "-o", "json")
+    assert [record["kind"] for record in answer(process)["records"]] == ["stopped"]
+    assert process.stderr == f"reclaimd: left out, as not whole in the history {path}: 1 record\n"
+    path.write_bytes(gzip.decompress(EARLIER.read_bytes()))
+    process = reclaimd_here("history", "--config", file)
+    assert (process.returncode, process.stdout) == (2, "")
+    assert f"historyFile: {path} was written by an earlier version of reclaimd" in process.stderr
+    with Daemon("--config", file) as daemon:
+        daemon.wait_for(lambda event: f"it is kept as {path}.old" in event["message"])
+    assert [record["kind"] for record in history_of(file)] == ["started", "stopped"]
+
+
 def test_a_full_pipe_is_no_failure_of_the_file(small_node: SmallNode, tmp_path: Path) -> None:
     """`reclaimd history | head -1`: the reader of the output may end at any time."""
     path = tmp_path / "history"
@@ -393,4 +419,4 @@ def test_a_full_pipe_is_no_failure_of_the_file(small_node: SmallNode, tmp_path: 
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(60.0) == 0
-    assert len(list(read_records(str(path)))) == 1
+    assert len(contents_of(str(path)).records) == 1

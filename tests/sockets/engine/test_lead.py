@@ -98,7 +98,7 @@ def test_a_lead_that_was_held_off_is_not_used_up(small_node: SmallNode, tmp_path
             node.owner.post(LookWanted(urgent=True))
             while clock.monotonic() < ends or node.world.passes:
                 turn(node, clock, ends)
-        assert node.listeners.told(PATIENCE_SECONDS)
+        assert node.listeners.done(PATIENCE_SECONDS)
 
     small_node.fill(small_node.available() - ours - 10 * MIB - MIB // 2)
     turns(10, MIB)

@@ -5,18 +5,17 @@ kept, or dropped and counted.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from eviction.records.history import MOST_BYTES, HistoryRecorder, documents_of
+from eviction.records.history import MOST_WAITING, HistoryRecorder, documents_of, encoded
 from eviction.records.passes import PassResult
-from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, NoHistoryYet, read_records
+from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, NoHistoryYet, contents_of
 from reclaim.types import ReclaimResult, Result
 from tests.pure.records.documents import outcome, pass_of
 from tests.pure.values import MIB, SteppedClock
@@ -32,31 +31,38 @@ class Desk:
         self.told: list[str] = []
         self.path = path
         self.recorder = HistoryRecorder(
-            str(path), size_bytes, SteppedClock(), self.told.append, retry_seconds=0.05
+            str(path), size_bytes, SteppedClock(), warn=self.told.append, retry_seconds=0.05
         )
 
-    def records(self) -> list[bytes]:
-        """What is in the file; of a record that says how many were dropped that in short."""
+    def records(self) -> list[int]:
+        """The pids in the file; of a record that says how many were dropped minus their number."""
         try:
-            found = list(read_records(str(self.path)))
+            found = recorded(self.path)
         except NoHistoryYet:
             return []
-        return [
-            b"dropped %d" % json.loads(each)["records"] if b'"dropped"' in each else each
-            for each in found
-        ]
+        return [each["pid"] if each["kind"] == "started" else -each["records"] for each in found]
+
+
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """The documents of the file."""
+    return list(documents_of(contents_of(str(path)).records))
+
+
+def of(pid: int) -> bytes:
+    """A record that has this number."""
+    (record,) = encoded({"kind": "started", "time": "", "pid": pid})
+    return record
 
 
 def test_records_are_written_in_their_order_and_counted(tmp_path: Path) -> None:
     """The file is there before the first of them."""
     desk = Desk(tmp_path / "history")
     assert came_true(desk.path.exists)
-    records = [b"%d" % number for number in range(500)]
-    for record in records:
-        desk.recorder.put(record)
+    for number in range(200):
+        desk.recorder.write(of(number))
     assert desk.recorder.finish(30.0)
-    assert desk.records() == records
-    assert (desk.recorder.records, desk.recorder.dropped, desk.told) == (500, 0, [])
+    assert desk.records() == [*range(200)]
+    assert (desk.recorder.records, desk.recorder.dropped, desk.told) == (200, 0, [])
 
 
 def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> None:
@@ -67,36 +73,29 @@ def test_what_does_not_fit_is_dropped_counted_and_recorded(tmp_path: Path) -> No
     with open(path, "r+b") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         desk = Desk(path, size_bytes)
-        for number in range(100):
-            desk.recorder.put(b"%03d" % number * 10_000)
-        fit = MOST_BYTES // 30_000
-        # what comes after a gap waits until the gap is told
-        desk.recorder.put(b"one that would fit")
-        dropped = desk.recorder.dropped
-        assert dropped == 100 - fit + 1
-        time.sleep(0.3)  # several tries
+        desk.recorder.write(of(0))
+        assert came_true(lambda: bool(desk.told))
+        for number in range(1, MOST_WAITING + 11):
+            desk.recorder.write(of(number))
+        assert desk.recorder.dropped == 10
         assert desk.records() == []
-    assert came_true(lambda: desk.records()[-1:] == [b"dropped %d" % dropped])
-    desk.recorder.put(b"new")
+    assert came_true(lambda: desk.records()[-1:] == [-10])
+    desk.recorder.write(of(1000))
     assert desk.recorder.finish(30.0)
-    assert desk.records() == [
-        *(b"%03d" % n * 10_000 for n in range(fit)),
-        b"dropped %d" % dropped,
-        b"new",
-    ]
+    assert desk.records() == [*range(MOST_WAITING + 1), -10, 1000]
     assert desk.told == [
         f"the history is not written: another process holds the lock of {desk.path}"
     ]
-    assert (desk.recorder.records, desk.recorder.dropped) == (fit + 2, dropped)
+    assert (desk.recorder.records, desk.recorder.dropped) == (MOST_WAITING + 3, 10)
 
 
-def test_a_record_that_fits_no_file_is_dropped_and_the_next_one_is_written(tmp_path: Path) -> None:
+def test_a_record_that_fits_no_slot_is_dropped_and_the_next_one_is_written(tmp_path: Path) -> None:
     """Nothing waits behind it."""
     desk = Desk(tmp_path / "history")
-    desk.recorder.put(b"x" * (LARGEST_RECORD_BYTES + 1))
-    desk.recorder.put(b"x" * LARGEST_RECORD_BYTES)
+    desk.recorder.write(b"x" * (LARGEST_RECORD_BYTES + 1))
+    desk.recorder.write(of(1))
     assert desk.recorder.finish(30.0)
-    assert desk.records() == [b"dropped 1", b"x" * LARGEST_RECORD_BYTES]
+    assert desk.records() == [1, -1]
     assert (desk.recorder.records, desk.recorder.dropped) == (2, 1)
 
 
@@ -107,11 +106,11 @@ def test_what_happens_on_a_full_disk_is_recorded_once_there_is_room(tmp_path: Pa
     try:
         (disk / "fill").write_bytes(b"x" * 4 * MIB)
         desk = Desk(disk / "reclaimd" / "history")
-        desk.recorder.put(b"relieved")
+        desk.recorder.write(of(7))
         assert came_true(lambda: bool(desk.told))
         assert not desk.path.exists()
         (disk / "fill").unlink()
-        assert came_true(lambda: desk.records() == [b"relieved"])
+        assert came_true(lambda: desk.records() == [7])
         assert len(desk.told) == 1
         assert "the history is not written: " in desk.told[0]
         assert desk.recorder.finish(30.0)
@@ -139,11 +138,11 @@ def test_a_disk_that_never_answers_holds_up_nobody(tmp_path: Path) -> None:
         desk = Desk(disk / "history")
 
         def put() -> None:
-            for _ in range(100):
-                desk.recorder.put(b"x" * 100_000)
+            for _ in range(MOST_WAITING + 10):
+                desk.recorder.write(of(1))
 
         assert in_time(put)
-        assert desk.recorder.dropped == 100 - MOST_BYTES // 100_000
+        assert desk.recorder.dropped in (10, 11)  # the thread may have taken its first task
         assert in_time(lambda: desk.recorder.finish(0.2))
         assert desk.recorder.records == 0
 
@@ -152,16 +151,11 @@ def test_without_a_thread_records_are_dropped_and_it_is_said(tmp_path: Path) -> 
     """At the limit of processes the daemon starts all the same."""
     told: list[str] = []
     with no_thread_starts():
-        recorder = HistoryRecorder(str(tmp_path / "history"), MIB, SteppedClock(), told.append)
+        recorder = HistoryRecorder(str(tmp_path / "history"), MIB, SteppedClock(), warn=told.append)
     recorder.daemon("started")
     assert recorder.finish()
     assert told == ["the history is not written: no thread can be started for it"]
     assert not (tmp_path / "history").exists()
-
-
-def recorded(path: Path) -> list[dict[str, object]]:
-    """The documents of the file."""
-    return list(documents_of(read_records(str(path))))
 
 
 def test_which_passes_are_recorded(tmp_path: Path) -> None:
@@ -169,7 +163,7 @@ def test_which_passes_are_recorded(tmp_path: Path) -> None:
     periodic loops those that acted.
     """
     clock, path = SteppedClock(), tmp_path / "history"
-    recorder = HistoryRecorder(str(path), MIB, clock, pytest.fail)
+    recorder = HistoryRecorder(str(path), MIB, clock, warn=pytest.fail)
     recorder.daemon("started")
     for _ in range(3):
         for record in (
@@ -209,7 +203,7 @@ def test_which_passes_are_recorded(tmp_path: Path) -> None:
 def test_without_a_path_there_is_no_history(tmp_path: Path) -> None:
     """No thread and no file."""
     threads = threading.active_count()
-    recorder = HistoryRecorder("", MIB, SteppedClock(), pytest.fail)
+    recorder = HistoryRecorder("", MIB, SteppedClock(), warn=pytest.fail)
     recorder.daemon("started")
     recorder.passed(pass_of([outcome(1)]))
     assert recorder.finish()

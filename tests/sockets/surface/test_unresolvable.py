@@ -94,7 +94,7 @@ def under_pressure(
     before = small.failpoints.calls
     while clock.monotonic() < began + seconds:
         turn(node, clock, began + seconds)
-        assert node.listeners.told(PATIENCE_SECONDS)  # so that each line has its time
+        assert node.listeners.done(PATIENCE_SECONDS)  # so that each line has its time
     daemon.stop()
     daemon.run()
     return Run(small.failpoints.calls - before, passes, written, events.all)
