@@ -18,7 +18,6 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -59,10 +58,14 @@ def ask_api_server(kubeconfig: str, request: Request, seconds: float) -> tuple[s
     except OSError as error:
         raise NoAnswer(f"{kubeconfig or THIS_POD} cannot be used: {error.strerror}") from None
     request = request._replace(path=prefix + request.path, headers=headers)
-    connected = partial(secured, (host, port), context, cluster.get("tls-server-name", ""))
+    server_name = cluster.get("tls-server-name", "")
     try:
         with answer_to(
-            request, server, (host, port), seconds=seconds, connected=connected
+            request,
+            server,
+            (host, port),
+            seconds=seconds,
+            connected=lambda until: secured((host, port), context, server_name, until=until),
         ) as response:
             return server, response.status, response.read(LARGEST_ANSWER_BYTES)
     except KubeletUnavailable as error:
