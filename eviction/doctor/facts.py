@@ -18,7 +18,7 @@ from eviction.engine.node import Node
 from eviction.records.store import why_unusable
 from eviction.surface.control_socket import ControlUnavailable, ask
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
-from eviction.survey.space import CONTENT, SNAPSHOTTER, names_in, number_of
+from eviction.survey.space import CONTENT, SNAPSHOTTER
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.cri.containers_storage import IMAGES
@@ -150,7 +150,7 @@ def facts_of(node: Node) -> Facts:
             for name, path in log_directories.items()
             if answer_of(partial(os.path.islink, path), False)
         },
-        inotify_limit=number_of(MAX_USER_INSTANCES),
+        inotify_limit=answer_of(_inotify_limit, None),
         inotify_used=inotify_instances(),
         history_problem=answer_of(lambda: why_unusable(configuration.history_file), NO_ANSWER),
         daemon_problem=daemon_problem,
@@ -189,6 +189,11 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
         return "", ask(control_socket, "brief")
     except ControlUnavailable as error:
         return str(error), {}
+
+
+def _inotify_limit() -> int:
+    with open(MAX_USER_INSTANCES, encoding="ascii") as file:
+        return int(file.read())
 
 
 def inotify_instances(proc: str = "/proc") -> int:
@@ -284,4 +289,4 @@ def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
 
 def _listed(directory: str) -> list[str]:
     """The names in a directory; none if it cannot be read or hangs."""
-    return answer_of(lambda: names_in(directory), [])
+    return sorted(answer_of(lambda: os.listdir(directory), []))

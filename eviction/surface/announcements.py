@@ -15,7 +15,7 @@ from eviction.records.json_shapes import to_json
 from eviction.records.listener import Listener
 from eviction.records.pass_json import pass_summary
 from eviction.records.passes import Pass, PassResult, PeriodicLoop
-from eviction.survey.space import explained
+from eviction.survey.space import sentence as attribution_sentence
 from eviction.types import Decision, NodeCondition, Threshold
 from eviction.wording import explain, tables
 from eviction.wording.configuration_warnings import warnings_on_node
@@ -216,10 +216,16 @@ class Announcements(Listener):
         """Some seconds after a pass that was not enough: what takes the bytes;
         once per pressure.
         """
-        if not self._explained:
-            self._explained = True
-            for why, fields in explained(record):
-                self.log.warning(why, **fields)
+        if self._explained:
+            return
+        self._explained = True
+        pressed = {threshold.signal.filesystem for threshold in record.still_met}
+        for attribution in record.attributions:
+            if pressed.intersection(attribution.filesystems):
+                fields = {"pass": record.id, "attribution": to_json(attribution)}
+                self.log.warning(
+                    f"why it was not enough: {attribution_sentence(attribution)}", **fields
+                )
 
     def collection_ended(
         self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None
