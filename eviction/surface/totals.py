@@ -2,7 +2,6 @@
 dry run would have removed.
 
 `Totals` keeps the last passes, and sums for each reclaim function. Its size is bounded.
-`ReloadState` is whether the last reload was accepted.
 
 `Shadow` logs when something else, such as the kubelet, has removed objects that a dry run would
 have removed. It shows an operator what reclaimd would have done, and how much earlier, before it is
@@ -26,7 +25,6 @@ from eviction.wording.explain import names_of_removed
 from eviction.wording.log import Log
 from eviction.wording.status import LastCallJson
 from reclaim.types import Kind, Outcome, Result, RuntimeUnavailable
-from signals.clock import Clock
 from signals.quantity import format_duration
 from signals.types import SignalObservations
 
@@ -76,29 +74,6 @@ def _sum(total: Any, more: Any) -> Any:
     return None if total is None else round(total + more, 6)
 
 
-class ReloadState:
-    """Whether the configuration was accepted when it was last loaded, as it was at the start. For
-    one thread at a time that reloads, and any that reads.
-
-    `accepted_wall`: when one was accepted last, in seconds since the epoch. `problem`: why a later
-    one was rejected, in a sentence; None if none was.
-    """
-
-    def __init__(self, clock: Clock):
-        self._clock = clock
-        self.accepted()
-
-    def accepted(self) -> None:
-        """The configuration was accepted now."""
-        self.accepted_wall = self._clock.wall()
-        self.problem: str | None = None
-
-    def rejected(self, why: str) -> str:
-        """It was rejected now. Returns the sentence."""
-        self.problem = f"the configuration was not reloaded, the old one stays in force: {why}"
-        return self.problem
-
-
 class Shadow(Listener):
     """The objects that dry runs would have removed and that still exist.
 
@@ -143,18 +118,12 @@ class Shadow(Listener):
         self._asked_at = now
         inventory = self._node.inventory
         try:
-            there = {image.id for image in inventory.images(now)}
-            there |= {container.id for container in inventory.containers(now)}
-            there |= {sandbox.id for sandbox in inventory.sandboxes(now)}
+            listed = (inventory.images(now), inventory.containers(now), inventory.sandboxes(now))
         except RuntimeUnavailable:
             return
+        there = {each.id for objects in listed for each in objects}
         with self._lock:
-            gone = [
-                planned for object_id, planned in self._planned.items() if object_id not in there
-            ]
-            self._planned = {
-                known: planned for known, planned in self._planned.items() if known in there
-            }
+            gone = [self._planned.pop(object_id) for object_id in self._planned.keys() - there]
         if gone:
             shown = names_of_removed((outcome for outcome, _ in gone), Result.PLANNED)
             earliest = format_duration(round(now - min(at for _, at in gone), 1))
