@@ -22,9 +22,21 @@ from eviction.wording.configuration_warnings import warnings_on_node
 from eviction.wording.log import Level, Log, ThrottledLog
 from reclaim.evidence.states import NO_TROUBLE
 from reclaim.removals import sent_claims
-from reclaim.types import EventReason, GCEvent, Outcome, ReclaimResult, Result
+from reclaim.types import (
+    EventReason,
+    GCEvent,
+    Kind,
+    Outcome,
+    ReclaimResult,
+    Result,
+    RuntimeUnavailable,
+)
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import Signal, SignalObservation, SignalObservations
+
+MOST_REMEMBERED = 10_000
+ASK_EVERY_SECONDS = 10.0
+OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
 
 def log_event(log: Log, event: GCEvent) -> None:
@@ -284,3 +296,56 @@ class Announcements(Listener):
         else:
             self._throttled_log.resolved("runtime", "the container runtime answers again")
         self._pods_compared()
+
+
+class Shadow(Listener):
+    """Logs when something else, such as the kubelet, has removed objects that a dry run would have
+    removed: what reclaimd would have done, and how much earlier, before it is allowed to do
+    anything. Otherwise the daemon may have removed them itself.
+    """
+
+    def __init__(self, node: Node, log: Log) -> None:
+        self._node = node
+        self._log = log
+        # by id; when it would have gone first
+        self._planned: dict[str, tuple[Outcome, float]] = {}
+        self._asked_at = float("-inf")
+
+    def observed(self, _: SignalObservations, __: Decision) -> None:
+        """Forgets everything once the daemon removes things itself."""
+        if not self._node.dry_run:
+            self._planned = {}
+
+    def passed(self, record: Pass) -> None:
+        """Remembers what a dry run would have removed."""
+        now = self._node.clock.monotonic()
+        for outcome in record.removals if self._node.dry_run else ():
+            verdict = outcome.verdict
+            if outcome.result is Result.PLANNED and verdict.kind in OF_THE_RUNTIME:
+                if len(self._planned) == MOST_REMEMBERED:
+                    return
+                self._planned.setdefault(verdict.id, (outcome, now))
+
+    def look(self) -> None:
+        """Logs which of the objects are gone by now, and forgets them.
+
+        Asks the runtime every 10 s at most. Called on a worker.
+        """
+        planned, now = self._planned, self._node.clock.monotonic()
+        if not self._node.dry_run or not planned or now - self._asked_at < ASK_EVERY_SECONDS:
+            return
+        self._asked_at = now
+        inventory = self._node.inventory
+        try:
+            listed = (inventory.images(now), inventory.containers(now), inventory.sandboxes(now))
+        except RuntimeUnavailable:
+            return
+        there = {each.id for objects in listed for each in objects}
+        # a copy, as passes are told on another thread
+        gone = [planned.pop(object_id) for object_id in list(planned) if object_id not in there]
+        if gone:
+            shown = explain.names_of_removed((outcome for outcome, _ in gone), Result.PLANNED)
+            earliest = format_duration(round(now - min(at for _, at in gone), 1))
+            self._log.info(
+                f"something else has removed {shown}; reclaimd would have begun {earliest} earlier"
+            )

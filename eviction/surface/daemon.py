@@ -6,21 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from eviction.configuration.effective import Configuration
 from eviction.engine.effects import LookWanted
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.engine.step import stalled_seconds, what_of
+from eviction.records.json_shapes import to_json
 from eviction.records.listener import Listener
-from eviction.records.observations_json import observations_json
+from eviction.records.observations_json import observations_json, timestamp
+from eviction.records.pass_json import PassJson, function_json, pass_summary
 from eviction.records.passes import Pass, Trigger
-from eviction.surface.announcements import Announcements, log_event
+from eviction.surface.announcements import Announcements, Shadow, log_event
 from eviction.surface.requests import Requests, respond_to_client
-from eviction.surface.totals import Shadow, Totals
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.explain import unreachable_sentences
 from eviction.wording.log import Log
 from eviction.wording.status import (
+    LastCallJson,
     NodeStatus,
     Status,
     hanging_sentences,
@@ -38,8 +41,50 @@ LARGEST_DELAY_SECONDS = 8.0
 # a pass that has made no progress for this many times `removalPatience` is stuck
 STALLED_PATIENCES = 3.0
 SHORTEST_STALL_SECONDS = 90.0  # and never sooner: a stage that reads is given up after 60 s
+KEPT_PASSES = 20
+SUMMED = ("removed", "measured", "nominal", "seconds")
 REQUEST_THREADS = 6  # for the requests of clients: those that wait, a pass and a dry run
 LISTENERS_SECONDS = 1.0  # at the end, for what they have not been told yet
+
+
+class Totals(Listener):
+    """The last passes, and sums for each reclaim function, since the start. Any thread may read:
+    what it has is replaced, never changed."""
+
+    def __init__(self) -> None:
+        self._passes: dict[str, PassJson] = {}
+        self.functions: dict[str, Any] = {}
+        """By name, as `FunctionTotalJson`: the sums, and the last call as
+        in the record of its pass.
+        """
+
+    def passed(self, record: Pass) -> None:
+        """Keeps the summary of the pass, and adds up what its functions have done."""
+        self.attributed(record)
+        for function in record.functions:
+            last = to_json(
+                LastCallJson.of(function_json(function), started=timestamp(record.started_wall))
+            )
+            sums = {"calls": int(not function.skipped), **{name: last[name] for name in SUMMED}}
+            if before := self.functions.get(function.operation):
+                sums = _sum(before, sums)
+            self.functions = {**self.functions, function.operation: {**sums, "last": last}}
+
+    def attributed(self, record: Pass) -> None:
+        """Keeps the summary of a pass, or replaces the one with the same id."""
+        passes = {**self._passes, record.id: pass_summary(record)}
+        self._passes = dict([*passes.items()][-KEPT_PASSES:])
+
+    def passes(self) -> list[PassJson]:
+        """The summaries, the oldest first."""
+        return list(self._passes.values())
+
+
+def _sum(total: Any, more: Any) -> Any:
+    """The sum of two numbers, or of each number in two records; what is not known stays so."""
+    if isinstance(more, dict):
+        return {name: _sum(total[name], value) for name, value in more.items()}
+    return None if total is None else round(total + more, 6)
 
 
 class _Explains(Listener):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eviction.cli.status import function_lines
 from eviction.records.passes import Pass, Trigger
-from eviction.surface.totals import KEPT_PASSES, Totals
+from eviction.surface.daemon import KEPT_PASSES, Totals
 from eviction.types import Decision
 from reclaim.types import Action, Outcome, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
