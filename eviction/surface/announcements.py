@@ -7,6 +7,7 @@ Each state is announced when it changes; a warning that repeats is written at mo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.engine.node import Node
@@ -14,7 +15,7 @@ from eviction.engine.periodic import CONTAINER
 from eviction.records.json_shapes import to_json
 from eviction.records.listener import Listener
 from eviction.records.pass_json import pass_summary
-from eviction.records.passes import Pass, PassResult, PeriodicLoop
+from eviction.records.passes import Pass, PassResult, PeriodicLoop, Trigger
 from eviction.survey.space import sentence as attribution_sentence
 from eviction.types import Decision, NodeCondition, Threshold
 from eviction.wording import explain, tables
@@ -192,6 +193,9 @@ class Announcements(Listener):
             if logged and (planned := explain.names_of_removed(record.removals, Result.PLANNED)):
                 self.log.in_text(f"would remove {planned}", **{"pass": record.id})
         self._pods_compared()
+        if record.trigger is not Trigger.REQUEST:  # a command measures by itself
+            told = partial(self._node.listeners.tell, "attributed")
+            self._node.disk_survey.explain_later(record, told)
 
     def parked(self, outcome: Outcome) -> None:
         """A pass continues without waiting for this removal."""

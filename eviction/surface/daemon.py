@@ -16,7 +16,7 @@ from eviction.records.json_shapes import to_json
 from eviction.records.listener import Listener
 from eviction.records.observations_json import observations_json, timestamp
 from eviction.records.pass_json import PassJson, function_json, pass_summary
-from eviction.records.passes import Pass, Trigger
+from eviction.records.passes import Pass
 from eviction.surface.announcements import Announcements, Shadow, log_event
 from eviction.surface.requests import Requests, respond_to_client
 from eviction.wording.configuration_warnings import configuration_warnings
@@ -87,19 +87,6 @@ def _sum(total: Any, more: Any) -> Any:
     return None if total is None else round(total + more, 6)
 
 
-class _Explains(Listener):
-    """Has what uses the bytes measured after a pass of the daemon's own that was not enough. A
-    command measures by itself."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    def passed(self, record: Pass) -> None:
-        if record.trigger is not Trigger.REQUEST:
-            told = partial(self._node.listeners.tell, "attributed")
-            self._node.disk_survey.explain_later(record, told)
-
-
 class Daemon:
     """Runs one node until `stop`, and reports what happens to the node's
     listeners. Any thread may call.
@@ -117,14 +104,14 @@ class Daemon:
         hold_off_seconds: float = 0.0,
     ):
         self._node = node
-        self._announcements = Announcements(node, log, events or partial(log_event, log))
+        announcements = Announcements(node, log, events or partial(log_event, log))
         self._totals = Totals()
         shadow = Shadow(node, log)
         node.shadow = shadow.look
         self.reload_problem: str | None = None
         """Why the last reload was rejected, in a sentence; None if it was accepted."""
         self._accepted_wall = node.clock.wall()
-        for listener in (self._announcements, self._totals, shadow, _Explains(node)):
+        for listener in (announcements, self._totals, shadow):
             node.listeners.add(listener)
         self._threads = Workers("requests", REQUEST_THREADS)
         self.requests = Requests(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -160,25 +161,25 @@ def write_event(event: Event, kubeconfig: str, seconds: float = ANSWER_SECONDS) 
     send = partial(_send, kubeconfig=kubeconfig, seconds=seconds)
     if event["count"] > 1:
         changed = {field: event[field] for field in ("count", "lastTimestamp", "message")}
-        path = f"/{quote(event['metadata']['name'], safe='')}"
-        if send("PATCH", path, changed, content_type="merge-patch+json", fine=404) != 404:
+        name = quote(event["metadata"]["name"], safe="")
+        if send("PATCH", f"/{name}", changed, form="merge-patch+json", fine=404) != 404:
             return
-    send("POST", "", event, content_type="json", fine=409)
+    send("POST", "", event, form="json", fine=409)
 
 
 def _send(
     method: str,
     path: str,
-    body: Mapping[str, Any],
+    body: Event,
     *,
-    content_type: str,
+    form: str,
     fine: int,
     kubeconfig: str,
     seconds: float,
 ) -> int:
     """The status of the answer, which is `fine` or a success. Raises NoAnswer."""
     headers = {
-        "Content-Type": f"application/{content_type}",
+        "Content-Type": f"application/{form}",
         "Accept": "application/json",
         "User-Agent": COMPONENT,
     }
@@ -189,10 +190,8 @@ def _send(
         return status
     if not 200 <= status < 300:
         raise NoAnswer(f"{server} answered {status}{REFUSED if status in (401, 403) else ''}")
-    try:
+    with suppress(ValueError, RecursionError):
         document = json.loads(answer)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or document.get("kind") != "Event":
-        raise NoAnswer(f"{server} answered {status} with something that is not an event")
-    return status
+        if isinstance(document, dict) and document.get("kind") == "Event":
+            return status
+    raise NoAnswer(f"{server} answered {status} with something that is not an event")
