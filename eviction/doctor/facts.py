@@ -196,13 +196,12 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
 
 def inotify_instances(proc: str = "/proc") -> int:
     """The number of inotify instances of this user's readable processes."""
-    found = 0
+    instances = 0
     for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
         with suppress(OSError):  # it ended, or may not be read
-            found += (
-                os.lstat(descriptor).st_uid == os.geteuid() and os.readlink(descriptor) in INOTIFY
-            )
-    return found
+            if os.lstat(descriptor).st_uid == os.geteuid():
+                instances += os.readlink(descriptor) in INOTIFY
+    return instances
 
 
 def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:

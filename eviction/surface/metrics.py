@@ -210,7 +210,7 @@ def _operation_type(call: str) -> str:
 def _of_status(status: NodeStatus) -> Iterator[Metric]:
     document, observations = status.document, status.observations
     seen = () if observations is None else observations.signals.values()
-    marks = {(one.signal, "hard" if one.hard else "soft"): one for one in document.thresholds}
+    marks = {(mark.signal, "hard" if mark.hard else "soft"): mark for mark in document.thresholds}
     conditions = {(word,): float(word in document.conditions) for word in NodeCondition}
     if document.disk_pressure is None:
         del conditions[NodeCondition.DISK_PRESSURE,]
@@ -282,38 +282,38 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
         (
             "signal_available",
             "Bytes or inodes available",
-            {(one.signal,): one.available for one in seen},
+            {(observation.signal,): observation.available for observation in seen},
             "signal",
         ),
         (
             "signal_capacity",
             "Bytes or inodes in total",
-            {(one.signal,): one.capacity for one in seen},
+            {(observation.signal,): observation.capacity for observation in seen},
             "signal",
         ),
         (
             "stats_age_seconds",
             "Seconds since the filesystem was last read",
-            {(one.signal,): max(status.now - one.time, 0.0) for one in seen},
+            {(each.signal,): max(status.now - each.time, 0.0) for each in seen},
             "signal",
         ),
         (
             "signal_stale",
             "1 while the filesystem does not answer",
-            {(one.signal,): one.stale for one in seen},
+            {(observation.signal,): observation.stale for observation in seen},
             "signal",
         ),
         (
             "threshold",
             "The mark in bytes or inodes at the present capacity",
-            {labels: one.effective for labels, one in marks.items()},
+            {labels: mark.effective for labels, mark in marks.items()},
             "signal",
             "kind",
         ),
         (
             "headroom_seconds",
             HEADROOM,
-            {labels: one.headroom_seconds for labels, one in marks.items()},
+            {labels: mark.headroom_seconds for labels, mark in marks.items()},
             "signal",
             "kind",
         ),

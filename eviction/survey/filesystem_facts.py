@@ -135,10 +135,10 @@ def paths_that_answer(observations: SignalObservations) -> dict[str, int]:
 
 
 def roles_by_device(observations: SignalObservations) -> dict[int, tuple[FilesystemRole, ...]]:
-    found: dict[int, tuple[FilesystemRole, ...]] = {}
+    roles: dict[int, tuple[FilesystemRole, ...]] = {}
     for role, (identity, _) in observations.filesystems.items():
-        found[identity.device_id] = (*found.get(identity.device_id, ()), role)
-    return found
+        roles[identity.device_id] = (*roles.get(identity.device_id, ()), role)
+    return roles
 
 
 def filesystem_facts(

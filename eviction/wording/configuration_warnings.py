@@ -91,7 +91,7 @@ def row_findings(
     frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
     marked = {threshold.signal for threshold in config.in_layout(observations.layout)}
     devices: dict[str, int] = {
-        role: found.device_id for role, (found, _) in observations.filesystems.items()
+        role: identity.device_id for role, (identity, _) in observations.filesystems.items()
     }
     for signal in in_order(signals):
         row = config.row(signal, observations)
@@ -133,7 +133,8 @@ def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
     """Whether none of them can take effect: those of containerfs never do, as the kubelet
     derives them from others.
     """
-    return all(one.signal.filesystem is FilesystemRole.CONTAINERFS for one in thresholds)
+    filesystems = {threshold.signal.filesystem for threshold in thresholds}
+    return filesystems <= {FilesystemRole.CONTAINERFS}
 
 
 def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:

@@ -177,10 +177,10 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
     """A warning for each configured threshold of containerfs, which the kubelet derives from others
     (`UpdateContainerFsThresholds`)."""
     return [
-        f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
+        f"{threshold.signal}: {threshold.text()} has no effect: its threshold follows from nodefs, "
         "or from imagefs where that is dedicated"
-        for one in thresholds
-        if one.signal.filesystem is FilesystemRole.CONTAINERFS
+        for threshold in thresholds
+        if threshold.signal.filesystem is FilesystemRole.CONTAINERFS
     ]
 
 
@@ -257,13 +257,13 @@ def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> lis
 
 def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]:
     """How many objects of each kind are kept for each reason, the largest number first."""
-    found: dict[tuple[str, ...], list[int | None]] = {}
+    sizes_of: dict[tuple[str, ...], list[int | None]] = {}
     for outcome in kept:
         cells = outcome_cells(outcome)
         key = cells["KIND"], cells["REASON"], cells["RULE"], cells["IN WORDS"]
-        found.setdefault(key, []).append(outcome.verdict.size_bytes)
+        sizes_of.setdefault(key, []).append(outcome.verdict.size_bytes)
     rows = [["COUNT", "KIND", "SIZE", "REASON", "RULE", "IN WORDS"]]
-    for (kind, *why), sizes in sorted(found.items(), key=lambda item: -len(item[1])):
+    for (kind, *why), sizes in sorted(sizes_of.items(), key=lambda item: -len(item[1])):
         known = [size for size in sizes if size is not None]
         rows.append([str(len(sizes)), kind, format_bytes(sum(known)) if known else "-", *why])
     return table(rows, width)

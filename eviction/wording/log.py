@@ -236,10 +236,10 @@ class LogWriter:
 def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
     """True if journald reads the descriptor: `JOURNAL_STREAM` then has its device and inode."""
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
     except OSError:
         return False
-    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def escaped(text: str) -> str:
