@@ -78,9 +78,11 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with Progress("reading the history"):
             documents = documents_of(read_records(path))
-            # what came back needs all others
-            chosen = () if arguments.regret else (arguments.object, arguments.limit)
-            found = selected(documents, arguments.since or "", *chosen)
+            since = arguments.since or ""
+            if arguments.regret:  # what came back needs all others
+                found = selected(documents, since)
+            else:
+                found = selected(documents, since, arguments.object, limit=arguments.limit)
         if not found:
             mention(f"no such record in the history {path}")
     except NoHistoryYet as error:

@@ -52,11 +52,12 @@ def ask_api_server(kubeconfig: str, request: Request, seconds: float) -> tuple[s
         context = _context(cluster, user)
     except ConfigurationError as error:
         raise NoAnswer(str(error)) from None
-    except (OSError, ValueError) as error:
-        why = "a certificate, key or token of it is none"
-        if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
-            why = str(error.strerror)
-        raise NoAnswer(f"{kubeconfig or THIS_POD} cannot be used: {why}") from None
+    except (ssl.SSLError, ValueError):
+        raise NoAnswer(
+            f"{kubeconfig or THIS_POD} cannot be used: a certificate, key or token of it is none"
+        ) from None
+    except OSError as error:
+        raise NoAnswer(f"{kubeconfig or THIS_POD} cannot be used: {error.strerror}") from None
     server_name = cluster.get("tls-server-name", "")
     try:
         with answer_to(

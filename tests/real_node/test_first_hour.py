@@ -155,11 +155,12 @@ def node(make_node: NodeFactory) -> RealNode:
 
 
 def remember_the_clocks(directory: Path) -> None:
-    """A state file without an image, saved an hour ago. On a node the process of containerd
-    tells since when the clocks are known; this root has a PID namespace of its own, in
+    """A state file without an image, saved an hour ago, or at the boot. On a node the process of
+    containerd tells since when the clocks are known; this root has a PID namespace of its own, in
     which it cannot be seen."""
     directory.mkdir(mode=0o700)
-    saved = Moment(time.monotonic() - 3600.0, time.time() - 3600.0, current_boot_id())
+    ago = min(3600.0, time.monotonic())
+    saved = Moment(time.monotonic() - ago, time.time() - ago, current_boot_id())
     file = directory / "images.json"
     file.write_bytes(records_json({}, saved, {}))
     file.chmod(0o600)

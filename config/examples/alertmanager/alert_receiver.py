@@ -87,7 +87,7 @@ def main() -> None:
         token = file.read().strip()
     if not token:
         sys.exit("the token file is empty")
-    status, text = respond(sys.stdin.buffer, arguments.node, token, arguments.command)
+    status, text = respond(sys.stdin.buffer, arguments.node, token, command=arguments.command)
     body = f"{text}\n".encode()
     head = (
         f"HTTP/1.1 {status} \r\nContent-Type: text/plain\r\nContent-Length:"

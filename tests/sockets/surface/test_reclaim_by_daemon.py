@@ -344,7 +344,7 @@ def test_a_client_that_is_killed_before_its_turn_leaves_no_request(
     too many is refused at once.
     """
     desk.small.failpoints["RemoveImage"] = Hang()
-    everything = {"options": {"all": True}, "told": {}}
+    everything = {"options": {"all": True, "now": True}, "told": {}}
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(desk.reclaim_process, "-o", "json")
         desk.small.wait_for("RemoveImage")
