@@ -220,7 +220,7 @@ class LoadedConfiguration:
         but the loop's may call."""
         with self._one_at_a_time:
             self._reload(daemon)
-            return daemon.reloads.problem or ""
+            return daemon.reload_problem or ""
 
     def _reload(self, daemon: Daemon) -> None:
         self._notifier.reloading()
@@ -229,7 +229,6 @@ class LoadedConfiguration:
             for sentence in configuration_warnings(configuration):
                 self._log.warning(sentence)
             need_restart = daemon.reconfigure(configuration)
-            daemon.reloads.accepted()
             if need_restart:
                 self._log.warning(
                     f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old"
@@ -244,7 +243,7 @@ class LoadedConfiguration:
                 if isinstance(error, ConfigurationError)
                 else f"{type(error).__name__}: {error}"
             )
-            self._log.error(daemon.reloads.rejected(problem))
+            self._log.error(daemon.reload_rejected(problem))
         finally:
             self._notifier.ready()
 

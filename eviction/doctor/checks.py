@@ -74,14 +74,13 @@ def pressure(facts: Facts) -> Findings:
     """Thresholds that are met now, and whether the kubelet's own are met too, if they are known."""
     signals, config = facts.observations.signals, eviction_config(facts.configuration)
     kubelets = config.kubelets_in_layout(facts.observations.layout)
-    crossed = {one.signal for one in thresholds_met(kubelets, signals, enforce_min_reclaim=False)}
+    kubelets_met = thresholds_met(kubelets, signals, enforce_min_reclaim=False)
+    crossed = {threshold.signal for threshold in kubelets_met}
     for threshold in thresholds_met(facts.thresholds, signals, enforce_min_reclaim=False):
         seen = against_its_mark(threshold, facts.observations)
         if config.kubelets is not None:
-            seen += (
-                f"; {'below' if threshold.signal in crossed else 'not below'} the kubelet's own"
-                " mark"
-            )
+            below = "below" if threshold.signal in crossed else "not below"
+            seen += f"; {below} the kubelet's own mark"
         yield problem(
             "pressure",
             f"{threshold.signal} is below its mark",
@@ -92,12 +91,12 @@ def pressure(facts: Facts) -> Findings:
 
 def readings(facts: Facts) -> Findings:
     """A runtime that is down has its own finding."""
-    for one in facts.observations.unavailable:
-        if one.reason not in facts.runtime_problem:
+    for unavailable in facts.observations.unavailable:
+        if unavailable.reason not in facts.runtime_problem:
             yield problem(
                 "readings",
-                f"{one.role} cannot be read, so pressure on it goes unnoticed",
-                one.reason,
+                f"{unavailable.role} cannot be read, so pressure on it goes unnoticed",
+                unavailable.reason,
                 remedy="check the disk and its mount",
             )
 
@@ -114,14 +113,14 @@ def runtime(facts: Facts) -> Findings:
 
 def socket(facts: Facts) -> Findings:
     """Any process that can connect to the CRI socket has root's power on this node."""
-    found = facts.socket
-    if found is not None and (found.st_uid != 0 or found.st_mode & 0o002):
+    status = facts.socket
+    if status is not None and (status.st_uid != 0 or status.st_mode & 0o002):
         yield risk(
             "socket",
             "users other than root can connect to the runtime's socket, and whoever can is as"
             " powerful as root",
-            f"{facts.endpoint} belongs to user {found.st_uid} and has mode"
-            f" {found.st_mode & 0o777:04o}",
+            f"{facts.endpoint} belongs to user {status.st_uid} and has mode"
+            f" {status.st_mode & 0o777:04o}",
             remedy="let root own it, with mode 0660 (containerd: [grpc] uid and gid)",
         )
 
@@ -214,15 +213,13 @@ def thresholds(facts: Facts) -> Findings:
             sentence,
             remedy=f"lower evictionHard or evictionMinimumReclaim of {signal}, or margin",
         )
-    marked = [
-        one.signal
-        for one in in_force
-        if one.signal in signals and one.mark(signals[one.signal].capacity)
-    ]
-    left = {signal.filesystem for signal in signals} - {signal.filesystem for signal in marked}
-    idle = [
-        role for role in observations.filesystems if role in left - {FilesystemRole.CONTAINERFS}
-    ]
+    marked = {
+        threshold.signal.filesystem
+        for threshold in in_force
+        if threshold.signal in signals and threshold.mark(signals[threshold.signal].capacity)
+    }
+    observed = {signal.filesystem for signal in signals} - {FilesystemRole.CONTAINERFS}
+    idle = [role for role in observations.filesystems if role in observed - marked]
     what = f"{', '.join(idle)} has no threshold, so nothing relieves it"
     if has_no_threshold(in_force):
         what = "no disk signal has a threshold, so nothing is ever reclaimed"
@@ -360,23 +357,22 @@ def keeps(facts: Facts) -> Findings:
 
 def pulls(facts: Facts) -> Findings:
     """Images that may not come back, and records of pulls that nobody prunes."""
-    keep, recorded, known = (
-        facts.configuration.keep_images_not_pulled,
-        facts.runtime.pulls,
-        facts.runtime.records,
-    )
+    keep, recorded = facts.configuration.keep_images_not_pulled, facts.runtime.pulls
+    known = facts.runtime.records
     images = {image.id: image for image in facts.runtime.listing.images}
-    found = [image for image in images.values() if image.id in known and known[image.id].not_pulled]
-    if found:
-        shown = [shortened(image.title) for image in found]
+    not_pulled = [
+        image for image in images.values() if image.id in known and known[image.id].not_pulled
+    ]
+    if not_pulled:
+        shown = [shortened(image.title) for image in not_pulled]
         if len(shown) > MOST_SHOWN:
             shown[MOST_SHOWN:] = ["…"]
         yield (note if keep else risk)(
             "images-not-pulled",
             "pods have used images that the kubelet did not pull: imported or built here, they may"
             " not come back",
-            f"{format_bytes(sum(image.size_bytes for image in found))}; images: {len(found)}:"
-            f" {', '.join(shown)}",
+            f"{format_bytes(sum(image.size_bytes for image in not_pulled))}; images:"
+            f" {len(not_pulled)}: {', '.join(shown)}",
             remedy=(
                 "keepImagesNotPulled: true keeps them, auto removes them last; or name them in"
                 " keepImages"
@@ -402,12 +398,13 @@ def pulls(facts: Facts) -> Findings:
 
 def clock(facts: Facts) -> Findings:
     """The ages of containers depend on the wall clock."""
-    wrong, seen, ahead_seconds = facts.wall < EARLIEST_WALL, f"it says {timestamp(facts.wall)}", 0.0
+    wrong = facts.wall < EARLIEST_WALL
+    seen = f"it says {timestamp(facts.wall)}"
+    newest = facts.wall
     if containers := facts.runtime.listing.containers:
         newest = max(container.created_at_ns for container in containers) / 1e9
         seen += f"; the newest container is of {timestamp(newest)}"
-        ahead_seconds = newest - facts.wall
-    if wrong or ahead_seconds > LARGEST_SKEW_SECONDS:
+    if wrong or newest - facts.wall > LARGEST_SKEW_SECONDS:
         yield (problem if wrong else risk)(
             "clock",
             "the clock is wrong, or was set back, so objects count as too young for longer",
@@ -469,10 +466,8 @@ def reserve(facts: Facts) -> Findings:
     """
     for role, *_ in roles_by_device(facts.observations).values():
         identity, stats = facts.observations.filesystems[role]
-        reserved, into_it = (
-            stats.free_bytes - stats.available_bytes,
-            stats.available_bytes == 0 < stats.free_bytes,
-        )
+        reserved = stats.free_bytes - stats.available_bytes
+        into_it = stats.available_bytes == 0 < stats.free_bytes
         if not into_it and reserved <= stats.capacity_bytes * SHARE_RESERVED:
             continue
         what = f"{role} reserves space for root, which counts as capacity, but never as available"
@@ -625,7 +620,7 @@ CHECKS: tuple[Callable[[Facts], Findings], ...] = (
 
 def examine(facts: Facts) -> DoctorJson:
     """All findings about a node, and the facts about its filesystems."""
-    found = [finding for check in CHECKS for finding in check(facts)]
-    findings = tuple(sorted(found, key=lambda finding: list(Severity).index(finding.level)))
+    findings = [finding for check in CHECKS for finding in check(facts)]
+    findings.sort(key=lambda finding: list(Severity).index(finding.level))
     healthy = all(finding.level is Severity.NOTE for finding in findings)
-    return DoctorJson(healthy=healthy, findings=findings, filesystems=facts.filesystems)
+    return DoctorJson(healthy=healthy, findings=tuple(findings), filesystems=facts.filesystems)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from glob import iglob
+from pathlib import Path
 from typing import Any, TypeVar
 
 from eviction.configuration.effective import Configuration, eviction_config
@@ -18,7 +19,7 @@ from eviction.engine.node import Node
 from eviction.records.store import why_unusable
 from eviction.surface.control_socket import ControlUnavailable, ask
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
-from eviction.survey.space import CONTENT, SNAPSHOTTER, names_in, number_of
+from eviction.survey.space import CONTENT, SNAPSHOTTER
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.cri.containers_storage import IMAGES
@@ -150,7 +151,7 @@ def facts_of(node: Node) -> Facts:
             for name, path in log_directories.items()
             if answer_of(partial(os.path.islink, path), False)
         },
-        inotify_limit=number_of(MAX_USER_INSTANCES),
+        inotify_limit=answer_of(lambda: int(Path(MAX_USER_INSTANCES).read_text()), None),
         inotify_used=inotify_instances(),
         history_problem=answer_of(lambda: why_unusable(configuration.history_file), NO_ANSWER),
         daemon_problem=daemon_problem,
@@ -161,22 +162,24 @@ def facts_of(node: Node) -> Facts:
 
 def _ask_runtime(node: Node) -> Runtime:
     """Raises RuntimeUnavailable."""
-    version, listing = (
-        node.client.version(),
-        node.inventory.snapshot(node.clock.monotonic()).listing,
-    )
+    listing = node.inventory.snapshot(node.clock.monotonic()).listing
     ready = [sandbox.id for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY]
     used = filter(None, map(node.client.image_of_sandbox, ready[:MANY_SANDBOXES]))
-    sandbox_image = node.client.sandbox_image() or next(used, None)
     doubt = node.detection.compare_pods()
     node.restore_image_records()
     node.detection.images()
     pulls, held = node.pull_records(listing.containers), ""
     if node.pod_state_source != "kubelet":
         held = held_by_stopped_pods(listing, f"{node.configuration.root_directory}/pods")
-    problem = node.pods.list_problem or ""
     return Runtime(
-        version, listing, sandbox_image, doubt, node.records.records, pulls, problem, held
+        version=node.client.version(),
+        listing=listing,
+        sandbox_image=node.client.sandbox_image() or next(used, None),
+        doubt=doubt,
+        records=node.records.records,
+        pulls=pulls,
+        pod_list_problem=node.pods.list_problem or "",
+        held=held,
     )
 
 
@@ -193,27 +196,26 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
 
 def inotify_instances(proc: str = "/proc") -> int:
     """The number of inotify instances of this user's readable processes."""
-    found = 0
+    instances = 0
     for descriptor in iglob(f"{proc}/[0-9]*/fd/*"):
         with suppress(OSError):  # it ended, or may not be read
-            found += (
-                os.lstat(descriptor).st_uid == os.geteuid() and os.readlink(descriptor) in INOTIFY
-            )
-    return found
+            if os.lstat(descriptor).st_uid == os.geteuid():
+                instances += os.readlink(descriptor) in INOTIFY
+    return instances
 
 
 def _snapshotters(imagefs: str | None) -> tuple[Mapping[str, int], int | None]:
     """containerd's snapshotters, each with the number of its snapshots, and the device of its
     content store, which for CRI-O is that of the layers."""
     layers = (imagefs or "").removesuffix(IMAGES)
-    if not os.path.basename(layers).startswith(SNAPSHOTTER):
-        return {}, (
-            None if layers == (imagefs or "") else answer_of(lambda: filesystem_id(layers), None)
-        )
-    root = os.path.dirname(layers)
-    found = [name for name in _listed(root) if name.startswith(SNAPSHOTTER)]
+    root, name = os.path.split(layers)
+    if not name.startswith(SNAPSHOTTER):
+        is_crio = layers != (imagefs or "")
+        return {}, answer_of(lambda: filesystem_id(layers), None) if is_crio else None
     snapshots = {
-        name.removeprefix(SNAPSHOTTER): len(_listed(f"{root}/{name}/snapshots")) for name in found
+        name.removeprefix(SNAPSHOTTER): len(_listed(f"{root}/{name}/snapshots"))
+        for name in _listed(root)
+        if name.startswith(SNAPSHOTTER)
     }
     return snapshots, answer_of(lambda: filesystem_id(os.path.join(root, CONTENT)), None)
 
@@ -228,21 +230,16 @@ def held_by_stopped_pods(listing: Listing, pods: str) -> str:
     """
     if not any(sandbox.state is PodSandboxState.READY for sandbox in listing.sandboxes):
         return ""
-    sandboxes = {sandbox.pod_uid for sandbox in listing.sandboxes}
     live = {each.pod_uid for each in listing.containers if each.state is not ContainerState.EXITED}
-    live |= {
-        s.pod_uid
-        for s in listing.sandboxes
-        if s.state is not PodSandboxState.NOTREADY or not s.labelled
-    }
-    stopped = {
-        uid
-        for uid in {container.pod_uid for container in listing.containers} & sandboxes - live
-        if is_pod_uid(uid) and not _has_volumes(f"{pods}/{uid}/volumes")
-    }
-    others = tuple(
-        container for container in listing.containers if container.pod_uid not in stopped
-    )
+    stopped = set()
+    for sandbox in listing.sandboxes:
+        uid = sandbox.pod_uid
+        if sandbox.state is not PodSandboxState.NOTREADY or not sandbox.labelled:
+            live.add(uid)
+        elif is_pod_uid(uid) and not _has_volumes(f"{pods}/{uid}/volumes"):
+            stopped.add(uid)
+    stopped &= {container.pod_uid for container in listing.containers} - live
+    others = tuple(each for each in listing.containers if each.pod_uid not in stopped)
     without = images_in_use(replace(listing, containers=others))
     held = images_in_use(listing).by_containers - without.by_containers - without.by_sandboxes
     sizes = [image.size_bytes for image in listing.images if image.id in held and not image.pinned]
@@ -255,13 +252,13 @@ def _has_volumes(directory: str) -> bool:
 
 
 def _unwritable(configuration: Configuration) -> dict[str, str]:
-    """The directories of our files and of the pods' logs that cannot be
-    written, each with the reason.
-    """
     files = configuration.state_file, configuration.history_file
-    directories = filter(None, (*map(os.path.dirname, files), configuration.pod_logs_dir))
-    found = {path: answer_of(partial(_why_unwritable, path), NO_ANSWER) for path in directories}
-    return {path: why for path, why in found.items() if why}
+    problems = {
+        path: answer_of(partial(_why_unwritable, path), NO_ANSWER)
+        for path in (*map(os.path.dirname, files), configuration.pod_logs_dir)
+        if path
+    }
+    return {path: why for path, why in problems.items() if why}
 
 
 def _why_unwritable(path: str) -> str:
@@ -284,4 +281,4 @@ def answer_of(look: Callable[[], Answer], unknown: Unknown) -> Answer | Unknown:
 
 def _listed(directory: str) -> list[str]:
     """The names in a directory; none if it cannot be read or hangs."""
-    return answer_of(lambda: names_in(directory), [])
+    return sorted(answer_of(lambda: os.listdir(directory), []))

@@ -6,7 +6,8 @@ Each state is announced when it changes; a warning that repeats is written at mo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.engine.node import Node
@@ -14,17 +15,29 @@ from eviction.engine.periodic import CONTAINER
 from eviction.records.json_shapes import to_json
 from eviction.records.listener import Listener
 from eviction.records.pass_json import pass_summary
-from eviction.records.passes import Pass, PassResult, PeriodicLoop
-from eviction.survey.space import explained
+from eviction.records.passes import Pass, PassResult, PeriodicLoop, Trigger
+from eviction.survey.space import sentence as attribution_sentence
 from eviction.types import Decision, NodeCondition, Threshold
 from eviction.wording import explain, tables
 from eviction.wording.configuration_warnings import warnings_on_node
 from eviction.wording.log import Level, Log, ThrottledLog
 from reclaim.evidence.states import NO_TROUBLE
 from reclaim.removals import sent_claims
-from reclaim.types import EventReason, GCEvent, Outcome, ReclaimResult, Result
+from reclaim.types import (
+    EventReason,
+    GCEvent,
+    Kind,
+    Outcome,
+    ReclaimResult,
+    Result,
+    RuntimeUnavailable,
+)
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import SignalObservations
+from signals.types import Signal, SignalObservation, SignalObservations
+
+MOST_REMEMBERED = 10_000
+ASK_EVERY_SECONDS = 10.0
+OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
 
 def log_event(log: Log, event: GCEvent) -> None:
@@ -50,12 +63,12 @@ class Announcements(Listener):
         # what was announced to be reclaimed during this pressure
         self._reclaiming: set[str] = set()
         self._explained = self._configuration_examined = False
-        self._observations: SignalObservations | None = None  # the last ones
+        self._signals: Mapping[Signal, SignalObservation] = {}  # when they were observed last
         self._pods_problem: str | None = None
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Announces unreadable filesystems, and each condition when it changes."""
-        self._observations = observations
+        self._signals = observations.signals
         for unavailable in observations.unavailable:
             if unavailable.reason == self._node.world.imagefs_problem:
                 continue  # `runtime_asked` announces it
@@ -64,27 +77,28 @@ class Announcements(Listener):
             )
         self._warn_of_the_configuration(observations)
         if not decision.thresholds_met:
-            while self._unsuccessful:
-                self._throttled_log.resolved(self._unsuccessful.pop())
+            for key in self._unsuccessful:
+                self._throttled_log.resolved(key)
+            self._unsuccessful.clear()
         changed, self.conditions = self.conditions ^ decision.conditions, decision.conditions
         # ours first: the kubelet's mark is the lower one
         for condition in sorted(changed, reverse=True):
-            reported, met = condition in decision.conditions, decision.thresholds_met
-            if condition is NodeCondition.DISK_PRESSURE:
-                kubelets = self._node.world.manager.config.kubelets_in_layout(observations.layout)
-                met = thresholds_met(
-                    kubelets, usable(observations.signals), enforce_min_reclaim=False
-                )
-            elif not reported:
+            if condition in decision.conditions:
+                met = decision.thresholds_met
+                if condition is NodeCondition.DISK_PRESSURE:
+                    config = self._node.world.manager.config
+                    met = thresholds_met(
+                        config.kubelets_in_layout(observations.layout),
+                        usable(observations.signals),
+                        enforce_min_reclaim=False,
+                    )
+                sentence = tables.condition_begins(condition, met, observations)
+                self.log.warning(sentence, condition=str(condition), status=True)
+                continue
+            if condition is NodeCondition.RECLAIM_PRESSURE:
                 self._reclaiming.clear()
                 self._explained = False
-            sentence = (
-                tables.condition_begins(condition, met, observations)
-                if reported
-                else tables.IS_OVER[condition]
-            )
-            level = Level.WARNING if reported else Level.INFO
-            self.log.event(level, sentence, condition=str(condition), status=reported)
+            self.log.info(tables.IS_OVER[condition], condition=str(condition), status=False)
 
     def _warn_of_the_configuration(self, observations: SignalObservations) -> None:
         """Once per configuration, when the layout is known: about rows that cannot relieve their
@@ -141,9 +155,7 @@ class Announcements(Listener):
                 f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}"
             )
             return
-        seen = (
-            None if self._observations is None else self._observations.signals.get(threshold.signal)
-        )
+        seen = self._signals.get(threshold.signal)
         sentence = explain.reclaiming_sentence(threshold, seen)
         repeated = sentence in self._reclaiming
         self._reclaiming.add(sentence)
@@ -163,22 +175,27 @@ class Announcements(Listener):
             "result": str(record.result),
             "record": to_json(pass_summary(record)),
         }
-        acted_on = record.decision.acted_on
-        head = f"{acted_on.signal if acted_on else 'request'}: {record.reason}"
-        head = f"{head}; took {format_duration(record.timings.total_seconds)}"
+        about = "request"
+        if record.decision.acted_on is not None:
+            about = record.decision.acted_on.signal
+        took = format_duration(record.timings.total_seconds)
+        sentence = f"{about}: {record.reason}; took {took}"
         if removed := explain.names_of_removed(record.removals):
             self.log.in_text(f"removed {removed}", **{"pass": record.id})
         if record.result is PassResult.SATISFIED:
-            self.log.info(head, **fields)
+            self.log.info(sentence, **fields)
         elif any(outcome.result is Result.REMOVED for outcome in record.removals):
-            self.log.warning(head, **fields)
+            self.log.warning(sentence, **fields)
         else:
-            key = f"{record.result} {acted_on.signal if acted_on else ''}"
+            key = f"{record.result} {about}"
             self._unsuccessful.add(key)  # to be logged again at the next pressure
-            logged = self._throttled_log.warn(head, key=key, **fields)
+            logged = self._throttled_log.warn(sentence, key=key, **fields)
             if logged and (planned := explain.names_of_removed(record.removals, Result.PLANNED)):
                 self.log.in_text(f"would remove {planned}", **{"pass": record.id})
         self._pods_compared()
+        if record.trigger is not Trigger.REQUEST:  # a command measures by itself
+            told = partial(self._node.listeners.tell, "attributed")
+            self._node.disk_survey.explain_later(record, told)
 
     def parked(self, outcome: Outcome) -> None:
         """A pass continues without waiting for this removal."""
@@ -216,10 +233,16 @@ class Announcements(Listener):
         """Some seconds after a pass that was not enough: what takes the bytes;
         once per pressure.
         """
-        if not self._explained:
-            self._explained = True
-            for why, fields in explained(record):
-                self.log.warning(why, **fields)
+        if self._explained:
+            return
+        self._explained = True
+        pressed = {threshold.signal.filesystem for threshold in record.still_met}
+        for attribution in record.attributions:
+            if pressed.intersection(attribution.filesystems):
+                fields = {"pass": record.id, "attribution": to_json(attribution)}
+                self.log.warning(
+                    f"why it was not enough: {attribution_sentence(attribution)}", **fields
+                )
 
     def collection_ended(
         self, loop: PeriodicLoop, result: ReclaimResult, event: GCEvent | None
@@ -233,34 +256,30 @@ class Announcements(Listener):
             level = Level.INFO if loop.failed else Level.DEBUG
             self.log.event(level, f"{collection} succeeded{' again' if loop.failed else ''}")
         elif loop.what == CONTAINER:
-            self._event(
-                GCEvent(EventReason.CONTAINER_GC_FAILED, f"{collection} failed: {result.error}")
-            )
+            failed = f"{collection} failed: {result.error}"
+            self._event(GCEvent(EventReason.CONTAINER_GC_FAILED, failed))
         elif loop.failed:
-            self._event(
-                GCEvent(EventReason.IMAGE_GC_FAILED, f"{collection} failed again: {result.error}")
-            )
+            again = f"{collection} failed again: {result.error}"
+            self._event(GCEvent(EventReason.IMAGE_GC_FAILED, again))
         else:
             self.log.error(
                 f"{collection} failed once; statistics may not be there yet: {result.error}"
             )
 
     def _removals_of(self, collection: str, result: ReclaimResult) -> None:
-        removed = [outcome for outcome in result.outcomes if outcome.result is Result.REMOVED]
+        removed = 0
         for outcome in result.outcomes:
+            removed += outcome.result is Result.REMOVED
             if outcome.result is Result.FAILED:
+                verdict = outcome.verdict
                 self.log.error(
-                    f"{outcome.verdict.kind} {outcome.verdict.name} could not be removed:"
-                    f" {outcome.error}"
+                    f"{verdict.kind} {verdict.name} could not be removed: {outcome.error}"
                 )
         if removed:
-            size = (
-                f" of nominally {format_bytes(result.nominal_bytes)}"
-                if result.nominal_bytes
-                else ""
-            )
-            names = explain.names_of_removed(removed)
-            self.log.info(f"{collection}: removed {counted(len(removed), 'object')}{size}: {names}")
+            nominal = result.nominal_bytes
+            size = f" of nominally {format_bytes(nominal)}" if nominal else ""
+            names = explain.names_of_removed(result.outcomes)
+            self.log.info(f"{collection}: removed {counted(removed, 'object')}{size}: {names}")
 
     def runtime_asked(self, problem: str | None, pods_problem: str | None) -> None:
         """After a refresh.
@@ -281,3 +300,56 @@ class Announcements(Listener):
         else:
             self._throttled_log.resolved("runtime", "the container runtime answers again")
         self._pods_compared()
+
+
+class Shadow(Listener):
+    """Logs when something else, such as the kubelet, has removed objects that a dry run would have
+    removed: what reclaimd would have done, and how much earlier, before it is allowed to do
+    anything. Otherwise the daemon may have removed them itself.
+    """
+
+    def __init__(self, node: Node, log: Log) -> None:
+        self._node = node
+        self._log = log
+        # by id; when it would have gone first
+        self._planned: dict[str, tuple[Outcome, float]] = {}
+        self._asked_at = float("-inf")
+
+    def observed(self, _: SignalObservations, __: Decision) -> None:
+        """Forgets everything once the daemon removes things itself."""
+        if not self._node.dry_run:
+            self._planned = {}
+
+    def passed(self, record: Pass) -> None:
+        """Remembers what a dry run would have removed."""
+        now = self._node.clock.monotonic()
+        for outcome in record.removals if self._node.dry_run else ():
+            verdict = outcome.verdict
+            if outcome.result is Result.PLANNED and verdict.kind in OF_THE_RUNTIME:
+                if len(self._planned) == MOST_REMEMBERED:
+                    return
+                self._planned.setdefault(verdict.id, (outcome, now))
+
+    def look(self) -> None:
+        """Logs which of the objects are gone by now, and forgets them.
+
+        Asks the runtime every 10 s at most. Called on a worker.
+        """
+        planned, now = self._planned, self._node.clock.monotonic()
+        if not self._node.dry_run or not planned or now - self._asked_at < ASK_EVERY_SECONDS:
+            return
+        self._asked_at = now
+        inventory = self._node.inventory
+        try:
+            listed = (inventory.images(now), inventory.containers(now), inventory.sandboxes(now))
+        except RuntimeUnavailable:
+            return
+        there = {each.id for objects in listed for each in objects}
+        # a copy, as passes are told on another thread
+        gone = [planned.pop(object_id) for object_id in list(planned) if object_id not in there]
+        if gone:
+            shown = explain.names_of_removed((outcome for outcome, _ in gone), Result.PLANNED)
+            earliest = format_duration(round(now - min(at for _, at in gone), 1))
+            self._log.info(
+                f"something else has removed {shown}; reclaimd would have begun {earliest} earlier"
+            )

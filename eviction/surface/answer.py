@@ -1,6 +1,4 @@
-"""What `reclaimd check` and `reclaimd reclaim` share, in the daemon or on their own:
-their options, and the answer.
-"""
+"""The options and the answer that `reclaimd check` and `reclaimd reclaim` share."""
 
 from __future__ import annotations
 
@@ -26,41 +24,36 @@ class RequestRefused(EvictionError):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The options of both: how the answer is printed. `as_json`: as a document; `width`: columns of
-    the caller's terminal, None for lines of any length."""
+    """The options of both: how the answer is printed."""
 
     as_json: bool = False
+    """As a document."""
     width: int | None = None
+    """The columns of the caller's terminal; None for lines of any length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The exit code, a sentence for stderr (or none), and the output: a document, or
-    lines for people, or neither.
-
-    `record`: the pass; None if there was none.
-    """
+    """The output is a document, or lines for people, or neither."""
 
     exit_code: int
     sentence: str = ""
+    """For stderr; empty for none."""
     document: Mapping[str, Any] | None = None
     lines: tuple[str, ...] = ()
     record: Pass | None = None
+    """None if there was no pass."""
 
     def line(self) -> dict[str, Any]:
         """The last line of the conversation with a client."""
-        return {
-            "exit_code": self.exit_code,
-            "sentence": self.sentence,
-            "document": self.document,
-            "lines": self.lines,
-        }
+        names = ("exit_code", "sentence", "document", "lines")
+        return {name: getattr(self, name) for name in names}
 
 
-def read_output(given: Mapping[str, Any], command: str, others: Collection[str]) -> Output:
-    """The output options, from their names on the command line. `others`: the options of the
-    command itself. Raises RequestRefused."""
-    unknown = given.keys() - OF_OUTPUT - set(others)
+def read_output(given: Mapping[str, Any], command: str, own: Collection[str]) -> dict[str, Any]:
+    """The fields of `Output`, from the names of the options on the command line. `own`: the options
+    of the command itself. Raises RequestRefused."""
+    unknown = given.keys() - OF_OUTPUT - set(own)
     if unknown:
         raise RequestRefused(f"{', '.join(sorted(map(str, unknown)))}: not an option of {command}")
     output, width = given.get("output"), given.get("width")
@@ -68,7 +61,7 @@ def read_output(given: Mapping[str, Any], command: str, others: Collection[str])
         raise RequestRefused(f"--output: {output!r} is neither table nor json")
     if width is not None and not (type(width) is int and width > 0):
         raise RequestRefused("width: the number of columns must be above 0")
-    return Output(output == "json", width)
+    return {"as_json": output == "json", "width": width}
 
 
 def options_of_client(request: Mapping[str, Any], loaded: Fingerprint) -> Mapping[str, Any]:

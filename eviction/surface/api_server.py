@@ -17,7 +17,7 @@ import os
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -45,10 +45,11 @@ def ask_api_server(kubeconfig: str, request: Request, seconds: float) -> tuple[s
     empty for the pod's service account. Raises NoAnswer; no message quotes a value of the
     kubeconfig but the server."""
     try:
-        cluster, user = _in_a_pod() if not kubeconfig else _in_kubeconfig(kubeconfig)
+        cluster, user = _in_kubeconfig(kubeconfig) if kubeconfig else _in_a_pod()
         server = f"the API server at {cluster['server']}"
         host, port, prefix = _place(cluster["server"])
-        headers, context = {**request.headers, **_authorization(user)}, _context(cluster, user)
+        headers = {**request.headers, **_authorization(user)}
+        context = _context(cluster, user)
     except ConfigurationError as error:
         raise NoAnswer(str(error)) from None
     except (ssl.SSLError, ValueError):
@@ -57,15 +58,14 @@ def ask_api_server(kubeconfig: str, request: Request, seconds: float) -> tuple[s
         ) from None
     except OSError as error:
         raise NoAnswer(f"{kubeconfig or THIS_POD} cannot be used: {error.strerror}") from None
-    request = request._replace(path=prefix + request.path, headers=headers)
-    name = cluster.get("tls-server-name", "")
-
-    def connected(until: float) -> AbstractContextManager[ssl.SSLSocket]:
-        return secured((host, port), context, name, until=until)
-
+    server_name = cluster.get("tls-server-name", "")
     try:
         with answer_to(
-            request, server, (host, port), seconds=seconds, connected=connected
+            request._replace(path=prefix + request.path, headers=headers),
+            server,
+            (host, port),
+            seconds=seconds,
+            connected=lambda until: secured((host, port), context, server_name, until=until),
         ) as response:
             return server, response.status, response.read(LARGEST_ANSWER_BYTES)
     except KubeletUnavailable as error:
@@ -74,19 +74,15 @@ def ask_api_server(kubeconfig: str, request: Request, seconds: float) -> tuple[s
 
 def _in_a_pod() -> tuple[Fields, Fields]:
     """What Kubernetes puts into each pod that may ask its API server, as cluster and user."""
-    host, port = (
-        os.environ.get("KUBERNETES_SERVICE_HOST", ""),
-        os.environ.get("KUBERNETES_SERVICE_PORT", ""),
-    )
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "")
     token = f"{SERVICE_ACCOUNT}/token"
     if not host or not os.path.exists(token):
         why = "this process does not run in a pod, or its token is not mounted"
         raise ConfigurationError(f"{THIS_POD} cannot be used: {why}")
-    place = f"[{host}]" if ":" in host else host
-    return (
-        {"server": f"https://{place}:{port}", "certificate-authority": f"{SERVICE_ACCOUNT}/ca.crt"},
-        {"tokenFile": token},
-    )
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    authority = f"{SERVICE_ACCOUNT}/ca.crt"
+    return {"server": server, "certificate-authority": authority}, {"tokenFile": token}
 
 
 def _in_kubeconfig(path: str) -> tuple[Fields, Fields]:
@@ -94,39 +90,39 @@ def _in_kubeconfig(path: str) -> tuple[Fields, Fields]:
 
     It names the server that gets the token, so it must be as trusted as our own file.
     """
-    document, directory = read_document(path), os.path.dirname(path)
+    document = read_document(path)
     context = _named(document, "context", document.get("current-context"))
-    cluster, user = (
-        _named(document, kind, context.get(kind), directory=directory)
-        for kind in ("cluster", "user")
-    )
+    cluster = _named(document, "cluster", context.get("cluster"))
+    user = _named(document, "user", context.get("user"))
     if "server" not in cluster:
         raise ConfigurationError(f"{path}: its current context names no cluster with a server")
     if not {"token", "tokenFile", "client-certificate", "client-certificate-data"} & user.keys():
         raise ConfigurationError(
             f"{path}: its current context names no user with a token or a client certificate"
         )
-    return cluster, user
+    return _absolute(cluster, path), _absolute(user, path)
 
 
-def _named(document: Fields, kind: str, name: object, *, directory: str = "") -> Fields:
-    """The context, cluster or user of this name; empty if there is none.
-
-    `directory`: from which paths in it start.
-    """
+def _named(document: Fields, kind: str, name: object) -> Fields:
+    """The context, cluster or user of this name; empty if there is none."""
     entries = document.get(f"{kind}s")
     for entry in entries if isinstance(entries, list) else ():
-        if (
-            isinstance(entry, dict)
-            and entry.get("name") == name
-            and isinstance(entry.get(kind), dict)
-        ):
-            return {
-                field: os.path.join(directory, value) if field in FILES and value else value
-                for field, value in entry[kind].items()
-                if isinstance(value, str) or field == SKIP
-            }
+        if isinstance(entry, dict) and entry.get("name") == name:
+            fields = entry.get(kind)
+            if isinstance(fields, dict):
+                return {
+                    field: value
+                    for field, value in fields.items()
+                    if isinstance(value, str) or field == SKIP
+                }
     return {}
+
+
+def _absolute(fields: Fields, kubeconfig: str) -> Fields:
+    """Paths in a kubeconfig start from its directory."""
+    directory = os.path.dirname(kubeconfig)
+    paths = {name: os.path.join(directory, fields[name]) for name in FILES if fields.get(name)}
+    return {**fields, **paths}
 
 
 def _place(server: str) -> tuple[str, int, str]:
@@ -154,11 +150,12 @@ def _context(cluster: Fields, user: Fields) -> ssl.SSLContext:
     """Raises OSError and ValueError."""
     verifies = cluster.get(SKIP) is not True
     context = client_context(verifies=verifies)
-    with _file(cluster, "certificate-authority") as authority:
-        if verifies and authority:
-            context.load_verify_locations(authority)
-        elif verifies:
-            context.load_default_certs()
+    if verifies:
+        with _file(cluster, "certificate-authority") as authority:
+            if authority:
+                context.load_verify_locations(authority)
+            else:
+                context.load_default_certs()
     with _file(user, "client-certificate") as certificate, _file(user, "client-key") as key:
         if certificate:
             load_identity(context, certificate, key)

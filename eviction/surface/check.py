@@ -39,9 +39,10 @@ LONGEST_LINE = 80  # bytes; node-problem-detector truncates a plugin's message t
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions(Output):
-    """The options of the command. `npd`: one line for node-problem-detector."""
+    """The options of the command."""
 
     npd: bool = False
+    """One line for node-problem-detector."""
 
 
 class UnavailableJson(Document):
@@ -85,8 +86,7 @@ def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
 
     Raises RequestRefused with one sentence.
     """
-    output = read_output(given, "check", {"npd"})
-    return CheckOptions(output.as_json, output.width, bool(given.get("npd")))
+    return CheckOptions(**read_output(given, "check", {"npd"}), npd=bool(given.get("npd")))
 
 
 def check(node: NodeView, options: CheckOptions) -> Answer:
@@ -95,31 +95,37 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
     Exit code 0: clear; 1: a threshold is met; 4: a signal with a threshold could not be read.
     """
     observations = node.summary.observe()
-    thresholds = node.thresholds(observations.layout)
-    met = rules.thresholds_met(thresholds, observations.signals, enforce_min_reclaim=False)
+    signals, layout = observations.signals, observations.layout
+    thresholds = node.thresholds(layout)
+    met = rules.thresholds_met(thresholds, signals, enforce_min_reclaim=False)
     unknown = rules.unreadable(observations, thresholds)
-    code = EXIT_NOT_RELIEVED if met else EXIT_READING if unknown else EXIT_OK
+    code = EXIT_OK
+    if met:
+        code = EXIT_NOT_RELIEVED
+    elif unknown:
+        code = EXIT_READING
     if options.npd:
         return Answer(code, lines=(one_line(observations, met, unknown),))
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
     config = eviction_config(node.configuration)
-    kubelets = config.kubelets_in_layout(observations.layout)
-    below = rules.thresholds_met(kubelets, observations.signals, enforce_min_reclaim=False)
+    kubelets = config.kubelets_in_layout(layout)
+    below = rules.thresholds_met(kubelets, signals, enforce_min_reclaim=False)
     reported = rules.node_conditions(
         reclaim_pressure=rules.raise_pressure(met), disk_pressure=bool(below)
     )
     if not options.as_json:
-        words = conditions_in_words(reported, config.kubelets is not None, below=True)
-        runtime = f"runtime: {node.endpoint.remark or node.endpoint.runtime}"
-        signals = signals_table(observations, thresholds, options.width)
-        return Answer(
-            code, lines=(*signals, words, *facts_table(filesystems, options.width), runtime)
+        lines = (
+            *signals_table(observations, thresholds, options.width),
+            conditions_in_words(reported, config.kubelets is not None, below=True),
+            *facts_table(filesystems, options.width),
+            f"runtime: {node.endpoint.remark or node.endpoint.runtime}",
         )
+        return Answer(code, lines=lines)
     document = CheckJson(
         endpoint=node.endpoint.runtime,
         conditions=sorted(reported),
         disk_pressure=disk_pressure(reported, config.kubelets),
-        layout=observations.layout,
+        layout=layout,
         filesystems=filesystems,
         observations=observations_json(observations),
         thresholds=[threshold_json(threshold, observations) for threshold in thresholds],
@@ -170,15 +176,9 @@ def facts_table(filesystems: Sequence[FilesystemFacts], width: int | None = None
     if not filesystems:
         return []
     rows = [["FILESYSTEM", "TYPE", "RESERVE", "OPTIONS", "WHAT OF ITS NUMBERS CAN JUMP"]]
-    for one in filesystems:
-        options = "?" if one.options is None else ",".join(one.options) or "-"
-        rows.append(
-            [
-                ", ".join(one.filesystems),
-                one.type or "?",
-                format_bytes(one.reserve),
-                options,
-                one.phrase,
-            ]
-        )
+    for facts in filesystems:
+        roles = ", ".join(facts.filesystems)
+        options = "?" if facts.options is None else ",".join(facts.options) or "-"
+        reserve = format_bytes(facts.reserve)
+        rows.append([roles, facts.type or "?", reserve, options, facts.phrase])
     return table(rows, width)

@@ -6,52 +6,85 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from eviction.configuration.effective import Configuration
 from eviction.engine.effects import LookWanted
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.engine.step import stalled_seconds, what_of
+from eviction.records.json_shapes import to_json
 from eviction.records.listener import Listener
-from eviction.records.observations_json import observations_json
-from eviction.records.passes import Pass, Trigger
-from eviction.surface.announcements import Announcements, log_event
+from eviction.records.observations_json import observations_json, timestamp
+from eviction.records.pass_json import PassJson, function_json, pass_summary
+from eviction.records.passes import Pass
+from eviction.surface.announcements import Announcements, Shadow, log_event
 from eviction.surface.requests import Requests, respond_to_client
-from eviction.surface.totals import ReloadState, Shadow, Totals
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.explain import unreachable_sentences
 from eviction.wording.log import Log
 from eviction.wording.status import (
+    LastCallJson,
     NodeStatus,
     Status,
     hanging_sentences,
     parked_removal,
     pod_directories,
     threshold_statuses,
-    why_not_alive,
 )
 from eviction.wording.tables import disk_pressure
 from reclaim.removals import late, oldest_seconds
 from reclaim.types import NEVER, GCEvent
 from reclaim.workers import Workers
 
+# observing three filesystems that all hang takes 6 s; a loop that is another 2 s late hangs itself
+LARGEST_DELAY_SECONDS = 8.0
 # a pass that has made no progress for this many times `removalPatience` is stuck
 STALLED_PATIENCES = 3.0
 SHORTEST_STALL_SECONDS = 90.0  # and never sooner: a stage that reads is given up after 60 s
+KEPT_PASSES = 20
+SUMMED = ("removed", "measured", "nominal", "seconds")
 REQUEST_THREADS = 6  # for the requests of clients: those that wait, a pass and a dry run
 LISTENERS_SECONDS = 1.0  # at the end, for what they have not been told yet
 
 
-class _Explains(Listener):
-    """Has what uses the bytes measured after a pass of the daemon's own that was not enough. A
-    command measures by itself."""
+class Totals(Listener):
+    """The last passes, and sums for each reclaim function, since the start. Any thread may read:
+    what it has is replaced, never changed."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self) -> None:
+        self._passes: dict[str, PassJson] = {}
+        self.functions: dict[str, Any] = {}
+        """By name, as `FunctionTotalJson`: the sums, and the last call as
+        in the record of its pass.
+        """
 
     def passed(self, record: Pass) -> None:
-        if record.trigger is not Trigger.REQUEST:
-            told = partial(self._node.listeners.tell, "attributed")
-            self._node.disk_survey.explain_later(record, told)
+        """Keeps the summary of the pass, and adds up what its functions have done."""
+        self.attributed(record)
+        for function in record.functions:
+            last = to_json(
+                LastCallJson.of(function_json(function), started=timestamp(record.started_wall))
+            )
+            sums = {"calls": int(not function.skipped), **{name: last[name] for name in SUMMED}}
+            if before := self.functions.get(function.operation):
+                sums = _sum(before, sums)
+            self.functions = {**self.functions, function.operation: {**sums, "last": last}}
+
+    def attributed(self, record: Pass) -> None:
+        """Keeps the summary of a pass, or replaces the one with the same id."""
+        passes = {**self._passes, record.id: pass_summary(record)}
+        self._passes = dict([*passes.items()][-KEPT_PASSES:])
+
+    def passes(self) -> list[PassJson]:
+        """The summaries, the oldest first."""
+        return list(self._passes.values())
+
+
+def _sum(total: Any, more: Any) -> Any:
+    """The sum of two numbers, or of each number in two records; what is not known stays so."""
+    if isinstance(more, dict):
+        return {name: _sum(total[name], value) for name, value in more.items()}
+    return None if total is None else round(total + more, 6)
 
 
 class Daemon:
@@ -71,12 +104,14 @@ class Daemon:
         hold_off_seconds: float = 0.0,
     ):
         self._node = node
-        self._announcements = Announcements(node, log, events or partial(log_event, log))
+        announcements = Announcements(node, log, events or partial(log_event, log))
         self._totals = Totals()
         shadow = Shadow(node, log)
         node.shadow = shadow.look
-        self.reloads = ReloadState(node.clock)
-        for listener in (self._announcements, self._totals, shadow, _Explains(node)):
+        self.reload_problem: str | None = None
+        """Why the last reload was rejected, in a sentence; None if it was accepted."""
+        self._accepted_wall = node.clock.wall()
+        for listener in (announcements, self._totals, shadow):
             node.listeners.add(listener)
         self._threads = Workers("requests", REQUEST_THREADS)
         self.requests = Requests(
@@ -121,7 +156,17 @@ class Daemon:
         """Has another configuration come into force, except for the fields that need a restart;
         returns those that differ once it is in force. From then on, no pass of the present one
         removes anything more."""
-        return self._node.reconfigure(configuration)
+        need_restart = self._node.reconfigure(configuration)
+        self.reload_problem = None
+        self._accepted_wall = self._node.clock.wall()
+        return need_restart
+
+    def reload_rejected(self, why: str) -> str:
+        """The configuration was read again and not accepted. Returns the sentence."""
+        self.reload_problem = (
+            f"the configuration was not reloaded, the old one stays in force: {why}"
+        )
+        return self.reload_problem
 
     def doing(self) -> str | None:
         """What is being done now, in words, passes first; None if nothing is."""
@@ -138,43 +183,49 @@ class Daemon:
         return max((stalled_seconds(the, world, now) for the in world.passes.values()), default=0.0)
 
     def why_not_alive(self) -> str | None:
-        """Why the daemon should be restarted, in a sentence; None if it works."""
-        node, now = self._node, self._node.clock.monotonic()
-        late_seconds = now - node.owner.due_at  # also if its thread has ended
-        if not node.stopping.is_set():  # turns that end in no look observe nothing
-            ceiling_seconds = node.configuration.poll_ceiling_seconds
-            late_seconds = max(late_seconds, now - self._looked_at() - ceiling_seconds)
-        limit_seconds = max(
-            STALLED_PATIENCES * node.configuration.removal_patience_seconds, SHORTEST_STALL_SECONDS
-        )
-        return why_not_alive(late_seconds, self.stalled_seconds(), limit_seconds)
+        """Why the daemon should be restarted, in a sentence; None if it works.
 
-    def _looked_at(self) -> float:
-        """When the last observation was; before the first one, when it began to be waited for."""
-        world = self._node.world
-        return world.looked_at if world.looks else self._node.owner.began_at
+        A pass that waits for the runtime makes progress: each call is answered or times out, and a
+        slow removal is parked. A pass that makes none is stuck in something else.
+        """
+        node, now = self._node, self._node.clock.monotonic()
+        late = now - node.owner.due_at  # also if its thread has ended
+        if not node.stopping.is_set():  # turns that end in no look observe nothing
+            late = max(late, self._heartbeat_age() - node.configuration.poll_ceiling_seconds)
+        if late > LARGEST_DELAY_SECONDS:
+            return f"the next observation is {late:.1f} s late"
+        patience = STALLED_PATIENCES * node.configuration.removal_patience_seconds
+        stalled = self.stalled_seconds()
+        if stalled > max(patience, SHORTEST_STALL_SECONDS):
+            return f"the pass has made no progress for {stalled:.0f} s"
+        return None
+
+    def _heartbeat_age(self) -> float:
+        """Since the last observation; before the first one, since it began to be waited for."""
+        node = self._node
+        looked_at = node.world.looked_at if node.world.looks else node.owner.began_at
+        return node.clock.monotonic() - looked_at
 
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
         node, world, now = self._node, self._node.world, self._node.clock.monotonic()
-        seen = world.observations if world.looks else None
+        seen = world.observations  # empty before the first look
+        thresholds = node.thresholds(seen.layout) if world.looks else ()
         conditions = world.decision.conditions
-        thresholds = () if seen is None else node.thresholds(seen.layout)
-        pauses = [
-            row.until - now for lane in world.lanes.values() for row in lane.back_offs.values()
-        ]
+        back_offs = [row for lane in world.lanes.values() for row in lane.back_offs.values()]
+        paused_until = max((row.until for row in back_offs), default=now)
         document = Status(
-            heartbeat_age_seconds=round(now - self._looked_at(), 3),
+            heartbeat_age_seconds=round(self._heartbeat_age(), 3),
             next_look_seconds=(
                 None if world.look_due == NEVER else round(max(world.look_due - now, 0.0), 3)
             ),
             next_look_why=world.look_why,
             pods_problem=node.pods_problem,
             pod_directories=pod_directories(node.pods_doubt),
-            reload_problem=self.reloads.problem,
+            reload_problem=self.reload_problem,
             warnings=[
                 *configuration_warnings(node.configuration),
-                *(() if seen is None else unreachable_sentences(thresholds, seen)),
+                *unreachable_sentences(thresholds, seen),
                 *hanging_sentences(world.hanging),
                 *filter(None, (node.owner.occupied(),)),
             ],
@@ -186,19 +237,21 @@ class Daemon:
             events_dropped=node.listeners.dropped,
             listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
-            paused_for_seconds=round(max([0.0, *pauses]), 3),
+            paused_for_seconds=round(max(paused_until - now, 0.0), 3),
             lead_seconds=round(world.lead_seconds, 3),
             conditions=conditions,
             disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
-            layout=None if seen is None else seen.layout,
-            observations=[] if seen is None else observations_json(seen),
-            thresholds=(
-                [] if seen is None else threshold_statuses(thresholds, seen, world.fill_rates)
-            ),
+            layout=seen.layout,
+            observations=observations_json(seen),
+            thresholds=threshold_statuses(thresholds, seen, world.fill_rates),
             functions=self._totals.functions,
             passes=self._totals.passes(),
         )
-        oldest = oldest_seconds(world.removals.values(), now)
         return NodeStatus(
-            document, seen, now, oldest, node.threads_not_started, self.reloads.accepted_wall
+            document,
+            observations=seen if world.looks else None,
+            now=now,
+            removal_in_flight_seconds=oldest_seconds(world.removals.values(), now),
+            threads_not_started=node.threads_not_started,
+            accepted_wall=self._accepted_wall,
         )

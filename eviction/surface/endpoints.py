@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eviction.configuration.effective import Configuration
@@ -37,23 +37,24 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class DaemonEndpoints(Listener):
-    """Serves the pages, and notifies systemd of what is observed and done.
-
-    `status`: for the metrics. `why_not_alive`: why the daemon should be restarted, or None.
-    `history_counts`: how many records of the history were written, and how many were dropped. All
-    three are called from any thread.
-    """
+    """Serves the pages, and notifies systemd of what is observed and done. The callables are called
+    from any thread."""
 
     node: Node
     log: Log
     notifier: Notifier
     status: Callable[[], NodeStatus]
+    """For the metrics."""
     why_not_alive: Callable[[], str | None]
+    """Why the daemon should be restarted, or None."""
     history_counts: Callable[[], tuple[int, int]]
-    _conditions: str = field(default="", init=False)
-    _last: str = field(default="watching", init=False)
-    _metrics: Metrics | None = field(default=None, init=False)
-    _server: HttpServer | None = field(default=None, init=False)
+    """How many records of the history were written, and how many were dropped."""
+
+    def __post_init__(self) -> None:
+        self._conditions = ""
+        self._last = "watching"
+        self._metrics: Metrics | None = None
+        self._server: HttpServer | None = None
 
     def start(
         self, address: tuple[str, int] | None, listening: socket.socket | None = None
@@ -91,15 +92,17 @@ class DaemonEndpoints(Listener):
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Reports the conditions to systemd. The service is ready after the first observation."""
-        known = self.node.world.manager.config.kubelets is not None
         below = thresholds_met(
             decision.thresholds_met, observations.signals, enforce_min_reclaim=False
         )
-        first = not self._conditions
-        self._conditions = conditions_in_words(decision.conditions, known, below=bool(below))
-        if first:
+        if not self._conditions:
             self.notifier.ready()
-        self.notifier.status(self._line())
+        self._conditions = conditions_in_words(
+            decision.conditions,
+            self.node.world.manager.config.kubelets is not None,
+            below=bool(below),
+        )
+        self._tell()
 
     def keep_alive(self) -> None:
         """Feeds systemd's watchdog after a look, unless a pass is stuck. No listener stands before
@@ -115,11 +118,12 @@ class DaemonEndpoints(Listener):
     def passed(self, record: Pass) -> None:
         """Shows the pass as the status of the service."""
         self._last = f"last pass {record.result}: {record.reason}"
-        self.notifier.status(self._line())
+        self._tell()
 
-    def _line(self) -> str:
-        """What `systemctl status` shows; without amounts and times, as each change is sent."""
-        return "; ".join([self._conditions, *[NOTHING_IS_REMOVED] * self.node.dry_run, self._last])
+    def _tell(self) -> None:
+        """Shown by `systemctl status`; without amounts and times, as each change is sent."""
+        dry_run = [NOTHING_IS_REMOVED] if self.node.dry_run else []
+        self.notifier.status("; ".join([self._conditions, *dry_run, self._last]))
 
     def stop(self) -> None:
         if self._server is not None:

@@ -96,20 +96,18 @@ class BallastKeeper(Listener):
         while a threshold is met on any filesystem or a condition is reported; not in a dry run; not
         while it is being made; at most every 5 minutes; and only with room for twice its size above
         the highest mark of its filesystem. Returns at once, never raises."""
-        ballast, filesystems = self._ballast, observations.filesystems
         if decision.thresholds_met or decision.conditions:
             self._abandoned.set()
             return
-        if (
-            ballast is None
-            or ballast.frees not in filesystems
-            or self._node.dry_run
-            or observations.time < self._next
-        ):
+        ballast = self._ballast
+        if ballast is None or self._node.dry_run or observations.time < self._next:
+            return
+        seen = observations.filesystems.get(ballast.frees)
+        if seen is None:
             return
         mark = highest_mark(self._node.thresholds(observations.layout), observations, ballast.frees)
         settings = BallastSettings(ballast.path, ballast.size_bytes)
-        if room_problem(filesystems[ballast.frees][1].available_bytes, settings, mark) is None:
+        if room_problem(seen[1].available_bytes, settings, mark) is None:
             self._next = observations.time + BALLAST_RETRY_SECONDS
             self._begin(settings, mark)
 

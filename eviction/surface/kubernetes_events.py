@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -46,7 +47,8 @@ def counted(event: GCEvent, known: Event | None, node_name: str, *, wall: float)
     As in `pkg/kubelet/kubelet.go`, the uid is the Node's name; as in client-go, the
     object's name has the time.
     """
-    first = known or {
+    now = timestamp(wall)
+    before = known or {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
@@ -59,31 +61,24 @@ def counted(event: GCEvent, known: Event | None, node_name: str, *, wall: float)
         "source": {"component": COMPONENT, "host": node_name},
         "reportingComponent": COMPONENT,
         "reportingInstance": node_name,
-        "firstTimestamp": timestamp(wall),
+        "firstTimestamp": now,
         "count": 0,
     }
-    message = event.message[:LONGEST_MESSAGE]
-    return {
-        **first,
-        "message": message,
-        "lastTimestamp": timestamp(wall),
-        "count": first["count"] + 1,
-    }
+    latest = {"message": event.message[:LONGEST_MESSAGE], "lastTimestamp": now}
+    return {**before, **latest, "count": before["count"] + 1}
 
 
 @dataclass(eq=False)
 class EventRecorder:
-    """Writes events on a thread of its own.
-
-    `write`: writes the object of a reason; may wait, but not forever, and raises NoAnswer.
-    `changed`: the thread waits for it.
-    """
+    """Writes events on a thread of its own."""
 
     write: Callable[[Event], None]
+    """Writes the object of a reason; may wait, but not forever, and raises NoAnswer."""
     node_name: str
     log: Log
     clock: Clock
     changed: threading.Event = field(default_factory=threading.Event)
+    """The thread waits for it."""
 
     def __post_init__(self) -> None:
         self._throttled_log = ThrottledLog(self.log, self.clock)
@@ -91,7 +86,8 @@ class EventRecorder:
         self._events: dict[EventReason, Event] = {}
         self._written: dict[EventReason, int] = {}  # the counts that the API server has
         self._due: dict[EventReason, float] = {}  # from when on the next write may be
-        self._stopping, self._ended = threading.Event(), threading.Event()
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
 
     def start(self) -> None:
         """Starts the thread. Raises NoThread."""
@@ -113,45 +109,46 @@ class EventRecorder:
         self._ended.wait(seconds)
 
     def _run(self) -> None:
-        last = False
-        while not last:
-            last = self._stopping.is_set()
+        while True:
+            stopping = self._stopping.is_set()
             self.changed.clear()
             seconds = self.write_due()
-            if not last:
-                self.changed.wait(seconds)
+            if stopping:
+                return
+            self.changed.wait(seconds)
 
     def write_due(self) -> float | None:
         """Writes each object that has changed, and was not written within the last minute. Returns
         the seconds until another may be written; None if all are."""
         with self._lock:
             events = dict(self._events)
+        waiting = []
         for reason, event in events.items():
+            if event["count"] == self._written.get(reason):
+                continue
             now = self.clock.monotonic()
-            if event["count"] != self._written.get(reason) and now >= self._due.get(reason, now):
-                self._due[reason] = now + WRITE_SECONDS
-                self._write(reason, event)
-        waiting = [
-            self._due[reason]
-            for reason, event in events.items()
-            if event["count"] != self._written.get(reason)
-        ]
+            due = self._due.get(reason, now)
+            if due <= now:
+                due = now + WRITE_SECONDS
+                self._due[reason] = due
+                if self._is_written(event):
+                    self._written[reason] = event["count"]
+                    continue
+            waiting.append(due)
         return max(min(waiting) - self.clock.monotonic(), 0.0) if waiting else None
 
-    def _write(self, reason: EventReason, event: Event) -> None:
+    def _is_written(self, event: Event) -> bool:
+        warn = self._throttled_log.warn
         try:
             self.write(event)
         except NoAnswer as error:
-            self._throttled_log.warn(
-                f"an event did not reach the API server: {error}", key="server"
-            )
+            warn(f"an event did not reach the API server: {error}", key="server")
         except Exception as error:  # noqa: BLE001 # a defect in one event must not stop the others
-            self._throttled_log.warn(
-                f"sending an event: {type(error).__name__}: {error}", key="defect"
-            )
+            warn(f"sending an event: {type(error).__name__}: {error}", key="defect")
         else:
-            self._written[reason] = event["count"]
             self._throttled_log.resolved("server", "the API server accepts events again")
+            return True
+        return False
 
 
 def write_event(event: Event, kubeconfig: str, seconds: float = ANSWER_SECONDS) -> None:
@@ -164,27 +161,28 @@ def write_event(event: Event, kubeconfig: str, seconds: float = ANSWER_SECONDS) 
     send = partial(_send, kubeconfig=kubeconfig, seconds=seconds)
     if event["count"] > 1:
         changed = {field: event[field] for field in ("count", "lastTimestamp", "message")}
-        path = f"/{quote(event['metadata']['name'], safe='')}"
-        if (
-            send("PATCH", path, changed, content_type="application/merge-patch+json", fine=404)
-            != 404
-        ):
+        name = quote(event["metadata"]["name"], safe="")
+        if send("PATCH", f"/{name}", changed, form="merge-patch+json", fine=404) != 404:
             return
-    send("POST", "", event, content_type="application/json", fine=409)
+    send("POST", "", event, form="json", fine=409)
 
 
 def _send(
     method: str,
     path: str,
-    body: Mapping[str, Any],
+    body: Event,
     *,
-    content_type: str,
+    form: str,
     fine: int,
     kubeconfig: str,
     seconds: float,
 ) -> int:
     """The status of the answer, which is `fine` or a success. Raises NoAnswer."""
-    headers = {"Content-Type": content_type, "Accept": "application/json", "User-Agent": COMPONENT}
+    headers = {
+        "Content-Type": f"application/{form}",
+        "Accept": "application/json",
+        "User-Agent": COMPONENT,
+    }
     path = f"/api/v1/namespaces/{NAMESPACE}/events{path}"
     request = Request(method, path, headers, json.dumps(body).encode())
     server, status, answer = ask_api_server(kubeconfig, request, seconds)
@@ -192,10 +190,8 @@ def _send(
         return status
     if not 200 <= status < 300:
         raise NoAnswer(f"{server} answered {status}{REFUSED if status in (401, 403) else ''}")
-    try:
+    with suppress(ValueError, RecursionError):
         document = json.loads(answer)
-    except (ValueError, RecursionError):
-        document = None
-    if not isinstance(document, dict) or document.get("kind") != "Event":
-        raise NoAnswer(f"{server} answered {status} with something that is not an event")
-    return status
+        if isinstance(document, dict) and document.get("kind") == "Event":
+            return status
+    raise NoAnswer(f"{server} answered {status} with something that is not an event")

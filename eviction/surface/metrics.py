@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
@@ -45,9 +45,6 @@ LARGEST_SERIES = 2000
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 # what the periodic loops call; they do not measure the filesystem
 PERIODIC = (CONTAINER_GC, IMAGE_GC)
-WHY_IMAGES_GO = ("age", "space")  # as in the kubelet's image_garbage_collected_total
-# on the filesystem, and by the sizes that the runtime had reported
-WAYS_TO_COUNT = ("measured", "nominal")
 CONDITIONS = (
     "ReclaimPressure: 1 while reclaimd's own mark is crossed, and for the transition period after"
     " it; DiskPressure: 1 while the kubelet's own mark is crossed, no series if that mark is not"
@@ -61,32 +58,38 @@ HEADROOM = (
 
 @dataclass(eq=False)
 class Metrics(Collector, Listener):
-    """The counters, and the page with all metrics. All methods may be called from any thread.
-
-    `status`: called at each scrape; must not read a disk. `functions`: their names and kinds are
-    values of labels. `dropped`: log lines, since the start. `history_counts`: how many records of
-    the history were written, and how many were dropped.
-    """
+    """The counters, and the page with all metrics. All methods may be called from any thread."""
 
     status: Callable[[], NodeStatus]
+    """Called at each scrape; must not read a disk."""
     functions: FunctionTable = field(default_factory=lambda: FUNCTIONS)
+    """Their names and kinds are values of labels."""
     dropped: Callable[[], int] = lambda: 0
+    """How many log lines were dropped since the start."""
     history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """How many records of the history were written, and how many were dropped."""
 
     def __post_init__(self) -> None:
         self._kinds = {kind for each in self.functions.values() for kind in each.kinds}
         self._kept: Counter[tuple[str, ...]] = Counter()
         values.ValueClass = values.MutexValue  # never a file
         self._counted = CollectorRegistry()
-        count = partial(prometheus_client.Counter, namespace="reclaimd", registry=self._counted)
-        time = partial(Histogram, namespace="reclaimd", registry=self._counted, buckets=BUCKETS)
-        self._passes = count("passes", "Passes that did or tried something", ("trigger", "result"))
-        self._removals = count("removals", "Objects to be removed, by result", ("kind", "result"))
+        count = partial(self._made, prometheus_client.Counter)
+        time = partial(self._made, partial(Histogram, buckets=BUCKETS))
+        self._passes = count(
+            "passes", "Passes that did or tried something", trigger=OF_PASSES, result=PassResult
+        )
+        self._removals = count(
+            "removals", "Objects to be removed, by result", kind=self._kinds, result=Result
+        )
         self._bytes = count(
             "reclaimed_bytes",
             "Bytes freed: measured on the filesystem, and nominal, as the runtime reported",
-            ("operation", "kind"),
+            operation=self.functions,
+            kind=("measured", "nominal"),
         )
+        for operation in PERIODIC:
+            self._bytes.labels(operation, "nominal")
         self._returned = count(
             "images_returned", "Images that came back after the daemon had removed them"
         )
@@ -94,17 +97,19 @@ class Metrics(Collector, Listener):
             "image_returned_bytes", "Bytes of those images, as the runtime reports them"
         )
         self._calls = count(
-            "runtime_operations", "Calls of the container runtime", ("operation_type",)
+            "runtime_operations", "Calls of the container runtime", operation_type=()
         )
-        self._failed = count("runtime_operations_errors", "Calls that failed", ("operation_type",))
+        self._failed = count("runtime_operations_errors", "Calls that failed", operation_type=())
         self._watch_events = count("watch_events", "Observations requested by watch events")
         self._image_removals = count(
             "image_garbage_collected",
             "Images removed: not used for longer than the maximum age, or for space",
-            ("reason",),
+            reason=("age", "space"),  # as in the kubelet's image_garbage_collected_total
         )
         self._durations = time(
-            "reclaim_duration_seconds", "Seconds that a reclaim function took", ("operation",)
+            "reclaim_duration_seconds",
+            "Seconds that a reclaim function took",
+            operation=(*self.functions, *PERIODIC),
         )
         self._detect = time(
             "detect_seconds",
@@ -113,24 +118,20 @@ class Metrics(Collector, Listener):
         self._call_durations = time(
             "runtime_operations_duration_seconds",
             "Seconds that calls of the container runtime took",
-            ("operation_type",),
+            operation_type=(),
         )
-        # Series with labels from closed sets exist before anything happens.
-        for counted, known in (
-            (self._passes, product(OF_PASSES, PassResult)),
-            (self._removals, product(self._kinds, Result)),
-            (self._image_removals, product(WHY_IMAGES_GO)),
-            (
-                self._bytes,
-                [*product(self.functions, WAYS_TO_COUNT), *product(PERIODIC, WAYS_TO_COUNT[1:])],
-            ),
-            (self._durations, product((*self.functions, *PERIODIC))),
-        ):
-            for words in known:
-                counted.labels(*words)
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+
+    def _made(self, family: Any, name: str, text: str, /, **labels: Iterable[str]) -> Any:
+        """A counter or histogram. `labels`: each with its values, if these are known beforehand:
+        series of closed sets exist before anything happens."""
+        made = family(name, text, tuple(labels), namespace="reclaimd", registry=self._counted)
+        if labels:
+            for words in product(*labels.values()):
+                made.labels(*words)
+        return made
 
     def page(self) -> Page:
         return Page(200, generate_latest(self._registry), CONTENT_TYPE)
@@ -153,7 +154,7 @@ class Metrics(Collector, Listener):
                 self._removals.labels(kind, outcome.result).inc()
             if outcome.result is Result.REMOVED and kind == Kind.IMAGE:
                 aged = outcome.verdict.reason == Reason.MAXIMUM_AGE
-                self._image_removals.labels(WHY_IMAGES_GO[0] if aged else WHY_IMAGES_GO[1]).inc()
+                self._image_removals.labels("age" if aged else "space").inc()
 
     def called(self, call: str, seconds: float, failed: bool) -> None:
         operation = _operation_type(call)
@@ -209,7 +210,7 @@ def _operation_type(call: str) -> str:
 def _of_status(status: NodeStatus) -> Iterator[Metric]:
     document, observations = status.document, status.observations
     seen = () if observations is None else observations.signals.values()
-    marks = {(one.signal, "hard" if one.hard else "soft"): one for one in document.thresholds}
+    marks = {(mark.signal, "hard" if mark.hard else "soft"): mark for mark in document.thresholds}
     conditions = {(word,): float(word in document.conditions) for word in NodeCondition}
     if document.disk_pressure is None:
         del conditions[NodeCondition.DISK_PRESSURE,]
@@ -281,38 +282,38 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
         (
             "signal_available",
             "Bytes or inodes available",
-            {(one.signal,): one.available for one in seen},
+            {(observation.signal,): observation.available for observation in seen},
             "signal",
         ),
         (
             "signal_capacity",
             "Bytes or inodes in total",
-            {(one.signal,): one.capacity for one in seen},
+            {(observation.signal,): observation.capacity for observation in seen},
             "signal",
         ),
         (
             "stats_age_seconds",
             "Seconds since the filesystem was last read",
-            {(one.signal,): max(status.now - one.time, 0.0) for one in seen},
+            {(each.signal,): max(status.now - each.time, 0.0) for each in seen},
             "signal",
         ),
         (
             "signal_stale",
             "1 while the filesystem does not answer",
-            {(one.signal,): one.stale for one in seen},
+            {(observation.signal,): observation.stale for observation in seen},
             "signal",
         ),
         (
             "threshold",
             "The mark in bytes or inodes at the present capacity",
-            {labels: one.effective for labels, one in marks.items()},
+            {labels: mark.effective for labels, mark in marks.items()},
             "signal",
             "kind",
         ),
         (
             "headroom_seconds",
             HEADROOM,
-            {labels: one.headroom_seconds for labels, one in marks.items()},
+            {labels: mark.headroom_seconds for labels, mark in marks.items()},
             "signal",
             "kind",
         ),

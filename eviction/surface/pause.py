@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
 from eviction.engine.node import Node
@@ -42,6 +42,7 @@ from signals.quantity import counted
 LARGEST_BYTES = 4096
 ANSWER_SECONDS = 1.0  # less than a client waits for its answer
 AGAIN_SECONDS = 5.0  # between two looks at a file that cannot be read
+UNSAVED = "a restart of the daemon ends the pause, as stateFile is empty"
 
 
 class Kept(Model):
@@ -57,12 +58,8 @@ class Kept(Model):
 
 def pause_json(seconds: float, begun: Moment) -> bytes:
     """A pause of this length that begins at this moment."""
-    return (
-        Kept(kind="reclaimd.io/pause", version=1, seconds=seconds, begun=begun)
-        .model_dump_json()
-        .encode()
-        + b"\n"
-    )
+    kept = Kept(kind="reclaimd.io/pause", version=1, seconds=seconds, begun=begun)
+    return f"{kept.model_dump_json()}\n".encode()
 
 
 def left_seconds(text: bytes, now: Moment) -> float:
@@ -72,34 +69,14 @@ def left_seconds(text: bytes, now: Moment) -> float:
         kept = Kept.model_validate_json(text)
     except ValidationError:
         raise ValueError("it is not a pause of this version of reclaimd") from None
-    begun = kept.begun
     try:
-        begun.check_machine(now)
+        kept.begun.check_machine(now)
     except ValueError:  # a cloned disk image carries it
         return 0.0
-    passed = (
-        now.monotonic - begun.monotonic
-        if begun.same_boot(now)
-        else max(now.wall - begun.wall, now.monotonic)
-    )
+    passed = now.monotonic - kept.begun.monotonic
+    if not kept.begun.same_boot(now):
+        passed = max(now.wall - kept.begun.wall, now.monotonic)
     return max(kept.seconds - max(passed, 0.0), 0.0)
-
-
-class Pausing(Protocol):
-    """Whose pause a file is of."""
-
-    def pause(self, seconds: float, unknown: str = "", *, if_unknown: bool = False) -> int:
-        """Nothing is removed for so long, 0: removals go on. `unknown`: why it is not known whether
-        that is so, as a clause; `if_unknown`: only if it is not known."""
-
-    def paused(self) -> str:
-        """Why nothing may be removed because of an operator, in a sentence; empty if it may."""
-
-    def pause_left_seconds(self) -> float:
-        """How much longer that lasts; 0 without a pause."""
-
-    def pause_is_unknown(self) -> bool:
-        """Whether it lasts only because it is not known whether a pause is in force."""
 
 
 class PauseFile:
@@ -135,7 +112,7 @@ class PauseFile:
 
     def restore(
         self,
-        node: Pausing,
+        node: Node,
         known: Callable[[str], None] = lambda _: None,
         again_seconds: float = AGAIN_SECONDS,
     ) -> None:
@@ -182,15 +159,13 @@ class PauseFile:
             left = left_seconds()
             self._latest = pause_json(left, self._now()) if left else None
             if not self.path:
-                return (
-                    "a restart of the daemon ends the pause, as stateFile is empty" if left else ""
-                )
+                return UNSAVED if left else ""
             try:
                 self._write_in_time(self._write)
             except (OSError, ValueError, ReadingHangs, NoThread) as error:
-                what = (
-                    ("ends the pause", "written") if left else ("brings the pause back", "removed")
-                )
+                what = "brings the pause back", "removed"
+                if left:
+                    what = "ends the pause", "written"
                 return (
                     f"a restart of the daemon {what[0]}: {self.path} cannot be {what[1]}:"
                     f" {reason_of(error)}"

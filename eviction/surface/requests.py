@@ -45,16 +45,19 @@ WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
 
 @dataclass(frozen=True, slots=True)
 class ReclaimOptions(Output):
-    """The options of the command. `signal`: call its row whatever the pressure; `until`: the mark
-    to reach for it; `all`: do not stop early; `now`: skip the hold-off; `room`: the mark is an
-    amount that `--room` asks for."""
+    """The options of the command."""
 
     signal: Signal | None = None
+    """Its row is called whatever the pressure."""
     until: Threshold | None = None
+    """The mark to reach for the signal."""
     all: bool = False
+    """Do not stop early."""
     dry_run: bool = False
     now: bool = False
+    """Skip the hold-off."""
     room: bool = False
+    """The mark is an amount that `--room` asks for."""
 
 
 def read_options(
@@ -89,9 +92,7 @@ def read_options(
                 f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}"
             )
     flags = {name: bool(given.get(name)) for name in ("all", "dry_run", "now")}
-    return ReclaimOptions(
-        output.as_json, output.width, signal, mark, room=room is not None, **flags
-    )
+    return ReclaimOptions(**output, signal=signal, until=mark, room=room is not None, **flags)
 
 
 def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, Any] | None:
@@ -99,14 +100,14 @@ def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, 
 
     Raises RequestRefused.
     """
-    room, on, others = given.get("room"), given.get("on"), ("signal", "until", "all")
+    room, on = given.get("room"), given.get("on")
     if room is None and on is None:
         return None
     filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
     if not isinstance(room, str) or on not in filesystems:
         allowed = f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}"
         raise RequestRefused(f"{allowed}; but they were {room!r} and {on!r}")
-    if any(given.get(other) for other in others):
+    if any(given.get(other) for other in ("signal", "until", "all")):
         raise RequestRefused(
             "--room says what to reach, so --signal, --until and --all do not go with it"
         )
@@ -124,19 +125,17 @@ def respond(
 ) -> Answer:
     """Runs the request with these observations. `problem`: why the runtime cannot be reached, None
     if it can. `wanted`: told of the pass that it waits for."""
-    unavailable = "; ".join(
-        dict.fromkeys(filesystem.reason for filesystem in observations.unavailable)
-    )
+    unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
     room = _room(options, node, observations)
     if room is not None and not room.missing:
         return _nothing_to_do(options, node, observations, room=room)
-    if options.room and room is None and problem is None:
-        return Answer(EXIT_READING, unavailable or f"{options.signal} cannot be read")
-    request = request_of(options, observations, decision, config=node.world.manager.config)
     if problem is not None:
         return Answer(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
+    if options.room and room is None:
+        return Answer(EXIT_READING, unavailable or f"{options.signal} cannot be read")
+    request = request_of(options, observations, decision, config=node.world.manager.config)
     if request is None and decision.acted_on is None:
         if unreadable(observations, node.thresholds(observations.layout)):
             return Answer(EXIT_READING, unavailable)
@@ -153,25 +152,23 @@ def respond(
     if record is None:
         observations, decision = node.look()
         return respond(options, node, observations, decision=decision, wanted=wanted)
-    record = node.disk_survey.with_attribution(record)
-    code, sentence = (
-        exit_code(record),
-        "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}",
-    )
-    document, lines = pass_json(record), pass_lines(record, width=options.width)
+    return _answer(options, node, node.disk_survey.with_attribution(record))
+
+
+def _answer(options: ReclaimOptions, node: Node, record: Pass) -> Answer:
+    code, document = exit_code(record), pass_json(record)
+    sentence = "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
+    lines = pass_lines(record, width=options.width)
     if options.room:
-        promised = (
-            sum(outcome.verdict.promised_bytes for outcome in record.removals)
-            if options.dry_run
-            else 0
-        )
-        room = _room(options, node, record.after or observations, promised=promised)
+        planned = record.removals if options.dry_run else ()
+        promised = sum(outcome.verdict.promised_bytes for outcome in planned)
+        room = _room(options, node, record.after or record.observations, promised=promised)
         if room is None:
             code = EXIT_READING
         else:
             document = replace(document, room=room)
             lines.append(room.sentence)
-            code = EXIT_OK if not room.missing else max(code, EXIT_NOT_RELIEVED)
+            code = max(code, EXIT_NOT_RELIEVED) if room.missing else EXIT_OK
     if options.as_json:
         return Answer(code, sentence, document=to_json(document), record=record)
     return Answer(code, sentence, lines=tuple(lines), record=record)
@@ -183,13 +180,19 @@ def _room(
     """The room that there is, or would be with what a dry run promises; None without a reading, or
     if no room was asked for."""
     signal, until = options.signal, options.until
-    seen = None if signal is None else usable(observations.signals).get(signal)
-    if not options.room or signal is None or until is None or seen is None:
+    if not options.room or signal is None or until is None:
         return None
-    kept_free = highest_mark(node.thresholds(observations.layout), observations, signal.filesystem)
-    asked, available = until.mark(seen.capacity), seen.available + promised
+    seen = usable(observations.signals).get(signal)
+    if seen is None:
+        return None
     return room_of(
-        signal.filesystem, asked, available, kept_free=kept_free, dry_run=options.dry_run
+        signal.filesystem,
+        until.mark(seen.capacity),
+        seen.available + promised,
+        kept_free=highest_mark(
+            node.thresholds(observations.layout), observations, signal.filesystem
+        ),
+        dry_run=options.dry_run,
     )
 
 
@@ -222,21 +225,20 @@ def request_of(
         return None if extent is None or decision.acted_on is None else Request(extent=extent)
     if observations.layout is None and options.signal.filesystem.kubelets:
         return Request(row=())
-    clear = all(threshold.signal is not options.signal for threshold in decision.thresholds_met)
-    until: tuple[Threshold, ...] | None = None if options.until is None else (options.until,)
+    met = {threshold.signal for threshold in decision.thresholds_met}
     if options.room:
         extent = Extent.ENOUGH
-    elif until is None and clear:
+    elif options.until is None and options.signal not in met:
         extent = Extent.ALL  # there is no mark at which to stop
+    until = None if options.until is None else (options.until,)
     return Request(config.row(options.signal, observations), until, extent)
 
 
 def exit_code(record: Pass) -> int:
     """The exit code for the result of a pass. A dry run that could not read everything has no
     complete answer, and exits as if the runtime were unreachable."""
-    if record.result is PassResult.FAILED or (
-        record.result is PassResult.DRY_RUN and (record.errors or record.failures)
-    ):
+    incomplete = record.result is PassResult.DRY_RUN and (record.errors or record.failures)
+    if incomplete or record.result is PassResult.FAILED:
         return EXIT_RUNTIME
     return EXIT_NOT_RELIEVED if record.result is PassResult.NOT_ENOUGH else EXIT_OK
 
@@ -245,8 +247,9 @@ def _held_off(node: Node) -> Answer | None:
     """Why nothing may be removed: a pause of the daemon, or a recent boot."""
     code, why = EXIT_PAUSED, node.paused() or None
     if why is None:
-        seconds, healthz = node.configuration.hold_off_seconds, node.configuration.kubelet_healthz
-        code, why = EXIT_NOT_RELIEVED, held_off_since_boot(seconds, healthz)
+        configuration = node.configuration
+        code = EXIT_NOT_RELIEVED
+        why = held_off_since_boot(configuration.hold_off_seconds, configuration.kubelet_healthz)
     return None if why is None else Answer(code, f"held off: {why} (--now skips the hold-off)")
 
 
@@ -261,31 +264,33 @@ def _nothing_to_do(
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
         return Answer(EXIT_OK, lines=(*table, sentence))
-    seen = observations_json(observations)
     nothing = NothingToDo(
-        reason=sentence, observations=seen, layout=observations.layout, room=room or LEFT_OUT
+        reason=sentence,
+        observations=observations_json(observations),
+        layout=observations.layout,
+        room=room or LEFT_OUT,
     )
     return Answer(EXIT_OK, document=to_json(nothing))
 
 
 @dataclass(eq=False)
 class Requests:
-    """The requests of a daemon's clients. Any thread may call.
-
-    `serve`: looks, has the pass run, and answers; it tells of the pass that it waits for.
-    `withdraw`: nobody waits for this pass any more; returns whether that was before it began.
-    `count`: how many wait for a pass that has not begun. `run`: runs something on a thread, or
-    raises NoThread. `doing`: what the daemon is doing now, in words; None if nothing. `stopping`:
-    whether nothing new begins. `signals`: those that the node can have.
-    """
+    """The requests of a daemon's clients. Any thread may call."""
 
     serve: Callable[[ReclaimOptions, Callable[[PassWanted], None]], Answer]
+    """Looks, has the pass run, and answers; it tells of the pass that it waits for."""
     withdraw: Callable[[PassWanted], bool]
+    """Nobody waits for this pass any more; returns whether that was before it began."""
     count: Callable[[], int]
+    """How many wait for a pass that has not begun."""
     run: Callable[[Callable[[], None]], None]
+    """Runs something on a thread, or raises NoThread."""
     doing: Callable[[], str | None] = lambda: None
+    """What the daemon is doing now, in words; None if nothing."""
     stopping: Callable[[], bool] = lambda: False
+    """Whether nothing new begins."""
     signals: Sequence[Signal] = KUBELET_SIGNALS
+    """Those that the node can have."""
     turn_seconds: float = TURN_SECONDS
 
     def converse(
@@ -300,8 +305,18 @@ class Requests:
             raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
         answer: Future[Answer] = Future()
         wanted: list[PassWanted] = []
+
+        def serve() -> None:
+            try:
+                answer.set_result(self.serve(options, wanted.append))
+            except EvictionError as refusal:
+                answer.set_exception(refusal)
+            except BaseException:
+                answer.set_exception(RequestRefused("its pass ended in a defect"))
+                raise
+
         try:
-            self.run(lambda: self._serve(options, wanted, answer))
+            self.run(serve)
         except NoThread:
             raise RequestRefused("no thread is free for its pass") from None
         waited = 0.0
@@ -320,14 +335,3 @@ class Requests:
         finally:
             if not answer.done():
                 any(map(self.withdraw, wanted))
-
-    def _serve(
-        self, options: ReclaimOptions, wanted: list[PassWanted], answer: Future[Answer]
-    ) -> None:
-        try:
-            answer.set_result(self.serve(options, wanted.append))
-        except EvictionError as refusal:
-            answer.set_exception(refusal)
-        except BaseException:
-            answer.set_exception(RequestRefused("its pass ended in a defect"))
-            raise

@@ -78,11 +78,9 @@ class Notifier:
         """How long the loop may sleep between two observations without missing a
         keep-alive; at most `seconds`.
         """
-        return (
-            seconds
-            if self.watchdog_seconds is None
-            else min(seconds, self.watchdog_seconds / KEEP_ALIVES_A_PERIOD)
-        )
+        if self.watchdog_seconds is None:
+            return seconds
+        return min(seconds, self.watchdog_seconds / KEEP_ALIVES_A_PERIOD)
 
     def _send(self, *lines: str) -> None:
         # there is no such socket, no process reads there, or its buffer is full

@@ -22,13 +22,14 @@ NOT_KNOWN = "not known for this type"
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """One type of filesystem. `jumps`: phrases about numbers that can jump or mislead; empty if
-    none do. `note`: what else its numbers mean. `options`: the mount options that affect its
-    numbers, besides `ro`."""
+    """One type of filesystem."""
 
     jumps: tuple[str, ...] = ()
+    """Phrases about numbers that can jump or mislead."""
     note: str = ""
+    """What else its numbers mean."""
     options: tuple[str, ...] = ()
+    """The mount options that affect its numbers, besides `ro`."""
 
 
 PROJECT_QUOTA = ("prjquota", "pquota")
@@ -117,72 +118,68 @@ class FilesystemFacts:
         """`jumps`, `note` and `quota` as one phrase."""
         if self.jumps is None:
             return NOT_KNOWN
-        return "; ".join((*(self.jumps or ("nothing",)), *filter(None, (self.note, self.quota))))
+        parts = (*(self.jumps or ("nothing",)), self.note, self.quota)
+        return "; ".join(part for part in parts if part)
 
 
-def paths_that_answer(observations: SignalObservations) -> tuple[str, ...]:
-    """The paths of the filesystems that were read just now; no other path
-    is touched, as it may hang.
+def paths_that_answer(observations: SignalObservations) -> dict[str, int]:
+    """The paths of the filesystems that were read just now, each with its `device_id`; no other
+    path is touched, as it may hang.
     """
     stuck = {unavailable.role for unavailable in observations.unavailable}
-    return tuple(
-        {
-            identity.path: None
-            for role, (identity, _) in observations.filesystems.items()
-            if role not in stuck
-        }
-    )
+    return {
+        identity.path: identity.device_id
+        for role, (identity, _) in observations.filesystems.items()
+        if role not in stuck
+    }
 
 
 def roles_by_device(observations: SignalObservations) -> dict[int, tuple[FilesystemRole, ...]]:
-    found: dict[int, tuple[FilesystemRole, ...]] = {}
+    roles: dict[int, tuple[FilesystemRole, ...]] = {}
     for role, (identity, _) in observations.filesystems.items():
-        found[identity.device_id] = (*found.get(identity.device_id, ()), role)
-    return found
+        roles[identity.device_id] = (*roles.get(identity.device_id, ()), role)
+    return roles
 
 
 def filesystem_facts(
     observations: SignalObservations, mounts: Mapping[str, Mount]
 ) -> tuple[FilesystemFacts, ...]:
     """The facts of each device. `mounts`: the known mounts by observed path."""
-    found = []
+    facts = []
     for roles in roles_by_device(observations).values():
         identity, stats = observations.filesystems[roles[0]]
         mount = mounts.get(identity.path)
-        kind, device = (
-            (identity.type, identity.device) if mount is None else (mount.type, mount.source)
-        )
-        options = None if mount is None else options_that_matter(mount)
-        jumps = jumps_of(kind, () if mount is None else mount.options)
-        reserve = max(stats.free_bytes - stats.available_bytes, 0)
-        note, quota = (
-            TRAITS.get(kind, Traits()).note,
-            project_quota_sentence(mount, observations, roles),
-        )
-        found.append(
+        kind = identity.type if mount is None else mount.type
+        facts.append(
             FilesystemFacts(
-                identity.path, roles, kind, device, reserve, options, jumps, note, quota
+                path=identity.path,
+                filesystems=roles,
+                type=kind,
+                device=identity.device if mount is None else mount.source,
+                reserve=max(stats.free_bytes - stats.available_bytes, 0),
+                options=None if mount is None else options_that_matter(mount),
+                jumps=jumps_of(kind, () if mount is None else mount.options),
+                note=TRAITS.get(kind, Traits()).note,
+                quota=project_quota_sentence(mount, observations, roles),
             )
         )
-    return tuple(found)
+    return tuple(facts)
 
 
 def project_quota_sentence(
     mount: Mount | None, observations: SignalObservations, roles: Iterable[FilesystemRole]
 ) -> str:
-    """How project quotas affect a filesystem of these roles, as a sentence; empty if there are
-    none.
-    """
+    """How project quotas affect a filesystem of these roles; empty if there are none."""
     on = [name for name in PROJECT_QUOTA if mount is not None and mount.option(name) is not None]
-    limits = {
-        observations.filesystems[role][0].path: observations.limits.get(role) for role in roles
-    }
-    within = [
-        f"{format_bytes(limit.available_bytes)} of {format_bytes(limit.capacity_bytes)} are"
-        f" available within that of {path}, which the kubelet does not look at"
-        for path, limit in limits.items()
-        if limit is not None
-    ]
+    within: dict[str, None] = {}
+    for role in roles:
+        if (limit := observations.limits.get(role)) is not None:
+            sentence = (
+                f"{format_bytes(limit.available_bytes)} of {format_bytes(limit.capacity_bytes)} are"
+                f" available within that of {observations.filesystems[role][0].path}, which the"
+                " kubelet does not look at"
+            )
+            within[sentence] = None
     if not on and not within:
         return ""
     text = (

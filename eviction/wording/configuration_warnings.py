@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
@@ -48,19 +49,11 @@ class Finding:
     """What to do."""
 
 
-def problem(check: str, sentence: str, evidence: str, *, remedy: str) -> Finding:
-    """A finding that prevents reclaim."""
-    return Finding(check, Severity.PROBLEM, sentence, evidence, remedy)
+def _finding(check: str, sentence: str, evidence: str, *, level: Severity, remedy: str) -> Finding:
+    return Finding(check, level, sentence, evidence=evidence, remedy=remedy)
 
 
-def risk(check: str, sentence: str, evidence: str, *, remedy: str) -> Finding:
-    """A finding that may prevent reclaim."""
-    return Finding(check, Severity.RISK, sentence, evidence, remedy)
-
-
-def note(check: str, sentence: str, evidence: str, *, remedy: str) -> Finding:
-    """A finding that needs no action."""
-    return Finding(check, Severity.NOTE, sentence, evidence, remedy)
+problem, risk, note = (partial(_finding, level=level) for level in Severity)
 
 
 def configuration_warnings(configuration: Configuration) -> Iterator[str]:
@@ -98,23 +91,21 @@ def row_findings(
     frees = {**FREES, **{function.name: function.frees for function in configuration.functions}}
     marked = {threshold.signal for threshold in config.in_layout(observations.layout)}
     devices: dict[str, int] = {
-        role: found.device_id for role, (found, _) in observations.filesystems.items()
+        role: identity.device_id for role, (identity, _) in observations.filesystems.items()
     }
     for signal in in_order(signals):
         row = config.row(signal, observations)
         kubelets = signal.filesystem.kubelets and signal not in configuration.rows
         unknown = kubelets and observations.layout is None  # then each of its rows is empty
         if signal in marked and not row and not unknown:
-            yield Finding(
+            why = "no function is in its row"
+            if kubelets:
+                why = "in this layout the kubelet's own row is empty too"
+            yield (note if kubelets else problem)(
                 "row-empty",
-                Severity.NOTE if kubelets else Severity.PROBLEM,
                 f"nothing relieves {signal}: its row of the reclaim table is empty",
-                (
-                    "in this layout the kubelet's own row is empty too"
-                    if kubelets
-                    else "no function is in its row"
-                ),
-                f"name functions for {signal} in reclaimTable",
+                why,
+                remedy=f"name functions for {signal} in reclaimTable",
             )
         if signal not in configuration.rows:  # the built-in rows follow the layout
             continue
@@ -142,34 +133,24 @@ def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
     """Whether none of them can take effect: those of containerfs never do, as the kubelet
     derives them from others.
     """
-    return all(one.signal.filesystem is FilesystemRole.CONTAINERFS for one in thresholds)
+    filesystems = {threshold.signal.filesystem for threshold in thresholds}
+    return filesystems <= {FilesystemRole.CONTAINERFS}
 
 
 def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:
     """Whether the kubelet's own settings are known, and its marks plausible."""
-    kubelet, remark, version = (
-        configuration.kubelet,
-        configuration.kubelet_remark,
-        configuration.kubelet_version,
-    )
-    if kubelet is None:
-        if remark and any(
-            one.origin.startswith(KUBELETS_DEFAULTS.name) for one in configuration.thresholds
-        ):
-            yield risk(
-                "kubelet-config",
-                "assuming the kubelet's default thresholds",
-                remark,
-                remedy=NAME_IT,
-            )
+    kubelet, remark = configuration.kubelet, configuration.kubelet_remark
+    assumed = "assuming the kubelet's default thresholds"
+    origins = (threshold.origin for threshold in configuration.thresholds)
+    if kubelet is not None:
+        assumed = f"{kubelet.name} is assumed to be the kubelet's configuration"
+    elif not any(origin.startswith(KUBELETS_DEFAULTS.name) for origin in origins):
         return
     if remark:
-        yield risk(
-            "kubelet-config",
-            f"{kubelet.name} is assumed to be the kubelet's configuration",
-            remark,
-            remedy=NAME_IT,
-        )
+        yield risk("kubelet-config", assumed, remark, remedy=NAME_IT)
+    if kubelet is None:
+        return
+    version = configuration.kubelet_version
     if kubelet.depends_on_version and version.assumed:
         changes = "; ".join(
             f"since 1.{change.since} {change.what}" for change in (DROP_INS_REMOVE, MERGES_DEFAULTS)
@@ -180,14 +161,13 @@ def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:
             f"{changes}; {version.assumed}",
             remedy="set kubeletEndpoint, for an identity that may get nodes/metrics",
         )
-    for one in kubelet.thresholds.thresholds:
-        if (
-            one.value.quantity or SMALLEST_MARK_BYTES
-        ) < SMALLEST_MARK_BYTES and not one.signal.counts_inodes:
+    for threshold in kubelet.thresholds.thresholds:
+        signal, size = threshold.signal, threshold.value.quantity or SMALLEST_MARK_BYTES
+        if size < SMALLEST_MARK_BYTES and not signal.counts_inodes:
             yield risk(
                 "thresholds-tiny",
-                f"the kubelet's own mark {one.signal} is less than 1MiB, so it acts only when the"
+                f"the kubelet's own mark {signal} is less than 1MiB, so it acts only when the"
                 " disk is full",
-                f"{one.value} in {one.origin}",
+                f"{threshold.value} in {threshold.origin}",
                 remedy="give it a unit: 10% or 10Gi, not 10",
             )

@@ -9,7 +9,7 @@ hard thresholds. Where our mark is below the kubelet's for the same signal, the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -80,27 +80,25 @@ def ladder(
     """
     marks = [
         LadderMark(
-            t.signal,
-            t.mark(observations[t.signal].capacity),
-            f"{_hard_or_soft(t)} {t.text()}",
-            whose,
+            threshold.signal,
+            threshold.mark(observations[threshold.signal].capacity),
+            f"{_hard_or_soft(threshold)} {threshold.text()}",
+            whose=whose,
         )
         for whose, thresholds in (("reclaimd", ours), ("kubelet", kubelets))
-        for t in thresholds
-        if t.signal in observations
+        for threshold in thresholds
+        if threshold.signal in observations
     ]
     images = observations.get(Signal.IMAGEFS_AVAILABLE)
     if image_gc is not None and images is not None:
         high, low = image_gc
-        starts, frees = image_gc_mark(high, images.capacity), images.capacity * (100 - low) // 100
         for mark, what in (
-            (starts, f"image GC starts at {high}%"),
-            (frees, f"image GC frees to {low}%"),
+            (image_gc_mark(high, images.capacity), f"image GC starts at {high}%"),
+            (images.capacity * (100 - low) // 100, f"image GC frees to {low}%"),
         ):
-            marks.append(LadderMark(images.signal, mark, what, "kubelet"))
-    return tuple(
-        sorted(marks, key=lambda mark: (order_of(mark.signal), -mark.mark, mark.whose, mark.what))
-    )
+            marks.append(LadderMark(images.signal, mark, what, whose="kubelet"))
+    marks.sort(key=lambda mark: (order_of(mark.signal), -mark.mark, mark.whose, mark.what))
+    return tuple(marks)
 
 
 def image_gc_mark(high: int, capacity: int) -> int:
@@ -111,7 +109,7 @@ def image_gc_mark(high: int, capacity: int) -> int:
 
 
 def later_than_kubelet(
-    ours: Iterable[Threshold],
+    ours: Sequence[Threshold],
     kubelets: Iterable[Threshold],
     observations: Mapping[Signal, SignalObservation],
 ) -> Iterator[str]:
@@ -122,24 +120,21 @@ def later_than_kubelet(
     and a grace period that is not longer. Signals on which we have no threshold are left out, and
     so is containerfs, whose thresholds in the kubelet's file never take effect.
     """
-    mine = list(ours)
     for kubelet in kubelets:
         signal = kubelet.signal
         observation = observations.get(signal)
-        same = [threshold for threshold in mine if threshold.signal is signal]
+        same = [threshold for threshold in ours if threshold.signal is signal]
         if observation is None or not same or signal.filesystem is FilesystemRole.CONTAINERFS:
             continue
-        mark = kubelet.mark(observation.capacity)
-        marks = {threshold: threshold.mark(observation.capacity) for threshold in same}
-        if not any(marks[t] >= mark and t.grace_seconds <= kubelet.grace_seconds for t in same):
-            as_quick = [
-                threshold for threshold in same if threshold.grace_seconds <= kubelet.grace_seconds
-            ]
-            nearest = max(as_quick or same, key=lambda threshold: marks[threshold])
-            grace = "" if marks[nearest] < mark else " with its longer grace period"
+        capacity = observation.capacity
+        as_quick = [each for each in same if each.grace_seconds <= kubelet.grace_seconds]
+        nearest = max(as_quick or same, key=lambda threshold: threshold.mark(capacity))
+        mark, kubelets_mark = nearest.mark(capacity), kubelet.mark(capacity)
+        if mark < kubelets_mark or not as_quick:
+            grace = "" if mark < kubelets_mark else " with its longer grace period"
             yield (
-                f"{signal}: the mark of {nearest.text()} = {amount(signal, marks[nearest])}{grace}"
-                f" acts later than the kubelet's of {kubelet.text()} = {amount(signal, mark)}"
+                f"{signal}: the mark of {nearest.text()} = {amount(signal, mark)}{grace} acts"
+                f" later than the kubelet's of {kubelet.text()} = {amount(signal, kubelets_mark)}"
             )
 
 
@@ -166,11 +161,10 @@ def unreachable_sentences(
             if wanted < capacity:
                 mark = wanted
                 continue
-            signal, so = (
-                threshold.signal,
-                f"the {name} is left out" if name else "it is never cleared",
-            )
-            mark_of = f"{threshold.text()} with its {name}" if name else threshold.text()
+            mark_of, so = threshold.text(), "it is never cleared"
+            if name:
+                mark_of, so = f"{mark_of} with its {name}", f"the {name} is left out"
+            signal = threshold.signal
             yield (
                 f"{signal}: the mark of {mark_of} is {amount(signal, math.ceil(wanted))}, not below"
                 f" the {amount(signal, capacity)} that the filesystem has, so {so}"
@@ -183,10 +177,10 @@ def no_effect_sentences(thresholds: Iterable[Threshold]) -> list[str]:
     """A warning for each configured threshold of containerfs, which the kubelet derives from others
     (`UpdateContainerFsThresholds`)."""
     return [
-        f"{one.signal}: {one.text()} has no effect: its threshold follows from nodefs, "
+        f"{threshold.signal}: {threshold.text()} has no effect: its threshold follows from nodefs, "
         "or from imagefs where that is dedicated"
-        for one in thresholds
-        if one.signal.filesystem is FilesystemRole.CONTAINERFS
+        for threshold in thresholds
+        if threshold.signal.filesystem is FilesystemRole.CONTAINERFS
     ]
 
 
@@ -194,12 +188,9 @@ def reclaiming_sentence(threshold: Threshold, observation: SignalObservation | N
     """The message of the event before a pass: the kubelet's message, with its names for the
     resources, and whose mark it was. `observation`: of the signal, None if there is none."""
     resource = "inodes" if threshold.signal.counts_inodes else "ephemeral-storage"
-    above = observation is not None and short_of_min_reclaim(threshold, observation)
-    why = (
-        "short of the minimum reclaim above reclaimd's own mark"
-        if above
-        else "below reclaimd's own mark"
-    )
+    why = "below reclaimd's own mark"
+    if observation is not None and short_of_min_reclaim(threshold, observation):
+        why = "short of the minimum reclaim above reclaimd's own mark"
     return f"Attempting to reclaim {resource} (ReclaimPressure: {why})"
 
 
@@ -225,12 +216,13 @@ def in_words(outcome: Outcome) -> str:
     """
     verdict = outcome.verdict
     words = reason_in_words(verdict.reason)
-    if outcome.result is Result.PLANNED and verdict.frees_bytes is not None:
+    if outcome.result is not Result.PLANNED:
+        return words
+    if verdict.frees_bytes is not None:
         words += f"; frees {format_bytes(verdict.frees_bytes)}"
-    if outcome.result is Result.PLANNED and verdict.needed_in_seconds is not None:
-        words += (
-            f"; expected to be needed again in {format_duration(round(verdict.needed_in_seconds))}"
-        )
+    if verdict.needed_in_seconds is not None:
+        needed_in = format_duration(round(verdict.needed_in_seconds))
+        words += f"; expected to be needed again in {needed_in}"
     return words
 
 
@@ -240,7 +232,7 @@ def outcome_cells(outcome: Outcome) -> dict[str, str]:
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
     return {
-        "RESULT": str(verdict.action if outcome.result is None else outcome.result),
+        "RESULT": outcome.result or verdict.action,
         "KIND": verdict.kind,
         "NAME": shortened(verdict.name),
         "SIZE": "-" if verdict.size_bytes is None else format_bytes(verdict.size_bytes),
@@ -257,21 +249,21 @@ def outcomes_table(outcomes: Iterable[Outcome], width: int | None = None) -> lis
     where nothing was removed.
     """
     rows = [outcome_cells(outcome) for outcome in outcomes]
-    if not rows:
-        return []
-    heads = [head for head in rows[0] if head != "FREED" or any(row[head] != "-" for row in rows)]
-    return table([heads, *([row[head] for head in heads] for row in rows)], width)
+    if all(row["FREED"] == "-" for row in rows):
+        for row in rows:
+            del row["FREED"]
+    return table([[*rows[0]], *([*row.values()] for row in rows)], width) if rows else []
 
 
 def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]:
     """How many objects of each kind are kept for each reason, the largest number first."""
-    found: dict[tuple[str, ...], list[int | None]] = {}
+    sizes_of: dict[tuple[str, ...], list[int | None]] = {}
     for outcome in kept:
         cells = outcome_cells(outcome)
         key = cells["KIND"], cells["REASON"], cells["RULE"], cells["IN WORDS"]
-        found.setdefault(key, []).append(outcome.verdict.size_bytes)
+        sizes_of.setdefault(key, []).append(outcome.verdict.size_bytes)
     rows = [["COUNT", "KIND", "SIZE", "REASON", "RULE", "IN WORDS"]]
-    for (kind, *why), sizes in sorted(found.items(), key=lambda item: -len(item[1])):
+    for (kind, *why), sizes in sorted(sizes_of.items(), key=lambda item: -len(item[1])):
         known = [size for size in sizes if size is not None]
         rows.append([str(len(sizes)), kind, format_bytes(sum(known)) if known else "-", *why])
     return table(rows, width)
@@ -279,37 +271,36 @@ def counts_table(kept: Iterable[Outcome], width: int | None = None) -> list[str]
 
 def attribution_lines(attribution: Attribution, width: int | None = None) -> list[str]:
     """What uses the bytes of a filesystem, and what can be done about each part."""
-    used, capacity = attribution.used, attribution.capacity
-    roles = ", ".join(attribution.filesystems)
+    used = attribution.used
     rows = [["ON DISK", "SHARE", "OBJECTS", "WHAT", "WHAT CAN BE DONE"]]
     for share in attribution.shares:
-        size = f"{'>= ' * share.at_least}{format_bytes(share.bytes)}"
-        part = f"{100 * share.bytes / used:.0f}%" if used else "-"
+        size = format_bytes(share.bytes)
         rows.append(
             [
-                size,
-                part,
+                f">= {size}" if share.at_least else size,
+                f"{100 * share.bytes / used:.0f}%" if used else "-",
                 "-" if share.objects is None else str(share.objects),
                 share.use.words,
                 share.remedy,
             ]
         )
     head = (
-        f"where the bytes are: {format_bytes(used)} of {format_bytes(capacity)} used on"
-        f" {escaped(attribution.path)}"
+        f"where the bytes are: {format_bytes(used)} of {format_bytes(attribution.capacity)} used on"
+        f" {escaped(attribution.path)} ({', '.join(attribution.filesystems)})"
     )
     remarks = [f"note: {escaped(remark.sentence)}" for remark in attribution.remarks]
-    return [f"{head} ({roles})", *table(rows, width), *remarks]
+    return [head, *table(rows, width), *remarks]
 
 
 def pass_lines(record: Pass, width: int | None = None) -> list[str]:
     """A pass for people: the threshold that was acted on, what was removed and kept, the result."""
     lines: list[str] = []
-    if record.decision.acted_on is not None:
-        lines.append(against_its_mark(record.decision.acted_on, record.observations))
+    decision, timings = record.decision, record.timings
+    if decision.acted_on is not None:
+        lines.append(against_its_mark(decision.acted_on, record.observations))
     if record.row:
-        layout = f" (layout {record.decision.layout})" if record.decision.layout is not None else ""
-        lines.append(f"row: {', '.join(str(function) for function in record.row)}{layout}")
+        layout = f" (layout {decision.layout})" if decision.layout is not None else ""
+        lines.append(f"row: {', '.join(map(str, record.row))}{layout}")
     lines += outcomes_table(record.removals + record.kept, width)
     lines.append(f"{record.result}: {escaped(record.reason)}")
     if record.result in (PassResult.SATISFIED, PassResult.NOT_ENOUGH):
@@ -317,9 +308,9 @@ def pass_lines(record: Pass, width: int | None = None) -> list[str]:
             f"measured {format_bytes(record.measured.bytes)} and"
             f" {counted(record.measured.inodes, 'inode')}, nominal"
             f" {format_bytes(record.nominal_bytes)}; took"
-            f" {format_duration(record.timings.total_seconds)} (lists"
-            f" {format_duration(record.timings.list_seconds)}, removals"
-            f" {format_duration(record.timings.remove_seconds)})"
+            f" {format_duration(timings.total_seconds)} (lists"
+            f" {format_duration(timings.list_seconds)}, removals"
+            f" {format_duration(timings.remove_seconds)})"
         )
     for attribution in record.attributions:
         lines += ["", *attribution_lines(attribution, width)]

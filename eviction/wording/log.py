@@ -18,7 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
 from queue import SimpleQueue
 from typing import Any, TextIO
@@ -43,17 +43,21 @@ class Level(IntEnum):
 
 @dataclass(eq=False)
 class Log:
-    """Writes events to a stream. `verbosity` 0 leaves DEBUG events out. `journal`: each line begins
-    with its priority, such as `<4>`, which journald strips and stores (sd-daemon(3)), and has no
-    time, which journald adds."""
+    """Writes events to a stream."""
 
     wall: Callable[[], float]
-    as_json: bool = field(default=False, kw_only=True)
-    verbosity: int = field(default=0, kw_only=True)
-    stream: TextIO = field(default_factory=lambda: sys.stderr, kw_only=True)
-    journal: bool = field(default=False, kw_only=True)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _writer: LogWriter | None = field(default=None, init=False)
+    _: KW_ONLY
+    as_json: bool = False
+    verbosity: int = 0
+    """0 leaves DEBUG events out."""
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    journal: bool = False
+    """Each line begins with its priority, such as `<4>`, which journald strips and stores
+    (sd-daemon(3)), and has no time, which journald adds."""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._writer: LogWriter | None = None
 
     def write_on_a_thread(self, descriptor: int) -> None:
         """From now on, lines are queued and written to the descriptor on a thread; no event waits
@@ -95,19 +99,15 @@ class Log:
             self.info(sentence, **fields)
 
     def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
-        time = timestamp(self.wall())
+        time, word = timestamp(self.wall()), level.name.lower()
         if self.as_json:
-            line = json.dumps(
-                {"time": time, "level": level.name.lower(), "message": sentence, **fields},
-                default=str,
-            )
-        elif self.journal:
-            line = f"{escaped(sentence)}{_as_text(fields)}"
+            document = {"time": time, "level": word, "message": sentence, **fields}
+            line = json.dumps(document, default=str)
         else:
-            line = f"{time} {level.name.lower():7} {escaped(sentence)}{_as_text(fields)}"
-        if self.journal:
-            line = f"<{level.value}>{line}"
-        return line
+            line = f"{escaped(sentence)}{_as_text(fields)}"
+            if not self.journal:
+                line = f"{time} {word:7} {line}"
+        return f"<{level.value}>{line}" if self.journal else line
 
     def info(self, sentence: str, **fields: Any) -> None:
         """For what an operator wants to know afterwards."""
@@ -236,10 +236,10 @@ class LogWriter:
 def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:
     """True if journald reads the descriptor: `JOURNAL_STREAM` then has its device and inode."""
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
     except OSError:
         return False
-    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+    return environment.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 def escaped(text: str) -> str:

@@ -27,9 +27,6 @@ from reclaim.evidence.states import DirectoriesDoubted, Why
 from reclaim.removals import Claim, StageId
 from signals.types import FsLayout, SignalObservations
 
-# Observing three filesystems that all hang takes 6 s; a loop that is another 2 s late hangs itself.
-LARGEST_DELAY_SECONDS = 8.0
-
 
 class ThresholdStatusJson(ThresholdJson):
     """A threshold with the time that is left."""
@@ -160,36 +157,20 @@ class Status(Versioned):
 
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
-    """The daemon at one moment.
-
-    `document`: its answer to `status`. `observations`: the last ones, None before the first. `now`:
-    monotonic seconds. `removal_in_flight_seconds`: since the oldest unanswered removal was sent.
-    `threads_not_started`: how many starts of a thread have failed. `accepted_wall`: when a
-    configuration was accepted last, in seconds since the epoch.
-    """
+    """The daemon at one moment."""
 
     document: Status = field(default_factory=Status)
+    """Its answer to `status`."""
     observations: SignalObservations | None = None
+    """The last ones; None before the first."""
     now: float = 0.0
+    """Monotonic seconds."""
     removal_in_flight_seconds: float = 0.0
+    """Since the oldest unanswered removal was sent."""
     threads_not_started: int = 0
+    """How many starts of a thread have failed."""
     accepted_wall: float | None = None
-
-
-def why_not_alive(
-    late_seconds: float, stalled_seconds: float, stalled_limit_seconds: float
-) -> str | None:
-    """Why the daemon should be restarted, as a sentence; None if it works.
-
-    A pass that waits for the runtime makes progress: each call is answered or times out, and a slow
-    removal is parked. A pass that makes none is stuck in something else. `late_seconds`: since the
-    next observation was due. `stalled_seconds`: since the last progress, which the limit is for.
-    """
-    if late_seconds > LARGEST_DELAY_SECONDS:
-        return f"the next observation is {late_seconds:.1f} s late"
-    if stalled_seconds > stalled_limit_seconds:
-        return f"the pass has made no progress for {stalled_seconds:.0f} s"
-    return None
+    """When a configuration was accepted last, in seconds since the epoch."""
 
 
 def parked_removal(claim: Claim, now: float) -> Parked:
@@ -218,16 +199,17 @@ def threshold_statuses(
     as a rate, and a fill that has stopped counts less with each second, and not at all after 30."""
     statuses = []
     for threshold in thresholds:
-        observation, headroom_seconds = observations.signals.get(threshold.signal), None
-        if observation is not None and observation.available < threshold.mark(observation.capacity):
-            headroom_seconds = 0.0
-        elif observation is not None and observation.filesystem is not None:
+        signal, headroom_seconds = threshold.signal, None
+        observation = observations.signals.get(signal)
+        if observation is not None:
             above = observation.available - threshold.mark(observation.capacity)
-            fill = fill_rates.get(
-                (observation.filesystem.device_id, threshold.signal.counts_inodes)
-            )
-            if fill is not None and fill.steady_rate > 0:
-                headroom_seconds = round(above / fill.steady_rate, 3)
+            filesystem = observation.filesystem
+            if above < 0:
+                headroom_seconds = 0.0
+            elif filesystem is not None:
+                fill = fill_rates.get((filesystem.device_id, signal.counts_inodes))
+                if fill is not None and fill.steady_rate > 0:
+                    headroom_seconds = round(above / fill.steady_rate, 3)
         document = threshold_json(threshold, observations)
         statuses.append(ThresholdStatusJson.of(document, headroom_seconds=headroom_seconds))
     return statuses

@@ -70,12 +70,13 @@ def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
 def against_its_mark(threshold: Threshold, observations: SignalObservations) -> str:
     """The available amount against the mark of a threshold, such as `nodefs.available 1.0GiB <
     2.0GiB`. If it is still met above its mark, against the amount that clears it."""
-    observation, signal = observations.signals[threshold.signal], threshold.signal
-    mark = goal = threshold.mark(observation.capacity)
+    signal = threshold.signal
+    observation = observations.signals[signal]
+    goal = threshold.mark(observation.capacity)
     of_mark = ""
     if short_of_min_reclaim(threshold, observation):
+        of_mark = f", the mark of {amount(signal, goal)} with its minimum reclaim"
         goal = threshold.mark_with_min_reclaim(observation.capacity)
-        of_mark = f", the mark of {amount(signal, mark)} with its minimum reclaim"
     seen, wanted = distinguishable(signal, observation.available, goal)
     return f"{signal} {seen} {'<' if observation.available < goal else '>='} {wanted}{of_mark}"
 
@@ -149,40 +150,33 @@ def signals_table(
     """Each signal with its thresholds, headroom and state, then layout and filesystems."""
     met = thresholds_met(thresholds, usable(observations.signals), enforce_min_reclaim=False)
     rows = [["SIGNAL", "AVAILABLE", "CAPACITY", "MARK", "HEADROOM", "STATE", "FILESYSTEM"]]
-    for signal in in_order(
-        {*observations.signals, *(threshold.signal for threshold in thresholds)}
-    ):
+    for signal in in_order({*observations.signals, *(each.signal for each in thresholds)}):
         observation = observations.signals.get(signal)
         mine = [threshold for threshold in thresholds if threshold.signal is signal]
         if observation is None:
-            rows += [
-                [str(signal), "-", "-", threshold.text(), "-", "unknown", "-"] for threshold in mine
-            ]
+            rows += [[signal, "-", "-", each.text(), "-", "unknown", "-"] for each in mine]
             continue
         filesystem = observation.filesystem
-        where = f"{filesystem.type or '?'} on {filesystem.device or '?'}" if filesystem else "-"
-        seen = [
-            str(signal),
-            amount(signal, observation.available),
-            amount(signal, observation.capacity),
-        ]
+        place = f"{filesystem.type or '?'} on {filesystem.device or '?'}" if filesystem else "-"
+        available, capacity = observation.available, observation.capacity
+        seen = [signal, amount(signal, available), amount(signal, capacity)]
         if not mine:
-            rows.append([*seen, "-", "-", "stale" if observation.stale else "no threshold", where])
+            rows.append([*seen, "-", "-", "stale" if observation.stale else "no threshold", place])
         for threshold in mine:
-            mark = threshold.mark(observation.capacity)
+            mark = threshold.mark(capacity)
             shown = f"{threshold.text()} = {amount(signal, mark)}"
             state = "stale" if observation.stale else _state(threshold, threshold in met)
-            rows.append([*seen, shown, amount(signal, observation.available - mark), state, where])
-    lines = table(rows, width)
-    unknown = [unavailable.role for unavailable in observations.unavailable]
-    lines.append(
-        f"layout: {layout_in_words(observations.layout, (*observations.filesystems, *unknown))}"
-    )
-    lines += [
-        f"{role}: {escaped(identity.path)}"
-        for role, (identity, _) in observations.filesystems.items()
+            rows.append([*seen, shown, amount(signal, available - mark), state, place])
+    roles = [*observations.filesystems, *(each.role for each in observations.unavailable)]
+    return [
+        *table(rows, width),
+        f"layout: {layout_in_words(observations.layout, roles)}",
+        *(
+            f"{role}: {escaped(identity.path)}"
+            for role, (identity, _) in observations.filesystems.items()
+        ),
+        *not_readable(observations),
     ]
-    return [*lines, *not_readable(observations)]
 
 
 def not_readable(observations: SignalObservations) -> list[str]:
@@ -204,10 +198,10 @@ def layout_in_words(layout: str | None, roles: Iterable[str]) -> str:
 
 
 def _state(threshold: Threshold, met: bool) -> str:
+    state = "UNDER PRESSURE" if met else "clear"
     if threshold.hard:
-        return "UNDER PRESSURE" if met else "clear"
-    grace = f"soft, grace {format_duration(threshold.grace_seconds)}"
-    return f"UNDER PRESSURE ({grace})" if met else f"clear ({grace})"
+        return state
+    return f"{state} (soft, grace {format_duration(threshold.grace_seconds)})"
 
 
 def disk_pressure(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | None) -> bool | None:

@@ -16,12 +16,11 @@ import pytest
 
 from eviction.engine.effects import LookWanted
 from eviction.records.listener import Listener
-from eviction.surface.daemon import Daemon
+from eviction.surface.daemon import LARGEST_DELAY_SECONDS, Daemon
 from eviction.surface.endpoints import DaemonEndpoints
 from eviction.surface.systemd import Notifier
 from eviction.types import Decision
 from eviction.wording.log import Log
-from eviction.wording.status import LARGEST_DELAY_SECONDS
 from signals.filesystems import Reading, read_statvfs
 from signals.types import Signal, SignalObservations
 from tests.nodes.small_node import MIB, SmallNode

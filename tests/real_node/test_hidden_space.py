@@ -14,15 +14,9 @@ from pathlib import Path
 import pytest
 
 from eviction.records.attribution import About, Remark
-from eviction.survey.space import (
-    HiddenSpace,
-    TimeLimit,
-    Tree,
-    TreeUsage,
-    count_trees,
-    look,
-    remarks_of,
-)
+from eviction.survey.open_files import HiddenSpace, look
+from eviction.survey.space import remarks_of
+from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees
 from signals.clock import SystemClock
 from signals.filesystems import read_statvfs
 from signals.mounts import filesystem_id

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -159,7 +160,7 @@ class Node:
         at again at once; what is said then is in `told`."""
         pause = Paused(self.clock)
         file = PauseFile(str(self.state), self.clock, self.boot_id, machine_id="machine")
-        file.restore(pause, self.told.append, again_seconds=0.01)
+        file.restore(cast("Any", pause), self.told.append, again_seconds=0.01)
         return pause, file
 
     def unknown(self, why: str) -> str:
@@ -233,7 +234,7 @@ def test_without_a_state_file_the_client_is_told(
     clock = SteppedClock()
     pause, file = Paused(clock), PauseFile("", clock)
     pause.pause(600.0)
-    file.restore(pause)
+    file.restore(cast("Any", pause))
     assert pause.pause_left_seconds() == 600.0
     assert (
         file.keep(pause.pause_left_seconds)

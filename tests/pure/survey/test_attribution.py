@@ -13,15 +13,9 @@ from hypothesis import strategies as st
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.json_shapes import to_json
-from eviction.survey.space import (
-    HiddenSpace,
-    Measured,
-    OpenFile,
-    TreeUsage,
-    attribute,
-    class_of_log,
-    sentence,
-)
+from eviction.survey.open_files import HiddenSpace, OpenFile
+from eviction.survey.space import Measured, attribute, class_of_log, sentence
+from eviction.survey.trees import TreeUsage
 from eviction.wording.explain import attribution_lines
 from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
 from signals.types import FilesystemRole, FsStats, SignalObservations

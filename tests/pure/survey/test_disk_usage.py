@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.survey.space import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
+from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
 from signals.clock import SystemClock
 from tests.pure.values import KIB, SteppedClock
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.survey.space import OpenFile, OpenFilesScan, pod_uid_of
+from eviction.survey.open_files import OpenFile, OpenFilesScan, pod_uid_of
 from tests.pure.values import MIB
 from tests.repository import ROOT
 
@@ -113,7 +113,7 @@ def test_a_process_that_may_not_be_looked_at_is_counted(tmp_path: Path) -> None:
         pytest.skip("needs root with capabilities, to have a process that has more than another")
     program = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "from eviction.survey.space import OpenFilesScan\n"
+        "from eviction.survey.open_files import OpenFilesScan\n"
         "scan = OpenFilesScan(); scan.run(lambda: True)\n"
         "print(scan.processes, scan.unreadable, scan.complete)"
     )

@@ -8,7 +8,8 @@ import pytest
 
 from eviction.records.attribution import About, Remark
 from eviction.survey.filesystem_facts import project_quota_sentence
-from eviction.survey.space import HiddenSpace, OpenFile, OpenFilesScan, remarks_of
+from eviction.survey.open_files import HiddenSpace, OpenFile, OpenFilesScan
+from eviction.survey.space import remarks_of
 from signals.mounts import Mount
 from signals.types import FsStats
 from tests.pure.values import GIB, MIB, observations_of

@@ -60,6 +60,9 @@ def test_a_pass_that_goes_forward_hides_none_that_is_stuck() -> None:
     node.owner.world = world._replace(passes={stuck.id: stuck, goes_on.id: goes_on})
     here = daemon.Daemon(node, Log(clock.wall, stream=StringIO()))
     assert here.stalled_seconds() == 200.0
+    node.stopping.set()  # no look is late then
+    node.owner.due_at = clock.monotonic()
+    assert here.why_not_alive() == "the pass has made no progress for 200 s"
 
 
 @pytest.mark.regression

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eviction.survey.space import TimeLimit, look
+from eviction.survey.open_files import look
+from eviction.survey.trees import TimeLimit
 from signals.clock import SystemClock
 from tests.sockets.mounts import dead_filesystem
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from eviction.cli.status import function_lines
 from eviction.records.passes import Pass, Trigger
-from eviction.surface.totals import KEPT_PASSES, ReloadState, Totals
+from eviction.surface.daemon import KEPT_PASSES, Totals
 from eviction.types import Decision
 from reclaim.types import Action, Outcome, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
-from tests.pure.values import MIB, SteppedClock, observation, observations_of
+from tests.pure.values import MIB, observation, observations_of
 
 SEEN = observations_of(observation(Signal.NODEFS_AVAILABLE, 1, 10))
 
@@ -33,22 +33,6 @@ def pruned(count: int, seconds: float = 0.5) -> ReclaimResult:
         for n in range(count)
     )
     return ReclaimResult("prune", outcomes, remove_seconds=seconds)
-
-
-def test_a_reload_is_rejected_until_one_is_accepted() -> None:
-    """A start is an acceptance; the time is that of the last one."""
-    clock = SteppedClock()
-    state, began = ReloadState(clock), clock.wall()
-    clock.step(60.0)
-    assert (state.problem, state.accepted_wall) == (None, began)
-    sentence = state.rejected("no such field")
-    assert (
-        sentence == "the configuration was not reloaded, the old one stays in force: no such field"
-    )
-    assert (state.problem, state.accepted_wall) == (sentence, began)
-    clock.step(60.0)
-    state.accepted()
-    assert (state.problem, state.accepted_wall) == (None, began + 120.0)
 
 
 def test_calls_are_summed_and_the_last_one_is_kept() -> None:

@@ -1,0 +1,224 @@
+"""What open files take that their names and sizes do not show, from `/proc`.
+
+* A removed file keeps its bytes until the last process that has it open lets go: `df` counts them,
+  `du` does not. psutil does not list such files.
+* XFS allocates space beyond the end of a growing file (speculative preallocation), which is
+  nobody's data.
+* A container opens its files through an overlay, under the overlay's device number; they count for
+  the filesystem of the upper directory.
+* Files in btrfs subvolumes without a given path are not found.
+
+Sources: proc(5), for `/proc/pid/fd` and `cgroup`; ptrace(2) on what may be read of another process
+(`PTRACE_MODE_READ_FSCREDS`); the kernel's `Documentation/filesystems/overlayfs.rst`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from eviction.records.attribution import About, Remark
+from eviction.survey.trees import InTime, TimeLimit
+from reclaim.pod_logs.directories import allocated_bytes
+from signals.mounts import Mount, filesystem_of, mount_holding, read_mounts
+
+PROC = "/proc"
+MOST_FILES = 10_000  # that are remembered, so memory stays bounded
+# PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
+FIRST_PID_NAMESPACE = "pid:[4026531836]"
+SHOWN_TO_ALL = (None, "", "0", "off")  # values of the option hidepid
+# systemd, cgroupfs
+_POD = re.compile(r"/kubepods(?:[^/\n]*-pod([^/\n]+)\.slice|(?:/[^/\n]+)?/pod([^/\n]+))")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """A file that takes bytes because it is open."""
+
+    path: str
+    """The last one of a deleted file."""
+    pid: int
+    """Of the first process that has it open."""
+    process: str
+    """The name of that process."""
+    pod_uid: str
+    """Empty if that process is in no pod."""
+    bytes: int
+    """All of a deleted file; of another one, those beyond its end."""
+    deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HiddenSpace:
+    """What was found on one filesystem."""
+
+    mount: Mount | None = None
+    open_files: Sequence[OpenFile] = ()
+
+
+class OpenFilesScan:
+    """One scan of all processes. Another thread may read the result at any time."""
+
+    def __init__(self, proc: str = PROC):
+        self.filesystems: dict[int, int] = {}
+        """From `st_dev` to filesystem, including overlays that write to it."""
+        self.block_sizes: dict[int, int] = {}
+        """Of the filesystems that allocate space beyond the end of growing files."""
+        self.processes = 0
+        self.unreadable = 0
+        """How many processes' files could not be read."""
+        self.complete = False
+        """Whether time and memory sufficed for all other processes."""
+        self.others_hidden = False
+        """This `/proc` may hide processes (hidepid), or is not of the node's PID namespace."""
+        self._proc = proc
+        self._files: dict[tuple[int, int], OpenFile] = {}  # by filesystem and inode
+
+    def run(self, in_time: InTime) -> None:
+        """Scans every process, by ascending PID. Never raises OSError."""
+        pids: list[int] = []
+        with suppress(OSError):
+            pids = sorted(int(name) for name in os.listdir(self._proc) if name.isdigit())
+        self.processes = len(pids)
+        for pid in pids:
+            try:
+                for descriptor in os.listdir(f"{self._proc}/{pid}/fd"):
+                    if not in_time() or len(self._files) == MOST_FILES:
+                        return
+                    self._look(f"{self._proc}/{pid}/fd/{descriptor}", pid)
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
+                self.processes -= 1
+            except OSError:
+                self.unreadable += 1
+        self.complete = bool(pids)
+
+    def found(self, device_id: int) -> tuple[OpenFile, ...]:
+        """The files found on a filesystem; each inode once."""
+        return tuple(file for key, file in list(self._files.items()) if key[0] == device_id)
+
+    def not_seen(self) -> Remark | None:
+        """Which processes' open files were not looked at; None if all were."""
+        texts = []
+        if self.unreadable:
+            texts.append(
+                f"{self.unreadable} of {self.processes} processes could not be looked at"
+                " (CAP_SYS_PTRACE)"
+            )
+        if self.others_hidden:
+            texts.append("those outside its PID namespace or hidden by hidepid were not seen")
+        if not self.complete:
+            texts.append("not all were looked at in time")
+        text = f"files that processes hold open: {'; '.join(texts)}"
+        return Remark(About.PROCESSES_NOT_SEEN, None, text) if texts else None
+
+    def _look(self, link: str, pid: int) -> None:
+        """Raises PermissionError if the file may not be looked at."""
+        try:
+            status = os.stat(link)
+            device_id = self.filesystems.get(status.st_dev)
+            if device_id is None or (device_id, status.st_ino) in self._files:
+                return
+            if not stat.S_ISREG(status.st_mode):
+                return
+            size, deleted = allocated_bytes(status), status.st_nlink == 0
+            if not deleted:
+                block_size = self.block_sizes.get(device_id)
+                if block_size is None:
+                    return
+                size -= -(-status.st_size // block_size) * block_size
+            if deleted or size > 0:
+                self._files[device_id, status.st_ino] = OpenFile(
+                    path=os.readlink(link).removesuffix(" (deleted)"),
+                    pid=pid,
+                    process=_text_of(f"{self._proc}/{pid}/comm") or "?",
+                    pod_uid=pod_uid_of(_text_of(f"{self._proc}/{pid}/cgroup")),
+                    bytes=size,
+                    deleted=deleted,
+                )
+        except PermissionError:
+            raise
+        except OSError:  # it was closed
+            return
+
+
+def pod_uid_of(cgroups: str) -> str:
+    """The UID of the pod that a process belongs to, from its `/proc/pid/cgroup`;
+    empty for a process of no pod.
+
+    Source: Kubernetes v1.36.0, `pkg/kubelet/cm/pod_container_manager_linux.go` (`pod<UID>`) and
+    `cgroup_manager_linux.go` (with the systemd driver a `-` in a name becomes `_`).
+    """
+    found = _POD.search(cgroups)
+    return "" if found is None else (found[1] or found[2]).replace("_", "-")
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def look(
+    paths: Mapping[str, int], limit: TimeLimit
+) -> tuple[dict[int, HiddenSpace], Remark | None]:
+    """What is found on the filesystems of these paths, by the `device_id` given for each, and which
+    processes' open files were not looked at. On btrfs, only the subvolumes of these paths are
+    searched. Never raises OSError."""
+    mounts: dict[int, Mount | None] = {}
+    scan = OpenFilesScan()
+
+    def see(in_time: InTime) -> None:
+        table = read_mounts()
+        for path, device_id in paths.items():
+            try:
+                st_dev, block_size = os.stat(path).st_dev, os.statvfs(path).f_bsize
+            except OSError:
+                continue
+            mount = mount_holding(os.path.realpath(path), table)
+            mounts.setdefault(device_id, mount)
+            if mount is not None and mount.type == "xfs":
+                scan.block_sizes[device_id] = block_size
+            scan.filesystems[st_dev] = device_id
+        for st_dev, device_id in _overlays(table).items():
+            if device_id in mounts:
+                scan.filesystems[st_dev] = device_id
+        scan.others_hidden = _hides_processes(table)
+        scan.run(in_time)
+
+    limit.run(see)
+    spaces = {
+        device_id: HiddenSpace(mount, scan.found(device_id))
+        for device_id, mount in list(mounts.items())
+    }
+    return spaces, scan.not_seen()
+
+
+def _overlays(table: Sequence[Mount]) -> dict[int, int]:
+    """From the `st_dev` of each overlay to the filesystem that it writes to.
+
+    Overlays whose upper directory cannot be reached, or has a relative path, are left out.
+    """
+    filesystems: dict[int, int] = {}
+    # each once, however often it is mounted
+    for mount in {mount.device: mount for mount in table if mount.type == "overlay"}.values():
+        upper = mount.option("upperdir") or ""
+        if upper.startswith("/"):
+            with suppress(OSError):
+                major, minor = map(int, mount.device.split(":"))
+                filesystems[os.makedev(major, minor)] = filesystem_of(
+                    os.stat(upper).st_dev, os.path.realpath(upper), table
+                )
+    return filesystems
+
+
+def _hides_processes(table: Sequence[Mount]) -> bool:
+    mount = mount_holding(PROC, table)
+    if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
+        return True
+    return os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid")) != FIRST_PID_NAMESPACE
