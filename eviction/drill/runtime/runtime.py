@@ -40,6 +40,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -65,6 +66,7 @@ Container: TypeAlias = cri_pb2.ContainerStatus
 Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
 Kind = Literal["container", "sandbox", "image"]
 _Record = TypeVar("_Record")
+_Fields: TypeAlias = dict[str, Any]
 _log = logging.getLogger(__name__)
 
 
@@ -94,6 +96,31 @@ class Image:
     pinned: bool = False
     tags: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
+
+
+def messages_of(name: str) -> tuple[str, Any, Any]:
+    """The call of CRI for which a method is named, with its request and its answer, or None."""
+    call = name.title().replace("_", "")
+    return call, getattr(cri_pb2, f"{call}Request", None), getattr(cri_pb2, f"{call}Response", None)
+
+
+def _answers(method: Callable[[Any, Any], _Fields | None]) -> Callable[[Any, Any], Any]:
+    """Makes the answer to a call from its fields, under the lock.
+
+    An absent object is an error only where its status is asked for: no container's or sandbox's
+    status is empty.
+    """
+    _, _, answer = messages_of(method.__name__)
+    asks = method.__name__ in ("container_status", "pod_sandbox_status")
+
+    @wraps(method)
+    def answered(self: EmbeddedRuntime, request: Any) -> Any:
+        fields = None
+        with self._lock, suppress(*() if asks else (NotFoundError,)):
+            fields = method(self, request)
+        return answer(**fields or {})
+
+    return answered
 
 
 class EmbeddedRuntime:
@@ -145,177 +172,134 @@ class EmbeddedRuntime:
 
     # ---- RuntimeService
 
-    def version(self, _: cri_pb2.VersionRequest) -> cri_pb2.VersionResponse:
-        return cri_pb2.VersionResponse(
-            version="0.1.0",
-            runtime_name=self.runtime_name,
-            runtime_version=self.runtime_version,
-            runtime_api_version="v1",
-        )
+    @_answers
+    def version(self, _: Any) -> _Fields:
+        return {
+            "version": "0.1.0",
+            "runtime_name": self.runtime_name,
+            "runtime_version": self.runtime_version,
+            "runtime_api_version": "v1",
+        }
 
-    def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
-        """Status: always ready.
+    @_answers
+    def status(self, request: Any) -> _Fields:
+        """Status: always ready; if verbose, with the configuration as JSON text."""
+        conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
+        config = json.dumps({"containerdRootDir": self.images_root})
+        return {
+            "status": {"conditions": conditions},
+            "info": {"config": config} if request.verbose else {},
+        }
 
-        If verbose, with the configuration as JSON text under the key "config".
-        """
-        conditions = [
-            cri_pb2.RuntimeCondition(type=name, status=True)
-            for name in ("RuntimeReady", "NetworkReady")
-        ]
-        config = {"containerdRootDir": self.images_root}
-        return cri_pb2.StatusResponse(
-            status=cri_pb2.RuntimeStatus(conditions=conditions),
-            info={"config": json.dumps(config)} if request.verbose else {},
-        )
-
-    def list_containers(
-        self, request: cri_pb2.ListContainersRequest
-    ) -> cri_pb2.ListContainersResponse:
-        """ListContainers, filtered by id, state, sandbox and labels: all that
-        are given must match.
-        """
+    @_answers
+    def list_containers(self, request: Any) -> _Fields:
+        """ListContainers, filtered by id, state, sandbox and labels, all of which must match."""
         wanted = request.filter
-        with self._lock:
-            sandboxes = {
-                each.id for each in _selected(self._sandboxes, wanted.pod_sandbox_id, "sandbox")
-            }
-            items = [
-                self._described(cri_pb2.Container, each, pod_sandbox_id=self._sandbox_of[each.id])
-                for each in _selected(self._containers, wanted.id, "container")
-                if self._sandbox_of[each.id] in sandboxes and _matches(each, wanted)
-            ]
-        return cri_pb2.ListContainersResponse(containers=items)
+        sandboxes = {
+            sandbox.id for sandbox in _selected(self._sandboxes, wanted.pod_sandbox_id, "sandbox")
+        }
+        containers = []
+        for container in _selected(self._containers, wanted.id, "container"):
+            sandbox_id = self._sandbox_of[container.id]
+            if sandbox_id in sandboxes and _matches(container, wanted):
+                containers.append(
+                    self._described(cri_pb2.Container, container, pod_sandbox_id=sandbox_id)
+                )
+        return {"containers": containers}
 
-    def container_status(
-        self, request: cri_pb2.ContainerStatusRequest
-    ) -> cri_pb2.ContainerStatusResponse:
-        """ContainerStatus. Raises NotFoundError."""
-        with self._lock:
-            container = find(self._containers, request.container_id, "container")
-            status = self._described(Container, container)
-        return cri_pb2.ContainerStatusResponse(status=status)
+    @_answers
+    def container_status(self, request: Any) -> _Fields:
+        container = find(self._containers, request.container_id, "container")
+        return {"status": self._described(Container, container)}
 
-    def list_container_stats(
-        self, _: cri_pb2.ListContainerStatsRequest
-    ) -> cri_pb2.ListContainerStatsResponse:
+    @_answers
+    def list_container_stats(self, _: Any) -> _Fields:
         """ListContainerStats of every container: only the writable layers."""
-        with self._lock:
-            written = self._store.writable_usage()
-        stats = [
-            cri_pb2.ContainerStats(
-                attributes=cri_pb2.ContainerAttributes(id=container_id),
-                writable_layer=cri_pb2.FilesystemUsage(
-                    used_bytes=cri_pb2.UInt64Value(value=used_bytes)
-                ),
-            )
-            for container_id, used_bytes in written.items()
-        ]
-        return cri_pb2.ListContainerStatsResponse(stats=stats)
-
-    def stop_container(
-        self, request: cri_pb2.StopContainerRequest
-    ) -> cri_pb2.StopContainerResponse:
-        """StopContainer: the process ends at once, whatever the timeout."""
-        with self._lock, suppress(NotFoundError):
-            self._stop(find(self._containers, request.container_id, "container"))
-        return cri_pb2.StopContainerResponse()
-
-    def remove_container(
-        self, request: cri_pb2.RemoveContainerRequest
-    ) -> cri_pb2.RemoveContainerResponse:
-        """RemoveContainer, in any state."""
-        with self._lock, suppress(NotFoundError):
-            container = find(self._containers, request.container_id, "container")
-            self._drop_container(container)
-        return cri_pb2.RemoveContainerResponse()
-
-    def list_pod_sandbox(
-        self, request: cri_pb2.ListPodSandboxRequest
-    ) -> cri_pb2.ListPodSandboxResponse:
-        """ListPodSandbox, filtered by id, state and labels: all that are given must match."""
-        with self._lock:
-            found = _selected(self._sandboxes, request.filter.id, "sandbox")
-            items = [
-                copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)
+        return {
+            "stats": [
+                {
+                    "attributes": {"id": container_id},
+                    "writable_layer": {"used_bytes": {"value": used_bytes}},
+                }
+                for container_id, used_bytes in self._store.writable_usage().items()
             ]
-        return cri_pb2.ListPodSandboxResponse(items=items)
+        }
 
-    def pod_sandbox_status(
-        self, request: cri_pb2.PodSandboxStatusRequest
-    ) -> cri_pb2.PodSandboxStatusResponse:
-        """PodSandboxStatus. If verbose, with its image in JSON text under the key "info".
+    @_answers
+    def stop_container(self, request: Any) -> None:
+        """StopContainer: the process ends at once, whatever the timeout."""
+        self._stop(find(self._containers, request.container_id, "container"))
 
-        Raises NotFoundError.
-        """
-        with self._lock:
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            status, (image, _) = copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
-        details = {"runtimeHandler": status.runtime_handler, "image": image}
-        info = {"info": json.dumps(details)} if request.verbose else {}
-        return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
+    @_answers
+    def remove_container(self, request: Any) -> None:
+        """RemoveContainer, in any state."""
+        self._drop_container(find(self._containers, request.container_id, "container"))
 
-    def stop_pod_sandbox(
-        self, request: cri_pb2.StopPodSandboxRequest
-    ) -> cri_pb2.StopPodSandboxResponse:
+    @_answers
+    def list_pod_sandbox(self, request: Any) -> _Fields:
+        """ListPodSandbox, filtered by id, state and labels, all of which must match."""
+        return {
+            "items": [
+                copied(cri_pb2.PodSandbox, sandbox)
+                for sandbox in _selected(self._sandboxes, request.filter.id, "sandbox")
+                if _matches(sandbox, request.filter)
+            ]
+        }
+
+    @_answers
+    def pod_sandbox_status(self, request: Any) -> _Fields:
+        """PodSandboxStatus; if verbose, with its image in JSON text."""
+        sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+        image, _ = self._of_sandbox[sandbox.id]
+        info = json.dumps({"runtimeHandler": sandbox.runtime_handler, "image": image})
+        return {"status": sandbox, "info": {"info": info} if request.verbose else {}}
+
+    @_answers
+    def stop_pod_sandbox(self, request: Any) -> None:
         """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
-        with self._lock, suppress(NotFoundError):
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            sandbox.state = cri_pb2.SANDBOX_NOTREADY
-            for container in self._containers_in(sandbox):
-                self._stop(container)
-        return cri_pb2.StopPodSandboxResponse()
+        sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+        sandbox.state = cri_pb2.SANDBOX_NOTREADY
+        for container in self._containers_in(sandbox):
+            self._stop(container)
 
-    def remove_pod_sandbox(
-        self, request: cri_pb2.RemovePodSandboxRequest
-    ) -> cri_pb2.RemovePodSandboxResponse:
+    @_answers
+    def remove_pod_sandbox(self, request: Any) -> None:
         """RemovePodSandbox, with all its containers, in any state."""
-        with self._lock, suppress(NotFoundError):
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            self._drop_sandbox(sandbox)
-        return cri_pb2.RemovePodSandboxResponse()
+        self._drop_sandbox(find(self._sandboxes, request.pod_sandbox_id, "sandbox"))
 
     # ---- ImageService
 
-    def list_images(self, request: cri_pb2.ListImagesRequest) -> cri_pb2.ListImagesResponse:
+    @_answers
+    def list_images(self, request: Any) -> _Fields:
         """ListImages: all, or the one that the filter names."""
         wanted = request.filter.image.image
-        items: list[cri_pb2.Image] = []
-        with self._lock, suppress(NotFoundError):
-            images = [self._image_named(wanted)] if wanted else self._images.values()
-            items += map(self._image_item, images)
-        return cri_pb2.ListImagesResponse(images=items)
+        images = [self._image_named(wanted)] if wanted else self._images.values()
+        return {"images": [self._image_item(image) for image in images]}
 
-    def image_status(self, request: cri_pb2.ImageStatusRequest) -> cri_pb2.ImageStatusResponse:
-        """ImageStatus. The answer has no image if the name has none."""
-        with self._lock, suppress(NotFoundError):
-            return cri_pb2.ImageStatusResponse(
-                image=self._image_item(self._image_named(request.image.image))
-            )
-        return cri_pb2.ImageStatusResponse()
+    @_answers
+    def image_status(self, request: Any) -> _Fields:
+        return {"image": self._image_item(self._image_named(request.image.image))}
 
-    def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
+    @_answers
+    def remove_image(self, request: Any) -> None:
         """RemoveImage, with all names of the image, even if it is pinned."""
-        with self._lock, suppress(NotFoundError):
-            self._drop_image(self._image_named(request.image.image))
-        return cri_pb2.RemoveImageResponse()
+        self._drop_image(self._image_named(request.image.image))
 
-    def image_fs_info(self, _: cri_pb2.ImageFsInfoRequest) -> cri_pb2.ImageFsInfoResponse:
+    @_answers
+    def image_fs_info(self, _: Any) -> _Fields:
         """ImageFsInfo: the filesystem of images and that of containers, which may be the same."""
-        now = self._now_ns()
-        with self._lock:
-            counted = [(path, *self._store.usage(path)) for path in self._reported]
-        images, containers = (
-            cri_pb2.FilesystemUsage(
-                timestamp=now,
-                fs_id=cri_pb2.FilesystemIdentifier(mountpoint=path),
-                used_bytes=cri_pb2.UInt64Value(value=used_bytes),
-                inodes_used=cri_pb2.UInt64Value(value=inodes),
+        usages = []
+        for path in self._reported:
+            used_bytes, inodes = self._store.usage(path)
+            usages.append(
+                {
+                    "timestamp": self._now_ns(),
+                    "fs_id": {"mountpoint": path},
+                    "used_bytes": {"value": used_bytes},
+                    "inodes_used": {"value": inodes},
+                }
             )
-            for path, used_bytes, inodes in counted
-        )
-        return cri_pb2.ImageFsInfoResponse(
-            image_filesystems=[images], container_filesystems=[containers]
-        )
+        return {"image_filesystems": usages[:1], "container_filesystems": usages[1:]}
 
     # ---- what happens without a call
 
@@ -431,11 +415,9 @@ class EmbeddedRuntime:
         # an empty file takes its inode
         for chunk in even_parts(size_bytes, -(-size_bytes // _WRITE_BYTES) or 1):
             with self._lock:
-                fitted = (
-                    self._store.append(container_id, name, chunk)
-                    if container_id in self._containers
-                    else 0
-                )
+                if container_id not in self._containers:
+                    break
+                fitted = self._store.append(container_id, name, chunk)
             written += fitted
             if fitted < chunk:
                 break
@@ -485,21 +467,16 @@ class EmbeddedRuntime:
         return deterministic_id(kind, self._made)
 
     def _containers_in(self, sandbox: Sandbox) -> list[Container]:
-        return [
-            each for each in self._containers.values() if self._sandbox_of[each.id] == sandbox.id
-        ]
+        containers = self._containers.values()
+        return [each for each in containers if self._sandbox_of[each.id] == sandbox.id]
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         """A container's entry in ListContainers, or its status in ContainerStatus."""
-        answer, image, is_status = (
-            copied(as_a, container, **others),
-            self._images.get(container.image_id),
-            not others,
-        )
-        if image is not None and image.digests and is_status:
-            answer.image_ref = image.digests[0]
-        if image is not None and image.tags and is_status:
-            answer.image.image = image.tags[0]
+        answer = copied(as_a, container, **others)
+        image = self._images.get(container.image_id)
+        if image is not None and as_a is Container:  # a status, and no entry of a list
+            answer.image_ref = (image.digests or [answer.image_ref])[0]
+            answer.image.image = (image.tags or [answer.image.image])[0]
         if not self.fills_image_id:
             answer.image_id = ""
         return answer
@@ -517,9 +494,7 @@ class EmbeddedRuntime:
         for image in self._images.values():
             if name in image.tags or name in image.digests:
                 return image
-        by_digits = {
-            image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()
-        }
+        by_digits = {image.id.removeprefix("sha256:"): image for image in self._images.values()}
         return find(by_digits, wanted.removeprefix("sha256:"), "image")
 
     def _image_item(self, image: Image) -> cri_pb2.Image:
@@ -546,8 +521,8 @@ class EmbeddedRuntime:
                 if other is not image and tag in other.tags:
                     other.tags.remove(tag)
             digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
-            image.tags += [tag] if tag not in image.tags else []
-            image.digests += [digest] if digest not in image.digests else []
+            image.tags = list(dict.fromkeys([*image.tags, tag]))
+            image.digests = list(dict.fromkeys([*image.digests, digest]))
 
     def _pull(self, layer: LayerSpec) -> None:
         with self._lock:
@@ -566,11 +541,9 @@ class EmbeddedRuntime:
 
     def _finish(self, container: Container, exit_code: int, reason: str) -> None:
         container.state = cri_pb2.CONTAINER_EXITED
-        container.exit_code, container.reason, container.finished_at = (
-            exit_code,
-            reason,
-            self._now_ns(),
-        )
+        container.exit_code = exit_code
+        container.reason = reason
+        container.finished_at = self._now_ns()
 
     def _stop(self, container: Container) -> None:
         if container.state in _LIVE:
@@ -627,19 +600,20 @@ def find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
     Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is
     empty or several ids begin so.
     """
+    if wanted in table:
+        return table[wanted]
     about = f"an error occurred when try to find {kind} {wanted!r}"
     if not wanted:
         raise EmbeddedNodeError(f"{about}: prefix can't be empty")
     # A full id is no prefix: no search through 50 000 ids for a removed object.
-    found = (
-        [] if len(wanted) == _ID_CHARACTERS else [each for each in table if each.startswith(wanted)]
-    )
-    found = [wanted] if wanted in table else found
-    if not found:
+    if len(wanted) == _ID_CHARACTERS:
         raise NotFoundError(f"{about}: not found")
-    if len(found) > 1:
-        raise EmbeddedNodeError(f"{about}: {len(found)} ids begin so")
-    return table[found[0]]
+    ids = [object_id for object_id in table if object_id.startswith(wanted)]
+    if not ids:
+        raise NotFoundError(f"{about}: not found")
+    if len(ids) > 1:
+        raise EmbeddedNodeError(f"{about}: {len(ids)} ids begin so")
+    return table[ids[0]]
 
 
 def _selected(table: Mapping[str, _Record], wanted: str, kind: str) -> list[_Record]:
