@@ -19,7 +19,7 @@ from eviction.cli.drill_output import answer_result, drill_log, pass_shower, pro
 from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.configuration.effective import Configuration
-from eviction.drill.judgement.judge import Response
+from eviction.drill.judgement.judge import DrillResult, Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.run.real import (
@@ -28,7 +28,6 @@ from eviction.drill.run.real import (
     FillFailed,
     foreign_entries,
     remove_leftovers,
-    result_of,
     run_in_directory,
 )
 from eviction.drill.scenario import Scenario, ScenarioError
@@ -250,16 +249,21 @@ def observe(arguments: argparse.Namespace) -> int:
         with progress(Signal.NODEFS_AVAILABLE, observation, arguments):
             observation.watch(limits)
         why = f"What happens under pressure on the node of {observation.node.endpoint.runtime}."
-        result = result_of(observation, OBSERVED, why, filesystem="the filesystems of a real node")
+        result = DrillResult(
+            OBSERVED,
+            why,
+            "the filesystems of a real node",
+            measurements=observation.measured,
+            response=Response.OBSERVED,
+        )
     answer_result(result, arguments)
     return EXIT_OK
 
 
 def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
     """When an observation ends. `quiet_seconds`: the default of --quiet."""
-    return Limits(
-        quiet_seconds if arguments.quiet is None else arguments.quiet, vars(arguments)["for"]
-    )
+    quiet = quiet_seconds if arguments.quiet is None else arguments.quiet
+    return Limits(quiet, vars(arguments)["for"], until_relief=True)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from eviction.drill.pressure.schedule import PressureSchedule, came_true
 from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of, starts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
 from eviction.drill.runtime.server import Failpoints
-from eviction.drill.scenario import Grows, Pressure, Scenario, part_of
+from eviction.drill.scenario import Pressure, Scenario, part_of
 from eviction.engine.node import Node
 from signals.types import FilesystemRole
 
@@ -124,7 +124,7 @@ class GuestNode:
         pressure = part_of(
             Pressure, {"grows": grows, "rate": rate, "amount": amount, "where": where}, "fill"
         )
-        if pressure.grows not in (Grows.BYTES, Grows.INODES):
+        if pressure.grows not in ("bytes", "inodes"):
             raise ValueError(f"grows must be bytes or inodes, but it was {grows!r}")
         self._filled += 1
         grower = self._grow(pressure, len(self._scenario.pressures) + self._filled)

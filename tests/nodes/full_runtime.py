@@ -140,7 +140,7 @@ class FullRuntime(EmbeddedRuntime):
 
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
         """Status."""
-        answer = super().status(request)
+        answer: cri_pb2.StatusResponse = super().status(request)
         if request.verbose and self.dialect.reports_sandbox_image:
             config = json.loads(answer.info["config"])
             answer.info["config"] = json.dumps({**config, "sandboxImage": self.sandbox_image})

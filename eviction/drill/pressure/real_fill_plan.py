@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eviction.drill.scenario import Grows, Pressure, Scenario, ScenarioError
+from eviction.drill.scenario import Pressure, Scenario, ScenarioError
 from eviction.types import Threshold
 from eviction.wording.tables import amount
 from signals.types import FilesystemIdentity, Signal, SignalObservations
@@ -164,7 +164,7 @@ def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
     would test less than it says.
     """
     for pressure in scenario.pressures:
-        if pressure.grows not in (Grows.BYTES, Grows.INODES):
+        if pressure.grows not in ("bytes", "inodes"):
             raise ScenarioError(
                 f"in a directory only bytes and inodes can grow, but it was {pressure.grows}"
             )

@@ -5,6 +5,7 @@ JSON, the page and JUnit XML are made from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -201,7 +202,7 @@ def report_of(result: DrillResult) -> DrillReportJson:
     return DrillReportJson.of(
         result,
         measured,
-        layout="unknown" if result.layout is None else result.layout,
+        layout=measured.layout or "unknown",
         ended_seconds=round(measured.ended, 4),
         images_lost_beyond_need=None if measured.layers is None else lost_beyond_need(measured),
         lowest={
@@ -209,14 +210,12 @@ def report_of(result: DrillResult) -> DrillReportJson:
             for signal in in_order({each.signal for each in measured.thresholds})
         },
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
-        conditions=[_rounded(one) for one in measured.conditions],
-        pressures=[_rounded(one) for one in measured.pressures],
-        faults=[_rounded(one) for one in measured.faults],
-        removals=[_rounded(one) for one in measured.removals],
-        ended_pods=[_rounded(one) for one in measured.ended_pods],
-        lists_apart_seconds=None
-        if result.lists_apart_seconds is None
-        else round(result.lists_apart_seconds, 4),
+        conditions=_rounded(measured.conditions),
+        pressures=_rounded(measured.pressures),
+        faults=_rounded(measured.faults),
+        removals=_rounded(measured.removals),
+        ended_pods=_rounded(measured.ended_pods),
+        history={} if result.held else result.history,
         passes=[
             MeasuredPassJson.of(
                 pass_json(one.record), from_seconds=round(one.seconds, 4), collector=one.collector
@@ -229,13 +228,14 @@ def report_of(result: DrillResult) -> DrillReportJson:
     )
 
 
-def _rounded(record: Any) -> Any:
-    """The record with its times rounded to a tenth of a millisecond."""
-    values = {each.name: getattr(record, each.name) for each in fields(record)}
-    return replace(
-        record,
-        **{name: round(value, 4) for name, value in values.items() if isinstance(value, float)},
-    )
+def _rounded(records: Iterable[Any]) -> list[Any]:
+    """The records with their times rounded to a tenth of a millisecond."""
+    rounded = []
+    for record in records:
+        values = {field.name: getattr(record, field.name) for field in fields(record)}
+        times = {name: value for name, value in values.items() if isinstance(value, float)}
+        rounded.append(replace(record, **{name: round(time, 4) for name, time in times.items()}))
+    return rounded
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:

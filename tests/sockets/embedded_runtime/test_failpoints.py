@@ -185,7 +185,7 @@ def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: Fu
     second = part_of(Fault, {"action": "fail", "method": "ListImages", "at": "100ms"}, "second")
     schedule = FaultSchedule((first, second), server)
     schedule.start(time.monotonic())
-    assert came_true(lambda: not schedule.active)
+    assert came_true(lambda: not schedule.running)
     assert server.failpoints["ListImages"] == Fail()
     schedule.stop()
 
