@@ -210,7 +210,13 @@ class FullRuntime(EmbeddedRuntime):
     def tag_image(self, image_id: str, tag: str) -> None:
         """Adds a tag to an image. An image that had the tag loses it."""
         with self._lock:
-            self._tag(self._image_named(image_id), [tag])
+            self._tag(self._image_named(image_id), normalized(tag))
+
+    def _tag(self, image: Image, tag: str) -> None:
+        for other in self._images.values():
+            if tag in other.tags:
+                other.tags.remove(tag)
+        super()._tag(image, tag)
 
     def _image_id(self, digits: str) -> str:
         return digits if self.dialect.is_cri_o else super()._image_id(digits)

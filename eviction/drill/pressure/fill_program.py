@@ -10,7 +10,6 @@ frees what it wrote, unless that `remains`. A file without a name is freed even 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import select
@@ -36,8 +35,7 @@ class Order(NamedTuple):
     Bytes go to one file at `path`. `file` says what becomes of it: `closed` once written, kept
     `open`, or kept open but `deleted` as soon as it is made; if `unnamed`, `path` is a directory,
     and the file in it never has a name. Files of `file_bytes` each go to a new directory at `path`;
-    if `unnamed`, to one in `path` with a known prefix. The program locks that directory while it
-    lives, so that a later drill can find and remove what is left (`remove_leftovers`).
+    if `unnamed`, to one in `path` with a known prefix, by which a later drill finds it.
 
     Writing ends when the amount is written, when only `reserve` bytes or inodes are left, or on
     SIGTERM. On a full disk it ends if it lasts `until_full`, and is tried again otherwise.
@@ -104,14 +102,13 @@ def _unnamed(directory: str) -> int:
 
 
 class Files:
-    """Fills inodes, with many files in a locked directory."""
+    """Fills inodes, with many files in a directory."""
 
     def __init__(self, order: Order):
         unnamed = os.path.join(order.path, f"{PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
         self._path = unnamed if order.file == "unnamed" else order.path
         os.mkdir(self._path, 0o700)
         self.descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         self._content = os.urandom(order.file_bytes)
         self._count = 0
 

@@ -7,9 +7,7 @@ end, however the drill ends.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import stat
 import threading
 from collections.abc import Iterable
 from dataclasses import replace
@@ -23,9 +21,7 @@ from eviction.drill.scenario import Scenario
 from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
 from eviction.wording.log import Log
-from reclaim.pod_logs.directories import identity_of, remove_tree
 
-QUIET_SECONDS = 0.3
 SHORTEST_WAIT_SECONDS = 10.0  # wait at least this long for relief by our own daemon
 OBSERVED_WAIT_SECONDS = 120.0  # a kubelet observes every 10 s, and its statistics may be 10 s old
 TICK_SECONDS = 0.01
@@ -34,10 +30,6 @@ LARGEST_FOUND = 3  # foreign entries that a message names at most
 
 class FillFailed(EvictionError):
     """The disk could not be filled. The message says why."""
-
-
-class DrillStillRunning(EvictionError):
-    """Another drill is filling the same directory. The message is one sentence."""
 
 
 def run_in_directory(
@@ -111,45 +103,9 @@ def _raise_if_failed(fills: Fills) -> None:
 # ---- what is in the directory before
 
 
-def remove_leftovers(directory: str) -> int:
-    """Removes what earlier drills left in a directory. Returns how many entries
-    it removed, at every depth.
-
-    Removes only entries with the drill's prefix that belong to our own user. Raises
-    DrillStillRunning if a running drill has locked one of them, and OSError.
-    """
-    removed = 0
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in sorted(os.listdir(descriptor)):
-            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            ours = name.startswith(PREFIX) and found.st_uid == os.geteuid()
-            if not ours or stat.S_ISLNK(found.st_mode):
-                continue
-            if stat.S_ISDIR(found.st_mode):
-                _refuse_if_locked(directory, descriptor, name)
-            removed += remove_tree(descriptor, os.fsencode(name), identity_of(found)).removed
-    finally:
-        os.close(descriptor)
-    return removed
-
-
-def _refuse_if_locked(directory: str, descriptor: int, name: str) -> None:
-    """Raises DrillStillRunning if the directory is locked.
-
-    The kernel frees the lock when its process ends.
-    """
-    left = os.open(
-        name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor
-    )
-    try:
-        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DrillStillRunning(
-            f"another drill is filling {directory}: it has locked {name}"
-        ) from None
-    finally:
-        os.close(left)
+def traces(directory: str) -> list[str]:
+    """The entries of other drills, which fill the directory or were killed with what fills it."""
+    return sorted(name for name in os.listdir(directory) if name.startswith(PREFIX))
 
 
 def mount_point(directory: str) -> str:

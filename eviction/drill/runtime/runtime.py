@@ -7,7 +7,6 @@ It is a second implementation of the protocol, with containerd's rules, as measu
   container that uses them. RemoveContainer kills a RUNNING container.
 * Stopping or removing an absent object succeeds. Its ContainerStatus or PodSandboxStatus is
   NOT_FOUND, and its ImageStatus is an answer without an image.
-* A tag belongs to one image. Adding it to another image moves it; the first image keeps its digest.
 * RemoveImage with any name removes the image with all its names.
 * A full id names its object, and so does any unique prefix. That makes a careless caller dangerous:
   six characters of an id remove a container as surely as all 64 do.
@@ -33,7 +32,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import threading
 import time
@@ -67,7 +65,6 @@ Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
 Kind = Literal["container", "sandbox", "image"]
 _Record = TypeVar("_Record")
 _Fields: TypeAlias = dict[str, Any]
-_log = logging.getLogger(__name__)
 
 
 class NotFoundError(EmbeddedNodeError):
@@ -362,15 +359,13 @@ class EmbeddedRuntime:
         meanwhile. The same tags and layers give the same id. Raises OSError if it does not fit,
         and leaves nothing behind.
         """
-        digests = [layer.digest for layer in layers]
-        image_id = self._image_id(
-            deterministic_id("image", *sorted(map(normalized, tags)), *digests)
-        )
+        digests = tuple(layer.digest for layer in layers)
+        names = [normalized(tag) for tag in tags]
+        image_id = self._image_id(deterministic_id("image", *sorted(names), *digests))
         with self._pulling:
-            with self._lock:
-                if image_id in self._images:
-                    self._tag(self._images[image_id], tags, pinned=pinned)
-                    return image_id
+            if image_id in self._images:
+                self._images[image_id].pinned |= pinned
+                return image_id
             acquired: list[str] = []
             try:
                 for layer in layers:
@@ -381,9 +376,11 @@ class EmbeddedRuntime:
                     self._store.release(acquired)
                 raise
             with self._lock:
-                self._images[image_id] = Image(image_id, tuple(layers), self._now_ns())
-                self._layers[image_id] = tuple(digests)
-                self._tag(self._images[image_id], tags, pinned=pinned)
+                image = Image(image_id, tuple(layers), self._now_ns(), pinned)
+                self._images[image_id] = image
+                self._layers[image_id] = digests
+                for name in names:
+                    self._tag(image, name)
         return image_id
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
@@ -445,14 +442,9 @@ class EmbeddedRuntime:
                     self._finish(container, 255, "Unknown")
 
     def force_gc(self) -> None:
-        """Frees at once what would be freed later, and waits for the thread
-        that would have freed it.
-        """
+        """Frees at once what would be freed later."""
         with self._lock:
             self._collect_garbage()
-            timer = self._gc_timer
-        if timer is not None:
-            timer.join()
 
     # ---- the tables, under their lock
 
@@ -510,19 +502,12 @@ class EmbeddedRuntime:
             pinned=image.pinned or (self.pins_sandbox_image and self.sandbox_image in image.tags),
         )
 
-    def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
-        """Adds tags to an image, each with the digest of its repository.
-
-        An image that had a tag loses it.
-        """
-        image.pinned |= pinned
-        for tag in map(normalized, tags):
-            for other in self._images.values():
-                if other is not image and tag in other.tags:
-                    other.tags.remove(tag)
-            digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
-            image.tags = list(dict.fromkeys([*image.tags, tag]))
-            image.digests = list(dict.fromkeys([*image.digests, digest]))
+    def _tag(self, image: Image, tag: str) -> None:
+        """Adds a tag to an image, with the digest of its repository."""
+        digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
+        image.tags.append(tag)
+        if digest not in image.digests:
+            image.digests.append(digest)
 
     def _pull(self, layer: LayerSpec) -> None:
         with self._lock:
@@ -569,25 +554,18 @@ class EmbeddedRuntime:
         later, by one timer for all.
         """
         self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
-        first = not self._removed_but_not_freed
         self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))
         if delay_seconds <= 0:
             self._collect_garbage()
-        elif first:
-            self._gc_timer = threading.Timer(delay_seconds, self._collect_garbage_later)
+        elif self._gc_timer is None:
+            self._gc_timer = threading.Timer(delay_seconds, self.force_gc)
             self._gc_timer.daemon = True
             self._gc_timer.start()
-
-    def _collect_garbage_later(self) -> None:
-        with self._lock:
-            try:
-                self._collect_garbage()
-            except OSError as error:
-                _log.warning("the embedded runtime could not free space: %s", error)
 
     def _collect_garbage(self) -> None:
         if self._gc_timer is not None:
             self._gc_timer.cancel()
+            self._gc_timer = None
         while self._removed_but_not_freed:
             object_id, layers = self._removed_but_not_freed.pop()
             self._store.remove_writable(object_id)  # sandboxes and images have none

@@ -25,8 +25,7 @@ from grpc import StatusCode
 
 from eviction.drill.runtime.faults import Failpoint
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError
-from reclaim.cri import cri_pb2
+from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError, messages_of
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
@@ -52,18 +51,14 @@ class Method(NamedTuple):
 def methods_of(*runtimes: type[EmbeddedRuntime]) -> Iterator[Method]:
     """The methods of a runtime, in these classes, that are named for a call of CRI."""
     for name in dict.fromkeys(name for runtime in runtimes for name in vars(runtime)):
-        call = name.title().replace("_", "")
-        request, answer = (
-            getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response")
-        )
-        if request is not None and answer is not None:
+        call, request, answer = messages_of(name)
+        if answer is not None:
             service = IMAGE_SERVICE if "Image" in call else RUNTIME_SERVICE
-            yield Method(service, call, request, answer, partial(_call, name))
+            yield Method(service, call, request, answer=answer, function=partial(_call, name))
 
 
-def _call(name: str, runtime: EmbeddedRuntime, request: Message) -> Message:
-    answer: Message = getattr(runtime, name)(request)
-    return answer
+def _call(name: str, runtime: EmbeddedRuntime, request: Message) -> Any:
+    return getattr(runtime, name)(request)
 
 
 METHODS = tuple(methods_of(EmbeddedRuntime))
@@ -159,9 +154,8 @@ class Failpoints(UserDict[str, Failpoint]):
         if action.change is not None:
             answer = changed(answer, action.change)
         if action.code is not None:
-            raise InjectedError(
-                action.code, action.message, None if action.change is None else answer
-            )
+            partial_answer = None if action.change is None else answer
+            raise InjectedError(action.code, action.message, partial_answer)
         return answer
 
     def close(self) -> None:
@@ -182,10 +176,12 @@ class Failpoints(UserDict[str, Failpoint]):
         with self._changed:
             self._calls[method] += 1
             self._changed.notify_all()
-            action, left = self.data.get(method), self._times_left.get(method)
+            left = self._times_left.get(method)
+            if left == 0:
+                return None
             if left is not None:
-                self._times_left[method] = max(left - 1, 0)
-            return None if left == 0 else action
+                self._times_left[method] = left - 1
+            return self.data.get(method)
 
     def _in_force(self, method: str, action: Failpoint) -> bool:
         return self.data.get(method) is action

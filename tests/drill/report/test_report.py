@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
-from eviction.cli.drill_output import files_of
+from eviction.cli.drill import files_of
 from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
