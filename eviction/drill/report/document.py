@@ -189,11 +189,9 @@ class DrillReportJson(Versioned):
         """What was available on one filesystem, as (seconds, bytes or inodes)."""
         unit = "inodes_free" if inodes else "available_bytes"
         first = self.filesystems[0].name == filesystem
-        points: list[dict[str, Any]] = to_json(self.timeline)
-        rooms = [
-            (point["seconds"], point if first else point.get(filesystem, {})) for point in points
-        ]
-        return [(seconds, room[unit]) for seconds, room in rooms if unit in room]
+        points: Any = self.timeline
+        rooms = [(point["seconds"], point if first else point.get(filesystem)) for point in points]
+        return [(seconds, room[unit]) for seconds, room in rooms if room]
 
 
 def report_of(result: DrillResult) -> DrillReportJson:
@@ -239,20 +237,16 @@ def _rounded(records: Iterable[Any]) -> list[Any]:
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
-    names = [
-        str(one.name) for one in measured.filesystems if threshold.signal.filesystem in one.roles
-    ]
-    observation = (
-        None
-        if measured.observations is None
-        else measured.observations.signals.get(threshold.signal)
-    )
-    release = None if observation is None else threshold.mark_with_min_reclaim(observation.capacity)
-    described = threshold_json(
-        threshold, measured.observations or SignalObservations({}, None, 0.0)
-    )
+    signal = threshold.signal
+    observations = measured.observations or SignalObservations({}, None, 0.0)
+    names = [each.name for each in measured.filesystems if signal.filesystem in each.roles]
+    release = None
+    if signal in observations.signals:
+        release = threshold.mark_with_min_reclaim(observations.signals[signal].capacity)
     return MarkJson.of(
-        described, filesystem=names[0] if names else None, effective_with_min_reclaim=release
+        threshold_json(threshold, observations),
+        filesystem=names[0] if names else None,
+        effective_with_min_reclaim=release,
     )
 
 
@@ -262,8 +256,8 @@ def mark_text(mark: ThresholdJson) -> str:
 
 
 def _point(sample: Sample, measured: Measurements) -> dict[str, Any]:
-    amounts = [to_json(AvailableJson(*each)) for each in sample.available]
-    further = {
-        str(one.name): each for one, each in zip(measured.filesystems[1:], amounts[1:], strict=True)
-    }
-    return {"seconds": round(sample.seconds, 4), **(amounts[0] if amounts else {}), **further}
+    point: dict[str, Any] = {"seconds": round(sample.seconds, 4)}
+    for filesystem, available in zip(measured.filesystems, sample.available, strict=True):
+        room = to_json(AvailableJson(*available))
+        point |= {str(filesystem.name): room} if len(point) > 1 else room
+    return point
