@@ -103,7 +103,8 @@ REAL_NODE_OPTIONS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
+    option = parser.add_argument
+    flag = partial(parser.add_argument, action="store_true")
     option(
         "scenario", metavar="SCENARIO", nargs="*", default=[], help=f"names or files ({DEFAULT})"
     )
@@ -383,8 +384,10 @@ def _ask() -> None:
 
 
 def _observe(arguments: argparse.Namespace) -> int:
-    """Measures what the component that relieves the node does. Exit 0; 3: runtime unreachable;
-    4: reading unavailable."""
+    """Measures what the component that relieves the node does.
+
+    Exit 0; 3: runtime unreachable; 4: reading unavailable.
+    """
     limits = _limits(arguments, CALM_SECONDS)
     configuration = configuration_of(arguments)
     if not arguments.with_margin:
@@ -421,8 +424,10 @@ def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
 
 @contextmanager
 def _observation_of(configuration: Configuration) -> Iterator[NodeObservation]:
-    """An observation of this node; its connections are closed at the end. Exits with 3 if the
-    runtime cannot be reached, with 4 if no filesystem can be read."""
+    """An observation of this node, whose connections are closed at the end.
+
+    Exits with 3 if the runtime cannot be reached, with 4 if no filesystem can be read.
+    """
     with closing(Node(configuration)) as node:
         if node.endpoint.remark:
             print_message(node.endpoint.remark)
@@ -457,8 +462,10 @@ def _drill_log(arguments: argparse.Namespace) -> Log:
 
 
 def _answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
-    """Prints the document or the story of the run, writes the report, and prints the paths of its
-    files, or why it cannot be written."""
+    """Prints the document or the story of the run, and writes the report.
+
+    Its paths are printed, or why it cannot be written.
+    """
     report = report_of(result)
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
     answer(arguments, report, lambda: [*details, *row_lines(story_rows(report))])
@@ -502,8 +509,10 @@ def _pass_shower(arguments: argparse.Namespace) -> Callable[[Pass], None]:
 def _progress(
     signal: Signal, observation: Observation, arguments: argparse.Namespace
 ) -> AbstractContextManager[None]:
-    """Shows what is available of a signal, on the last line of a terminal, while a `with` block
-    runs. With `-v` passes are shown instead."""
+    """Shows on a terminal what is available of a signal, while a `with` block runs.
+
+    With `-v` passes are shown instead.
+    """
 
     def available() -> str:
         observations = observation.measured.observations

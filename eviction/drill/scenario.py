@@ -161,9 +161,7 @@ _OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pat
 
 
 class OwnFilesystemSpec(FilesystemSpec):
-    """A filesystem that the configuration adds, with `files` entries of
-    `fileSize` bytes, the oldest first.
-    """
+    """A filesystem that the configuration adds, with `files` entries of `fileSize` bytes."""
 
     name: Annotated[FilesystemRole, read_as(_OWN_NAME, FilesystemRole)]
     """Its signals are NAME.available and NAME.inodesFree.

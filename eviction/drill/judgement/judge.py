@@ -1,5 +1,4 @@
-"""Judges each expectation of a scenario against the measurements of a run, on the
-embedded node or on a real one.
+"""Judges each expectation of a scenario against the measurements of a run.
 
 On a real node only some can be judged: relief, the first removal, the lowest point, quiet,
 objects whose name exists, and the condition if the daemon that reports it runs in the
@@ -78,8 +77,11 @@ class DrillResult:
 
 
 def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple[Check, ...]:
-    """All expectations of a scenario, judged, in the order of the report. `faults` is the number of
-    its faults: unless all were triggered, the run did not test what the scenario says."""
+    """All expectations of a scenario, judged, in the order of the report.
+
+    `faults` is the number of its faults: unless all were triggered, the run did not test what the
+    scenario says.
+    """
     return (
         *_conditions(expect, measured),
         *_relief(expect, measured),
@@ -168,7 +170,8 @@ def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) ->
 
 
 def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
-    wanted, name = expect.condition, "ReclaimPressure"
+    wanted = expect.condition
+    name = "ReclaimPressure"
     periods = [
         one for one in measured.conditions if one.condition is NodeCondition.RECLAIM_PRESSURE
     ]
@@ -177,17 +180,16 @@ def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         seen = "never" if came is None else f"after {_time(came)}"
         yield Check(name, "never", seen, held=not periods)
         return
+    since = "crossing the mark"
+    never = "never came"
     if wanted.comes_within_seconds is None:
-        yield Check(name, "comes", "came" if periods else "never came", held=bool(periods))
-    else:
-        took = later(measured.crossed_seconds, came)
-        limit = wanted.comes_within_seconds
-        yield _within(f"{name} comes", "crossing the mark", limit, took=took, never="never came")
-    if wanted.goes_within_seconds is not None:
-        relieved = measured.episodes[-1].relieved if measured.episodes else None
-        took = later(relieved, periods[-1].to_seconds if periods else None)
-        limit = wanted.goes_within_seconds
-        yield _within(f"{name} goes", "relief", limit, took=took, never="did not go")
+        yield Check(name, "comes", "came" if periods else never, held=bool(periods))
+    took = later(measured.crossed_seconds, came)
+    yield from _within(f"{name} comes", since, wanted.comes_within_seconds, took=took, never=never)
+    relieved = measured.episodes[-1].relieved if measured.episodes else None
+    took = later(relieved, periods[-1].to_seconds if periods else None)
+    limit = wanted.goes_within_seconds
+    yield from _within(f"{name} goes", "relief", limit, took=took, never="did not go")
 
 
 def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:
@@ -195,24 +197,25 @@ def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         remains = bool(measured.episodes) and measured.episodes[-1].relieved is None
         seen = "remains" if remains else "does not remain"
         yield Check("pressure", "remains", seen, held=remains)
-    limit, took = expect.relieved_within_seconds, measured.from_crossing_to_relief_seconds
-    if limit is not None:
-        never = "not relieved" if measured.episodes else "no mark was crossed"
-        yield _within("relieved", "crossing the mark", limit, took=took, never=never)
+    limit = expect.relieved_within_seconds
+    took = measured.from_crossing_to_relief_seconds
+    never = "not relieved" if measured.episodes else "no mark was crossed"
+    yield from _within("relieved", "crossing the mark", limit, took=took, never=never)
 
 
 def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Check]:
-    latest, earliest = expect.first_removal_within_seconds, expect.first_removal_not_before_seconds
-    took, nothing = measured.from_crossing_to_first_removal_seconds, "nothing was removed"
-    if latest is not None:
-        yield _within("first removal", "crossing the mark", latest, took=took, never=nothing)
+    took = measured.from_crossing_to_first_removal_seconds
+    nothing = "nothing was removed"
+    limit = expect.first_removal_within_seconds
+    yield from _within("first removal", "crossing the mark", limit, took=took, never=nothing)
+    earliest = expect.first_removal_not_before_seconds
     if earliest is not None:
         expected = f"before {format_duration(earliest)} after crossing the mark"
         seen = nothing if took is None else f"after {_time(took)}"
-        yield Check("no removal", expected, seen, took is None or took >= earliest)
+        yield Check("no removal", expected, seen, held=took is None or took >= earliest)
     if expect.nothing_goes:
         gone = ", ".join(removal.name for removal in measured.removals)
-        yield Check("nothing", "goes", f"removed: {gone}" if gone else nothing, not gone)
+        yield Check("nothing", "goes", f"removed: {gone}" if gone else nothing, held=not gone)
 
 
 # ---- numbers
@@ -295,10 +298,13 @@ def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Ite
         yield Check("new pod", "starts afterwards", seen, held=problem == "")
 
 
-def _within(name: str, since: str, limit: float, *, took: float | None, never: str) -> Check:
-    expected = f"within {format_duration(limit)} of {since}"
-    seen = never if took is None else f"after {_time(took)}"
-    return Check(name, expected, seen, held=took is not None and took <= limit)
+def _within(
+    name: str, since: str, limit: float | None, *, took: float | None, never: str
+) -> Iterator[Check]:
+    if limit is not None:
+        expected = f"within {format_duration(limit)} of {since}"
+        seen = never if took is None else f"after {_time(took)}"
+        yield Check(name, expected, seen, held=took is not None and took <= limit)
 
 
 def _time(seconds: float) -> str:
@@ -320,8 +326,10 @@ def _time(seconds: float) -> str:
 def should_container_be_restarted(
     policy: RestartPolicy, state: ContainerState | None, exit_code: int = 0
 ) -> bool:
-    """Whether the kubelet would start the container. `state`, `exit_code`: those of its newest
-    copy; None if the runtime has no record of it."""
+    """Whether the kubelet would start the container.
+
+    `state`, `exit_code`: those of its newest copy; None if the runtime has no record of it.
+    """
     if state is not ContainerState.EXITED:
         return state is not ContainerState.RUNNING
     return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and exit_code != 0)
@@ -345,9 +353,8 @@ def would_start(
             rules[INIT_CONTAINER] = RestartPolicy.ON_FAILURE
         for pod_name, (name, policy) in product(pod.names, rules.items()):
             last = newest.get((pod_name, name))
-            state, exit_code = None, 0
-            if last is not None:
-                state, exit_code = last.state, exit_codes.get(last.id, 0)
+            state = None if last is None else last.state
+            exit_code = 0 if last is None else exit_codes.get(last.id, 0)
             if should_container_be_restarted(policy, state, exit_code):
                 starts.add(f"{pod_name}/{name}")
     return frozenset(starts)

@@ -54,9 +54,11 @@ class MeasuredFilesystem:
 
 @dataclass(slots=True)
 class Episode:
-    """One stretch of pressure: from crossing a mark (`crossed`) until every threshold is clear with
-    its minimum reclaim (`relieved`; None: not yet). `first_rise`: when the available amount first
-    rose, which is the first relief."""
+    """One stretch of pressure: from crossing a mark until every threshold is clear.
+
+    `relieved`: when all were clear with their minimum reclaim (None: not yet). `first_rise`: when
+    the available amount first rose, which is the first relief.
+    """
 
     crossed: float
     relieved: float | None = None

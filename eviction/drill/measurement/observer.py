@@ -16,7 +16,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -42,12 +43,13 @@ from eviction.surface.daemon import Daemon
 from eviction.types import Decision, NodeCondition, Threshold
 from reclaim.cri.client import CriClient
 from reclaim.types import Kind, PodSandboxState, RuntimeUnavailable
-from signals.types import FilesystemRole, FsLayout, Signal, SignalObservations
+from signals.types import FilesystemRole, FsLayout, FsStats, Signal, SignalObservations
 
 PRESSURE_INTERVAL_SECONDS = 0.002
 CALM_INTERVAL_SECONDS = 0.02
 CLOSE_OBSERVATION_SECONDS = 30.0  # in a longer episode milliseconds do not matter
 START_SECONDS = 10.0
+MOST_DAEMONS = 4
 NEVER_CROSSED_SECONDS = 5.0
 LOG = "log"
 SHORTEST_PAUSE_SECONDS = 0.02
@@ -149,21 +151,18 @@ class Observer(Measurements):
 
 def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFilesystem, ...]:
     """The distinct filesystems of an observation, each named for its first role."""
-    roles: dict[int, list[FilesystemRole]] = {}
-    for role, (identity, _) in observations.filesystems.items():
-        roles.setdefault(identity.device_id, []).append(role)
-    measured = []
-    for names in roles.values():
-        _, stats = observations.filesystems[names[0]]
-        measured.append(
-            MeasuredFilesystem(
-                names[0],
-                tuple(names),
-                capacity_bytes=stats.capacity_bytes,
-                inodes_total=stats.inodes_total,
-            )
+    found: dict[int, tuple[FsStats, list[FilesystemRole]]] = {}
+    for role, (identity, stats) in observations.filesystems.items():
+        found.setdefault(identity.device_id, (stats, []))[1].append(role)
+    return tuple(
+        MeasuredFilesystem(
+            roles[0],
+            tuple(roles),
+            capacity_bytes=stats.capacity_bytes,
+            inodes_total=stats.inodes_total,
         )
-    return tuple(measured)
+        for stats, roles in found.values()
+    )
 
 
 class Inventory(NamedTuple):
@@ -303,16 +302,16 @@ class Observation:
 
         It begins once each has observed its node, or after 10 s.
         """
-        collectors = [_Collector(self, number) for number in range(1, len(daemons) + 1)]
-        loops = [
-            threading.Thread(target=daemon.run, name="daemon", daemon=True)
-            for daemon in daemons.values()
-        ]
-        for node, collector in zip(daemons, collectors, strict=True):
-            node.listeners.add(collector)
-        try:
-            for loop in loops:
-                loop.start()
+        collectors = []
+        loops = []
+        # first every daemon is stopped, then its loop is waited for
+        with ThreadPoolExecutor(MOST_DAEMONS) as threads, ExitStack() as running:
+            for number, (node, daemon) in enumerate(daemons.items(), start=1):
+                collector = _Collector(self, number)
+                node.listeners.add(collector)
+                collectors.append(collector)
+                loops.append(threads.submit(daemon.run))
+                running.callback(daemon.stop)
             came_true(
                 lambda: (
                     all(collector.has_observed for collector in collectors)
@@ -321,12 +320,8 @@ class Observation:
                 START_SECONDS,
             )
             yield
-        finally:
-            for daemon in daemons.values():
-                daemon.stop()
-            for loop in loops:
-                if loop.is_alive():
-                    loop.join()
+        for loop in loops:
+            loop.result()
 
     def watch(self, limits: Limits, *meanwhile: Schedule) -> None:
         """Observes from now on, until a limit is reached or `stopping` is set.
@@ -354,7 +349,8 @@ class Observation:
             seconds = observations.time - self.began
             measured.sample(observations, seconds)
             runs = any(schedule.running for schedule in meanwhile)
-            removed_before, removed = removed, self.removed(seconds)
+            removed_before = removed
+            removed = self.removed(seconds)
             if runs or removed != removed_before:
                 last_event = seconds
             changes_before = changes
@@ -400,7 +396,8 @@ class _Collector(Listener):
         self._observation.show(record)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        observation, measured = self._observation, self._observation.measured
+        observation = self._observation
+        measured = observation.measured
         if self._number == 1:
             measured.record_conditions(decision.conditions, time.monotonic() - observation.began)
             if observation.measuring:
@@ -425,7 +422,8 @@ class NodeObservation(Observation):
 
     def watch(self, limits: Limits, *meanwhile: Schedule) -> None:
         """As for any node, and polls the runtime's lists meanwhile."""
-        inventory, measured = self.inventory, self.measured
+        inventory = self.inventory
+        measured = self.measured
         super().watch(limits, inventory, *meanwhile)
         measured.before = inventory.first.objects
         measured.after = inventory.last.objects

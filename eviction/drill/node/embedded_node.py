@@ -79,8 +79,10 @@ _Answer = TypeVar("_Answer")
 
 
 def until_answered(ask: Callable[[], _Answer]) -> _Answer:
-    """Repeats a call that changes nothing until it is answered: on a busy machine the runtime may
-    have just started. Raises RuntimeUnavailable after 10 s."""
+    """Repeats a call that changes nothing until it is answered.
+
+    On a busy machine the runtime may have just started. Raises RuntimeUnavailable after 10 s.
+    """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:
@@ -166,8 +168,10 @@ class EmbeddedNode:
 
     @property
     def files(self) -> set[str]:
-        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`,
-        and rotated logs by their paths below the pod log directory."""
+        """The files that the configuration's functions may remove.
+
+        `buildcache/0001`, `ballast`, and rotated logs by their paths below the pod log directory.
+        """
         found = set()
         for role in self._spec.own:
             found |= {f"{role}/{name}" for name in os.listdir(self._entries(role))}
@@ -231,7 +235,8 @@ class EmbeddedNode:
             **{name: value for name, value in self._spec.runtime if value is not None},
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
-        self._undo.enter_context(self.server)
+        self.server.start()
+        self._undo.callback(self.server.stop)
         self.client = CriClient(self.endpoint)
         self._undo.callback(self.client.close)
         until_answered(self.client.version)
@@ -346,8 +351,9 @@ class EmbeddedNode:
         return container
 
     def _write_logs(self, pod_name: str, name: str, attempt: int, *, spec: PodSpec) -> None:
-        """Writes a container's log and its rotated logs, named as by the kubelet
-        (container_log_manager.go).
+        """Writes a container's log and its rotated logs.
+
+        They are named as by the kubelet (container_log_manager.go).
         """
         path = self.log_files[pod_name] = os.path.join(
             self._logs_of(pod_name), name, f"{attempt}.log"
@@ -362,8 +368,9 @@ class EmbeddedNode:
 
 
 def _read_directory(root: str, spec: FilesystemSpec, path: str, *, now: float) -> Reading:
-    """Reads a tree as if its root were a filesystem with the size and inodes
-    of `spec`. Raises OSError.
+    """Reads a tree as if its root were a filesystem with the size and inodes of `spec`.
+
+    Raises OSError.
 
     Files and deletions are real. Only the size is simulated: available is the limit minus what the
     tree takes, in the blocks of the filesystem below.

@@ -17,14 +17,14 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
 
 PREFIX = ".reclaimd-drill-"
 BLOCK_BYTES = 1 << 18
 STEP_BYTES = 64 << 20  # reserved at a time: it can be stopped between two steps
 PAUSE_SECONDS = 0.1
 RETRY_SECONDS = 0.002
-APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -53,15 +53,10 @@ class Order(NamedTuple):
 
 
 class Bytes:
-    """Fills bytes, with one file.
-
-    If the filesystem lacks O_TMPFILE, an unnamed file has a name for a moment.
-    """
+    """Fills bytes, with one file."""
 
     def __init__(self, order: Order):
-        self.descriptor = (
-            _unnamed(order.path) if order.file == "unnamed" else os.open(order.path, APPEND, 0o600)
-        )
+        self.file = _opened(order)
         if order.file == "deleted":
             os.unlink(order.path)
         self._path = order.path if order.file in ("closed", "open") else None
@@ -70,16 +65,16 @@ class Bytes:
 
     def remaining(self) -> int:
         """Bytes available."""
-        found = os.fstatvfs(self.descriptor)
+        found = os.fstatvfs(self.file.fileno())
         return found.f_bavail * found.f_frsize
 
-    def grow(self, most: int) -> int:
-        """Takes up to `most` more bytes. Returns how many."""
+    def grow(self, limit: int) -> int:
+        """Takes up to `limit` more bytes. Returns how many."""
         if self._block:
-            size = os.write(self.descriptor, self._block[:most])
+            size = self.file.write(self._block[:limit])
         else:
-            size = min(most, STEP_BYTES)
-            os.posix_fallocate(self.descriptor, self._written, size)
+            size = min(limit, STEP_BYTES)
+            os.posix_fallocate(self.file.fileno(), self._written, size)
         self._written += size
         return size
 
@@ -89,16 +84,10 @@ class Bytes:
             os.unlink(self._path)
 
 
-def _unnamed(directory: str) -> int:
-    try:
-        return os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o600)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-            raise
-    path = os.path.join(directory, f"{PREFIX}{os.getpid()}")
-    descriptor = os.open(path, APPEND | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    os.unlink(path)
-    return descriptor
+def _opened(order: Order) -> IO[bytes]:
+    if order.file == "unnamed":
+        return TemporaryFile(prefix=PREFIX, dir=order.path, buffering=0)
+    return open(order.path, "ab", buffering=0)
 
 
 class Files:
@@ -145,16 +134,17 @@ def grow(what: Bytes | Files, order: Order, stopped: list[int]) -> int:
 
     Raises EOFError if standard input is closed.
     """
-    written, began = 0, time.monotonic()
+    written = 0
+    began = time.monotonic()
     while not stopped:
-        most = sys.maxsize if order.amount is None else order.amount - written
+        limit = sys.maxsize if order.amount is None else order.amount - written
         if order.reserve:
-            most = min(most, what.remaining() - order.reserve)
-        if most <= 0:
+            limit = min(limit, what.remaining() - order.reserve)
+        if limit <= 0:
             break
         pause = 0.0
         try:
-            written += what.grow(most)
+            written += what.grow(limit)
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -162,9 +152,8 @@ def grow(what: Bytes | Files, order: Order, stopped: list[int]) -> int:
                 break
             pause = RETRY_SECONDS
         if order.rate:
-            pause = max(
-                pause, min(written / order.rate - (time.monotonic() - began), PAUSE_SECONDS)
-            )
+            early = written / order.rate - (time.monotonic() - began)
+            pause = max(pause, min(early, PAUSE_SECONDS))
         if stdin_closed(pause):
             raise EOFError
     return written
@@ -183,7 +172,7 @@ def fill(order: Order) -> None:
     try:
         written = grow(what, order, stopped)
         if isinstance(what, Bytes) and order.file == "closed":
-            os.close(what.descriptor)
+            what.file.close()
         print(written, flush=True)  # noqa: T201 # the output of this program
         while not stdin_closed(60.0):
             pass

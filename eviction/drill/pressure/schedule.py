@@ -1,5 +1,4 @@
-"""Applies the pressures of a scenario in their order, and fills filesystems,
-with a process for each fill.
+"""Applies the pressures of a scenario in their order; a process for each fills a filesystem.
 
 Does not cover: writable layers and pulled images, which grow through the embedded
 runtime; see `run.embedded`.
@@ -145,8 +144,10 @@ class Fill:
         return self._failed
 
     def free(self) -> str:
-        """Closes the standard input of the process and waits until it has freed everything. Returns
-        its stderr; empty the second time."""
+        """Closes the standard input of the process and waits until it has freed everything.
+
+        Returns its stderr; empty the second time.
+        """
         if self._freed:
             return ""
         self._freed = True
@@ -154,8 +155,10 @@ class Fill:
         return stderr.decode(errors="replace")
 
     def _line(self) -> bytes:
-        """Waits for the next line of the process. If it ends without one, nothing was written,
-        and the reason is kept."""
+        """Waits for the next line of the process.
+
+        If it ends without one, nothing was written, and the reason is kept.
+        """
         line = self._output.readline()
         if not line:
             self._written = 0
@@ -213,8 +216,10 @@ def came_true(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 class Schedule:
-    """Things that happen during a run, each on its own thread. `began`: monotonic seconds, from
-    which all times count."""
+    """Things that happen during a run, each on its own thread.
+
+    All times count from `began`, in monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self._began = 0.0

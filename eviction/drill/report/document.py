@@ -231,8 +231,8 @@ def _rounded(records: Iterable[Any]) -> list[Any]:
     rounded = []
     for record in records:
         values = {field.name: getattr(record, field.name) for field in fields(record)}
-        times = {name: value for name, value in values.items() if isinstance(value, float)}
-        rounded.append(replace(record, **{name: round(time, 4) for name, time in times.items()}))
+        times = {name: round(at, 4) for name, at in values.items() if isinstance(at, float)}
+        rounded.append(replace(record, **times))
     return rounded
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,7 +26,8 @@ def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> l
 def story_rows(report: DrillReportJson) -> list[Row]:
     """What happened: the mark and its row, what went and stayed, how long it took, the verdict."""
     rows = [("crossed", "no mark")]
-    which, row = "a mark", []
+    which = "a mark"
+    row: list[Row] = []
     for one in report.passes:
         mark = one.acted_on
         if mark is not None:
@@ -60,9 +60,7 @@ def story_rows(report: DrillReportJson) -> list[Row]:
 
 
 def outcome_text(report: DrillReportJson) -> str:
-    """How long after the first crossing everything came, and what was
-    available at the lowest point.
-    """
+    """How long after the first crossing everything came, and the lowest point."""
     times = [f"{what} {seconds_text(took, 'never')}" for what, took in report.times.items()]
     acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), "")
     least = {
@@ -72,21 +70,24 @@ def outcome_text(report: DrillReportJson) -> str:
 
 
 def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
-    """Objects (kind, name and reason): for each kind their number, and one with
-    the most frequent reason.
+    """Objects (kind, name, reason): of each kind their number, and one with the usual reason.
 
     The kinds stand in one order, whichever of them was first: functions run side
     by side where it hurries.
     """
     rows = []
     for kind in dict.fromkeys((*PLURALS, *sorted(each for each, *_ in objects))):
-        mine = [(reason, name) for each, name, reason in objects if each == kind]
-        if not mine:
+        names: dict[str, list[str]] = {}  # by reason
+        for each, name, reason in objects:
+            if each == kind:
+                names.setdefault(reason, []).append(name)
+        if not names:
             continue
-        ((most, _),) = Counter(reason for reason, _ in mine).most_common(1)
-        example = next(name for reason, name in mine if reason == most)
-        why = f" ({reason_in_words(most)})" if most else ""
-        rows.append((word, f"{PLURALS.get(kind, f'{kind}s')}: {len(mine)}, such as {example}{why}"))
+        usual = max(names, key=lambda reason: len(names[reason]))
+        why = f" ({reason_in_words(usual)})" if usual else ""
+        count = sum(map(len, names.values()))
+        example = f"{count}, such as {names[usual][0]}{why}"
+        rows.append((word, f"{PLURALS.get(kind, f'{kind}s')}: {example}"))
     return rows
 
 

@@ -112,8 +112,11 @@ def table(
     numbers: Sequence[str] = (),
     name: str = "",
 ) -> str:
-    """A table of cells that are HTML, with its caption as a heading; where it is too wide, it
-    scrolls, also by keys. `numbers`: the columns of figures. `name`: the column of long names."""
+    """A table of cells that are HTML, with its caption as a heading.
+
+    Where it is too wide, it scrolls, also by keys. `numbers`: the columns of figures. `name`: the
+    column of long names.
+    """
 
     styles = dict.fromkeys(numbers, ' class="number"') | {name: ' class="name"'}
     lines = [
@@ -125,7 +128,8 @@ def table(
     ]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     header = "".join(f'<th scope="col">{html_text(text)}</th>' for text in head)
-    title, content = html_text(caption), f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody>"
+    title = html_text(caption)
+    content = f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody>"
     region = f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">'
     return f"{region}<table><caption><h2>{title}</h2></caption>{content}</table></div>"
 

@@ -93,13 +93,13 @@ def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
             marks = _marks_of(report, filesystem.name, inodes=inodes)
             drawing = chart_svg(what, report.ended_seconds, [series], marks=marks, inodes=inodes)
             drawings.append((what, drawing))
-    name, axis = "what happened", "seconds since the first pressure began"
+    name = "what happened"
+    axis = "seconds since the first pressure began"
     return [*drawings, (name, lanes_svg(name, report.ended_seconds, _lanes(report), axis=axis))]
 
 
 def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> list[MarkLine]:
-    """The horizontal lines of a chart: one for each amount that is a mark, or a mark plus minimum
-    reclaim."""
+    """The horizontal lines of a chart: one for each amount that is a mark, or ends pressure."""
     lines: dict[tuple[int, str], MarkLine] = {}
     releases = []
     for mark in report.marks:
@@ -117,10 +117,13 @@ def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> list
 
 
 def _lanes(report: DrillReportJson) -> list[Lane]:
-    """Pressures, faults, conditions, removals and pods that ended. What another component reports
-    is not known: only our own condition has a lane although it was not reported."""
+    """Pressures, faults, conditions, removals and pods that ended.
+
+    What another component reports is not known: only our own condition has a lane although it was
+    not reported.
+    """
     ours = NodeCondition.RECLAIM_PRESSURE
-    lanes: dict[str, list[Event]] = {}
+    lanes: dict[str, list[Event]] = {"the disk fills": [], "faults": []}
 
     def add(lane: str, label: str, style: str, *, began: float, ended: float | None = None) -> None:
         lanes.setdefault(lane, []).append(Event(label, style, began, ended=ended))
@@ -130,18 +133,19 @@ def _lanes(report: DrillReportJson) -> list[Lane]:
         add("the disk fills", pressure.what, "soft", began=pressure.from_seconds, ended=ended)
     for fault in report.faults:
         add("faults", fault.what, "fault", began=fault.seconds)
-    if report.response == "reclaimd":
-        lanes[ours] = []
+    lanes[ours] = []
     for period in report.conditions:
-        name, ended = period.condition, _ended(period, report)
+        ended = _ended(period, report)
+        name = period.condition
         add(name, name, "mark", began=period.from_seconds, ended=ended)
-    kinds = [*PLURALS]
-    for gone in sorted(report.removals, key=lambda gone: [*kinds, gone.kind].index(gone.kind)):
+    lanes |= {f"{kinds} removed": [] for kinds in PLURALS.values()}
+    for gone in report.removals:
         lane = f"{PLURALS.get(gone.kind, gone.kind)} removed"
         add(lane, f"{gone.kind} {gone.name}", gone.kind, began=gone.seconds)
     for pod in report.ended_pods:
         add("pods ended", f"{pod.name} ended", "mark", began=pod.seconds)
-    return [Lane(name, events) for name, events in lanes.items()]
+    always = ours if report.response == "reclaimd" else ""
+    return [Lane(name, events) for name, events in lanes.items() if events or name == always]
 
 
 def _ended(period: PressurePeriod | ConditionPeriod, report: DrillReportJson) -> float:
@@ -177,8 +181,10 @@ class Event(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Events of one kind, with their name, and what they come to, which stands beside them: if
-    empty, how many there are, or how long they lasted."""
+    """Events of one kind, with their name, and what they come to, which stands beside them.
+
+    If that is empty, it is how many there are, or how long they lasted.
+    """
 
     name: str
     events: Sequence[Event]
@@ -193,8 +199,10 @@ def chart_svg(
     marks: Sequence[MarkLine] = (),
     inodes: bool = False,
 ) -> str:
-    """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element as wide as its
-    container. Of several lines, each has its name beside the plot."""
+    """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element.
+
+    It is as wide as its container. Of several lines, each has its name beside the plot.
+    """
     amounts = [amount for one in series for _, amount in one.points]
     highest = max([*amounts, *(mark.amount for mark in marks)], default=1.0)
     # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
@@ -253,7 +261,8 @@ def _amount(amount: int, *, inodes: bool) -> str:
 
 def _cut(text: str, room: float) -> str:
     """A text as wide as `room` at most."""
-    text, limit = escaped(text), int(room / CHARACTER)
+    text = escaped(text)
+    limit = int(room / CHARACTER)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
@@ -313,10 +322,12 @@ def _path(series: Series, x: Callable[[float], float], y: Callable[[float], floa
 
 
 def _event(event: Event, x: Callable[[float], float], top: float, *, floor: float) -> str:
-    """A period as a rectangle; a moment as a thin line, under a broad invisible one
-    that is easy to point at.
+    """A period as a rectangle; a moment as a thin line.
+
+    Over that is a broad invisible one, which is easy to point at.
     """
-    style, left = html_text(event.style), x(event.began)
+    style = html_text(event.style)
+    left = x(event.began)
     until = "" if event.ended is None else f" to {event.ended:.3f} s"
     title = f"<title>{html_text(event.label)}, {event.began:.3f} s{until}</title>"
     if event.ended is not None:

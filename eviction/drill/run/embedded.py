@@ -1,5 +1,4 @@
-"""Runs a scenario on the embedded node: the daemon's own loop, pressures, faults,
-and an independent observer.
+"""Runs a scenario on the embedded node: the daemon's loop, pressures, faults, an observer.
 
 No measured time comes from the daemon: the observer reads the filesystems every 2 ms, and the
 runtime records when it really removed something.
@@ -114,8 +113,10 @@ def failpoint_of(fault: Fault) -> faults.Failpoint:
 
 
 class FaultSchedule(Schedule):
-    """Injects each fault of a scenario into an embedded runtime when it is due: some time after the
-    first pressure began, or with a certain call."""
+    """Injects each fault of a scenario into an embedded runtime when it is due.
+
+    That is some time after the first pressure began, or with a certain call.
+    """
 
     def __init__(self, injected: tuple[Fault, ...], server: EmbeddedServer):
         super().__init__()
@@ -127,20 +128,16 @@ class FaultSchedule(Schedule):
         self._active = {
             number for number, fault in enumerate(injected) if fault.at_seconds is not None
         }
-        self._calls_before = server.failpoints.calls
         for number, fault in enumerate(injected):
             self._add(self._run, number, fault)
 
     @property
     def running(self) -> bool:
-        """True while a fault is in force or due at a later time. A fault that waits for a call does
-        not count: the call may never come."""
-        return bool(self._active)
+        """True while a fault is in force or due at a later time.
 
-    def start(self, began: float) -> None:
-        """Starts, and counts calls from now on."""
-        self._calls_before = self._server.failpoints.calls
-        super().start(began)
+        A fault that waits for a call does not count: the call may never come.
+        """
+        return bool(self._active)
 
     def stop(self) -> None:
         """Injects no more, releases calls that hang, and leaves the runtime running."""
@@ -151,7 +148,7 @@ class FaultSchedule(Schedule):
         """Waits until the fault is due, and injects it unless the run ends first."""
         if fault.on_call is not None:
             method = fault.on_call.method
-            wanted = self._calls_before[method] + fault.on_call.count
+            wanted = self._server.failpoints.calls[method] + fault.on_call.count
             arrived = False
             while not arrived and not self._stopping.is_set():
                 arrived = self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS)
@@ -185,8 +182,11 @@ class FaultSchedule(Schedule):
 
 
 class EmbeddedGrowers(Fills):
-    """Starts the pressures of one embedded node. Bytes, files and logs are written by a process
-    each; writable layers and pulls grow through the runtime, on the thread of their pressure."""
+    """Starts the pressures of one embedded node.
+
+    Bytes, files and logs are written by a process each; writable layers and pulls grow through the
+    runtime, on the thread of their pressure.
+    """
 
     def __init__(self, node: EmbeddedNode):
         super().__init__()
@@ -283,8 +283,8 @@ class Drill(Observation):
     ):
         self._scenario = scenario
         self._embedded = embedded
-        self._paths_before: set[tuple[str, str]] = set()
-        self._removed_paths: dict[tuple[str, str], float] = {}
+        self._paths: set[tuple[str, str]] = set()  # that are still there
+        self._removed: list[MeasuredRemoval] = []  # paths
         configuration = configuration_of(scenario, embedded)
         self._daemons: dict[Node, Daemon] = {}
         for _ in range(scenario.node.collectors):
@@ -297,7 +297,9 @@ class Drill(Observation):
 
     def run(self) -> DrillResult:
         """Applies pressures and faults, observes until nothing changes, and judges the run."""
-        scenario, embedded, measured = self._scenario, self._embedded, self.measured
+        scenario = self._scenario
+        embedded = self._embedded
+        measured = self.measured
         expect = scenario.expect
         growers = EmbeddedGrowers(embedded)
         pressures = PressureSchedule(scenario.pressures, growers)
@@ -311,7 +313,7 @@ class Drill(Observation):
         with self.beside(self._daemons):
             measured.before = self._objects()
             starts_before = starts(embedded)
-            self._paths_before = self._paths()
+            self._paths = self._paths_now()
             self.watch(limits, pressures, faulty)
         for node in self._daemons:
             node.owner.drained(DRAIN_SECONDS)
@@ -341,9 +343,10 @@ class Drill(Observation):
 
     def removed(self, seconds: float) -> int:
         """The number of removals in the runtime's record, and of paths that are missing."""
-        missing = self._paths_before - self._removed_paths.keys() - self._paths()
-        self._removed_paths |= dict.fromkeys(missing, seconds)
-        return len(self._embedded.runtime.removals) + len(self._removed_paths)
+        missing = self._paths - self._paths_now()
+        self._paths -= missing
+        self._removed += [MeasuredRemoval(seconds, *path, id=path[1]) for path in missing]
+        return len(self._embedded.runtime.removals) + len(self._removed)
 
     def in_progress(self, seconds: float) -> bool:
         """True while relief or the end of a condition is awaited."""
@@ -359,8 +362,7 @@ class Drill(Observation):
     # ---- reading the node
 
     def _objects(self) -> dict[tuple[str, str], str]:
-        """The objects that the runtime lists, the log directories, and the files that the
-        configuration's functions may remove."""
+        """What the runtime lists, the log directories, and the files that functions may remove."""
         embedded = self._embedded
         listed, _ = until_answered(
             lambda: take_inventory(embedded.client, embedded.pod_logs_directory)
@@ -368,7 +370,7 @@ class Drill(Observation):
         named = {key: embedded.image_names.get(key[1], name) for key, name in listed.items()}
         return {**named, **{(FILE, name): name for name in embedded.files}}
 
-    def _paths(self) -> set[tuple[str, str]]:
+    def _paths_now(self) -> set[tuple[str, str]]:
         """Kind and name of the log directories and files, which no runtime lists."""
         logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
         return logs | {(FILE, name) for name in self._embedded.files}
@@ -378,14 +380,10 @@ class Drill(Observation):
         objects = {**self.measured.after, **self.measured.before}
         names = {object_id: name for (_, object_id), name in objects.items()}
         names |= self._embedded.image_names
-        removals = [
-            MeasuredRemoval(
-                wall - self.began_wall, kind, names.get(object_id, object_id), object_id
-            )
-            for wall, kind, object_id in self._embedded.runtime.removals
-        ]
-        for (kind, name), seconds in self._removed_paths.items():
-            removals.append(MeasuredRemoval(seconds, kind, name, name))
+        removals = [*self._removed]
+        for wall, kind, object_id in self._embedded.runtime.removals:
+            name = names.get(object_id, object_id)
+            removals.append(MeasuredRemoval(wall - self.began_wall, kind, name, id=object_id))
         return sorted(removals, key=lambda removal: removal.seconds)
 
     def _new_pod_problem(self) -> str:

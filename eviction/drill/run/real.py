@@ -42,8 +42,7 @@ def run_in_directory(
     log: Log,
     limits: Limits,
 ) -> DrillResult | None:
-    """Prefills a directory, applies the pressures of one scenario in it, observes,
-    frees everything, and judges.
+    """Prefills a directory, applies pressures in it, observes, frees everything, and judges.
 
     `response`: what relieves the node, the daemon's loop in this process or another component.
 
@@ -55,7 +54,7 @@ def run_in_directory(
     patience = SHORTEST_WAIT_SECONDS if ours else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
     pressures = PressureSchedule(
-        plan.pressures,
+        scenario.pressures,
         lambda pressure, _: fills.grow(
             pressure, directory, reserve=plan.reserve[pressure.counts_inodes]
         ),
@@ -111,15 +110,13 @@ def traces(directory: str) -> list[str]:
 def mount_point(directory: str) -> str:
     """The highest directory above `directory` on the same filesystem."""
     path = os.path.realpath(directory)
-    device = os.stat(path).st_dev
-    while path != "/" and os.stat(os.path.dirname(path)).st_dev == device:
+    while not os.path.ismount(path):
         path = os.path.dirname(path)
     return path
 
 
 def foreign_entries(directory: str, own: Iterable[str]) -> list[str]:
-    """The first few paths on the directory's filesystem that are neither in `own`
-    nor lead to one of those.
+    """The first few paths on the directory's filesystem that are not, nor lead to, one in `own`.
 
     Raises OSError if a directory cannot be read.
     """

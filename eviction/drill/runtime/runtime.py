@@ -1,5 +1,4 @@
-"""A CRI v1 runtime as a state machine: one method per call, messages in and
-messages out, without gRPC.
+"""A CRI v1 runtime as a state machine: one method per call, messages in and out, without gRPC.
 
 It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x:
 
@@ -84,8 +83,10 @@ class RemovalRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Image:
-    """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock
-    nanoseconds. `tags` and `digests`: full references."""
+    """One image. `layers`: the lowest first. `tags` and `digests`: full references.
+
+    `created_at`: when it was pulled, in wall-clock nanoseconds.
+    """
 
     id: str
     layers: tuple[LayerSpec, ...]
@@ -206,7 +207,7 @@ class EmbeddedRuntime:
 
     @_answers
     def container_status(self, request: Any) -> _Fields:
-        container = find(self._containers, request.container_id, "container")
+        container = self._container(request.container_id)
         return {"status": self._described(Container, container)}
 
     @_answers
@@ -225,12 +226,12 @@ class EmbeddedRuntime:
     @_answers
     def stop_container(self, request: Any) -> None:
         """StopContainer: the process ends at once, whatever the timeout."""
-        self._stop(find(self._containers, request.container_id, "container"))
+        self._stop(self._container(request.container_id))
 
     @_answers
     def remove_container(self, request: Any) -> None:
         """RemoveContainer, in any state."""
-        self._drop_container(find(self._containers, request.container_id, "container"))
+        self._drop_container(self._container(request.container_id))
 
     @_answers
     def list_pod_sandbox(self, request: Any) -> _Fields:
@@ -246,7 +247,7 @@ class EmbeddedRuntime:
     @_answers
     def pod_sandbox_status(self, request: Any) -> _Fields:
         """PodSandboxStatus; if verbose, with its image in JSON text."""
-        sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+        sandbox = self._sandbox(request.pod_sandbox_id)
         image, _ = self._of_sandbox[sandbox.id]
         info = json.dumps({"runtimeHandler": sandbox.runtime_handler, "image": image})
         return {"status": sandbox, "info": {"info": info} if request.verbose else {}}
@@ -254,7 +255,7 @@ class EmbeddedRuntime:
     @_answers
     def stop_pod_sandbox(self, request: Any) -> None:
         """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
-        sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+        sandbox = self._sandbox(request.pod_sandbox_id)
         sandbox.state = cri_pb2.SANDBOX_NOTREADY
         for container in self._containers_in(sandbox):
             self._stop(container)
@@ -262,7 +263,7 @@ class EmbeddedRuntime:
     @_answers
     def remove_pod_sandbox(self, request: Any) -> None:
         """RemovePodSandbox, with all its containers, in any state."""
-        self._drop_sandbox(find(self._sandboxes, request.pod_sandbox_id, "sandbox"))
+        self._drop_sandbox(self._sandbox(request.pod_sandbox_id))
 
     # ---- ImageService
 
@@ -301,8 +302,10 @@ class EmbeddedRuntime:
     # ---- what happens without a call
 
     def add_sandbox(self, name: str, uid: str, log_directory: str) -> str:
-        """The sandbox of a pod of the namespace `default` is READY. Raises NotFoundError if the
-        sandbox image is absent."""
+        """The sandbox of a pod of the namespace `default` is READY.
+
+        Raises NotFoundError if the sandbox image is absent.
+        """
         with self._lock:
             layers = self._acquire_layers(self._image_named(self.sandbox_image))
             sandbox_id = self._new_id("sandbox")
@@ -319,8 +322,10 @@ class EmbeddedRuntime:
     def add_container(
         self, sandbox_id: str, name: str, image: str, *, attempt: int = 0, starts: bool = True
     ) -> str:
-        """A container is CREATED and, if it `starts`, RUNNING. Raises NotFoundError if the image is
-        absent, OSError on a full disk."""
+        """A container is CREATED and, if it `starts`, RUNNING.
+
+        Raises NotFoundError if the image is absent, OSError on a full disk.
+        """
         with self._lock:
             found = self._image_named(image)
             container_id = self._new_id("container")
@@ -338,14 +343,13 @@ class EmbeddedRuntime:
                 created_at=self._now_ns(),
             )
             if starts:
-                container.state, container.started_at = cri_pb2.CONTAINER_RUNNING, self._now_ns()
+                container.state = cri_pb2.CONTAINER_RUNNING
+                container.started_at = self._now_ns()
         return container_id
 
     @property
     def removals(self) -> tuple[RemovalRecord, ...]:
-        """Every object that was really removed, in order, without calls
-        that found nothing to remove.
-        """
+        """Every object that was really removed, in order."""
         with self._lock:
             return tuple(self._removals)
 
@@ -386,26 +390,24 @@ class EmbeddedRuntime:
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The container's process exits by itself."""
         with self._lock:
-            container = find(self._containers, container_id, "container")
+            container = self._container(container_id)
             self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
 
     def lose_container(self, container_id: str) -> None:
         """Makes the container UNKNOWN, as if its shim was lost."""
         with self._lock:
-            find(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
+            self._container(container_id).state = cri_pb2.CONTAINER_UNKNOWN
 
     def kill_sandbox(self, sandbox_id: str) -> None:
-        """Makes the sandbox NOTREADY and leaves its containers as they are, as can
-        happen on a real runtime.
-        """
+        """Makes the sandbox NOTREADY alone, which can happen on a real runtime."""
         with self._lock:
-            find(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
+            self._sandbox(sandbox_id).state = cri_pb2.SANDBOX_NOTREADY
 
     def write_to_container(self, container_id: str, size_bytes: int) -> int:
         """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if
         the filesystem is full, or if the container is removed meanwhile."""
         with self._lock:
-            find(self._containers, container_id, "container")
+            self._container(container_id)
             self._files_written += 1
             name = f"data-{self._files_written:06d}"
         written = 0
@@ -425,15 +427,14 @@ class EmbeddedRuntime:
         store only, not in CRI."""
         with self._lock:
             known = self._images.get(object_id) or self._sandboxes.get(object_id)
-            record = known or find(self._containers, object_id, "container")
+            record = known or self._container(object_id)
             for name in ("created_at", "started_at", "finished_at"):
-                if getattr(record, name, 0):
-                    setattr(record, name, getattr(record, name) - round(seconds * 1e9))
+                at = getattr(record, name, 0)
+                if at:
+                    setattr(record, name, at - round(seconds * 1e9))
 
     def reboot(self) -> None:
-        """The state after a reboot: every sandbox is NOTREADY, every container
-        that ran has EXITED with 255.
-        """
+        """After this every sandbox is NOTREADY, every container that ran has EXITED with 255."""
         with self._lock:
             for sandbox in self._sandboxes.values():
                 sandbox.state = cri_pb2.SANDBOX_NOTREADY
@@ -450,6 +451,12 @@ class EmbeddedRuntime:
 
     def _now_ns(self) -> int:
         return round(self.wall_seconds() * 1e9)
+
+    def _container(self, object_id: str) -> Container:
+        return find(self._containers, object_id, "container")
+
+    def _sandbox(self, object_id: str) -> Sandbox:
+        return find(self._sandboxes, object_id, "sandbox")
 
     def _image_id(self, digits: str) -> str:
         return f"sha256:{digits}"
@@ -550,9 +557,7 @@ class EmbeddedRuntime:
         self._removed("sandbox", sandbox.id, self.container_space_delay_seconds)
 
     def _removed(self, kind: Kind, object_id: str, delay_seconds: float) -> None:
-        """Records a removal and frees its space: at once, with all space that waits, or
-        later, by one timer for all.
-        """
+        """Records a removal. Its space is freed with all that waits: at once, or by one timer."""
         self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
         self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))
         if delay_seconds <= 0:
@@ -595,18 +600,14 @@ def find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
 
 
 def _selected(table: Mapping[str, _Record], wanted: str, kind: str) -> list[_Record]:
-    """The objects that the id in a list's filter selects: all if it is empty, none
-    unless it names exactly one.
-    """
+    """The objects that the id in a list's filter selects: all if it is empty, else one or none."""
     with suppress(EmbeddedNodeError):
         return [find(table, wanted, kind)] if wanted else list(table.values())
     return []
 
 
 def deterministic_id(*parts: object) -> str:
-    """64 hex digits that depend on the parts alone, so that two runs of a
-    scenario have the same ids.
-    """
+    """64 hex digits that depend on the parts alone: two runs of a scenario have the same ids."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -205,7 +205,7 @@ class Failpoints(UserDict[str, Failpoint]):
 
 
 class EmbeddedServer:
-    """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
+    """Serves a runtime on a unix socket from `start` to `stop`.
 
     `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime
     does. `socket_path` has at most 107 bytes, in a directory that exists. It should not be on the
@@ -222,13 +222,6 @@ class EmbeddedServer:
         self.methods = METHODS
         self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Starts to listen, unless it already does.
@@ -281,10 +274,14 @@ class EmbeddedServer:
 
     def _services(self) -> dict[str, dict[str, _Handler]]:
         """The handlers by service and method."""
-        services: dict[str, dict[str, _Handler]] = {}
-        for method in self.methods:
-            services.setdefault(method.service, {})[method.name] = self._handler(method)
-        return services
+        return {
+            service: {
+                method.name: self._handler(method)
+                for method in self.methods
+                if method.service == service
+            }
+            for service in {method.service for method in self.methods}
+        }
 
     def _act(self, method: Method, request: Message, _: grpc.ServicerContext) -> Message:
         return method.function(self.runtime, request)

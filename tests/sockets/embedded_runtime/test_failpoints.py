@@ -31,8 +31,10 @@ NAME = "registry.example/app:1"
 def server(tmp_path: Path) -> Iterator[FullServer]:
     runtime = FullRuntime(str(tmp_path / "images"))
     runtime.add_image([NAME], [LayerSpec("app", 4096)])
-    with FullServer(runtime, str(tmp_path / "cri.sock")) as serving:
-        yield serving
+    serving = FullServer(runtime, str(tmp_path / "cri.sock"))
+    serving.start()
+    yield serving
+    serving.stop()
 
 
 @pytest.fixture
