@@ -37,9 +37,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Method(NamedTuple):
-    """One row of the table: a method, its messages, and the function that answers
-    it, called with the runtime.
-    """
+    """A method, its messages, and the function that answers it, called with the runtime."""
 
     service: str
     name: str
@@ -80,8 +78,7 @@ class InjectedError(Exception):
 
 
 class Failpoints(UserDict[str, Failpoint]):
-    """The faults in force for each method of a runtime ("RemoveImage"), and the number
-    of its calls. Thread-safe.
+    """The faults in force for each method of a runtime, and the number of its calls. Thread-safe.
 
         server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "lost", times=2)
         server.failpoints["ListContainers"] = Hang()
@@ -115,9 +112,7 @@ class Failpoints(UserDict[str, Failpoint]):
 
     @property
     def calls(self) -> Counter[str]:
-        """The number of calls of each method so far, as a copy; 0 for a
-        method that was never called.
-        """
+        """The number of calls of each method so far, as a copy; 0 if there was none."""
         with self._changed:
             return Counter(self._calls)
 
@@ -129,20 +124,10 @@ class Failpoints(UserDict[str, Failpoint]):
         with self._changed:
             return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
 
-    def apply(
-        self,
-        method: str,
-        act: Callable[[], _Answer],
-        empty: _Answer,
-        *,
-        changed: Callable[[_Answer, Callable[[Any], Any]], _Answer] = lambda answer, change: change(
-            answer
-        ),
-    ) -> _Answer:
-        """Counts one call of a method and executes it with `act`, under the fault that
-        applies to it. `empty` is the answer if it does nothing; `changed` applies the
-        fault's change to an answer.
+    def apply(self, method: str, act: Callable[[], _Answer], empty: _Answer) -> _Answer:
+        """Counts one call of a method and executes it with `act`, under the fault that applies.
 
+        `empty` is the answer if it does nothing.
         Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
         """
         action = self._arrive(method)
@@ -152,16 +137,14 @@ class Failpoints(UserDict[str, Failpoint]):
             self._wait(method, action)
         answer = act() if action.acts else empty
         if action.change is not None:
-            answer = changed(answer, action.change)
+            answer = action.change(answer)
         if action.code is not None:
             partial_answer = None if action.change is None else answer
             raise InjectedError(action.code, action.message, partial_answer)
         return answer
 
     def close(self) -> None:
-        """Ends every wait: calls that hang do nothing and fail with
-        UNAVAILABLE, as if their server died.
-        """
+        """Ends every wait: calls that hang do nothing and fail, as if their server died."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -254,8 +237,7 @@ class EmbeddedServer:
         self._serving = (server, executor)
 
     def stop(self) -> None:
-        """Closes every connection, waits until no call is in flight, and
-        removes the socket. Idempotent.
+        """Closes every connection, waits for every call, and removes the socket. Idempotent.
 
         Calls that a failpoint holds up are dropped; every other call that has begun runs to its
         end. What the runtime would free later it frees at once, so that no thread is left.
@@ -309,9 +291,7 @@ class EmbeddedServer:
 
 
 def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
-    """The answer to a call that fails on purpose: part of its answer, if any,
-    and then the error.
-    """
+    """The answer to a call that fails on purpose: part of its answer, if any, then the error."""
     if error.partial is not None:
         yield error.partial
     context.abort(error.code, error.message)
