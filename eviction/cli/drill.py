@@ -1,29 +1,56 @@
-"""`reclaimd drill`: tests eviction paths.
+"""`reclaimd drill`: tests eviction paths, on an embedded node or on a real one.
 
-Covers the options, the drill on the embedded node, and the output of every drill. Observing and
-filling a real node is in `drill_real`.
+`--observe` only measures and changes nothing. `NAME --runtime ENDPOINT --fill DIR` applies a
+scenario's pressure to this node, after asking; the daemon's loop in this process relieves it, or
+with `--observe` another component.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
+import json
+import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
+from typing import NoReturn
 
-from eviction.cli.drill_output import answer_result, drill_log, pass_shower, progress, shown_by
+from eviction.cli import write_err
 from eviction.cli.options import (
     add_logging,
     add_output,
+    answer,
     answer_lines,
+    columns,
     configuration_flags,
+    configuration_of,
+    exit_unread,
     exit_with,
+    log_of,
+    print_message,
     reading,
 )
+from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
+from eviction.cli.progress import Progress
+from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
+from eviction.drill.judgement.judge import DrillResult, Response
+from eviction.drill.measurement.observer import (
+    Limits,
+    NodeObservation,
+    Observation,
+    without_margin,
+)
+from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.pressure.schedule import describe_pressure
-from eviction.drill.report.lines import before_rows, row_lines
+from eviction.drill.report.document import DrillReportJson, report_of
+from eviction.drill.report.lines import before_rows, checks_table, row_lines, story_rows
+from eviction.drill.report.page import junit_xml, page
+from eviction.drill.run.real import FillFailed, foreign_entries, run_in_directory, traces
 from eviction.drill.runtime.private_mounts import (
     EmbeddedNodeError,
     PrivateMounts,
@@ -32,15 +59,37 @@ from eviction.drill.runtime.private_mounts import (
 )
 from eviction.drill.scenario import (
     Scenario,
+    ScenarioError,
     find_scenario,
     library,
     read_scenario,
 )
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
+from eviction.engine.hold_off import held_off_since_boot
+from eviction.engine.node import Node
+from eviction.exit_codes import (
+    EXIT_HELD,
+    EXIT_INTERRUPTED,
+    EXIT_NOT_RELIEVED,
+    EXIT_OK,
+    EXIT_RUNTIME,
+    EXIT_USAGE,
+)
+from eviction.records.json_shapes import to_json
+from eviction.records.passes import Pass
+from eviction.wording.explain import pass_lines
+from eviction.wording.log import Log
+from eviction.wording.tables import amount, signals_table
 from reclaim.types import RuntimeUnavailable
-from signals.quantity import counted, format_bytes
+from signals.mounts import filesystem_id
+from signals.quantity import counted, format_bytes, format_duration
+from signals.types import Signal
 
 DEFAULT = "pressured-node"
+OBSERVED = "node"  # an observation in its report
+QUIET_SECONDS = 0.3  # how long a node must be quiet at the end
+OBSERVED_QUIET_SECONDS = 5.0
+CALM_SECONDS = 60.0
+SURE = frozenset({"y", "yes"})
 EMBEDDED_OPTIONS = ("all", "list", "check")
 REAL_NODE_OPTIONS = (
     "config",
@@ -54,7 +103,8 @@ REAL_NODE_OPTIONS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
+    option = parser.add_argument
+    flag = partial(parser.add_argument, action="store_true")
     option(
         "scenario", metavar="SCENARIO", nargs="*", default=[], help=f"names or files ({DEFAULT})"
     )
@@ -84,20 +134,17 @@ def run(arguments: argparse.Namespace) -> int:
     """
     names: list[str] = arguments.scenario
     if arguments.fill is not None:
-        _refuse(arguments, EMBEDDED_OPTIONS, "with --fill; nothing was changed")
+        _refuse_options(arguments, EMBEDDED_OPTIONS, "with --fill; nothing was changed")
     elif arguments.observe:
-        _refuse(arguments, EMBEDDED_OPTIONS, "with --observe")
+        _refuse_options(arguments, EMBEDDED_OPTIONS, "with --observe")
         if names:
-            exit_with(
-                EXIT_USAGE,
-                "--observe takes a scenario only together with --fill; alone it only measures",
+            _exit_usage(
+                "--observe takes a scenario only together with --fill; alone it only measures"
             )
-        from eviction.cli.drill_real import observe
-
-        return observe(arguments)
+        return _observe(arguments)
     else:
         real = "on the embedded node; --fill or --observe selects a real one"
-        _refuse(arguments, [*configuration_flags(arguments), *REAL_NODE_OPTIONS], real)
+        _refuse_options(arguments, [*configuration_flags(arguments), *REAL_NODE_OPTIONS], real)
     if arguments.list:
         answer_lines(f"{name:24} {read_scenario(path).why}" for name, path in library().items())
         return EXIT_OK
@@ -105,24 +152,39 @@ def run(arguments: argparse.Namespace) -> int:
         scenario = read_scenario(arguments.check)
         answer_lines([f"{arguments.check}: the scenario {scenario.name} is valid"])
         return EXIT_OK
-    scenarios = [
-        find_scenario(name) for name in (library() if arguments.all else names or [DEFAULT])
-    ]
+    chosen = library() if arguments.all else names or [DEFAULT]
+    scenarios = [find_scenario(name) for name in chosen]
     if len(scenarios) > 1 and arguments.output == "json":
-        exit_with(
-            EXIT_USAGE,
-            "-o json prints one document, so it takes one scenario; several write their reports",
+        _exit_usage(
+            "-o json prints one document, so it takes one scenario; several write their reports"
         )
-    if arguments.fill is not None:
-        if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
-            exit_with(
-                EXIT_USAGE,
-                "--fill takes one scenario, and --runtime names the runtime; nothing was changed",
-            )
-        from eviction.cli.drill_real import fill
+    if arguments.fill is None:
+        return _drill_embedded(scenarios, arguments)
+    if len(scenarios) != 1 or arguments.container_runtime_endpoint is None:
+        _refuse("--fill takes one scenario, and --runtime names the runtime")
+    return _fill(scenarios[0], arguments)
 
-        return fill(scenarios[0], arguments)
-    return _drill_embedded(scenarios, arguments)
+
+def _exit_usage(why: str) -> NoReturn:
+    exit_with(EXIT_USAGE, why)
+
+
+def _refuse(why: str) -> NoReturn:
+    _exit_usage(f"{why}; nothing was changed")
+
+
+def _refuse_options(arguments: argparse.Namespace, options: Iterable[str], where: str) -> None:
+    """Exits with 2 for options that do not apply there."""
+    given = []
+    for name in options:
+        value = vars(arguments).get(name.replace("-", "_"))
+        if value is not None and value is not False:  # but 0s
+            given.append(f"--{name}")
+    if given:
+        _exit_usage(f"{', '.join(given)}: not allowed {where}")
+
+
+# ---- on the embedded node
 
 
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
@@ -131,7 +193,7 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     Exits with 2 if the extra `drill` is not installed.
     """
     if (missing := missing_extra()) is not None:
-        exit_with(EXIT_USAGE, missing)
+        _exit_usage(missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
     mounts = enter_private_mounts()  # must be called before the first thread starts
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
@@ -139,21 +201,10 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
     elif not arguments.verbosity:
         again = " ".join((sys.argv[0], "drill", *arguments.scenario))
-        shown_by(arguments)(
+        _shown_by(arguments)(
             f"next: {again} -v 1 shows each pass, object and expectation; --list: more scenarios"
         )
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
-
-
-def _refuse(arguments: argparse.Namespace, options: Iterable[str], where: str) -> None:
-    """Exits with 2 for options that do not apply there."""
-    values = {name: vars(arguments).get(name.replace("-", "_")) for name in options}
-    # but 0s
-    given = [
-        f"--{name}" for name, value in values.items() if value is not None and value is not False
-    ]
-    if given:
-        exit_with(EXIT_USAGE, f"{', '.join(given)}: not allowed {where}")
 
 
 def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
@@ -162,24 +213,21 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     from eviction.drill.node.embedded_node import EmbeddedNode
     from eviction.drill.run.embedded import Drill, describe_fault
 
-    show = shown_by(arguments)
+    show = _shown_by(arguments)
     show(f"{scenario.name}: {scenario.why}")
     try:
         with EmbeddedNode(scenario, mounts) as embedded:
-            pressures, faults = (
-                map(describe_pressure, scenario.pressures),
-                map(describe_fault, scenario.faults),
-            )
-            for line in row_lines(
-                before_rows(_node(scenario, embedded.describe()), pressures, faults)
-            ):
+            pressures = map(describe_pressure, scenario.pressures)
+            faults = map(describe_fault, scenario.faults)
+            node = _node(scenario, embedded.describe())
+            for line in row_lines(before_rows(node, pressures, faults)):
                 show(line)
-            drill = Drill(scenario, embedded, drill_log(arguments), show=pass_shower(arguments))
-            with progress(scenario.pressures[0].signal, drill, arguments):
+            drill = Drill(scenario, embedded, _drill_log(arguments), show=_pass_shower(arguments))
+            with _progress(scenario.pressures[0].signal, drill, arguments):
                 result = drill.run()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:
         exit_with(EXIT_NOT_RELIEVED, str(error))
-    answer_result(result, arguments)
+    _answer_result(result, arguments)
     return result.held
 
 
@@ -194,3 +242,281 @@ def _node(scenario: Scenario, filesystem: str) -> str:
     return (
         f"{', '.join(sizes)} ({filesystem}); {images} and {pods} on a CRI runtime in this process"
     )
+
+
+# ---- on a real node
+
+
+def _fill(scenario: Scenario, arguments: argparse.Namespace) -> int:
+    """Runs one scenario on a real node. The fill is always removed.
+
+    Exit 0: every expectation that can be checked held; 1: not; 2: the fill is refused;
+    3: runtime unreachable; 4: reading unavailable; 75: another instance holds the node;
+    130: stopped by a signal.
+    """
+    directory = os.path.realpath(arguments.fill)
+    if not os.path.isdir(directory):
+        _refuse(f"--fill: {arguments.fill}: is not a directory")
+    observed = arguments.observe
+    calm = OBSERVED_QUIET_SECONDS if observed else QUIET_SECONDS
+    limits = _limits(arguments, max(calm, scenario.expect.quiet_seconds or 0.0))
+    configuration = configuration_of(arguments).model_copy(
+        update={"control_socket": "", "metrics_address": None, "periodic_gc": False}
+    )
+    if observed and not arguments.with_margin:
+        configuration = without_margin(configuration)
+    show = _shown_by(arguments)
+    block_termination()
+    with ExitStack() as held:  # released in reverse order, however the command ends
+        if not observed:
+            held.enter_context(hold_node(configuration, log_of(arguments)))
+        observation = held.enter_context(_observation_of(configuration))
+        problem = ""
+        if not observed:
+            # no relief would come while the daemon holds off shortly after a boot
+            healthz = configuration.kubelet_healthz
+            reason = held_off_since_boot(configuration.hold_off_seconds, healthz)
+            if reason is not None:
+                _refuse(f"held off: {reason}")
+            problem = observation.node.restore_image_records()
+        plan = _plan(scenario, observation, directory, arguments=arguments)
+        show(f"{scenario.name}: {scenario.why}")
+        for line in _head(observation, plan, directory, observed=observed):
+            show(f"  {line}")
+        if problem:
+            print_message(f"reclaimd: {problem}")
+        if not arguments.yes:
+            _ask()
+        on_signals(observation.stopping.set)
+        observation.show = _pass_shower(arguments)
+        try:
+            with _progress(scenario.pressures[0].signal, observation, arguments):
+                result = run_in_directory(
+                    scenario,
+                    plan,
+                    directory,
+                    observation=observation,
+                    response=Response.OBSERVED if observed else Response.OURS,
+                    log=_drill_log(arguments),
+                    limits=limits,
+                )
+        except FillFailed as error:
+            exit_with(EXIT_NOT_RELIEVED, str(error))
+        if result is None:
+            exit_with(EXIT_INTERRUPTED, "stopped by a signal; the fill was removed")
+    _answer_result(result, arguments)
+    return EXIT_OK if result.held else EXIT_NOT_RELIEVED
+
+
+def _plan(
+    scenario: Scenario,
+    observation: NodeObservation,
+    directory: str,
+    *,
+    arguments: argparse.Namespace,
+) -> FillPlan:
+    """The plan of the fill.
+
+    Exits with 2 if it is refused, with 4 if a filesystem cannot be read, with 75 if another drill
+    fills the directory.
+    """
+    node = observation.node
+    configuration, paths = node.configuration, node.summary.paths
+    observations = node.summary.observe()
+    if any(signal.stale for signal in observations.signals.values()):
+        exit_unread(observations)
+    stores = [os.path.dirname(path) for path in (paths.imagefs, paths.containerfs) if path]
+    own = [
+        configuration.root_directory,
+        configuration.pod_logs_dir,
+        configuration.container_logs_dir,
+        *stores,
+    ]
+    try:
+        thresholds = node.thresholds(observations.layout)
+        device_id = filesystem_id(directory)
+        plan = plan_fill(scenario, observations, thresholds, device_id=device_id)
+        foreign = [] if arguments.allow_other_data else foreign_entries(directory, own)
+        others = traces(directory)
+    except ScenarioError as error:
+        _refuse(str(error))
+    except OSError as error:
+        _refuse(f"{error.filename}: {error.strerror}")
+    if foreign:
+        _refuse(
+            f"the filesystem of {directory} holds other data ({', '.join(foreign)});"
+            " --allow-other-data fills it anyway"
+        )
+    if others:
+        remove = f"if it was killed, remove {', '.join(others)}"
+        exit_with(EXIT_HELD, f"another drill is filling {directory}; {remove}")
+    return plan
+
+
+def _head(
+    observation: NodeObservation, plan: FillPlan, directory: str, *, observed: bool
+) -> Iterator[str]:
+    """What will happen, in lines shown before the confirmation."""
+    node = observation.node
+    yield f"runtime     {node.endpoint.runtime}, a real one"
+    if observed:
+        yield "relief      by another component; the drill itself removes nothing"
+    else:
+        yield (
+            "relief      by reclaimd, in this process: it really removes dead containers and"
+            " unused images"
+        )
+    yield from _marks_table(observation)
+    kubelet = node.configuration.kubelet
+    marks = () if kubelet is None else kubelet.thresholds.thresholds
+    yield from plan_lines(plan, directory, node.summary.observe(), kubelet=marks)
+
+
+def _ask() -> None:
+    """Asks for confirmation. Exits with 2 without a terminal, and with 1 if the answer is no."""
+    if not sys.stdin.isatty():
+        _refuse("there is no terminal to ask on; --yes confirms the fill")
+    with termination_let_through():
+        write_err("continue? [y/N] ")
+        reply = sys.stdin.readline().strip().lower()
+    if reply not in SURE:
+        exit_with(EXIT_NOT_RELIEVED, "nothing was changed")
+
+
+def _observe(arguments: argparse.Namespace) -> int:
+    """Measures what the component that relieves the node does.
+
+    Exit 0; 3: runtime unreachable; 4: reading unavailable.
+    """
+    limits = _limits(arguments, CALM_SECONDS)
+    configuration = configuration_of(arguments)
+    if not arguments.with_margin:
+        configuration = without_margin(configuration)
+    show = _shown_by(arguments)
+    block_termination()
+    with _observation_of(configuration) as observation:
+        on_signals(observation.stopping.set)
+        runtime = observation.node.endpoint.runtime
+        show(f"observing {runtime}; nothing is changed")
+        for line in _marks_table(observation):
+            show(f"  {line}")
+        longest, quiet = limits.longest_seconds, format_duration(limits.quiet_seconds)
+        after = "" if longest is None else f"after {format_duration(longest)}, "
+        show(f"ends {after}when relieved and quiet for {quiet}, or with Ctrl-C")
+        with _progress(Signal.NODEFS_AVAILABLE, observation, arguments):
+            observation.watch(limits)
+    result = DrillResult(
+        OBSERVED,
+        f"What happens under pressure on the node of {runtime}.",
+        "the filesystems of a real node",
+        measurements=observation.measured,
+        response=Response.OBSERVED,
+    )
+    _answer_result(result, arguments)
+    return EXIT_OK
+
+
+def _limits(arguments: argparse.Namespace, quiet_seconds: float) -> Limits:
+    """When an observation ends. `quiet_seconds`: the default of --quiet."""
+    quiet = quiet_seconds if arguments.quiet is None else arguments.quiet
+    return Limits(quiet, vars(arguments)["for"], until_relief=True)
+
+
+@contextmanager
+def _observation_of(configuration: Configuration) -> Iterator[NodeObservation]:
+    """An observation of this node, whose connections are closed at the end.
+
+    Exits with 3 if the runtime cannot be reached, with 4 if no filesystem can be read.
+    """
+    with closing(Node(configuration)) as node:
+        if node.endpoint.remark:
+            print_message(node.endpoint.remark)
+        try:
+            observation = NodeObservation(node)
+        except RuntimeUnavailable as error:
+            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {error}")
+        with closing(observation):
+            observations = node.summary.observe()
+            if observations.layout is None:
+                exit_unread(observations)
+            yield observation
+
+
+def _marks_table(observation: NodeObservation) -> list[str]:
+    """A table of the signals and their marks."""
+    observations = observation.node.summary.observe()
+    return signals_table(observations, observation.node.thresholds(observations.layout))
+
+
+# ---- what it shows
+
+
+def _shown_by(arguments: argparse.Namespace) -> Callable[[str], None]:
+    """A function that prints a line on stdout, or on stderr if stdout gets one JSON document."""
+    return print_message if arguments.output == "json" else lambda line: answer_lines([line])
+
+
+def _drill_log(arguments: argparse.Namespace) -> Log:
+    """The log of the daemon in a drill, shown only with `-v 2`."""
+    return log_of(arguments) if arguments.verbosity > 1 else Log(time.time, stream=io.StringIO())
+
+
+def _answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
+    """Prints the document or the story of the run, and writes the report.
+
+    Its paths are printed, or why it cannot be written.
+    """
+    report = report_of(result)
+    details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
+    answer(arguments, report, lambda: [*details, *row_lines(story_rows(report))])
+    paths = {os.path.join(arguments.report, name): text for name, text in files_of(report).items()}
+    try:
+        os.makedirs(arguments.report, exist_ok=True)
+        for path, text in paths.items():
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        print_message(f"the report could not be written: {error}")
+    else:
+        _shown_by(arguments)(f"report: {', '.join(paths)}")
+
+
+def files_of(report: DrillReportJson) -> dict[str, str]:
+    """The files of a report by name: the page, the JSON document and JUnit XML."""
+    stem = f"drill-{report.scenario}"
+    if report.response != "reclaimd":
+        stem += "-observed"
+    return {
+        f"{stem}.html": page(report),
+        f"{stem}.json": json.dumps(to_json(report), indent=2) + "\n",
+        f"{stem}.xml": junit_xml(report),
+    }
+
+
+def _pass_shower(arguments: argparse.Namespace) -> Callable[[Pass], None]:
+    """A function that prints a pass, with `-v`."""
+    if not arguments.verbosity:
+        return lambda _: None
+    show = _shown_by(arguments)
+
+    def show_pass(record: Pass) -> None:
+        for line in ("", *pass_lines(record, columns())):
+            show(line)
+
+    return show_pass
+
+
+def _progress(
+    signal: Signal, observation: Observation, arguments: argparse.Namespace
+) -> AbstractContextManager[None]:
+    """Shows on a terminal what is available of a signal, while a `with` block runs.
+
+    With `-v` passes are shown instead.
+    """
+
+    def available() -> str:
+        observations = observation.measured.observations
+        found = None if observations is None else observations.signals.get(signal)
+        return "" if found is None else f"{amount(signal, found.available)} available"
+
+    return nullcontext() if arguments.verbosity else Progress(str(signal), available)

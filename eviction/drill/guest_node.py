@@ -15,7 +15,7 @@ from eviction.drill.pressure.schedule import PressureSchedule, came_true
 from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of, starts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
 from eviction.drill.runtime.server import Failpoints
-from eviction.drill.scenario import Grows, Pressure, Scenario, part_of
+from eviction.drill.scenario import Pressure, Scenario, part_of
 from eviction.engine.node import Node
 from signals.types import FilesystemRole
 
@@ -50,8 +50,10 @@ class GuestNode:
 
     @property
     def failpoints(self) -> Failpoints:
-        """The faults of the runtime by method: `failpoints["RemoveImage"] = Hang()`. The classes
-        are in `eviction.drill.runtime.faults`."""
+        """The faults of the runtime by method: `failpoints["RemoveImage"] = Hang()`.
+
+        The classes are in `eviction.drill.runtime.faults`.
+        """
         return self._embedded.server.failpoints
 
     def close(self) -> None:
@@ -63,30 +65,28 @@ class GuestNode:
     @property
     def images(self) -> frozenset[str]:
         """The references of all images."""
-        names = self._embedded.image_names
-        return frozenset(
-            names.get(image.id, image.title)
-            for image in until_answered(self._embedded.client.list_images)
-        )
+        embedded = self._embedded
+        listed = until_answered(embedded.client.list_images)
+        return frozenset(embedded.image_names.get(image.id, image.title) for image in listed)
 
     @property
     def containers(self) -> frozenset[str]:
         """All containers in every state, as `namespace/pod/container#attempt`."""
-        return frozenset(
-            each.title for each in until_answered(self._embedded.client.list_containers)
-        )
+        listed = until_answered(self._embedded.client.list_containers)
+        return frozenset(container.title for container in listed)
 
     @property
     def sandboxes(self) -> frozenset[str]:
         """All pod sandboxes, as `namespace/pod#attempt`."""
-        return frozenset(
-            each.title for each in until_answered(self._embedded.client.list_pod_sandboxes)
-        )
+        listed = until_answered(self._embedded.client.list_pod_sandboxes)
+        return frozenset(sandbox.title for sandbox in listed)
 
     @property
     def would_restart(self) -> frozenset[str]:
-        """The containers (`pod/container`) that a kubelet would start now and would not have
-        started at first, because their last record was removed."""
+        """The containers (`pod/container`) that a kubelet would now start again.
+
+        It would not have started them at first: their last record was removed.
+        """
         return starts(self._embedded) - self._starts_before
 
     # ---- its marks
@@ -115,16 +115,15 @@ class GuestNode:
     def fill(
         self, amount: str, rate: str = "1Gi", grows: str = "bytes", *, where: str = "nodefs"
     ) -> int:
-        """Writes `amount` bytes (`24Mi`), or files with `grows="inodes"`, at `rate`
-        per second, and keeps them.
+        """Writes `amount` bytes (`24Mi`), or files with `grows="inodes"`, at `rate` per second.
 
-        Waits until all is written, up to 60 s. Returns how much was written. Raises ValueError or
-        ScenarioError for arguments that are not allowed.
+        They are kept. Waits until all is written, up to 60 s. Returns how much was written. Raises
+        ValueError or ScenarioError for arguments that are not allowed.
         """
         pressure = part_of(
             Pressure, {"grows": grows, "rate": rate, "amount": amount, "where": where}, "fill"
         )
-        if pressure.grows not in (Grows.BYTES, Grows.INODES):
+        if pressure.grows not in ("bytes", "inodes"):
             raise ValueError(f"grows must be bytes or inodes, but it was {grows!r}")
         self._filled += 1
         grower = self._grow(pressure, len(self._scenario.pressures) + self._filled)

@@ -1,5 +1,4 @@
-"""A scenario: a node, pressures, faults, and what must hold. The model of its file,
-and the code that checks it.
+"""A scenario: a node, pressures, faults, and what must hold. The model of its file.
 
 Fields are named as in the file, in snake case and with their unit: `age` in the file is
 `age_seconds` here. The file writes amounts, percentages and durations as text, as in a Kubernetes
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -23,7 +22,6 @@ from eviction.configuration.models import (
     Field,
     PlainSerializer,
     ValidationError,
-    after,
     read_as,
     to_camel,
 )
@@ -73,6 +71,11 @@ LAYOUTS = {
     "single": FsLayout.SINGLE,
     "dedicated": FsLayout.DEDICATED_IMAGEFS,
     "split": FsLayout.SPLIT,
+}
+ON_IMAGEFS = {
+    FsLayout.SINGLE: (),
+    FsLayout.DEDICATED_IMAGEFS: (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS),
+    FsLayout.SPLIT: (FilesystemRole.IMAGEFS,),
 }
 BALLAST = "ReleaseBallast"
 LARGEST = "1Ti"
@@ -143,21 +146,6 @@ class Part(StrictModel):
     model_config = ConfigDict(alias_generator=_name_in_file, validate_default=True)
 
 
-class Word(StrEnum):
-    """A word from a closed list, written as text in the file."""
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _: Any, handler: Any) -> Any:
-        return handler.generate_schema(Annotated[Literal[tuple(map(str, cls))], after(cls)])
-
-
-class FilesystemType(Word):
-    """`directory` is a size-limited view of a directory; the report says `simulated`."""
-
-    TMPFS = "tmpfs"
-    DIRECTORY = "directory"
-
-
 class FilesystemSpec(Part):
     """One filesystem."""
 
@@ -165,17 +153,15 @@ class FilesystemSpec(Part):
     """Bytes; 1Mi to 1Ti."""
     inodes: int = Field(ge=100, le=10_000_000)
     """How many inodes it has."""
-    type: FilesystemType = as_written("tmpfs")
-    """directory is a size-limited view of a directory."""
+    type: Literal["tmpfs", "directory"] = "tmpfs"
+    """directory is a size-limited view of a directory; the report says `simulated`."""
 
 
 _OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})]
 
 
 class OwnFilesystemSpec(FilesystemSpec):
-    """A filesystem that the configuration adds, with `files` entries of
-    `fileSize` bytes, the oldest first.
-    """
+    """A filesystem that the configuration adds, with `files` entries of `fileSize` bytes."""
 
     name: Annotated[FilesystemRole, read_as(_OWN_NAME, FilesystemRole)]
     """Its signals are NAME.available and NAME.inodesFree.
@@ -202,22 +188,19 @@ class FunctionSpec(Part):
     """The filesystem on which it frees space."""
     timeout: Duration | None = None
     """How long the program may run."""
-    cooldown: Duration | None = None
-    """How long to wait between two calls."""
     size: Amount | None = None
     """Bytes of the ballast."""
     keep: int | None = None
     """How many rotated logs of each container are kept."""
 
     def entry(self, path_of: Callable[[str], str]) -> dict[str, Any]:
-        """Its entry in the configuration.
-
-        `path_of` gives the path of its program, or of the ballast.
-        """
+        """Its entry in the configuration. `path_of` gives the path of a program or ballast."""
         fields = self.model_dump(exclude={"does"}, exclude_none=True)
         if self.does is not None:
-            return {**fields, "exec": [path_of(self.name)]}
-        return {**fields, "file": path_of(BALLAST)} if self.name == BALLAST else fields
+            fields["exec"] = [path_of(self.name)]
+        elif self.name == BALLAST:
+            fields["file"] = path_of(BALLAST)
+        return fields
 
 
 class ImageSpec(Part):
@@ -238,8 +221,6 @@ class ImageSpec(Part):
     """Bytes of a layer that all images of this entry share."""
     age_seconds: Seconds = as_written("1h")
     """How long ago the first image was first seen; the others follow a second apart."""
-    pinned: bool = False
-    """Whether the runtime pins it."""
 
     @property
     def names(self) -> list[str]:
@@ -249,39 +230,26 @@ class ImageSpec(Part):
         """
         path, slash, last = self.name.rpartition("/")
         name, _, tag = last.partition(":")
-        return [f"{path}{slash}{each}:{tag or 1}" for each in _numbered(name, self.count)]
+        return [f"{path}{slash}{entry}:{tag or 1}" for entry in _numbered(name, self.count)]
 
 
 def _numbered(name: str, count: int) -> list[str]:
     return [name] if count == 1 else [f"{name}-{number:02}" for number in range(1, count + 1)]
 
 
-class PodState(Word):
-    """The state of a pod and of its container.
-
-    `running`. `initialized`: its init container has succeeded, its other container runs. `crashed`:
-    the container has dead copies, and the kubelet still knows the pod. `completed`: the container
-    succeeded, and the kubelet still knows the pod. `created`: the container was created and not
-    started. `unknown`: the runtime reports the state UNKNOWN. `gone`: the container is dead, and
-    the kubelet has forgotten the pod. `vanished`: only the logs of a forgotten pod are left.
-    """
-
-    RUNNING = "running"
-    INITIALIZED = "initialized"
-    CRASHED = "crashed"
-    COMPLETED = "completed"
-    CREATED = "created"
-    UNKNOWN = "unknown"
-    GONE = "gone"
-    VANISHED = "vanished"
-
-    @property
-    def known_to_kubelet(self) -> bool:
-        """True if the pod exists for the kubelet."""
-        return self not in (PodState.GONE, PodState.VANISHED)
+PodState = Literal[
+    "running",
+    "initialized",  # its init container has succeeded, its other container runs
+    "crashed",  # the container has dead copies, and the kubelet still knows the pod
+    "completed",  # the container succeeded, and the kubelet still knows the pod
+    "created",  # the container was created and not started
+    "unknown",  # the runtime reports the state UNKNOWN
+    "gone",  # the container is dead, and the kubelet has forgotten the pod
+    "vanished",  # only the logs of a forgotten pod are left
+]
 
 
-class RestartPolicy(Word):
+class RestartPolicy(StrEnum):
     """A pod's restart policy, spelled as in Kubernetes."""
 
     ALWAYS = "Always"
@@ -311,25 +279,21 @@ class PodSpec(Part):
     """Bytes of each copy's log, and of each of its rotated logs."""
     rotated_logs: int = Field(0, ge=0, le=100)
     """How many rotated logs each copy has."""
-    dead_seconds: Seconds = as_written("10m")
-    """How long ago the dead copies exited."""
-    written_policy: RestartPolicy | None = Field(None, alias="restartPolicy")
-    """The default is OnFailure for a completed pod, else Always."""
 
     @property
     def dead_copies(self) -> int:
-        return (
-            int(self.state is PodState.CRASHED)
-            if self.written_copies is None
-            else self.written_copies
-        )
+        if self.written_copies is not None:
+            return self.written_copies
+        return int(self.state == "crashed")
+
+    @property
+    def known_to_kubelet(self) -> bool:
+        return self.state not in ("gone", "vanished")
 
     @property
     def restart_policy(self) -> RestartPolicy:
-        usual = (
-            RestartPolicy.ON_FAILURE if self.state is PodState.COMPLETED else RestartPolicy.ALWAYS
-        )
-        return self.written_policy or usual
+        completed = self.state == "completed"
+        return RestartPolicy.ON_FAILURE if completed else RestartPolicy.ALWAYS
 
     @property
     def names(self) -> list[str]:
@@ -414,40 +378,29 @@ class NodeSpec(FilesystemSpec):
 
     @property
     def filesystems(self) -> dict[FilesystemRole, FilesystemSpec]:
-        """The filesystems by name:
-
-        `nodefs`, `imagefs` if the layout has one, and those that the configuration adds.
-        """
-        found = {FilesystemRole.NODEFS: self, FilesystemRole.IMAGEFS: self.imagefs, **self.own}
-        return {role: spec for role, spec in found.items() if spec is not None}
+        """The filesystems by name."""
+        imagefs = {} if self.imagefs is None else {FilesystemRole.IMAGEFS: self.imagefs}
+        return {FilesystemRole.NODEFS: self, **imagefs, **self.own}
 
     @property
     def signals(self) -> tuple[Signal, ...]:
         return (*KUBELET_SIGNALS, *(signal for role in self.own for signal in signals_about(role)))
 
     def role(self, role: FilesystemRole) -> FilesystemRole:
-        """The name of the filesystem that a role is on:
-
-        `nodefs`, `imagefs`, or one that the configuration adds.
-        """
+        """The name of the filesystem that a role is on."""
         if role in self.own:
             return role
-        with_images = (
-            role is FilesystemRole.CONTAINERFS and self.layout is FsLayout.DEDICATED_IMAGEFS
-        )
-        on_imagefs = self.imagefs is not None and (role is FilesystemRole.IMAGEFS or with_images)
+        on_imagefs = role in ON_IMAGEFS[self.layout]
         return FilesystemRole.IMAGEFS if on_imagefs else FilesystemRole.NODEFS
 
 
-class Grows(Word):
-    """What grows. `bytes`: one file. `inodes`: the number of files, empty or small. `log`: a pod's
-    log. `writable`: a pod's writable layer. `pull`: images are pulled one after another."""
-
-    BYTES = "bytes"
-    INODES = "inodes"
-    LOG = "log"
-    WRITABLE = "writable"
-    PULL = "pull"
+Grows = Literal[
+    "bytes",  # one file
+    "inodes",  # the number of files, empty or small
+    "log",  # a pod's log
+    "writable",  # a pod's writable layer
+    "pull",  # images are pulled one after another
+]
 
 
 class Pressure(Part):
@@ -498,7 +451,7 @@ class Pressure(Part):
     @property
     def counts_inodes(self) -> bool:
         """True if `rate` and `amount` count files."""
-        return self.grows is Grows.INODES
+        return self.grows == "inodes"
 
     @property
     def signal(self) -> Signal:
@@ -506,23 +459,18 @@ class Pressure(Part):
         return signals_about(self.where)[self.counts_inodes]
 
 
-class FaultAction(Word):
-    """What goes wrong.
-
-    With one method of the runtime: `fail` does nothing and fails; `act-then-fail` acts and then
-    fails; `pretend` does nothing and reports success; `delay` answers late; `hang` does not
-    answer; `cut` breaks a list off with an error. With the whole runtime: `restart` restarts it;
-    `away` stops it for a while.
-    """
-
-    FAIL = "fail"
-    ACT_THEN_FAIL = "act-then-fail"
-    PRETEND = "pretend"
-    DELAY = "delay"
-    HANG = "hang"
-    CUT = "cut"
-    RESTART = "restart"
-    AWAY = "away"
+FaultAction = Literal[
+    # of one method of the runtime
+    "fail",  # does nothing and fails
+    "act-then-fail",
+    "pretend",  # does nothing and reports success
+    "delay",
+    "hang",
+    "cut",  # breaks a list off with an error
+    # of the whole runtime
+    "restart",
+    "away",  # is stopped for a while
+]
 
 
 class Call(Part):
@@ -666,8 +614,6 @@ NOT_IN_A_SCENARIO = frozenset(
         "rootDirectory",
         "podLogsDir",
         "containerLogsDir",
-    }
-    | {
         "containerRuntimeEndpoint",
         "imageServiceEndpoint",
         "stateFile",
@@ -676,22 +622,20 @@ NOT_IN_A_SCENARIO = frozenset(
         "lockDirectory",
         "controlSocket",
         "metricsAddress",
-    }
-    | {
         "kubeletEndpoint",
         "kubeletTokenFile",
         "kubeletCertificateFile",
         "kubeletKeyFile",
         "kubeletCAFile",
-    }
-    | {
         "kubeletServerName",
         "kubeletInsecureSkipVerify",
         "kubernetesEvents",
         "kubeconfig",
         "nodeName",
+        "filesystems",
+        "reclaimFunctions",
+        *map(to_camel, THRESHOLD_MAPS),
     }
-    | {"filesystems", "reclaimFunctions", *map(to_camel, THRESHOLD_MAPS)}
 )
 
 
@@ -724,7 +668,9 @@ def read_scenario(path: str) -> Scenario:
 def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
     """The scenario in a document, which error messages call `path`. Raises ScenarioError."""
     scenario = part_of(Scenario, document, path)
-    _refuse(_contradictions(scenario), path)
+    for field, wrong, problem in _contradictions(scenario):
+        if wrong:
+            raise ScenarioError(f"{path}: {field}: {problem}")
     return scenario
 
 
@@ -738,7 +684,7 @@ GONE_FIELDS: Mapping[str, str] = {
 
 
 def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
-    """One part of a scenario, not yet checked against the other parts. Raises ScenarioError."""
+    """One part of a scenario, not checked against the others. Raises ScenarioError."""
     try:
         return part.model_validate(document)
     except ValidationError as error:
@@ -753,13 +699,6 @@ that begins with the field.
 """
 
 
-def _refuse(problems: Iterable[Problem], name: str) -> None:
-    """Raises ScenarioError for the first problem, and looks no further."""
-    for field, wrong, problem in problems:
-        if wrong:
-            raise ScenarioError(f"{name}: {field}: {problem}")
-
-
 def _contradictions(scenario: Scenario) -> Iterator[Problem]:
     node, pressures = scenario.node, scenario.pressures
     yield from _of_node(node)
@@ -771,20 +710,14 @@ def _contradictions(scenario: Scenario) -> Iterator[Problem]:
         yield from _of_fault(f"faults.{number}", fault)
     allowed = ", ".join(node.signals)
     for name in scenario.expect.lowest:
-        yield (
-            "expect.lowest",
-            name not in node.signals,
-            f"unknown signal {name!r}; allowed are {allowed}",
-        )
+        unknown_one = f"unknown signal {name!r}; allowed are {allowed}"
+        yield "expect.lowest", name not in node.signals, unknown_one
 
 
 def _of_node(node: NodeSpec) -> Iterator[Problem]:
     wrong = (node.layout is FsLayout.SINGLE) is (node.imagefs is not None)
-    yield (
-        "node.imagefs",
-        wrong,
-        "the layouts dedicated and split need one, the layout single has none of its own",
-    )
+    which = "the layouts dedicated and split need one, the layout single has none of its own"
+    yield "node.imagefs", wrong, which
     images = [name for image in node.images for name in image.names]
     yield _twice("node.images", images)
     yield _twice("node.pods", [name for pod in node.pods for name in pod.names])
@@ -799,12 +732,9 @@ def _of_configuration(node: NodeSpec) -> Iterator[Problem]:
         yield f"node.configuration.{name}", name in NOT_IN_A_SCENARIO, problem
     none = not node.eviction_hard and not node.eviction_soft
     yield "node.evictionHard", none, "at least one threshold is needed, here or in evictionSoft"
+    tables = node.tables(lambda name: f"/{name}")
     try:
-        load(
-            None,
-            {},
-            {**node.configuration, **node.tables(lambda name: f"/{name}"), "kubeletConfig": ""},
-        )
+        load(None, {}, {**node.configuration, **tables, "kubeletConfig": ""})
     except ConfigurationError as error:
         text = str(error).removeprefix("flags: ")
         where = "node." if text.partition(":")[0] in NOT_IN_A_SCENARIO else "node.configuration: "
@@ -817,68 +747,62 @@ def _twice(field: str, names: Sequence[str]) -> Problem:
     return field, bool(repeated), f"the name {', '.join(map(quoted, repeated[:1]))} occurs twice"
 
 
+# A field -> what must grow for it to be given.
+OF_WHAT_GROWS: Mapping[str, tuple[Grows, ...]] = {
+    "pod": ("log", "writable"),
+    "image": ("pull",),
+    "where": ("bytes", "inodes"),
+    "file_bytes": ("inodes",),
+    "file": ("bytes", "log"),
+}
+# What grows -> the states of a pod in which it can.
+GROWS_WHILE: Mapping[Grows, tuple[PodState, ...]] = {
+    "writable": ("running", "initialized"),
+    "log": ("running", "initialized", "crashed", "completed", "unknown", "gone"),
+}
+
+
 def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Problem]:
-    grows, pod, image, where = pressure.grows, pressure.pod, pressure.image, pressure.where
-    for name, given, kinds, needed in (
-        ("pod", bool(pod), (Grows.LOG, Grows.WRITABLE), True),
-        ("image", image is not None, (Grows.PULL,), True),
-        ("where", "where" in pressure.model_fields_set, (Grows.BYTES, Grows.INODES), False),
-        ("fileSize", pressure.file_bytes != 0, (Grows.INODES,), False),
-        ("file", pressure.file != "closed", (Grows.BYTES, Grows.LOG), False),
-    ):
-        yield f"{field}.{name}", given and grows not in kinds, f"is not allowed if grows is {grows}"
-        yield (
-            f"{field}.{name}",
-            needed and not given and grows in kinds,
-            f"is missing if grows is {grows}",
-        )
+    grows, pod, given = pressure.grows, pressure.pod, pressure.model_fields_set
+    for name, kinds in OF_WHAT_GROWS.items():
+        written = f"{field}.{Pressure.model_fields[name].alias}"
+        yield written, name in given and grows not in kinds, f"is not allowed if grows is {grows}"
+        missing = name in ("pod", "image") and name not in given and grows in kinds
+        yield written, missing, f"is missing if grows is {grows}"
     roles = (*KUBELET_ROLES, *node.own)
-    one_of = f"must be one of {', '.join(roles)}, but it was {quoted(where)}"
-    yield f"{field}.where", where not in roles, one_of
-    kept = grows in (Grows.WRITABLE, Grows.PULL)
+    one_of = f"must be one of {', '.join(roles)}, but it was {quoted(pressure.where)}"
+    yield f"{field}.where", pressure.where not in roles, one_of
+    kept = grows in ("writable", "pull") and not pressure.remains
     must_be = (
         f"must be true if grows is {grows}: the files of containers and images that were pulled are"
         " kept"
     )
-    yield f"{field}.remains", kept and not pressure.remains, must_be
-    state = {name: each.state for each in node.pods for name in each.names}.get(pod)
-    runs = state in (PodState.RUNNING, PodState.INITIALIZED)
-    started = state not in (PodState.CREATED, PodState.VANISHED)
-    yield (
-        f"{field}.pod",
-        bool(pod) and state is None,
-        f"the pod {quoted(pod)} is not among node.pods",
-    )
-    still = (grows is Grows.WRITABLE and not runs) or (grows is Grows.LOG and not started)
+    yield f"{field}.remains", kept, must_be
+    state = {name: spec.state for spec in node.pods for name in spec.names}.get(pod)
+    absent = f"the pod {quoted(pod)} is not among node.pods"
+    yield f"{field}.pod", "pod" in given and state is None, absent
+    still = state not in GROWS_WHILE.get(grows, (state,))
     yield f"{field}.pod", still, f"{pod} is {state}, so its {grows} does not grow"
-    endless = pressure.limit is None and pressure.for_seconds is None and grows is not Grows.PULL
-    yield (
-        f"{field}.amount",
-        endless,
-        f"is missing; allowed are a quantity, full, or a time in {field}.for",
-    )
-    if image is not None:
-        yield _twice(
-            f"{field}.image", [name for spec in (*node.images, image) for name in spec.names]
-        )
+    endless = pressure.limit is None and pressure.for_seconds is None and grows != "pull"
+    allowed = f"is missing; allowed are a quantity, full, or a time in {field}.for"
+    yield f"{field}.amount", endless, allowed
+    if pressure.image is not None:
+        images = [name for spec in (*node.images, pressure.image) for name in spec.names]
+        yield _twice(f"{field}.image", images)
 
 
 def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
-    action, given = fault.action, (fault.at_seconds is not None) + (fault.on_call is not None)
-    yield (
-        f"{field}.at",
-        given != 1,
-        "exactly one of at and onCall must say when the fault is triggered",
-    )
+    action = fault.action
+    triggers = (fault.at_seconds is not None) + (fault.on_call is not None)
+    one = "exactly one of at and onCall must say when the fault is triggered"
+    yield f"{field}.at", triggers != 1, one
     for name, value, needed in (
-        ("method", fault.method, action not in (FaultAction.RESTART, FaultAction.AWAY)),
-        ("by", fault.by_seconds is not None, action is FaultAction.DELAY),
+        ("method", fault.method, action not in ("restart", "away")),
+        ("by", fault.by_seconds, action == "delay"),
     ):
-        yield (
-            f"{field}.{name}",
-            bool(value) and not needed,
-            f"is not allowed with the action {action}",
-        )
-        yield f"{field}.{name}", needed and not value, f"is missing; the action {action} needs it"
-    endless = fault.lasts_seconds is None and action is FaultAction.AWAY
+        excess = value is not None and not needed
+        yield f"{field}.{name}", excess, f"is not allowed with the action {action}"
+        missing = value is None and needed
+        yield f"{field}.{name}", missing, f"is missing; the action {action} needs it"
+    endless = fault.lasts_seconds is None and action == "away"
     yield f"{field}.lasts", endless, "is missing; the action away needs it"

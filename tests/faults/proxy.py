@@ -11,7 +11,7 @@ gives up does not cancel the call behind the proxy; a runtime also continues mos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
@@ -83,15 +83,17 @@ class Proxy:
             ask: Any = self._behind.unary_stream(path)  # without serializers bytes stay bytes
             return list(ask(request, timeout=deadline))
 
-        def changed(answer: bytes, change: Callable[[Any], Any]) -> bytes:
-            parsed: bytes = change(_ANSWERS[method].FromString(answer)).SerializeToString()
-            return parsed
-
         try:
             if method not in _ANSWERS:
                 return iter(behind())
-            return iter((self.failpoints.apply(method, lambda: behind()[0], b"", changed=changed),))
+            kind = _ANSWERS[method]
+            answer: Any = self.failpoints.apply(
+                method, lambda: kind.FromString(behind()[0]), kind()
+            )
+            return iter((answer.SerializeToString(),))
         except InjectedError as error:
+            if error.partial is not None:
+                error.partial = error.partial.SerializeToString()
             return failing(error, context)
         except grpc.RpcError as error:
             context.abort(error.code(), error.details() or "")

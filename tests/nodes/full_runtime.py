@@ -140,7 +140,7 @@ class FullRuntime(EmbeddedRuntime):
 
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
         """Status."""
-        answer = super().status(request)
+        answer: cri_pb2.StatusResponse = super().status(request)
         if request.verbose and self.dialect.reports_sandbox_image:
             config = json.loads(answer.info["config"])
             answer.info["config"] = json.dumps({**config, "sandboxImage": self.sandbox_image})
@@ -210,7 +210,13 @@ class FullRuntime(EmbeddedRuntime):
     def tag_image(self, image_id: str, tag: str) -> None:
         """Adds a tag to an image. An image that had the tag loses it."""
         with self._lock:
-            self._tag(self._image_named(image_id), [tag])
+            self._tag(self._image_named(image_id), normalized(tag))
+
+    def _tag(self, image: Image, tag: str) -> None:
+        for other in self._images.values():
+            if tag in other.tags:
+                other.tags.remove(tag)
+        super()._tag(image, tag)
 
     def _image_id(self, digits: str) -> str:
         return digits if self.dialect.is_cri_o else super()._image_id(digits)

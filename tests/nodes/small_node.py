@@ -289,9 +289,9 @@ class SmallNode:
 
     def state(self, container_id: str) -> int:
         """State of a container, as on the wire."""
-        return self.runtime.container_status(
-            pb.ContainerStatusRequest(container_id=container_id)
-        ).status.state
+        request = pb.ContainerStatusRequest(container_id=container_id)
+        state: int = self.runtime.container_status(request).status.state
+        return state
 
     def removed(self, kind: str = "") -> list[str]:
         """Ids of what the runtime really removed, in order."""

@@ -240,12 +240,10 @@ def test_a_drill_that_is_killed_frees_everything(
     assert came_true(lambda: fill_node.left_behind == [])
 
 
-def test_the_next_drill_removes_the_files_of_one_killed_with_its_helper(
+def test_the_next_drill_refuses_beside_another_or_one_killed_with_its_helper(
     containerd_on_ext4: RealNode, tmp_path: Path
 ) -> None:
-    """Bytes are freed with the last process that holds them; files are kept until
-    the next drill removes them.
-    """
+    """Bytes are freed with the last process that holds them; files are left, and named."""
     node = containerd_on_ext4
     fill_node = FillNode(
         node,
@@ -271,11 +269,11 @@ def test_the_next_drill_removes_the_files_of_one_killed_with_its_helper(
             os.kill(pid, number)
     process.communicate()
     assert len(fill_node.left_behind) == 2
-    (fill_node.directory / "other").write_text("kept")
-    third = fill_node.drill("--yes", "--for", "100ms", pressure=pressure, expect={})
-    assert third.returncode == 1, "the mark is not crossed in a tenth of a second"
-    assert "an earlier drill was killed" in third.stdout
-    assert fill_node.left_behind == ["other"]
+    left = fill_node.left_behind
+    third = fill_node.drill("--yes", pressure=pressure)
+    assert third.returncode == 75
+    assert f"remove {', '.join(left)}" in third.stderr
+    assert fill_node.left_behind == left
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

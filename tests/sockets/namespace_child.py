@@ -184,10 +184,9 @@ def full(directory: str) -> dict[str, Any]:
             "inodes_free": found.f_favail,
         }
 
-    with (
-        FullServer(runtime, os.path.join(sockets, "cri.sock")) as server,
-        CriCalls(server.target) as calls,
-    ):
+    server = FullServer(runtime, os.path.join(sockets, "cri.sock"))
+    server.start()
+    with CriCalls(server.target) as calls:
         sandbox_id = run_pod(calls, "web")
         container_id = run_container(calls, sandbox_id, "web", "registry.example/app:1")
         record_free("started")
@@ -213,6 +212,7 @@ def full(directory: str) -> dict[str, Any]:
         record_free("image removed under its container")
         calls.call("RemoveContainer", container_id=container_id)
         record_free("all removed")
+    server.stop()
     return results
 
 

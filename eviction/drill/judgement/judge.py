@@ -1,5 +1,4 @@
-"""Judges each expectation of a scenario against the measurements of a run, on the
-embedded node or on a real one.
+"""Judges each expectation of a scenario against the measurements of a run.
 
 On a real node only some can be judged: relief, the first removal, the lowest point, quiet,
 objects whose name exists, and the condition if the daemon that reports it runs in the
@@ -14,16 +13,16 @@ import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import product
 from typing import Any
 
 from eviction.decision.reclaim_table import relieved_by
-from eviction.drill.measurement.measurements import MeasuredPass, Measurements, Objects
+from eviction.drill.measurement.measurements import MeasuredPass, Measurements, Objects, later
 from eviction.drill.scenario import (
     CONTAINER,
     INIT_CONTAINER,
     Expectation,
     PodSpec,
-    PodState,
     RestartPolicy,
 )
 from eviction.records.passes import PassResult
@@ -31,7 +30,7 @@ from eviction.types import NodeCondition, Threshold
 from eviction.wording.tables import amount
 from reclaim.types import DELETE_UNUSED_IMAGES, Container, ContainerState, Kind, Result
 from signals.quantity import Percentage, format_duration
-from signals.types import FsLayout, Signal
+from signals.types import Signal
 
 ANYTHING = "*"
 NOT_JUDGED = "not judged: it depends on the node that the scenario builds"
@@ -52,9 +51,7 @@ class Check:
 
 
 class Response(StrEnum):
-    """What relieves the node: the daemon in this process, or another component,
-    which the drill only observes.
-    """
+    """What relieves the node: the daemon in this process, or a component that is only observed."""
 
     OURS = "reclaimd"
     OBSERVED = "observed"
@@ -62,23 +59,16 @@ class Response(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrillResult:
-    """A run and its verdict.
-
-    `history`: the daemon's last observations, if an expectation did not hold.
-    `lists_apart_seconds`: the longest time between two polls of the runtime's lists; None if the
-    removals are from the embedded runtime's record.
-    """
+    """A run and its verdict. `history`: the last observations of a daemon that ran here."""
 
     scenario: str
     why: str
-    layout: FsLayout | None
     filesystem: str
-    simulated: bool
     measurements: Measurements
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...] = ()
+    simulated: bool = False
     history: Mapping[str, Any] = field(default_factory=dict)
     response: Response = Response.OURS
-    lists_apart_seconds: float | None = None
 
     @property
     def held(self) -> bool:
@@ -87,8 +77,11 @@ class DrillResult:
 
 
 def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple[Check, ...]:
-    """All expectations of a scenario, judged, in the order of the report. `faults` is the number of
-    its faults: unless all were triggered, the run did not test what the scenario says."""
+    """All expectations of a scenario, judged, in the order of the report.
+
+    `faults` is the number of its faults: unless all were triggered, the run did not test what the
+    scenario says.
+    """
     return (
         *_conditions(expect, measured),
         *_relief(expect, measured),
@@ -104,29 +97,21 @@ def judge_real(
     expect: Expectation, measured: Measurements, response: Response
 ) -> tuple[Check, ...]:
     """All expectations on a real node: first those that were judged, then the others."""
-    judged = {
-        "relieved",
-        "first removal",
-        "quiet",
-        *(f"lowest {signal}" for signal in expect.lowest),
-    }
+    judged = {"relieved", "first removal", "quiet"}
+    judged |= {f"lowest {signal}" for signal in expect.lowest}
     if response is Response.OURS:
         judged |= {"ReclaimPressure", "ReclaimPressure comes"}
-    named = (
-        pattern
-        for pattern in (*expect.goes, *expect.stays)
-        if pattern.rpartition(" ")[2] != ANYTHING
-    )
-    judged |= {pattern for pattern in named if _matching(pattern, measured.before)}
+    for pattern in (*expect.goes, *expect.stays):
+        if pattern.rpartition(" ")[2] != ANYTHING and _matching(pattern, measured.before):
+            judged.add(pattern)
     checks = [
         check if check.name in judged else replace(check, seen=NOT_JUDGED, held=None)
         for check in judge(expect.model_copy(update={"no_restarts": False}), measured)
     ]
     if expect.no_restarts:
         ended = ", ".join(pod.name for pod in measured.ended_pods)
-        checks.append(
-            Check("pods that ran", "go on", f"ended: {ended}" if ended else "all go on", not ended)
-        )
+        seen = f"ended: {ended}" if ended else "all go on"
+        checks.append(Check("pods that ran", "go on", seen, held=not ended))
     return tuple(sorted(checks, key=lambda check: check.held is None))
 
 
@@ -144,42 +129,40 @@ def lost_beyond_need(measured: Measurements) -> int:
     counted: set[str] = set()  # two collectors may both report the removal of one image
     not_needed = 0
     for one in reversed(measured.passes):
-        removed = [
-            o
-            for o in one.record.removals
-            if o.verdict.kind is Kind.IMAGE and o.result is Result.REMOVED
-        ]
         surplus = _surplus_at_the_end(one, measured.thresholds)
-        for outcome in reversed([o for o in removed if o.verdict.name not in counted]):
-            counted.add(outcome.verdict.name)
-            own = set(layers.get(outcome.verdict.name, ())) - needed
+        for outcome in reversed(one.record.removals):
+            image = outcome.verdict
+            removed = image.kind is Kind.IMAGE and outcome.result is Result.REMOVED
+            if not removed or image.name in counted:
+                continue
+            counted.add(image.name)
+            own = set(layers.get(image.name, ())) - needed
             needed |= own
-            taken = (sum(layer.size_bytes for layer in own), sum(layer.inodes for layer in own))
-            surplus = [
-                (threshold, left - taken[threshold.signal.counts_inodes])
-                for threshold, left in surplus
-            ]
-            if not surplus or min(left for _, left in surplus) < 0:
-                surplus = []  # this one was needed, and so were those removed before it
-            else:
+            for signal in surplus:
+                taken = (
+                    layer.inodes if signal.counts_inodes else layer.size_bytes for layer in own
+                )
+                surplus[signal] -= sum(taken)
+            if surplus and min(surplus.values()) >= 0:
                 not_needed += 1
+            else:
+                surplus = {}  # this one was needed, and so were those removed before it
     return not_needed
 
 
-def _surplus_at_the_end(
-    one: MeasuredPass, thresholds: tuple[Threshold, ...]
-) -> list[tuple[Threshold, int]]:
-    """The surplus of each threshold that removing images relieves; empty if unknown."""
+def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) -> dict[Signal, int]:
+    """The least surplus of each signal that removing images relieves; empty if unknown."""
     after, layout = one.record.after, one.record.decision.layout
     if one.record.result is not PassResult.SATISFIED or after is None or layout is None:
-        return []
-    surplus: list[tuple[Threshold, int]] = []
+        return {}
+    surplus: dict[Signal, int] = {}
     for threshold in relieved_by(thresholds, DELETE_UNUSED_IMAGES, layout):
-        observation = after.signals.get(threshold.signal)
-        if observation is None:
-            return []
-        mark = threshold.mark_with_min_reclaim(observation.capacity)
-        surplus.append((threshold, observation.available - mark))
+        signal = threshold.signal
+        if signal not in after.signals:
+            return {}
+        observation = after.signals[signal]
+        above = observation.available - threshold.mark_with_min_reclaim(observation.capacity)
+        surplus[signal] = min(above, surplus.get(signal, above))
     return surplus
 
 
@@ -187,68 +170,52 @@ def _surplus_at_the_end(
 
 
 def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
-    wanted, name = expect.condition, "ReclaimPressure"
+    wanted = expect.condition
+    name = "ReclaimPressure"
     periods = [
         one for one in measured.conditions if one.condition is NodeCondition.RECLAIM_PRESSURE
     ]
+    came = periods[0].from_seconds if periods else None
     if wanted.never:
-        yield Check(
-            name,
-            "never",
-            f"after {_time(periods[0].from_seconds)}" if periods else "never",
-            not periods,
-        )
+        seen = "never" if came is None else f"after {_time(came)}"
+        yield Check(name, "never", seen, held=not periods)
         return
+    since = "crossing the mark"
+    never = "never came"
     if wanted.comes_within_seconds is None:
-        yield Check(name, "comes", "came" if periods else "never came", bool(periods))
-    else:
-        crossed = measured.crossed_seconds
-        came = (
-            None if not periods or crossed is None else max(periods[0].from_seconds - crossed, 0.0)
-        )
-        yield _within(
-            f"{name} comes",
-            "crossing the mark",
-            wanted.comes_within_seconds,
-            took=came,
-            never="never came",
-        )
-    if wanted.goes_within_seconds is not None:
-        relieved = measured.episodes[-1].relieved if measured.episodes else None
-        ended = periods[-1].to_seconds if periods else None
-        took = None if relieved is None or ended is None else max(ended - relieved, 0.0)
-        yield _within(
-            f"{name} goes", "relief", wanted.goes_within_seconds, took=took, never="did not go"
-        )
+        yield Check(name, "comes", "came" if periods else never, held=bool(periods))
+    took = later(measured.crossed_seconds, came)
+    yield from _within(f"{name} comes", since, wanted.comes_within_seconds, took=took, never=never)
+    relieved = measured.episodes[-1].relieved if measured.episodes else None
+    took = later(relieved, periods[-1].to_seconds if periods else None)
+    limit = wanted.goes_within_seconds
+    yield from _within(f"{name} goes", "relief", limit, took=took, never="did not go")
 
 
 def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if expect.never_relieved:
         remains = bool(measured.episodes) and measured.episodes[-1].relieved is None
-        yield Check("pressure", "remains", "remains" if remains else "does not remain", remains)
-    if expect.relieved_within_seconds is not None:
-        never = "not relieved" if measured.episodes else "no mark was crossed"
-        yield _within(
-            "relieved",
-            "crossing the mark",
-            expect.relieved_within_seconds,
-            took=measured.from_crossing_to_relief_seconds,
-            never=never,
-        )
+        seen = "remains" if remains else "does not remain"
+        yield Check("pressure", "remains", seen, held=remains)
+    limit = expect.relieved_within_seconds
+    took = measured.from_crossing_to_relief_seconds
+    never = "not relieved" if measured.episodes else "no mark was crossed"
+    yield from _within("relieved", "crossing the mark", limit, took=took, never=never)
 
 
 def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Check]:
-    latest, earliest = expect.first_removal_within_seconds, expect.first_removal_not_before_seconds
-    took, nothing = measured.from_crossing_to_first_removal_seconds, "nothing was removed"
-    if latest is not None:
-        yield _within("first removal", "crossing the mark", latest, took=took, never=nothing)
+    took = measured.from_crossing_to_first_removal_seconds
+    nothing = "nothing was removed"
+    limit = expect.first_removal_within_seconds
+    yield from _within("first removal", "crossing the mark", limit, took=took, never=nothing)
+    earliest = expect.first_removal_not_before_seconds
     if earliest is not None:
         expected = f"before {format_duration(earliest)} after crossing the mark"
         seen = nothing if took is None else f"after {_time(took)}"
-        yield Check("no removal", expected, seen, took is None or took >= earliest)
+        yield Check("no removal", expected, seen, held=took is None or took >= earliest)
     if expect.nothing_goes:
         gone = ", ".join(removal.name for removal in measured.removals)
-        yield Check("nothing", "goes", f"removed: {gone}" if gone else nothing, not gone)
+        yield Check("nothing", "goes", f"removed: {gone}" if gone else nothing, held=not gone)
 
 
 # ---- numbers
@@ -256,14 +223,12 @@ def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Chec
 
 def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if expect.images_left_at_least:
-        left, least = (
-            sum(kind == Kind.IMAGE for kind, _ in measured.after),
-            expect.images_left_at_least,
-        )
-        yield Check("images left", f"at least {least}", str(left), left >= least)
-    if expect.images_lost_beyond_need is not None:
-        lost, most = lost_beyond_need(measured), expect.images_lost_beyond_need
-        yield Check("images lost beyond need", f"at most {most}", str(lost), lost <= most)
+        left = sum(kind == Kind.IMAGE for kind, _ in measured.after)
+        least = expect.images_left_at_least
+        yield Check("images left", f"at least {least}", str(left), held=left >= least)
+    limit = expect.images_lost_beyond_need
+    if limit is not None:
+        yield _at_most("images lost beyond need", limit, lost_beyond_need(measured))
     for name, share in expect.lowest.items():
         signal = Signal(name)
         least, lowest = _least(signal, share, measured), measured.lowest(signal)
@@ -271,21 +236,22 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         held = lowest is not None and lowest >= least
         yield Check(f"lowest {signal}", f"at least {amount(signal, least)}", seen, held)
     if expect.passes_at_most is not None:
-        passes, most = len(measured.passes), expect.passes_at_most
-        yield Check("passes", f"at most {most}", str(passes), passes <= most)
+        yield _at_most("passes", expect.passes_at_most, len(measured.passes))
     if expect.says:
         reason = measured.passes[-1].record.reason if measured.passes else "there was no pass"
-        yield Check("last pass says", expect.says, reason, expect.says in reason)
+        yield Check("last pass says", expect.says, reason, held=expect.says in reason)
+
+
+def _at_most(name: str, limit: int, seen: int) -> Check:
+    return Check(name, f"at most {limit}", str(seen), held=seen <= limit)
 
 
 def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> int:
     """The least amount. A percentage is of the capacity that was measured."""
     if isinstance(share, int):
         return share
-    observation = (
-        None if measured.observations is None else measured.observations.signals.get(signal)
-    )
-    return 0 if observation is None else share.of(observation.capacity)
+    signals = {} if measured.observations is None else measured.observations.signals
+    return share.of(signals[signal].capacity) if signal in signals else 0
 
 
 # ---- objects
@@ -294,9 +260,13 @@ def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> i
 def _object(pattern: str, goes: bool, measured: Measurements) -> Check:
     was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
     wrong = left if goes else sorted(set(was) - set(left))
-    words = ("goes", "gone", "still there") if goes else ("stays", "there", "gone")
-    seen = f"{words[2]}: {', '.join(wrong)}" if wrong else words[1] if was else "was never there"
-    return Check(pattern, words[0], seen, bool(was) and not wrong)
+    wanted, right, otherwise = (
+        ("goes", "gone", "still there") if goes else ("stays", "there", "gone")
+    )
+    seen = right if was else "was never there"
+    if wrong:
+        seen = f"{otherwise}: {', '.join(wrong)}"
+    return Check(pattern, wanted, seen, held=bool(was) and not wrong)
 
 
 def _matching(pattern: str, objects: Objects) -> list[str]:
@@ -310,41 +280,31 @@ def _matching(pattern: str, objects: Objects) -> list[str]:
 
 def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Iterator[Check]:
     if expect.quiet_seconds is not None:
-        quiet, expected = (
-            measured.ended - measured.last_change,
-            format_duration(expect.quiet_seconds),
-        )
-        yield Check(
-            "quiet",
-            f"for {expected} at the end",
-            f"for {_time(quiet)}",
-            quiet >= expect.quiet_seconds,
-        )
+        quiet = measured.ended - measured.last_change
+        expected = f"for {format_duration(expect.quiet_seconds)} at the end"
+        held = quiet >= expect.quiet_seconds
+        yield Check("quiet", expected, f"for {_time(quiet)}", held)
     if faults:
         triggered = len(measured.faults)
-        yield Check("faults", f"{faults} triggered", f"{triggered} triggered", triggered == faults)
+        held = triggered == faults
+        yield Check("faults", f"{faults} triggered", f"{triggered} triggered", held)
     if expect.no_restarts:
         names = ", ".join(measured.would_restart)
-        yield Check(
-            "the kubelet",
-            "starts nothing again",
-            f"would start {names}" if names else "nothing",
-            not names,
-        )
+        seen = f"would start {names}" if names else "nothing"
+        yield Check("the kubelet", "starts nothing again", seen, held=not names)
     if expect.new_pod_starts:
         problem = measured.new_pod_problem
         seen = "not tried" if problem is None else problem or "started"
-        yield Check("new pod", "starts afterwards", seen, problem == "")
+        yield Check("new pod", "starts afterwards", seen, held=problem == "")
 
 
-def _within(name: str, since: str, limit: float, *, took: float | None, never: str) -> Check:
-    expected = f"within {format_duration(limit)} of {since}"
-    return Check(
-        name,
-        expected,
-        never if took is None else f"after {_time(took)}",
-        took is not None and took <= limit,
-    )
+def _within(
+    name: str, since: str, limit: float | None, *, took: float | None, never: str
+) -> Iterator[Check]:
+    if limit is not None:
+        expected = f"within {format_duration(limit)} of {since}"
+        seen = never if took is None else f"after {_time(took)}"
+        yield Check(name, expected, seen, held=took is not None and took <= limit)
 
 
 def _time(seconds: float) -> str:
@@ -366,8 +326,10 @@ def _time(seconds: float) -> str:
 def should_container_be_restarted(
     policy: RestartPolicy, state: ContainerState | None, exit_code: int = 0
 ) -> bool:
-    """Whether the kubelet would start the container. `state`, `exit_code`: those of its newest
-    copy; None if the runtime has no record of it."""
+    """Whether the kubelet would start the container.
+
+    `state`, `exit_code`: those of its newest copy; None if the runtime has no record of it.
+    """
     if state is not ContainerState.EXITED:
         return state is not ContainerState.RUNNING
     return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and exit_code != 0)
@@ -383,16 +345,16 @@ def would_start(
         newest[container.pod_name, container.name] = container
     starts: set[str] = set()
     for pod in pods:
-        if not pod.state.known_to_kubelet:
+        if not pod.known_to_kubelet:
             continue
         rules = {CONTAINER: pod.restart_policy}
-        if pod.state is PodState.INITIALIZED:
+        if pod.state == "initialized":
             # an init container that succeeded is never run again
             rules[INIT_CONTAINER] = RestartPolicy.ON_FAILURE
-        for pod_name in pod.names:
-            for name, policy in rules.items():
-                found = newest.get((pod_name, name))
-                status = (None,) if found is None else (found.state, exit_codes.get(found.id, 0))
-                if should_container_be_restarted(policy, *status):
-                    starts.add(f"{pod_name}/{name}")
+        for pod_name, (name, policy) in product(pod.names, rules.items()):
+            last = newest.get((pod_name, name))
+            state = None if last is None else last.state
+            exit_code = 0 if last is None else exit_codes.get(last.id, 0)
+            if should_container_be_restarted(policy, state, exit_code):
+                starts.add(f"{pod_name}/{name}")
     return frozenset(starts)

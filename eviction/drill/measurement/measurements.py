@@ -7,6 +7,7 @@ it really removed and when.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -16,7 +17,7 @@ from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.records.json_shapes import Count, RoleName, one_of
 from eviction.records.passes import Pass
 from eviction.types import NodeCondition, Threshold
-from signals.types import Signal, SignalObservations
+from signals.types import FsLayout, Signal, SignalObservations
 
 # the daemon may see a crossing and act before the observer's next reading
 OBSERVER_LAG_SECONDS = 0.05
@@ -51,18 +52,20 @@ class MeasuredFilesystem:
     """How many inodes it has."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Episode:
-    """One stretch of pressure: from crossing a mark (`crossed`) until every threshold is clear with
-    its minimum reclaim (`relieved`; None: not yet). `first_rise`: when the available amount first
-    rose, which is the first relief."""
+    """One stretch of pressure: from crossing a mark until every threshold is clear.
+
+    `relieved`: when all were clear with their minimum reclaim (None: not yet). `first_rise`: when
+    the available amount first rose, which is the first relief.
+    """
 
     crossed: float
     relieved: float | None = None
     first_rise: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ConditionPeriod:
     """A period during which a node condition was reported."""
 
@@ -117,6 +120,8 @@ class Measurements:
     the layers of each image, by its reference. `would_restart`: containers that the kubelet would
     start after the run and would not have started before it. `new_pod_problem`: why a new pod could
     not start; empty if it did, None if none was tried. `last_change`: when something last happened.
+    `lists_apart_seconds`: the longest time between two polls of the runtime's lists; None if the
+    removals are from the embedded runtime's record.
     """
 
     filesystems: Sequence[MeasuredFilesystem] = ()
@@ -137,6 +142,11 @@ class Measurements:
     new_pod_problem: str | None = None
     last_change: float = 0.0
     ended: float = 0.0
+    lists_apart_seconds: float | None = None
+
+    @property
+    def layout(self) -> FsLayout | None:
+        return None if self.observations is None else self.observations.layout
 
     @property
     def crossed_seconds(self) -> float | None:
@@ -146,9 +156,9 @@ class Measurements:
     @property
     def first_removal_seconds(self) -> float | None:
         """When the first object was removed; removals before the first crossing do not count."""
-        since = 0.0 if self.crossed_seconds is None else self.crossed_seconds - OBSERVER_LAG_SECONDS
-        return next(
-            (removal.seconds for removal in self.removals if removal.seconds >= since), None
+        since = (self.crossed_seconds or 0.0) - OBSERVER_LAG_SECONDS
+        return min(
+            (removal.seconds for removal in self.removals if removal.seconds >= since), default=None
         )
 
     @property
@@ -158,36 +168,33 @@ class Measurements:
 
     @property
     def from_crossing_to_first_removal_seconds(self) -> float | None:
-        """Seconds from the first crossing to the first removal."""
-        if self.crossed_seconds is None or self.first_removal_seconds is None:
-            return None
-        return max(self.first_removal_seconds - self.crossed_seconds, 0.0)
+        return later(self.crossed_seconds, self.first_removal_seconds)
 
     @property
     def from_crossing_to_first_relief_seconds(self) -> float | None:
         """Seconds from the first crossing to the first rise of the available amount."""
-        if not self.episodes or self.episodes[0].first_rise is None:
-            return None
-        return self.episodes[0].first_rise - self.episodes[0].crossed
+        return later(self.crossed_seconds, self.episodes[0].first_rise) if self.episodes else None
 
     @property
     def from_crossing_to_relief_seconds(self) -> float | None:
-        """The longest time from crossing to relief; None if no mark was
-        crossed or pressure remained.
-        """
-        took = [one.relieved - one.crossed for one in self.episodes if one.relieved is not None]
-        return max(took, default=None) if len(took) == len(self.episodes) else None
+        """The longest time from crossing to relief; None if pressure never was, or remained."""
+        took = [later(episode.crossed, episode.relieved) for episode in self.episodes]
+        known = [seconds for seconds in took if seconds is not None]
+        return max(known, default=None) if len(known) == len(took) else None
 
     def lowest(self, signal: Signal) -> int | None:
         """A signal's lowest amount; None if it was not measured."""
-        place = next(
-            (i for i, each in enumerate(self.filesystems) if signal.filesystem in each.roles), None
-        )
-        if place is None:
-            return None
-        return min(
-            (sample.available[place][signal.counts_inodes] for sample in self.samples), default=None
-        )
+        for place, filesystem in enumerate(self.filesystems):
+            if signal.filesystem in filesystem.roles:
+                unit = signal.counts_inodes
+                amounts = [sample.available[place][unit] for sample in self.samples]
+                return min(amounts, default=None)
+        return None
+
+
+def later(began: float | None, ended: float | None) -> float | None:
+    """How long after one time another was; None if one of them never was."""
+    return None if began is None or ended is None else max(ended - began, 0.0)
 
 
 def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:
@@ -198,15 +205,14 @@ def downsample(samples: Sequence[Sample], limit: int) -> list[Sample]:
     """
     if len(samples) <= limit:
         return list(samples)
-    lines = max(len(samples[0].available), 1) * 2
-    step = -(-len(samples) // max(limit // lines, 1))
+    lines = [(place, unit) for place in range(len(samples[0].available)) for unit in (0, 1)]
+    step = math.ceil(len(samples) / (limit // len(lines)))
     kept: list[Sample] = []
     for start in range(0, len(samples), step):
-        stretch = range(start, min(start + step, len(samples)))
+        stretch = samples[start : start + step]
         lowest = {
-            min(stretch, key=lambda at: (samples[at].available[filesystem][unit], at))
-            for filesystem in range(len(samples[0].available))
-            for unit in (0, 1)
+            min(range(len(stretch)), key=lambda at: stretch[at].available[place][unit])
+            for place, unit in lines
         }
-        kept += [samples[at] for at in sorted(lowest)]
+        kept += [stretch[at] for at in sorted(lowest)]
     return kept

@@ -1,5 +1,4 @@
-"""The embedded node of a drill: small filesystems, an embedded CRI runtime
-on them, images and pods.
+"""The embedded node of a drill: small filesystems, a CRI runtime on them, images and pods.
 
 Everything above the runtime's socket is the product's own code. Filesystems are mounted in a
 private mount namespace (entered as root, or with a user namespace) and end with the process: each
@@ -14,8 +13,9 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Self, TypeVar
 
 from eviction.drill.node.pod_directories import age_directories, begin_container
@@ -33,8 +33,6 @@ from eviction.drill.scenario import (
     CONTAINER,
     INIT_CONTAINER,
     FilesystemSpec,
-    FilesystemType,
-    FunctionSpec,
     ImageSpec,
     PodSpec,
     PodState,
@@ -51,6 +49,7 @@ DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
 
 SPACING_SECONDS = 60  # between the ages of two entries
+DEAD_SECONDS = 600.0  # since the exit of dead containers
 SETTLED_SECONDS = 60.0  # from the start of a pod to the exit of its newest container
 ROTATED_EVERY_SECONDS = 600.0
 LOST_EXIT_CODE = 255  # reported by a runtime for a container that did not survive a reboot
@@ -73,12 +72,17 @@ BODIES = {
     "leaves": "sleep 600 &\nexit 0\n",
 }
 
+# Of the states in which the last container of a pod has exited.
+EXIT_CODES: Mapping[PodState, int] = {"completed": 0, "crashed": 1, "gone": 1}
+
 _Answer = TypeVar("_Answer")
 
 
 def until_answered(ask: Callable[[], _Answer]) -> _Answer:
-    """Repeats a call that changes nothing until it is answered: on a busy machine the runtime may
-    have just started. Raises RuntimeUnavailable after 10 s."""
+    """Repeats a call that changes nothing until it is answered.
+
+    On a busy machine the runtime may have just started. Raises RuntimeUnavailable after 10 s.
+    """
     deadline = time.monotonic() + DEADLINE_SECONDS
     while True:
         try:
@@ -101,7 +105,6 @@ class EmbeddedNode:
     def __init__(self, scenario: Scenario, mounts: PrivateMounts):
         self.scenario = scenario
         self._spec = scenario.node
-        self.pods = scenario.node.pods
         self._mounts = mounts
         self._undo = ExitStack()
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
@@ -109,7 +112,7 @@ class EmbeddedNode:
         self._simulated = {
             self._disks[role]: spec
             for role, spec in self._spec.filesystems.items()
-            if spec.type is FilesystemType.DIRECTORY or not mounts.available
+            if spec.type == "directory" or not mounts.available
         }
         self.simulated = bool(self._simulated)
         """True if any filesystem is only a view of a directory."""
@@ -148,17 +151,15 @@ class EmbeddedNode:
         """Reads paths on a simulated filesystem from its view, and all others with statvfs."""
 
         def read(path: str, now: float) -> Reading:
-            for directory, spec in self._simulated.items():
-                if os.path.commonpath([directory, path]) == directory:
-                    return _read_directory(directory, spec, path, now=now)
+            for root, spec in self._simulated.items():
+                if path == root or path.startswith(f"{root}/"):
+                    return _read_directory(root, spec, path, now=now)
             return read_statvfs(path, now)
 
         return read
 
     def path_of(self, name: str) -> str:
-        """The path of a filesystem that the configuration adds, of a function's
-        program, or of the ballast.
-        """
+        """The path of an added filesystem, of a function's program, or of the ballast."""
         if name in self._spec.own:
             return self._disks[FilesystemRole(name)]
         if name == BALLAST:
@@ -167,16 +168,18 @@ class EmbeddedNode:
 
     @property
     def files(self) -> set[str]:
-        """The files that the configuration's functions may remove: `buildcache/0001`, `ballast`,
-        and rotated logs by their paths below the pod log directory."""
-        found = {
-            f"{role}/{name}"
-            for role in self._spec.own
-            for name in glob.iglob("*", root_dir=_entries(self._disks[role]))
-        }
+        """The files that the configuration's functions may remove.
+
+        `buildcache/0001`, `ballast`, and rotated logs by their paths below the pod log directory.
+        """
+        found = set()
+        for role in self._spec.own:
+            found |= {f"{role}/{name}" for name in os.listdir(self._entries(role))}
         if any(pod.rotated_logs for pod in self._spec.pods):
             found |= set(glob.iglob("*/*/*.log.*", root_dir=self.pod_logs_directory))
-        return found | ({"ballast"} if os.path.exists(self.path_of(BALLAST)) else set())
+        if os.path.exists(self.path_of(BALLAST)):
+            found.add("ballast")
+        return found
 
     def disk(self, role: FilesystemRole) -> str:
         """The root of the filesystem that a role is on."""
@@ -191,9 +194,7 @@ class EmbeddedNode:
         return f"{self.kind}, mounted {how}"
 
     def _make_filesystems(self) -> None:
-        """Makes the filesystems, the kubelet's directories, and what the
-        configuration's functions need.
-        """
+        """Makes the filesystems, the kubelet's directories, and what functions need."""
         for role, spec in self._spec.filesystems.items():
             os.mkdir(self._disks[role])
             if self._disks[role] not in self._simulated:
@@ -203,27 +204,39 @@ class EmbeddedNode:
         for directory in (pods, self.pod_logs_directory, self.container_logs_directory):
             os.makedirs(directory)
         for role, own in self._spec.own.items():
-            write_entries(self._disks[role], own.files, own.file_bytes)
-        write_programs(os.path.join(self._base, "programs"), self._spec.functions, self._disks)
+            os.mkdir(self._entries(role))
+            for number in range(1, own.files + 1):
+                path = os.path.join(self._entries(role), f"{number:04}")
+                age = SPACING_SECONDS * (own.files + 1 - number)  # the oldest first
+                _write(path, own.file_bytes, time.time() - age)
+        os.mkdir(self.path_of(""))
         for function in self._spec.functions:
-            if function.name == BALLAST:
+            if function.does is not None:
+                entries = self._entries(FilesystemRole(function.frees or FilesystemRole.NODEFS))
+                with open(self.path_of(function.name), "x", encoding="utf-8") as file:
+                    file.write(f"#!/bin/sh\nentries={entries}\n{BODIES[function.does]}")
+                    os.chmod(file.fileno(), 0o700)
+            elif function.name == BALLAST:
                 create_ballast(BallastSettings(self.path_of(BALLAST), function.size or 0), 0)
+
+    def _entries(self, role: FilesystemRole) -> str:
+        """The directory of the entries on a filesystem that the configuration adds."""
+        return os.path.join(self._disks[role], "entries")
 
     def _mount(self, disk: str, spec: FilesystemSpec) -> None:
         mount_tmpfs(disk, spec.size_bytes, spec.inodes)
 
     def _start_runtime(self) -> None:
-        roles, runtime = (FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS), self._spec.runtime
-        images_root, containers_root = (os.path.join(self.disk(role), "runtime") for role in roles)
-        changes = {name: value for name, value in runtime if value is not None}
+        images, containers = FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
         self.runtime = EmbeddedRuntime(
-            images_root,
-            containers_root=containers_root,
+            os.path.join(self.disk(images), "runtime"),
+            containers_root=os.path.join(self.disk(containers), "runtime"),
             sandbox_image=self._spec.images[0].names[0],
-            **changes,
+            **{name: value for name, value in self._spec.runtime if value is not None},
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
-        self._undo.enter_context(self.server)
+        self.server.start()
+        self._undo.callback(self.server.stop)
         self.client = CriClient(self.endpoint)
         self._undo.callback(self.client.close)
         until_answered(self.client.version)
@@ -246,7 +259,7 @@ class EmbeddedNode:
         """Pulls one image of a spec. Returns its id. Raises OSError if it does not fit."""
         own = LayerSpec(name, spec.size_bytes, spec.files)
         shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
-        image_id = self.runtime.add_image([name], [*shared, own], pinned=spec.pinned)
+        image_id = self.runtime.add_image([name], [*shared, own])
         self.image_names[image_id] = name
         self.layers[name] = (*shared, own)
         return image_id
@@ -281,62 +294,66 @@ class EmbeddedNode:
 
     def _add_pod(self, spec: PodSpec, name: str) -> None:
         """Adds one pod of a spec, in its state. Raises EmbeddedNodeError or OSError."""
-        if spec.state is PodState.VANISHED:
+        if spec.state == "vanished":
             self._write_logs(name, CONTAINER, 0, spec=spec)
             return
         sandbox = self._run_sandbox(name)
         # so that the pod does not count as starting
-        began = time.time() - spec.dead_seconds - SETTLED_SECONDS
-        self.runtime.age(sandbox, spec.dead_seconds + SETTLED_SECONDS)
+        ran = DEAD_SECONDS + SETTLED_SECONDS
+        self.runtime.age(sandbox, ran)
         self._run_containers(spec, name, sandbox)
-        if spec.state is PodState.GONE:
+        if spec.state == "gone":
             self.runtime.kill_sandbox(sandbox)
             shutil.rmtree(self._directory_of(name))
         else:
-            age_directories(self._directory_of(name), began)
+            age_directories(self._directory_of(name), time.time() - ran)
 
     def _run_containers(self, spec: PodSpec, name: str, sandbox: str) -> None:
         """Makes the containers of a pod, in their states."""
-        if spec.state is PodState.INITIALIZED:
-            self._exit(
-                self._container(sandbox, name, spec, name=INIT_CONTAINER, attempt=0), 0, spec
-            )
+        run = partial(self._run_container, spec, name, sandbox)
+        if spec.state == "initialized":
+            run(name=INIT_CONTAINER, attempt=0, exit_code=0)
         for attempt in range(spec.dead_copies):
-            self._exit(
-                self._container(sandbox, name, spec, name=CONTAINER, attempt=attempt), 1, spec
-            )
-        if spec.state is PodState.CREATED:
-            self._begin(
-                sandbox, name, CONTAINER, image=spec.image, attempt=spec.dead_copies, starts=False
-            )
+            run(name=CONTAINER, attempt=attempt, exit_code=1)
+        if spec.state == "created":
+            attempt = spec.dead_copies
+            self._begin(sandbox, name, CONTAINER, image=spec.image, attempt=attempt, starts=False)
             return
-        last = self._container(sandbox, name, spec, name=CONTAINER, attempt=spec.dead_copies)
-        match spec.state:
-            case PodState.RUNNING | PodState.INITIALIZED:
-                self.runtime.age(last, SETTLED_SECONDS)
-                self.running[name] = last
-            case PodState.UNKNOWN:
-                self.runtime.lose_container(last)
-            case PodState.COMPLETED:
-                self._exit(last, 0, spec)
-            case PodState.CRASHED | PodState.GONE:
-                self._exit(last, 1, spec)
+        exit_code = EXIT_CODES.get(spec.state)
+        last = run(name=CONTAINER, attempt=spec.dead_copies, exit_code=exit_code)
+        if spec.state == "unknown":
+            self.runtime.lose_container(last)
+        elif exit_code is None:
+            self.runtime.age(last, SETTLED_SECONDS)
+            self.running[name] = last
 
-    def _container(
-        self, sandbox: str, pod_name: str, spec: PodSpec, *, name: str, attempt: int
+    def _run_container(
+        self,
+        spec: PodSpec,
+        pod_name: str,
+        sandbox: str,
+        *,
+        name: str,
+        attempt: int,
+        exit_code: int | None,
     ) -> str:
+        """Makes a container that has written its files, and has exited if it has an exit code."""
         container = self._begin(sandbox, pod_name, name, image=spec.image, attempt=attempt)
-        if (
-            spec.write_bytes
-            and self.runtime.write_to_container(container, spec.write_bytes) < spec.write_bytes
-        ):
+        size = spec.write_bytes
+        if size and self.runtime.write_to_container(container, size) < size:
             raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
         self._write_logs(pod_name, name, attempt, spec=spec)
+        if exit_code is not None:
+            self.runtime.exit_container(container, exit_code)
+            # copy by copy, so the order of creation is kept
+            self.runtime.age(container, DEAD_SECONDS)
+            self.exit_codes[container] = exit_code
         return container
 
     def _write_logs(self, pod_name: str, name: str, attempt: int, *, spec: PodSpec) -> None:
-        """Writes a container's log and its rotated logs, named as by the kubelet
-        (container_log_manager.go).
+        """Writes a container's log and its rotated logs.
+
+        They are named as by the kubelet (container_log_manager.go).
         """
         path = self.log_files[pod_name] = os.path.join(
             self._logs_of(pod_name), name, f"{attempt}.log"
@@ -347,20 +364,13 @@ class EmbeddedNode:
         for age in range(spec.rotated_logs, -1, -1):  # the oldest first, and the log itself last
             at = time.time() - ROTATED_EVERY_SECONDS * age
             log = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}" if age else path
-            with open(log, "wb") as file:
-                file.write(os.urandom(spec.log_bytes))
-            os.utime(log, (at, at))
-
-    def _exit(self, container_id: str, exit_code: int, spec: PodSpec) -> None:
-        self.runtime.exit_container(container_id, exit_code)
-        # copy by copy, so the order of creation is kept
-        self.runtime.age(container_id, spec.dead_seconds)
-        self.exit_codes[container_id] = exit_code
+            _write(log, spec.log_bytes, at)
 
 
 def _read_directory(root: str, spec: FilesystemSpec, path: str, *, now: float) -> Reading:
-    """Reads a tree as if its root were a filesystem with the size and inodes
-    of `spec`. Raises OSError.
+    """Reads a tree as if its root were a filesystem with the size and inodes of `spec`.
+
+    Raises OSError.
 
     Files and deletions are real. Only the size is simulated: available is the limit minus what the
     tree takes, in the blocks of the filesystem below.
@@ -368,50 +378,24 @@ def _read_directory(root: str, spec: FilesystemSpec, path: str, *, now: float) -
     os.stat(path)
     found = os.stat(root)
     used_bytes, used_inodes = taken(root)
-    free_bytes, free_inodes = (
-        max(spec.size_bytes - used_bytes, 0),
-        max(spec.inodes - used_inodes, 0),
+    free_bytes = max(spec.size_bytes - used_bytes, 0)
+    free_inodes = max(spec.inodes - used_inodes, 0)
+    stats = FsStats(
+        free_bytes,
+        free_bytes,
+        spec.size_bytes,
+        inodes_free=free_inodes,
+        inodes_total=spec.inodes,
+        time=now,
     )
-    stats = FsStats(free_bytes, free_bytes, spec.size_bytes, free_inodes, spec.inodes, now)
     # a device per directory: two are two filesystems
     return Reading(stats, found.st_dev << 64 | found.st_ino)
 
 
-def _entries(disk: str) -> str:
-    """The directory of the entries on a filesystem that the configuration adds."""
-    return os.path.join(disk, "entries")
-
-
-def write_entries(disk: str, count: int, size_bytes: int) -> None:
-    """Writes entries of `size_bytes` each, numbered from 0001, the oldest first. Raises OSError."""
-    directory = _entries(disk)
-    os.mkdir(directory, 0o755)
-    for number in range(1, count + 1):
-        path = os.path.join(directory, f"{number:04}")
-        with open(path, "wb") as file:
-            file.write(os.urandom(size_bytes))
-        modified = os.stat(path).st_mtime - SPACING_SECONDS * (count + 1 - number)
-        os.utime(path, (modified, modified))
-
-
-def write_programs(
-    directory: str, functions: Iterable[FunctionSpec], disks: Mapping[FilesystemRole, str]
-) -> None:
-    """Writes the programs of these functions, each under the name of its function.
-
-    Raises OSError.
-    """
-    os.mkdir(directory, 0o755)
-    for function in functions:
-        if function.does is None:
-            continue
-        disk = disks.get(FilesystemRole(function.frees or ""), disks[FilesystemRole.NODEFS])
-        path = os.path.join(directory, function.name)
-        text = f"#!/bin/sh\nentries={_entries(disk)}\n{BODIES[function.does]}"
-        with os.fdopen(
-            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o700), "w", encoding="utf-8"
-        ) as file:
-            file.write(text)
+def _write(path: str, size_bytes: int, modified: float) -> None:
+    with open(path, "wb") as file:
+        file.write(os.urandom(size_bytes))
+    os.utime(path, (modified, modified))
 
 
 def _uid(pod_name: str) -> str:

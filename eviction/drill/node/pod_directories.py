@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import uuid
 
@@ -19,10 +20,6 @@ def begin_container(pod_directory: str, name: str) -> str:
 
 
 def age_directories(pod_directory: str, at: float) -> None:
-    """From now on the directories of this pod and of its containers were changed
-    last at `at` (wall seconds).
-    """
-    containers = os.path.join(pod_directory, "containers")
-    names = os.listdir(containers) if os.path.isdir(containers) else []
-    for path in (*(os.path.join(containers, name) for name in names), pod_directory):
+    """The directories of this pod and its containers were last changed at `at` (wall seconds)."""
+    for path in (*glob.glob(os.path.join(pod_directory, "containers", "*")), pod_directory):
         os.utime(path, (at, at))

@@ -10,7 +10,6 @@ frees what it wrote, unless that `remains`. A file without a name is freed even 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import select
@@ -18,14 +17,14 @@ import signal
 import sys
 import time
 from contextlib import suppress
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, NamedTuple
 
 PREFIX = ".reclaimd-drill-"
 BLOCK_BYTES = 1 << 18
 STEP_BYTES = 64 << 20  # reserved at a time: it can be stopped between two steps
 PAUSE_SECONDS = 0.1
 RETRY_SECONDS = 0.002
-APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -36,8 +35,7 @@ class Order(NamedTuple):
     Bytes go to one file at `path`. `file` says what becomes of it: `closed` once written, kept
     `open`, or kept open but `deleted` as soon as it is made; if `unnamed`, `path` is a directory,
     and the file in it never has a name. Files of `file_bytes` each go to a new directory at `path`;
-    if `unnamed`, to one in `path` with a known prefix. The program locks that directory while it
-    lives, so that a later drill can find and remove what is left (`remove_leftovers`).
+    if `unnamed`, to one in `path` with a known prefix, by which a later drill finds it.
 
     Writing ends when the amount is written, when only `reserve` bytes or inodes are left, or on
     SIGTERM. On a full disk it ends if it lasts `until_full`, and is tried again otherwise.
@@ -55,15 +53,10 @@ class Order(NamedTuple):
 
 
 class Bytes:
-    """Fills bytes, with one file.
-
-    If the filesystem lacks O_TMPFILE, an unnamed file has a name for a moment.
-    """
+    """Fills bytes, with one file."""
 
     def __init__(self, order: Order):
-        self.descriptor = (
-            _unnamed(order.path) if order.file == "unnamed" else os.open(order.path, APPEND, 0o600)
-        )
+        self.file = _opened(order)
         if order.file == "deleted":
             os.unlink(order.path)
         self._path = order.path if order.file in ("closed", "open") else None
@@ -72,16 +65,16 @@ class Bytes:
 
     def remaining(self) -> int:
         """Bytes available."""
-        found = os.fstatvfs(self.descriptor)
+        found = os.fstatvfs(self.file.fileno())
         return found.f_bavail * found.f_frsize
 
-    def grow(self, most: int) -> int:
-        """Takes up to `most` more bytes. Returns how many."""
+    def grow(self, limit: int) -> int:
+        """Takes up to `limit` more bytes. Returns how many."""
         if self._block:
-            size = os.write(self.descriptor, self._block[:most])
+            size = self.file.write(self._block[:limit])
         else:
-            size = min(most, STEP_BYTES)
-            os.posix_fallocate(self.descriptor, self._written, size)
+            size = min(limit, STEP_BYTES)
+            os.posix_fallocate(self.file.fileno(), self._written, size)
         self._written += size
         return size
 
@@ -91,27 +84,20 @@ class Bytes:
             os.unlink(self._path)
 
 
-def _unnamed(directory: str) -> int:
-    try:
-        return os.open(directory, os.O_TMPFILE | os.O_WRONLY, 0o600)
-    except OSError as error:
-        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
-            raise
-    path = os.path.join(directory, f"{PREFIX}{os.getpid()}")
-    descriptor = os.open(path, APPEND | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    os.unlink(path)
-    return descriptor
+def _opened(order: Order) -> IO[bytes]:
+    if order.file == "unnamed":
+        return TemporaryFile(prefix=PREFIX, dir=order.path, buffering=0)
+    return open(order.path, "ab", buffering=0)
 
 
 class Files:
-    """Fills inodes, with many files in a locked directory."""
+    """Fills inodes, with many files in a directory."""
 
     def __init__(self, order: Order):
         unnamed = os.path.join(order.path, f"{PREFIX}{os.getpid()}-{os.urandom(4).hex()}")
         self._path = unnamed if order.file == "unnamed" else order.path
         os.mkdir(self._path, 0o700)
         self.descriptor = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         self._content = os.urandom(order.file_bytes)
         self._count = 0
 
@@ -148,16 +134,17 @@ def grow(what: Bytes | Files, order: Order, stopped: list[int]) -> int:
 
     Raises EOFError if standard input is closed.
     """
-    written, began = 0, time.monotonic()
+    written = 0
+    began = time.monotonic()
     while not stopped:
-        most = sys.maxsize if order.amount is None else order.amount - written
+        limit = sys.maxsize if order.amount is None else order.amount - written
         if order.reserve:
-            most = min(most, what.remaining() - order.reserve)
-        if most <= 0:
+            limit = min(limit, what.remaining() - order.reserve)
+        if limit <= 0:
             break
         pause = 0.0
         try:
-            written += what.grow(most)
+            written += what.grow(limit)
         except OSError as error:
             if error.errno not in FULL:
                 raise
@@ -165,9 +152,8 @@ def grow(what: Bytes | Files, order: Order, stopped: list[int]) -> int:
                 break
             pause = RETRY_SECONDS
         if order.rate:
-            pause = max(
-                pause, min(written / order.rate - (time.monotonic() - began), PAUSE_SECONDS)
-            )
+            early = written / order.rate - (time.monotonic() - began)
+            pause = max(pause, min(early, PAUSE_SECONDS))
         if stdin_closed(pause):
             raise EOFError
     return written
@@ -186,7 +172,7 @@ def fill(order: Order) -> None:
     try:
         written = grow(what, order, stopped)
         if isinstance(what, Bytes) and order.file == "closed":
-            os.close(what.descriptor)
+            what.file.close()
         print(written, flush=True)  # noqa: T201 # the output of this program
         while not stdin_closed(60.0):
             pass

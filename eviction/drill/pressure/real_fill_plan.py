@@ -1,5 +1,4 @@
-"""How the pressure of a scenario is applied to a real node: the prefill, the
-pressures, and the reserve.
+"""How the pressure of a scenario is applied to a real node: the prefill and the reserve.
 
 The scenario's amounts and rates are not scaled. A prefill, before the clock starts, makes up
 for the size of the node: after it, the first pressure crosses the highest mark with half of
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eviction.drill.scenario import Grows, Pressure, Scenario, ScenarioError
+from eviction.drill.scenario import Pressure, Scenario, ScenarioError
 from eviction.types import Threshold
 from eviction.wording.tables import amount
 from signals.types import FilesystemIdentity, Signal, SignalObservations
@@ -43,7 +42,6 @@ class FillPlan:
     identity: FilesystemIdentity
     crossed: dict[bool, tuple[Threshold, int]]
     prefill: dict[bool, int]
-    pressures: tuple[Pressure, ...]
     reserve: dict[bool, int]
     lowest: dict[bool, int]
 
@@ -84,7 +82,9 @@ def plan_fill(
     reserve = {
         inodes: max(total[inodes] // RESERVE_DIVISOR, SMALLEST_RESERVE[inodes]) for inodes in UNITS
     }
-    lowest, crossed, prefill = dict(available), {}, {}
+    lowest = dict(available)
+    crossed = {}
+    prefill = {}
     for inodes in units:
         crossed[inodes] = threshold, mark = _highest_mark(thresholds, observations, inodes=inodes)
         if available[inodes] <= mark:
@@ -107,9 +107,8 @@ def plan_fill(
     lowest |= {inodes: reserve[inodes] for inodes in full}
     for inodes, unit in UNITS.items():
         if lowest[inodes] < min(reserve[inodes], available[inodes]):
-            left, needed = (
-                amount(unit, max(each, 0)) for each in (lowest[inodes], reserve[inodes])
-            )
+            left = amount(unit, max(lowest[inodes], 0))
+            needed = amount(unit, reserve[inodes])
             raise ScenarioError(
                 f"it would leave {left}, less than the {needed} that must stay free"
             )
@@ -118,7 +117,7 @@ def plan_fill(
             f"it would take {prefill[True]} files to come close to the mark, more than the"
             f" {MOST_PREFILL_FILES} allowed"
         )
-    return FillPlan(identity, crossed, prefill, scenario.pressures, reserve, lowest)
+    return FillPlan(identity, crossed, prefill, reserve=reserve, lowest=lowest)
 
 
 def plan_lines(
@@ -128,8 +127,11 @@ def plan_lines(
     *,
     kubelet: Iterable[Threshold],
 ) -> list[str]:
-    """What will be done, for the person who has to confirm it. `kubelet`: its thresholds; one that
-    the fill may cross without relief is named, as below it pods are evicted."""
+    """What will be done, for the person who has to confirm it.
+
+    `kubelet`: its thresholds. One that the fill may cross without relief is named, as below it pods
+    are evicted.
+    """
     lines: list[str] = []
     for inodes, (threshold, mark) in plan.crossed.items():
         signal = threshold.signal
@@ -140,15 +142,13 @@ def plan_lines(
             f"{amount(signal, plan.reserve[inodes])} are never filled",
         ]
     for threshold in kubelet:
-        signal, found = threshold.signal, observations.signals.get(threshold.signal)
-        if (
-            found is None
-            or found.filesystem is None
-            or found.filesystem.device_id != plan.identity.device_id
-        ):
+        signal = threshold.signal
+        found = observations.signals.get(signal)
+        if found is None or found.filesystem is None or signal.counts_inodes not in plan.crossed:
             continue
         mark = threshold.mark(found.capacity)
-        if signal.counts_inodes in plan.crossed and plan.lowest[signal.counts_inodes] < mark:
+        here = found.filesystem.device_id == plan.identity.device_id
+        if here and plan.lowest[signal.counts_inodes] < mark:
             lines.append(
                 f"below {amount(signal, mark)} ({signal}) the kubelet evicts pods; the fill may"
                 " reach that"
@@ -160,11 +160,9 @@ def plan_lines(
 
 
 def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
-    """Refuses a scenario that needs the embedded node: without its faults or pods it
-    would test less than it says.
-    """
+    """Refuses a scenario that would test less than it says without the embedded node."""
     for pressure in scenario.pressures:
-        if pressure.grows not in (Grows.BYTES, Grows.INODES):
+        if pressure.grows not in ("bytes", "inodes"):
             raise ScenarioError(
                 f"in a directory only bytes and inodes can grow, but it was {pressure.grows}"
             )
@@ -195,12 +193,10 @@ def _highest_mark(
 
 
 def _headroom(first: Pressure) -> int:
-    """How far above the mark the first pressure begins: half of what it
-    writes, or half a second of it.
-    """
-    return (
-        int(first.rate * FULL_HEADROOM_SECONDS) if first.until_full else _largest_amount(first) // 2
-    )
+    """How far above the mark the first pressure begins: half of it, or half a second of it."""
+    if first.until_full:
+        return int(first.rate * FULL_HEADROOM_SECONDS)
+    return _largest_amount(first) // 2
 
 
 def _largest_amount(pressure: Pressure) -> int:

@@ -1,5 +1,4 @@
-"""Applies the pressures of a scenario in their order, and fills filesystems,
-with a process for each fill.
+"""Applies the pressures of a scenario in their order; a process for each fills a filesystem.
 
 Does not cover: writable layers and pulled images, which grow through the embedded
 runtime; see `run.embedded`.
@@ -14,9 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.scenario import Grows, Pressure
@@ -24,12 +23,12 @@ from signals.quantity import format_bytes, format_duration
 
 TICK_SECONDS = 0.005
 FREE_SECONDS = 600.0  # a million files take a minute to remove
-GROWS = {
-    Grows.BYTES: "a process writes to {where}{file}",
-    Grows.INODES: "a process creates files{small} on {where}",
-    Grows.LOG: "{pod} writes its log{file}",
-    Grows.WRITABLE: "{pod} writes to its writable layer",
-    Grows.PULL: "{images} are pulled",
+GROWS: Mapping[Grows, str] = {
+    "bytes": "a process writes to {where}{file}",
+    "inodes": "a process creates files{small} on {where}",
+    "log": "{pod} writes its log{file}",
+    "writable": "{pod} writes to its writable layer",
+    "pull": "{images} are pulled",
 }
 
 
@@ -44,7 +43,7 @@ class FaultOccurrence:
     """Since the start."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PressurePeriod:
     """A period during which something grew."""
 
@@ -76,20 +75,24 @@ class Grower(Protocol):
 
 def describe_pressure(pressure: Pressure) -> str:
     """A pressure for people: `a process writes to nodefs: 150.0MiB, 60.0MiB a second`."""
-    unit = (lambda n: f"{n} files") if pressure.counts_inodes else format_bytes
-    amount = "" if pressure.amount is None else unit(pressure.amount)
+    unit = (lambda files: f"{files} files") if pressure.counts_inodes else format_bytes
+    amounts = []
     if pressure.until_full:
-        amount = "until the disk is full"
+        amounts.append("until the disk is full")
+    elif pressure.amount is not None:
+        amounts.append(unit(pressure.amount))
     if pressure.for_seconds is not None:
-        amount = f"{amount} for at most {format_duration(pressure.for_seconds)}".strip()
-    small = f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else ""
-    images = (
-        "" if pressure.image is None else f"{pressure.image.count} images {pressure.image.name}"
+        amounts.append(f"for at most {format_duration(pressure.for_seconds)}")
+    image = pressure.image
+    who = GROWS[pressure.grows].format(
+        where=pressure.where,
+        pod=pressure.pod,
+        file="" if pressure.file == "closed" else f" ({pressure.file} file)",
+        small=f" of {format_bytes(pressure.file_bytes)}" if pressure.file_bytes else "",
+        images="" if image is None else f"{image.count} images {image.name}",
     )
-    names = {"where": pressure.where, "pod": pressure.pod, "small": small, "images": images}
-    file = "" if pressure.file == "closed" else f" ({pressure.file} file)"
-    who = GROWS[pressure.grows].format(file=file, **names)
-    return f"{who}: {f'{amount}, ' if amount else ''}{unit(pressure.rate)} a second"
+    rate = f"{unit(pressure.rate)} a second"
+    return f"{who}: {', '.join([' '.join(amounts), rate] if amounts else [rate])}"
 
 
 class Fill:
@@ -116,15 +119,13 @@ class Fill:
             stderr=subprocess.PIPE,
             process_group=0,
         )
+        assert self._process.stdout is not None
+        self._output = self._process.stdout
         self._line()
 
     def goes_on(self) -> bool:
         """True while it writes."""
-        if (
-            self._written is None
-            and self._process.stdout
-            and select.select([self._process.stdout], [], [], 0.0)[0]
-        ):
+        if self._written is None and select.select([self._output], [], [], 0.0)[0]:
             self._written = int(self._line() or 0)
         return self._written is None
 
@@ -138,14 +139,15 @@ class Fill:
     @property
     def problem(self) -> str:
         """Why it could not fill or lost what it had filled; empty while all is well."""
-        killed = not self._freed and self._written is not None and self._process.poll() is not None
-        return self._failed or (
-            "the process that keeps the disk filled was killed" if killed else ""
-        )
+        if not self._freed and self._written is not None and self._process.poll() is not None:
+            return "the process that keeps the disk filled was killed"
+        return self._failed
 
     def free(self) -> str:
-        """Closes the standard input of the process and waits until it has freed everything. Returns
-        its stderr; empty the second time."""
+        """Closes the standard input of the process and waits until it has freed everything.
+
+        Returns its stderr; empty the second time.
+        """
         if self._freed:
             return ""
         self._freed = True
@@ -153,15 +155,15 @@ class Fill:
         return stderr.decode(errors="replace")
 
     def _line(self) -> bytes:
-        """Waits for the next line of the process. If it ends without one, nothing was written,
-        and the reason is kept."""
-        line = self._process.stdout.readline() if self._process.stdout else b""
+        """Waits for the next line of the process.
+
+        If it ends without one, nothing was written, and the reason is kept.
+        """
+        line = self._output.readline()
         if not line:
             self._written = 0
-            self._failed = (
-                self.free().strip().rpartition("\n")[2]
-                or "the process that fills the disk was killed"
-            )
+            last_words = self.free().strip().rpartition("\n")[2]
+            self._failed = last_words or "the process that fills the disk was killed"
         return line
 
 
@@ -175,6 +177,19 @@ class Fills:
         """Starts one fill."""
         self._started.append(Fill(order))
         return self._started[-1]
+
+    def grow(self, pressure: Pressure, path: str, **others: Any) -> Fill:
+        """Starts the fill of one pressure. `others`: further fields of its order."""
+        return self.start(
+            Order(
+                path,
+                pressure.grows,
+                pressure.rate,
+                amount=pressure.amount,
+                file_bytes=pressure.file_bytes,
+                **others,
+            )
+        )
 
     @property
     def problem(self) -> str:
@@ -201,8 +216,10 @@ def came_true(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 class Schedule:
-    """Things that happen during a run, each on its own thread. `began`: monotonic seconds, from
-    which all times count."""
+    """Things that happen during a run, each on its own thread.
+
+    All times count from `began`, in monotonic seconds.
+    """
 
     def __init__(self) -> None:
         self._began = 0.0
@@ -240,22 +257,13 @@ class PressureSchedule(Schedule):
     def __init__(self, pressures: tuple[Pressure, ...], grow: Callable[[Pressure, int], Grower]):
         super().__init__()
         self._grow = grow
-        self._periods: dict[int, PressurePeriod] = {}  # by number, in the order in which they began
+        self.periods: list[PressurePeriod] = []
+        """The pressures that have begun."""
         earlier: tuple[threading.Thread, ...] = ()
         for number, pressure in enumerate(pressures):
             if not pressure.beside:
                 earlier = tuple(self._threads)
             self._add(self._apply, number, pressure, earlier)
-
-    @property
-    def periods(self) -> tuple[PressurePeriod, ...]:
-        """The pressures that have begun."""
-        return tuple(self._periods.values())
-
-    @property
-    def ended(self) -> float:
-        """When a pressure last ended; 0 if none has."""
-        return max((period.to_seconds or 0.0 for period in self.periods), default=0.0)
 
     def _apply(
         self, number: int, pressure: Pressure, earlier: tuple[threading.Thread, ...]
@@ -267,16 +275,13 @@ class PressureSchedule(Schedule):
             return
         grower = self._grow(pressure, number)
         started = time.monotonic()
-        period = self._periods[number] = PressurePeriod(
-            describe_pressure(pressure), started - self._began
-        )
+        period = PressurePeriod(describe_pressure(pressure), started - self._began)
+        self.periods.append(period)
         limit = float("inf") if pressure.for_seconds is None else started + pressure.for_seconds
         while grower.goes_on() and time.monotonic() < limit and not self._stopping.is_set():
             self._stopping.wait(TICK_SECONDS)
-        written = grower.stop()
+        period.written = grower.stop()
         self._stopping.wait(pressure.holds_seconds)
         if not pressure.remains:
             grower.free()
-        self._periods[number] = replace(
-            period, to_seconds=time.monotonic() - self._began, written=written
-        )
+        period.to_seconds = time.monotonic() - self._began

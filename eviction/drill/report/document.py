@@ -5,6 +5,7 @@ JSON, the page and JUnit XML are made from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -188,11 +189,9 @@ class DrillReportJson(Versioned):
         """What was available on one filesystem, as (seconds, bytes or inodes)."""
         unit = "inodes_free" if inodes else "available_bytes"
         first = self.filesystems[0].name == filesystem
-        points: list[dict[str, Any]] = to_json(self.timeline)
-        rooms = [
-            (point["seconds"], point if first else point.get(filesystem, {})) for point in points
-        ]
-        return [(seconds, room[unit]) for seconds, room in rooms if unit in room]
+        points: Any = self.timeline
+        rooms = [(point["seconds"], point if first else point.get(filesystem)) for point in points]
+        return [(seconds, room[unit]) for seconds, room in rooms if room]
 
 
 def report_of(result: DrillResult) -> DrillReportJson:
@@ -201,7 +200,7 @@ def report_of(result: DrillResult) -> DrillReportJson:
     return DrillReportJson.of(
         result,
         measured,
-        layout="unknown" if result.layout is None else result.layout,
+        layout=measured.layout or "unknown",
         ended_seconds=round(measured.ended, 4),
         images_lost_beyond_need=None if measured.layers is None else lost_beyond_need(measured),
         lowest={
@@ -209,14 +208,12 @@ def report_of(result: DrillResult) -> DrillReportJson:
             for signal in in_order({each.signal for each in measured.thresholds})
         },
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
-        conditions=[_rounded(one) for one in measured.conditions],
-        pressures=[_rounded(one) for one in measured.pressures],
-        faults=[_rounded(one) for one in measured.faults],
-        removals=[_rounded(one) for one in measured.removals],
-        ended_pods=[_rounded(one) for one in measured.ended_pods],
-        lists_apart_seconds=None
-        if result.lists_apart_seconds is None
-        else round(result.lists_apart_seconds, 4),
+        conditions=_rounded(measured.conditions),
+        pressures=_rounded(measured.pressures),
+        faults=_rounded(measured.faults),
+        removals=_rounded(measured.removals),
+        ended_pods=_rounded(measured.ended_pods),
+        history={} if result.held else result.history,
         passes=[
             MeasuredPassJson.of(
                 pass_json(one.record), from_seconds=round(one.seconds, 4), collector=one.collector
@@ -229,30 +226,27 @@ def report_of(result: DrillResult) -> DrillReportJson:
     )
 
 
-def _rounded(record: Any) -> Any:
-    """The record with its times rounded to a tenth of a millisecond."""
-    values = {each.name: getattr(record, each.name) for each in fields(record)}
-    return replace(
-        record,
-        **{name: round(value, 4) for name, value in values.items() if isinstance(value, float)},
-    )
+def _rounded(records: Iterable[Any]) -> list[Any]:
+    """The records with their times rounded to a tenth of a millisecond."""
+    rounded = []
+    for record in records:
+        values = {field.name: getattr(record, field.name) for field in fields(record)}
+        times = {name: round(at, 4) for name, at in values.items() if isinstance(at, float)}
+        rounded.append(replace(record, **times))
+    return rounded
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
-    names = [
-        str(one.name) for one in measured.filesystems if threshold.signal.filesystem in one.roles
-    ]
-    observation = (
-        None
-        if measured.observations is None
-        else measured.observations.signals.get(threshold.signal)
-    )
-    release = None if observation is None else threshold.mark_with_min_reclaim(observation.capacity)
-    described = threshold_json(
-        threshold, measured.observations or SignalObservations({}, None, 0.0)
-    )
+    signal = threshold.signal
+    observations = measured.observations or SignalObservations({}, None, 0.0)
+    names = [each.name for each in measured.filesystems if signal.filesystem in each.roles]
+    release = None
+    if signal in observations.signals:
+        release = threshold.mark_with_min_reclaim(observations.signals[signal].capacity)
     return MarkJson.of(
-        described, filesystem=names[0] if names else None, effective_with_min_reclaim=release
+        threshold_json(threshold, observations),
+        filesystem=names[0] if names else None,
+        effective_with_min_reclaim=release,
     )
 
 
@@ -262,8 +256,8 @@ def mark_text(mark: ThresholdJson) -> str:
 
 
 def _point(sample: Sample, measured: Measurements) -> dict[str, Any]:
-    amounts = [to_json(AvailableJson(*each)) for each in sample.available]
-    further = {
-        str(one.name): each for one, each in zip(measured.filesystems[1:], amounts[1:], strict=True)
-    }
-    return {"seconds": round(sample.seconds, 4), **(amounts[0] if amounts else {}), **further}
+    point: dict[str, Any] = {"seconds": round(sample.seconds, 4)}
+    for filesystem, available in zip(measured.filesystems, sample.available, strict=True):
+        room = to_json(AvailableJson(*available))
+        point |= {str(filesystem.name): room} if len(point) > 1 else room
+    return point

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import DrillReportJson, mark_text
@@ -19,59 +19,48 @@ Row = tuple[str, str]
 
 def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> list[Row]:
     """What a run is to show: the node, what fills it, what goes wrong."""
-    return [
-        ("node", node),
-        *(("filled", what) for what in pressures),
-        *(("fault", what) for what in faults),
-    ]
+    filled = [("filled", what) for what in pressures]
+    return [("node", node), *filled, *(("fault", what) for what in faults)]
 
 
 def story_rows(report: DrillReportJson) -> list[Row]:
-    """What happened, in its order: the mark and its row, what went and what stayed, how
-    long that took, the verdict.
-    """
-    crossed, acted = (
-        report.crossed_seconds,
-        next((one for one in report.passes if one.acted_on), None),
-    )
+    """What happened: the mark and its row, what went and stayed, how long it took, the verdict."""
+    rows = [("crossed", "no mark")]
     which = "a mark"
-    if acted and (mark := acted.acted_on):
-        which = (
-            f"the mark of {mark.signal}, {mark_text(mark)} ="
-            f" {amount(mark.signal, mark.effective or 0)},"
-        )
-    rows = [
-        ("crossed", "no mark" if crossed is None else f"{which} after {format_duration(crossed)}")
-    ]
-    if acted:
-        rows.append(("row", ", ".join(acted.row) or "empty"))
-    reasons = {one.id: one.reason for each in report.passes for one in each.removals}
-    rows += _by_kind(
-        "removed", [(one.kind, one.name, reasons.get(one.id, "")) for one in report.removals]
-    )
-    gone = {one.id for one in report.removals}
-    objects = [
-        one for each in report.passes if not isinstance(each.kept, LeftOut) for one in each.kept
-    ]
-    kept = {one.id: one for one in objects if one.id not in gone}.values()
+    row: list[Row] = []
+    for one in report.passes:
+        mark = one.acted_on
+        if mark is not None:
+            figure = amount(mark.signal, mark.effective or 0)
+            which = f"the mark of {mark.signal}, {mark_text(mark)} = {figure},"
+            row = [("row", ", ".join(one.row) or "empty")]
+            break
+    if report.crossed_seconds is not None:
+        rows = [("crossed", f"{which} after {format_duration(report.crossed_seconds)}")]
+    rows += row
+    reasons = {verdict.id: verdict.reason for one in report.passes for verdict in one.removals}
+    removed = [(gone.kind, gone.name, reasons.get(gone.id, "")) for gone in report.removals]
+    rows += _by_kind("removed", removed)
+    kept: dict[str, Any] = {}
+    for one in report.passes:
+        if not isinstance(one.kept, LeftOut):
+            kept |= {verdict.id: verdict for verdict in one.kept}
+    for gone in report.removals:
+        kept.pop(gone.id, None)
     for word, spared in (("kept", False), ("spared", True)):  # spared: enough was freed without it
-        mine = [one for one in kept if (one.reason == Reason.RELIEVED) is spared]
-        rows += _by_kind(word, [(one.kind, one.name, one.reason) for one in mine])
+        stayed = [one for one in kept.values() if (one.reason == Reason.RELIEVED) is spared]
+        rows += _by_kind(word, [(one.kind, one.name, one.reason) for one in stayed])
     rows += _by_kind("ended", [("pod", pod.name, "") for pod in report.ended_pods])
-    if crossed is not None:
+    if report.crossed_seconds is not None:
         rows.append(("relief", outcome_text(report)))
-    rows += [
-        ("NOT", f"{one.name} {one.expected}: {one.seen}")
-        for one in report.checks
-        if one.held is False
-    ]
+    for check in report.checks:
+        if check.held is False:
+            rows.append(("NOT", f"{check.name} {check.expected}: {check.seen}"))
     return [*rows, ("ok" if report.held else "NOT", f"{report.scenario}: {report.verdict}")]
 
 
 def outcome_text(report: DrillReportJson) -> str:
-    """How long after the first crossing everything came, and what was
-    available at the lowest point.
-    """
+    """How long after the first crossing everything came, and the lowest point."""
     times = [f"{what} {seconds_text(took, 'never')}" for what, took in report.times.items()]
     acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), "")
     least = {
@@ -81,21 +70,24 @@ def outcome_text(report: DrillReportJson) -> str:
 
 
 def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
-    """Objects (kind, name and reason): for each kind their number, and one with
-    the most frequent reason.
+    """Objects (kind, name, reason): of each kind their number, and one with the usual reason.
 
     The kinds stand in one order, whichever of them was first: functions run side
     by side where it hurries.
     """
     rows = []
     for kind in dict.fromkeys((*PLURALS, *sorted(each for each, *_ in objects))):
-        mine = [(reason, name) for each, name, reason in objects if each == kind]
-        if not mine:
+        names: dict[str, list[str]] = {}  # by reason
+        for each, name, reason in objects:
+            if each == kind:
+                names.setdefault(reason, []).append(name)
+        if not names:
             continue
-        ((most, _),) = Counter(reason for reason, _ in mine).most_common(1)
-        example = next(name for reason, name in mine if reason == most)
-        why = f" ({reason_in_words(most)})" if most else ""
-        rows.append((word, f"{PLURALS.get(kind, f'{kind}s')}: {len(mine)}, such as {example}{why}"))
+        usual = max(names, key=lambda reason: len(names[reason]))
+        why = f" ({reason_in_words(usual)})" if usual else ""
+        count = sum(map(len, names.values()))
+        example = f"{count}, such as {names[usual][0]}{why}"
+        rows.append((word, f"{PLURALS.get(kind, f'{kind}s')}: {example}"))
     return rows
 
 

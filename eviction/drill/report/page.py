@@ -58,27 +58,20 @@ def page(report: DrillReportJson) -> str:
         _passes(report.passes),
         _removals(report),
     ]
-    return _html(f"drill {report.scenario}", report.title, report.why, body=body)
+    return _html(f"drill {report.scenario}", report.title, report.why, body="\n".join(body))
 
 
 def junit_xml(report: DrillReportJson) -> str:
     """A run as JUnit XML. Unprintable characters, which XML 1.0 cannot contain, are escaped."""
-    suite, held = (
-        escaped(f"reclaimd.drill.{report.scenario}"),
-        [check.held for check in report.checks],
-    )
-    counts = {
-        "tests": str(len(held)),
-        "failures": str(held.count(False)),
-        "skipped": str(held.count(None)),
-    }
-    head = {"name": suite, **counts, "time": f"{report.ended_seconds:.3f}"}
+    suite = escaped(f"reclaimd.drill.{report.scenario}")
+    held = [check.held for check in report.checks]
+    counts = {"failures": str(held.count(False)), "skipped": str(held.count(None))}
+    head = {"name": suite, "tests": str(len(held)), **counts, "time": f"{report.ended_seconds:.3f}"}
     root = Element("testsuites", head)
     cases = SubElement(root, "testsuite", head, errors="0")
     for check in report.checks:
-        case = SubElement(
-            cases, "testcase", classname=suite, name=escaped(f"{check.name} {check.expected}")
-        )
+        name = escaped(f"{check.name} {check.expected}")
+        case = SubElement(cases, "testcase", classname=suite, name=name)
         if check.held is None:
             SubElement(case, "skipped", message=escaped(check.seen))
         elif not check.held:
@@ -91,9 +84,8 @@ def junit_xml(report: DrillReportJson) -> str:
 # ---- parts of a page
 
 
-def _html(title: str, heading: str, why: str, *, body: Iterable[str]) -> str:
+def _html(title: str, heading: str, why: str, *, body: str) -> str:
     """A page: a heading, a sentence below it, and the body."""
-    content = "\n".join(body)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -106,7 +98,7 @@ def _html(title: str, heading: str, why: str, *, body: Iterable[str]) -> str:
 <body><main>
 <h1>{html_text(heading)}</h1>
 <p class="why">{html_text(why)}</p>
-{content}
+{body}
 </main></body>
 </html>
 """
@@ -120,21 +112,24 @@ def table(
     numbers: Sequence[str] = (),
     name: str = "",
 ) -> str:
-    """A table of cells that are HTML, with its caption as a heading; where it is too wide, it
-    scrolls, also by keys. `numbers`: the columns of figures. `name`: the column of long names."""
+    """A table of cells that are HTML, with its caption as a heading.
 
-    def cell(column: str, text: str) -> str:
-        style = (
-            ' class="number"' if column in numbers else ' class="name"' if column == name else ""
-        )
-        return f"<td{style}>{text}</td>"
+    Where it is too wide, it scrolls, also by keys. `numbers`: the columns of figures. `name`: the
+    column of long names.
+    """
 
+    styles = dict.fromkeys(numbers, ' class="number"') | {name: ' class="name"'}
     lines = [
-        "".join(cell(column, text) for column, text in zip(head, row, strict=True)) for row in rows
+        "".join(
+            f"<td{styles.get(column, '')}>{text}</td>"
+            for column, text in zip(head, row, strict=True)
+        )
+        for row in rows
     ]
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     header = "".join(f'<th scope="col">{html_text(text)}</th>' for text in head)
-    title, content = html_text(caption), f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody>"
+    title = html_text(caption)
+    content = f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody>"
     region = f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">'
     return f"{region}<table><caption><h2>{title}</h2></caption>{content}</table></div>"
 
@@ -148,7 +143,8 @@ def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
 
 def _facts(report: DrillReportJson) -> str:
     apart = report.lists_apart_seconds
-    what, faults = (one.what for one in report.pressures), (fault.what for fault in report.faults)
+    what = [pressure.what for pressure in report.pressures]
+    faults = [fault.what for fault in report.faults]
     facts = [
         *before_rows(f"{report.filesystem}; layout {report.layout}", what, faults),
         *story_rows(report)[:-1],  # the verdict is above
@@ -157,9 +153,8 @@ def _facts(report: DrillReportJson) -> str:
     if apart is not None:
         polled = f"the runtime's lists were polled at most {seconds_text(apart)} apart"
         facts.append(("removals", f"{polled}; a removal may have happened that much earlier"))
-    return (
-        f"<dl>{''.join(f'<dt>{word}</dt><dd>{html_text(text)}</dd>' for word, text in facts)}</dl>"
-    )
+    items = [f"<dt>{word}</dt><dd>{html_text(text)}</dd>" for word, text in facts]
+    return f"<dl>{''.join(items)}</dl>"
 
 
 def _checks(report: DrillReportJson) -> str:

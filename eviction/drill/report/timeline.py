@@ -11,11 +11,12 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
+from itertools import product
 from typing import NamedTuple
 
-from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod, MeasuredFilesystem
+from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod
 from eviction.drill.pressure.schedule import PressurePeriod
-from eviction.drill.report.document import DrillReportJson, MarkJson, mark_text
+from eviction.drill.report.document import DrillReportJson, mark_text
 from eviction.types import NodeCondition
 from eviction.wording.log import escaped
 from signals.quantity import format_bytes, format_duration
@@ -23,14 +24,15 @@ from signals.quantity import format_bytes, format_duration
 WIDTH = 880.0
 LEFT, RIGHT = 170.0, 215.0
 PLOT = WIDTH - LEFT - RIGHT
+RIM = LEFT + PLOT
 HEIGHT = 260.0
 TOP, BOTTOM = 12.0, 34.0
+FLOOR = HEIGHT - BOTTOM
 LANE = 26.0
 TICKS = 5
 FONT, LINE = 13.0, 17.0  # the size of a text, and the height of its line
 CHARACTER = 0.6 * FONT  # usual fonts are no wider, in labels with digits
 GAP = 9.0  # between the plot and the texts beside it
-BESIDE = RIGHT - 2 * GAP  # room for them on the right
 
 COLOURS = """
 :root {
@@ -77,93 +79,77 @@ def html_text(text: str) -> str:
 
 def timeline(report: DrillReportJson) -> list[tuple[str, str]]:
     """Name and SVG of the charts of a run, and last of its events. Seconds count from its start."""
-    ended = report.ended_seconds
-    marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks}
-    charts = [
-        (fs, inodes)
-        for fs in report.filesystems
-        for inodes in (False, True)
-        if (fs.name, inodes) in marked
-    ]
+    marked = {(mark.filesystem, mark.counts_inodes) for mark in report.marks if mark.filesystem}
+    wanted = marked or {(filesystem.name, False) for filesystem in report.filesystems[:1]}
     drawings = []
-    for filesystem, inodes in charts or [(fs, False) for fs in report.filesystems[:1]]:
-        total = (
-            f"{filesystem.inodes_total} inodes"
-            if inodes
-            else format_bytes(filesystem.capacity_bytes)
-        )
-        what = "inodes free" if inodes else "bytes available"
-        name = f"{what} on {', '.join(filesystem.roles)} (of {total})"
-        series = [Series(name, report.series(filesystem.name, inodes=inodes))]
-        marks = _marks_of(report, filesystem, inodes=inodes)
-        drawings.append((name, chart_svg(name, ended, series, marks=marks, inodes=inodes)))
-    events = lanes_svg(
-        "what happened", ended, _lanes(report), axis="seconds since the first pressure began"
-    )
-    return [*drawings, ("what happened", events)]
+    for filesystem, inodes in product(report.filesystems, (False, True)):
+        if (filesystem.name, inodes) in wanted:
+            total = format_bytes(filesystem.capacity_bytes)
+            what = f"bytes available on {', '.join(filesystem.roles)} (of {total})"
+            if inodes:
+                total = f"{filesystem.inodes_total} inodes"
+                what = f"inodes free on {', '.join(filesystem.roles)} (of {total})"
+            series = Series(what, report.series(filesystem.name, inodes=inodes))
+            marks = _marks_of(report, filesystem.name, inodes=inodes)
+            drawing = chart_svg(what, report.ended_seconds, [series], marks=marks, inodes=inodes)
+            drawings.append((what, drawing))
+    name = "what happened"
+    axis = "seconds since the first pressure began"
+    return [*drawings, (name, lanes_svg(name, report.ended_seconds, _lanes(report), axis=axis))]
 
 
-def _marks_of(
-    report: DrillReportJson, filesystem: MeasuredFilesystem, *, inodes: bool
-) -> list[MarkLine]:
-    """The horizontal lines of a chart: one per amount that is a mark, and one per
-    mark plus minimum reclaim.
-    """
-    mine = [
-        m for m in report.marks if m.filesystem == filesystem.name and m.counts_inodes == inodes
-    ]
-    lines: dict[tuple[int, str], MarkJson] = {}
-    for mark in mine:
-        if mark.effective is not None:
-            lines.setdefault(
-                (mark.effective, "mark" if mark.grace_seconds == 0 else "soft-mark"), mark
-            )
-    marks = [
-        MarkLine(
-            f"{mark.signal.partition('.')[0]} {mark_text(mark)} = {_amount(amount, inodes=inodes)}",
-            amount,
-            style,
-        )
-        for (amount, style), mark in lines.items()
-    ]
-    known = {mark.amount for mark in marks}
-    releases = {
-        m.effective_with_min_reclaim for m in mine if m.effective_with_min_reclaim is not None
-    } - known
-    return marks + [
-        MarkLine(f"relieved at {_amount(amount, inodes=inodes)}", amount, "soft")
-        for amount in sorted(releases)
-    ]
+def _marks_of(report: DrillReportJson, filesystem: str, *, inodes: bool) -> list[MarkLine]:
+    """The horizontal lines of a chart: one for each amount that is a mark, or ends pressure."""
+    lines: dict[tuple[int, str], MarkLine] = {}
+    releases = []
+    for mark in report.marks:
+        if (mark.filesystem, mark.counts_inodes) != (filesystem, inodes) or mark.effective is None:
+            continue
+        name, _, _ = mark.signal.partition(".")
+        style = "mark" if mark.grace_seconds == 0 else "soft-mark"
+        label = f"{name} {mark_text(mark)} = {_amount(mark.effective, inodes=inodes)}"
+        lines.setdefault((mark.effective, style), MarkLine(label, mark.effective, style))
+        releases.append(mark.effective_with_min_reclaim or 0)
+    for amount in sorted(set(releases) - {amount for amount, _ in lines}):
+        label = f"relieved at {_amount(amount, inodes=inodes)}"
+        lines[amount, "soft"] = MarkLine(label, amount, "soft")
+    return list(lines.values())
 
 
 def _lanes(report: DrillReportJson) -> list[Lane]:
-    """Pressures, faults, conditions, removals and pods that ended. What another component reports
-    is not known: only our own condition has a lane although it was not reported."""
+    """Pressures, faults, conditions, removals and pods that ended.
+
+    What another component reports is not known: only our own condition has a lane although it was
+    not reported.
+    """
     ours = NodeCondition.RECLAIM_PRESSURE
+    lanes: dict[str, list[Event]] = {"the disk fills": [], "faults": []}
 
-    def period(label: str, style: str, one: PressurePeriod | ConditionPeriod) -> Event:
-        ended = report.ended_seconds if one.to_seconds is None else one.to_seconds
-        return Event(label, style, one.from_seconds, ended)
+    def add(lane: str, label: str, style: str, *, began: float, ended: float | None = None) -> None:
+        lanes.setdefault(lane, []).append(Event(label, style, began, ended=ended))
 
-    lanes: dict[str, list[Event]] = {
-        "the disk fills": [period(one.what, "soft", one) for one in report.pressures],
-        "faults": [Event(fault.what, "fault", fault.seconds) for fault in report.faults],
-    }
-    if report.response == "reclaimd":
-        lanes[ours] = []
-    for one in report.conditions:
-        lanes.setdefault(one.condition, []).append(period(one.condition, "mark", one))
-    for kind in dict.fromkeys((*PLURALS, *(one.kind for one in report.removals))):
-        gone = [
-            Event(f"{kind} {one.name}", kind, one.seconds)
-            for one in report.removals
-            if one.kind == kind
-        ]
-        lanes[f"{PLURALS.get(kind, kind)} removed"] = gone
-    lanes["pods ended"] = [
-        Event(f"{pod.name} ended", "mark", pod.seconds) for pod in report.ended_pods
-    ]
-    return [Lane(name, events) for name, events in lanes.items() if events or name == ours]
+    for pressure in report.pressures:
+        ended = _ended(pressure, report)
+        add("the disk fills", pressure.what, "soft", began=pressure.from_seconds, ended=ended)
+    for fault in report.faults:
+        add("faults", fault.what, "fault", began=fault.seconds)
+    lanes[ours] = []
+    for period in report.conditions:
+        ended = _ended(period, report)
+        name = period.condition
+        add(name, name, "mark", began=period.from_seconds, ended=ended)
+    lanes |= {f"{kinds} removed": [] for kinds in PLURALS.values()}
+    for gone in report.removals:
+        lane = f"{PLURALS.get(gone.kind, gone.kind)} removed"
+        add(lane, f"{gone.kind} {gone.name}", gone.kind, began=gone.seconds)
+    for pod in report.ended_pods:
+        add("pods ended", f"{pod.name} ended", "mark", began=pod.seconds)
+    always = ours if report.response == "reclaimd" else ""
+    return [Lane(name, events) for name, events in lanes.items() if events or name == always]
+
+
+def _ended(period: PressurePeriod | ConditionPeriod, report: DrillReportJson) -> float:
+    return report.ended_seconds if period.to_seconds is None else period.to_seconds
 
 
 # ---- its parts
@@ -195,8 +181,10 @@ class Event(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Events of one kind, with their name, and what they come to, which stands beside them: if
-    empty, how many there are, or how long they lasted."""
+    """Events of one kind, with their name, and what they come to, which stands beside them.
+
+    If that is empty, it is how many there are, or how long they lasted.
+    """
 
     name: str
     events: Sequence[Event]
@@ -211,41 +199,33 @@ def chart_svg(
     marks: Sequence[MarkLine] = (),
     inodes: bool = False,
 ) -> str:
-    """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element as wide as its
-    container. Of several lines, each has its name beside the plot."""
-    most = max(
-        [amount for one in series for _, amount in one.points] + [mark.amount for mark in marks],
-        default=1.0,
-    )
+    """Amounts over time, from 0 to `ended` (seconds), as an `<svg>` element.
+
+    It is as wide as its container. Of several lines, each has its name beside the plot.
+    """
+    amounts = [amount for one in series for _, amount in one.points]
+    highest = max([*amounts, *(mark.amount for mark in marks)], default=1.0)
     # between grid lines: 1, 2, 5, 10 … inodes, or a power of two of bytes
-    least = max(most / TICKS, 1.0)
+    least = max(highest / TICKS, 1.0)
     step = _rounded_up(least) if inodes else 2.0 ** math.ceil(math.log2(least))
-    top = step * max(math.ceil(most / step), 1)
-    floor = HEIGHT - BOTTOM
+    top = step * max(math.ceil(highest / step), 1)
     x = _scale(ended)
 
     def y(amount: float) -> float:
-        return floor - (floor - TOP) * min(max(amount, 0.0), top) / top
+        return FLOOR - (FLOOR - TOP) * min(max(amount, 0.0), top) / top
 
     parts: list[str] = []
     for number in range(round(top / step) + 1):
         height = y(number * step)
-        parts.append(_line(LEFT, height, LEFT + PLOT, y2=height, style="grid"))
-        parts.append(
-            _text(
-                LEFT - GAP,
-                height + 4,
-                _amount(round(number * step), inodes=inodes),
-                style="soft end",
-            )
-        )
-    parts += _time_axis(ended, floor)
+        label = _amount(round(number * step), inodes=inodes)
+        parts.append(_across(height, "grid"))
+        parts.append(_text(LEFT - GAP, height + 4, label, style="soft end"))
+    parts += _time_axis(ended, FLOOR)
     parts += _marks(marks, y)
     parts += [_path(one, x, y) for one in series if one.points]
     if len(series) > 1:
-        parts += [
-            _beside(TOP + LINE * (n + 0.7), one.name, one.style) for n, one in enumerate(series)
-        ]
+        for number, one in enumerate(series):
+            parts.append(_beside(TOP + LINE * (number + 0.7), one.name, one.style))
     return _svg(name, HEIGHT, parts)
 
 
@@ -258,11 +238,10 @@ def lanes_svg(name: str, ended: float, lanes: Sequence[Lane], *, axis: str = "")
     top = TOP
     parts: list[str] = []
     for lane in lanes:
-        parts.append(_line(LEFT, top + LANE, LEFT + PLOT, y2=top + LANE, style="grid"))
-        parts.append(
-            _text(LEFT - GAP, top + LANE / 2 + 4, _cut(lane.name, LEFT - 2 * GAP), style="soft end")
-        )
-        parts.append(_beside(top + LANE / 2 + 4, lane.total or _total(lane.events), "soft"))
+        middle = top + LANE / 2 + 4
+        parts.append(_across(top + LANE, "grid"))
+        parts.append(_text(LEFT - GAP, middle, _cut(lane.name, LEFT - 2 * GAP), style="soft end"))
+        parts.append(_beside(middle, lane.total or _total(lane.events), "soft"))
         parts += [_event(event, x, top + 4, floor=top + LANE - 4) for event in lane.events]
         top += LANE
     parts += _time_axis(ended, top)
@@ -282,13 +261,14 @@ def _amount(amount: int, *, inodes: bool) -> str:
 
 def _cut(text: str, room: float) -> str:
     """A text as wide as `room` at most."""
-    most = int(room / CHARACTER)
-    return text if len(text := escaped(text)) <= most else f"{text[: most - 1]}…"
+    text = escaped(text)
+    limit = int(room / CHARACTER)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _beside(y: float, text: str, style: str) -> str:
     """A text on the right of the plot."""
-    return _text(LEFT + PLOT + GAP, y, _cut(text, BESIDE), style=style)
+    return _text(RIM + GAP, y, _cut(text, RIGHT - 2 * GAP), style=style)
 
 
 def _svg(name: str, height: float, parts: Iterable[str]) -> str:
@@ -329,27 +309,25 @@ def _marks(marks: Sequence[MarkLine], y: Callable[[float], float]) -> list[str]:
     for lower, mark in reversed([*enumerate(sorted(marks, key=lambda each: each.amount))]):
         height = y(mark.amount)
         place = min(max(height + 4, place + LINE), HEIGHT - 6 - LINE * lower)
-        parts.append(_line(LEFT, height, LEFT + PLOT, y2=height, style=mark.style))
-        parts.append(
-            _line(LEFT + PLOT, height, LEFT + PLOT + GAP - 3, y2=place - 4, style=mark.style)
-        )
+        parts.append(_across(height, mark.style))
+        parts.append(_line(RIM, height, RIM + GAP - 3, y2=place - 4, style=mark.style))
         parts.append(_beside(place, mark.label, mark.style))
     return parts
 
 
 def _path(series: Series, x: Callable[[float], float], y: Callable[[float], float]) -> str:
-    drawn = "M" + "L".join(f"{x(seconds):.1f} {y(amount):.1f}" for seconds, amount in series.points)
-    return (
-        f'<path class="{html_text(series.style)}"'
-        f' d="{drawn}"><title>{html_text(series.name)}</title></path>'
-    )
+    places = "L".join(f"{x(seconds):.1f} {y(amount):.1f}" for seconds, amount in series.points)
+    title = f"<title>{html_text(series.name)}</title>"
+    return f'<path class="{html_text(series.style)}" d="M{places}">{title}</path>'
 
 
 def _event(event: Event, x: Callable[[float], float], top: float, *, floor: float) -> str:
-    """A period as a rectangle; a moment as a thin line, under a broad invisible one
-    that is easy to point at.
+    """A period as a rectangle; a moment as a thin line.
+
+    Over that is a broad invisible one, which is easy to point at.
     """
-    style, left = html_text(event.style), x(event.began)
+    style = html_text(event.style)
+    left = x(event.began)
     until = "" if event.ended is None else f" to {event.ended:.3f} s"
     title = f"<title>{html_text(event.label)}, {event.began:.3f} s{until}</title>"
     if event.ended is not None:
@@ -360,10 +338,13 @@ def _event(event: Event, x: Callable[[float], float], top: float, *, floor: floa
 
 
 def _line(x1: float, y1: float, x2: float, *, y2: float, style: str) -> str:
-    return (
-        f'<line class="{html_text(style)}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}"'
-        f' y2="{y2:.1f}"/>'
-    )
+    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line class="{html_text(style)}" {ends}/>'
+
+
+def _across(y: float, style: str) -> str:
+    """A line over the whole width of the plot."""
+    return _line(LEFT, y, RIM, y2=y, style=style)
 
 
 def _text(x: float, y: float, text: str, *, style: str) -> str:

@@ -1,5 +1,4 @@
-"""Runs a scenario on the embedded node: the daemon's own loop, pressures, faults,
-and an independent observer.
+"""Runs a scenario on the embedded node: the daemon's loop, pressures, faults, an observer.
 
 No measured time comes from the daemon: the observer reads the filesystems every 2 ms, and the
 runtime records when it really removed something.
@@ -10,19 +9,17 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from eviction.configuration.effective import Configuration, load
 from eviction.drill.judgement.judge import DrillResult, judge, would_start
 from eviction.drill.measurement.measurements import MeasuredRemoval
-from eviction.drill.measurement.observer import LOG, Inventory, Limits, Observation, take_inventory
+from eviction.drill.measurement.observer import LOG, Limits, Observation, take_inventory
 from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
-from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import (
     FaultOccurrence,
-    Fill,
     Fills,
     Grower,
     PressureSchedule,
@@ -31,7 +28,7 @@ from eviction.drill.pressure.schedule import (
 from eviction.drill.runtime import faults
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer
-from eviction.drill.scenario import Fault, FaultAction, Grows, ImageSpec, Pressure, Scenario
+from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
@@ -50,23 +47,21 @@ LEAST_WRITES_A_SECOND = 100  # or more at a fast rate: it can write every 5 ms a
 PULL_AGAIN_SECONDS = 0.05
 WAIT_SECONDS = 0.05
 
-FAULTS: dict[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
-    FaultAction.FAIL: ("fails ({code})", faults.Fail),
-    FaultAction.ACT_THEN_FAIL: ("acts and then fails ({code})", faults.ActThenFail),
-    FaultAction.PRETEND: ("does nothing and reports success", faults.Pretend),
-    FaultAction.CUT: ("breaks off its list ({code})", faults.Cut),
-    FaultAction.DELAY: ("answers {delay} late", faults.Delay),
-    FaultAction.HANG: ("hangs", faults.Hang),
-    FaultAction.RESTART: ("restarts", None),
-    FaultAction.AWAY: ("is down", None),
+FAULTS: Mapping[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
+    "fail": ("fails ({code})", faults.Fail),
+    "act-then-fail": ("acts and then fails ({code})", faults.ActThenFail),
+    "pretend": ("does nothing and reports success", faults.Pretend),
+    "cut": ("breaks off its list ({code})", faults.Cut),
+    "delay": ("answers {delay} late", faults.Delay),
+    "hang": ("hangs", faults.Hang),
+    "restart": ("restarts", None),
+    "away": ("is down", None),
 }
 """Each fault as text, and as a failpoint if it concerns one method."""
 
 
 def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
-    """The daemon's configuration: the fields of the scenario, with the paths of
-    the embedded node.
-    """
+    """The daemon's configuration: the fields of the scenario, with the node's paths."""
     made = {
         "kubeletConfig": "",
         "rootDirectory": node.root_directory,
@@ -86,7 +81,9 @@ def starts(node: EmbeddedNode) -> frozenset[str]:
 
     Raises RuntimeUnavailable.
     """
-    return would_start(node.pods, until_answered(node.client.list_containers), node.exit_codes)
+    return would_start(
+        node.scenario.node.pods, until_answered(node.client.list_containers), node.exit_codes
+    )
 
 
 # ---- faults
@@ -104,7 +101,7 @@ def describe_fault(fault: Fault) -> str:
 
 def failpoint_of(fault: Fault) -> faults.Failpoint:
     """The failpoint of a fault that concerns one method."""
-    kind = FAULTS[fault.action][1]
+    _, kind = FAULTS[fault.action]
     assert kind is not None  # a fault of the whole runtime names no method
     known: dict[str, Any] = {
         "code": faults.CODES[fault.code],
@@ -116,8 +113,10 @@ def failpoint_of(fault: Fault) -> faults.Failpoint:
 
 
 class FaultSchedule(Schedule):
-    """Injects each fault of a scenario into an embedded runtime when it is due: some time after the
-    first pressure began, or with a certain call."""
+    """Injects each fault of a scenario into an embedded runtime when it is due.
+
+    That is some time after the first pressure began, or with a certain call.
+    """
 
     def __init__(self, injected: tuple[Fault, ...], server: EmbeddedServer):
         super().__init__()
@@ -129,20 +128,16 @@ class FaultSchedule(Schedule):
         self._active = {
             number for number, fault in enumerate(injected) if fault.at_seconds is not None
         }
-        self._calls_before = server.failpoints.calls
         for number, fault in enumerate(injected):
             self._add(self._run, number, fault)
 
     @property
-    def active(self) -> bool:
-        """True while a fault is in force or due at a later time. A fault that waits for a call does
-        not count: the call may never come."""
-        return bool(self._active)
+    def running(self) -> bool:
+        """True while a fault is in force or due at a later time.
 
-    def start(self, began: float) -> None:
-        """Starts, and counts calls from now on."""
-        self._calls_before = self._server.failpoints.calls
-        super().start(began)
+        A fault that waits for a call does not count: the call may never come.
+        """
+        return bool(self._active)
 
     def stop(self) -> None:
         """Injects no more, releases calls that hang, and leaves the runtime running."""
@@ -152,14 +147,13 @@ class FaultSchedule(Schedule):
     def _run(self, number: int, fault: Fault) -> None:
         """Waits until the fault is due, and injects it unless the run ends first."""
         if fault.on_call is not None:
-            method, arrived = fault.on_call.method, self._server.failpoints.wait_for_calls
-            wanted = self._calls_before[method] + fault.on_call.count
-            while not (self._stopping.is_set() or arrived(method, wanted, WAIT_SECONDS)):
-                pass
+            method = fault.on_call.method
+            wanted = self._server.failpoints.calls[method] + fault.on_call.count
+            arrived = False
+            while not arrived and not self._stopping.is_set():
+                arrived = self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS)
         else:
-            self._stopping.wait(
-                max(self._began + (fault.at_seconds or 0.0) - time.monotonic(), 0.0)
-            )
+            self._stopping.wait(self._began + (fault.at_seconds or 0.0) - time.monotonic())
         if not self._stopping.is_set():
             self._active.add(number)
             self._inject(fault)
@@ -179,7 +173,7 @@ class FaultSchedule(Schedule):
             return
         with self._whole_runtime:
             self._server.stop()
-            if fault.action is FaultAction.AWAY:
+            if fault.action == "away":
                 self._stopping.wait(fault.lasts_seconds)
             self._server.start()
 
@@ -188,8 +182,11 @@ class FaultSchedule(Schedule):
 
 
 class EmbeddedGrowers(Fills):
-    """Starts the pressures of one embedded node. Bytes, files and logs are written by a process
-    each; writable layers and pulls grow through the runtime, on the thread of their pressure."""
+    """Starts the pressures of one embedded node.
+
+    Bytes, files and logs are written by a process each; writable layers and pulls grow through the
+    runtime, on the thread of their pressure.
+    """
 
     def __init__(self, node: EmbeddedNode):
         super().__init__()
@@ -197,33 +194,26 @@ class EmbeddedGrowers(Fills):
 
     def __call__(self, pressure: Pressure, number: int) -> Grower:
         match pressure.grows:
-            case Grows.BYTES | Grows.INODES:
-                return self._fill(
-                    pressure, os.path.join(self._node.disk(pressure.where), "grown", str(number))
-                )
-            case Grows.LOG:
-                return self._fill(pressure, self._node.log_files[pressure.pod])
-            case Grows.WRITABLE:
+            case "writable":
                 container = self._node.running[pressure.pod]
                 return _ThroughRuntime(
-                    pressure, lambda most: self._node.runtime.write_to_container(container, most)
+                    pressure, lambda size: self._node.runtime.write_to_container(container, size)
                 )
-            case Grows.PULL:
+            case "pull":
                 assert pressure.image is not None
                 image, names = pressure.image, list(pressure.image.names)
                 return _ThroughRuntime(pressure, lambda _: self._pull(image, names))
-
-    def _fill(self, pressure: Pressure, path: str) -> Fill:
-        order = Order(
+            case "log":
+                path = self._node.log_files[pressure.pod]
+            case _:
+                path = os.path.join(self._node.disk(pressure.where), "grown", str(number))
+        return self.grow(
+            pressure,
             path,
-            pressure.grows,
-            pressure.rate,
-            pressure.amount,
-            0,
-            pressure.file_bytes,
-            pressure.file,
+            file=pressure.file,
+            until_full=pressure.until_full,
+            remains=pressure.remains,
         )
-        return self.start(order._replace(until_full=pressure.until_full, remains=pressure.remains))
 
     def _pull(self, image: ImageSpec, names: list[str]) -> int:
         """Pulls the next image.
@@ -241,8 +231,11 @@ class EmbeddedGrowers(Fills):
 
 
 class _ThroughRuntime:
-    """Writes through the runtime at a steady rate. `write` takes the most bytes that it may write
-    and returns the number written: 0 if there was no space, -1 at the end."""
+    """Writes through the runtime at a steady rate.
+
+    `write` takes how many bytes it may write, and returns how many it has written: 0 if there was
+    no space, -1 at the end.
+    """
 
     def __init__(self, pressure: Pressure, write: Callable[[int], int]):
         self._pressure = pressure
@@ -255,27 +248,23 @@ class _ThroughRuntime:
         now = time.monotonic()
         if now < self._due:
             return True
-        most = max(WRITE_BYTES, self._pressure.rate // LEAST_WRITES_A_SECOND)
-        left = most if self._pressure.amount is None else self._pressure.amount - self._written
-        wrote = self._write(min(left, most)) if left > 0 else -1
+        size = max(WRITE_BYTES, self._pressure.rate // LEAST_WRITES_A_SECOND)
+        if self._pressure.amount is not None:
+            size = min(size, self._pressure.amount - self._written)
+        wrote = self._write(size) if size > 0 else -1
         if wrote < 0 or (wrote == 0 and self._pressure.until_full):
             return False
         self._written += wrote
-        self._due = (
-            now + PULL_AGAIN_SECONDS
-            if wrote == 0
-            else self._began + self._written / self._pressure.rate
-        )
+        self._due = self._began + self._written / self._pressure.rate
+        if wrote == 0:
+            self._due = now + PULL_AGAIN_SECONDS
         return True
 
     def stop(self) -> int:
         return self._written
 
     def free(self) -> None:
-        """Does nothing: a runtime's files are not removed behind its back.
-
-        No scenario may ask for it.
-        """
+        """Does nothing: a runtime's files are not removed behind its back, and no scenario asks."""
 
 
 # ---- the run
@@ -294,79 +283,74 @@ class Drill(Observation):
     ):
         self._scenario = scenario
         self._embedded = embedded
-        self._paths_before: set[tuple[str, str]] = set()
-        self._removed_paths: dict[tuple[str, str], float] = {}
+        self._paths: set[tuple[str, str]] = set()  # that are still there
+        self._removed: list[MeasuredRemoval] = []  # paths
         configuration = configuration_of(scenario, embedded)
-        nodes = [
-            Node(configuration, reader=embedded.reader, records=ImageRecords(seed=embedded.records))
-            for _ in range(scenario.node.collectors)
-        ]
-        super().__init__(nodes[0], show)
-        # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
-        self._daemons = {
-            node: Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds)
-            for node in nodes
-        }
-        self._growers = EmbeddedGrowers(embedded)
-        self._pressures = PressureSchedule(scenario.pressures, self._growers)
-        self._faults = FaultSchedule(scenario.faults, embedded.server)
+        self._daemons: dict[Node, Daemon] = {}
+        for _ in range(scenario.node.collectors):
+            records = ImageRecords(seed=embedded.records)
+            node = Node(configuration, reader=embedded.reader, records=records)
+            # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
+            hold_off = configuration.hold_off_seconds
+            self._daemons[node] = Daemon(node, log, hold_off_seconds=hold_off)
+        super().__init__(next(iter(self._daemons)), show)
 
     def run(self) -> DrillResult:
-        """Applies the pressures and faults, observes until nothing changes any
-        more, and judges the run.
-        """
-        scenario, embedded = self._scenario, self._embedded
-        quiet = max(QUIET_SECONDS, scenario.expect.quiet_seconds or 0.0)
+        """Applies pressures and faults, observes until nothing changes, and judges the run."""
+        scenario = self._scenario
+        embedded = self._embedded
+        measured = self.measured
+        expect = scenario.expect
+        growers = EmbeddedGrowers(embedded)
+        pressures = PressureSchedule(scenario.pressures, growers)
+        faulty = FaultSchedule(scenario.faults, embedded.server)
+        patience = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
+        limits = Limits(
+            max(QUIET_SECONDS, expect.quiet_seconds or 0.0),
+            LONGEST_SECONDS,
+            patience_seconds=None if expect.never_relieved else patience,
+        )
         with self.beside(self._daemons):
-            before, starts_before = self._inventory(), starts(embedded)
-            self._paths_before = self._paths()
-            self.watch(Limits(quiet, LONGEST_SECONDS), self._give_up, self._pressures, self._faults)
+            measured.before = self._objects()
+            starts_before = starts(embedded)
+            self._paths = self._paths_now()
+            self.watch(limits, pressures, faulty)
         for node in self._daemons:
             node.owner.drained(DRAIN_SECONDS)
-        after = self._inventory()
-        names = {
-            object_id: name for (_, object_id), name in {**after.objects, **before.objects}.items()
-        }
-        measured = self.measured
+        measured.after = self._objects()
         measured.passes.sort(key=lambda one: one.seconds)
-        measured.removals = self._removals({**names, **embedded.image_names})
-        measured.pressures, measured.faults = self._pressures.periods, self._faults.triggered
-        measured.before, measured.after = before.objects, after.objects
+        measured.removals = self._removals()
+        measured.pressures = pressures.periods
+        measured.faults = faulty.triggered
         measured.layers = embedded.layers
         measured.would_restart = sorted(starts(embedded) - starts_before)
-        if scenario.expect.new_pod_starts:
+        if expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
-        checks = judge(scenario.expect, measured, len(scenario.faults))
-        history = {} if all(check.held for check in checks) else self.node.history.dump()
-        self._growers.free()
+        growers.free()
         for node in self._daemons:
             node.close()
-        name, why, layout = scenario.name, scenario.why, scenario.node.layout
         return DrillResult(
-            name, why, layout, embedded.describe(), embedded.simulated, measured, checks, history
+            scenario.name,
+            scenario.why,
+            embedded.describe(),
+            simulated=embedded.simulated,
+            measurements=measured,
+            checks=judge(expect, measured, len(scenario.faults)),
+            history=self.node.history.dump(),
         )
 
     # ---- observing
 
-    def changes(self, seconds: float) -> int:
-        """The number of passes, of removals in the runtime's record, and of
-        paths that are missing.
-        """
-        missing = self._paths_before - self._removed_paths.keys() - self._paths()
-        self._removed_paths |= dict.fromkeys(missing, seconds)
-        return (
-            len(self.measured.passes)
-            + len(self._embedded.runtime.removals)
-            + len(self._removed_paths)
-        )
+    def removed(self, seconds: float) -> int:
+        """The number of removals in the runtime's record, and of paths that are missing."""
+        missing = self._paths - self._paths_now()
+        self._paths -= missing
+        self._removed += [MeasuredRemoval(seconds, *path, id=path[1]) for path in missing]
+        return len(self._embedded.runtime.removals) + len(self._removed)
 
     def in_progress(self, seconds: float) -> bool:
-        """True while a pressure or a fault lasts, or while relief or the end
-        of a condition is awaited.
-        """
+        """True while relief or the end of a condition is awaited."""
         measured, expect = self.measured, self._scenario.expect
-        if self._pressures.running or self._faults.active:
-            return True
         if measured.under_pressure:
             return not expect.never_relieved
         limit, relieved = expect.condition.goes_within_seconds, measured.last_relief
@@ -375,58 +359,39 @@ class Drill(Observation):
             return False
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS
 
-    def _give_up(self, seconds: float) -> bool:
-        """True once pressure has lasted too long without a removal."""
-        expect = self._scenario.expect
-        if (
-            self._pressures.running
-            or self._faults.active
-            or not self.measured.under_pressure
-            or expect.never_relieved
-        ):
-            return False
-        longest = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
-        removals = self._embedded.runtime.removals
-        last_removal = removals[-1].wall_seconds - self.began_wall if removals else 0.0
-        return seconds - max(last_removal, self._pressures.ended) > longest
-
     # ---- reading the node
 
-    def _inventory(self) -> Inventory:
-        """The objects that the runtime lists, the log directories, and the files that the
-        configuration's functions may remove."""
-        found = until_answered(
-            lambda: take_inventory(self._embedded.client, self._embedded.pod_logs_directory)
+    def _objects(self) -> dict[tuple[str, str], str]:
+        """What the runtime lists, the log directories, and the files that functions may remove."""
+        embedded = self._embedded
+        listed, _ = until_answered(
+            lambda: take_inventory(embedded.client, embedded.pod_logs_directory)
         )
-        names = self._embedded.image_names
-        listed = {key: names.get(key[1], name) for key, name in found.objects.items()}
-        return replace(
-            found, objects={**listed, **{(FILE, name): name for name in self._embedded.files}}
-        )
+        named = {key: embedded.image_names.get(key[1], name) for key, name in listed.items()}
+        return {**named, **{(FILE, name): name for name in embedded.files}}
 
-    def _paths(self) -> set[tuple[str, str]]:
+    def _paths_now(self) -> set[tuple[str, str]]:
         """Kind and name of the log directories and files, which no runtime lists."""
         logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
         return logs | {(FILE, name) for name in self._embedded.files}
 
-    def _removals(self, names: dict[str, str]) -> tuple[MeasuredRemoval, ...]:
+    def _removals(self) -> list[MeasuredRemoval]:
         """The removals in the runtime's record, and the paths that the observer saw disappear."""
-        removals = [
-            MeasuredRemoval(
-                each.wall_seconds - self.began_wall, each.kind, names.get(each.id, each.id), each.id
-            )
-            for each in self._embedded.runtime.removals
-        ]
-        paths = self._removed_paths.items()
-        removals += [MeasuredRemoval(seconds, kind, name, name) for (kind, name), seconds in paths]
-        return tuple(sorted(removals, key=lambda each: each.seconds))
+        objects = {**self.measured.after, **self.measured.before}
+        names = {object_id: name for (_, object_id), name in objects.items()}
+        names |= self._embedded.image_names
+        removals = [*self._removed]
+        for wall, kind, object_id in self._embedded.runtime.removals:
+            name = names.get(object_id, object_id)
+            removals.append(MeasuredRemoval(wall - self.began_wall, kind, name, id=object_id))
+        return sorted(removals, key=lambda removal: removal.seconds)
 
     def _new_pod_problem(self) -> str:
         """Why a new pod could not start; empty if it did."""
         node = self._scenario.node
-        known = (pod.image for pod in node.pods if pod.state.known_to_kubelet)
+        images = [pod.image for pod in node.pods if pod.known_to_kubelet]
         try:
-            self._embedded.start_new_pod(next(known, node.images[0].names[0]))
+            self._embedded.start_new_pod([*images, node.images[0].names[0]][0])
         except (EmbeddedNodeError, OSError) as error:
             return str(error)
         return ""

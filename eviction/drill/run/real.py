@@ -7,37 +7,29 @@ end, however the drill ends.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import stat
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 
-from eviction.drill.judgement.judge import Check, DrillResult, Response, judge_real
+from eviction.drill.judgement.judge import DrillResult, Response, judge_real
 from eviction.drill.measurement.observer import Limits, NodeObservation
 from eviction.drill.pressure.fill_program import PREFIX, Order
 from eviction.drill.pressure.real_fill_plan import FillPlan
-from eviction.drill.pressure.schedule import Fill, Fills, PressureSchedule
-from eviction.drill.scenario import Grows, Pressure, Scenario
+from eviction.drill.pressure.schedule import Fills, PressureSchedule
+from eviction.drill.scenario import Scenario
 from eviction.surface.daemon import Daemon
 from eviction.types import EvictionError
 from eviction.wording.log import Log
-from reclaim.pod_logs.directories import identity_of, remove_tree
 
-QUIET_SECONDS = 0.3
 SHORTEST_WAIT_SECONDS = 10.0  # wait at least this long for relief by our own daemon
 OBSERVED_WAIT_SECONDS = 120.0  # a kubelet observes every 10 s, and its statistics may be 10 s old
-NEVER_CROSSED_SECONDS = 5.0
 TICK_SECONDS = 0.01
 LARGEST_FOUND = 3  # foreign entries that a message names at most
 
 
 class FillFailed(EvictionError):
     """The disk could not be filled. The message says why."""
-
-
-class DrillStillRunning(EvictionError):
-    """Another drill is filling the same directory. The message is one sentence."""
 
 
 def run_in_directory(
@@ -50,8 +42,7 @@ def run_in_directory(
     log: Log,
     limits: Limits,
 ) -> DrillResult | None:
-    """Prefills a directory, applies the pressures of one scenario in it, observes,
-    frees everything, and judges.
+    """Prefills a directory, applies pressures in it, observes, frees everything, and judges.
 
     `response`: what relieves the node, the daemon's loop in this process or another component.
 
@@ -59,52 +50,44 @@ def run_in_directory(
     has been freed then, too.
     """
     fills, stopping, node = Fills(), observation.stopping, observation.node
-
-    def grow(pressure: Pressure, _: int) -> Fill:
-        reserve = plan.reserve[pressure.counts_inodes]
-        grows, rate, amount = pressure.grows, pressure.rate, pressure.amount
-        return fills.start(Order(directory, grows, rate, amount, reserve, pressure.file_bytes))
-
-    pressures = PressureSchedule(plan.pressures, grow)
-    daemons = {node: Daemon(node, log)} if response is Response.OURS else {}
-    observation.fills = lambda: pressures.running
-    patience = SHORTEST_WAIT_SECONDS if response is Response.OURS else OBSERVED_WAIT_SECONDS
+    ours = response is Response.OURS
+    patience = SHORTEST_WAIT_SECONDS if ours else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)
+    pressures = PressureSchedule(
+        scenario.pressures,
+        lambda pressure, _: fills.grow(
+            pressure, directory, reserve=plan.reserve[pressure.counts_inodes]
+        ),
+    )
     try:
         _prefill(plan, directory, fills, stopping=stopping)
         if not stopping.is_set():
-            with observation.beside(daemons):
-                observation.watch(
-                    limits,
-                    lambda now: _is_hopeless(
-                        observation, fills, pressures, patience=patience, seconds=now
-                    ),
-                    pressures,
-                )
+            with observation.beside({node: Daemon(node, log)} if ours else {}):
+                observation.watch(replace(limits, patience_seconds=patience), pressures)
                 _raise_if_failed(fills)
     finally:
         fills.free()
     if stopping.is_set():
         return None
-    measured, identity = observation.measured, plan.identity
-    measured.pressures = pressures.periods
-    checks = judge_real(scenario.expect, measured, response)
-    filesystem = f"{identity.type or 'the filesystem'} of {identity.path}, on a real node"
-    return result_of(
-        observation,
+    observation.measured.pressures = pressures.periods
+    identity = plan.identity
+    return DrillResult(
         scenario.name,
         scenario.why,
-        filesystem=filesystem,
+        f"{identity.type or 'the filesystem'} of {identity.path}, on a real node",
+        measurements=observation.measured,
+        checks=judge_real(scenario.expect, observation.measured, response),
+        history=node.history.dump() if ours else {},
         response=response,
-        checks=checks,
     )
 
 
 def _prefill(plan: FillPlan, directory: str, fills: Fills, *, stopping: threading.Event) -> None:
     """Writes the prefill, before the clock starts and anything is measured. Raises FillFailed."""
     for inodes, amount in plan.prefill.items():
-        grows = Grows.INODES if inodes else Grows.BYTES
-        fill = fills.start(Order(directory, grows, 0, amount, plan.reserve[inodes]))
+        grows = "inodes" if inodes else "bytes"
+        order = Order(directory, grows, rate=0, amount=amount, reserve=plan.reserve[inodes])
+        fill = fills.start(order)
         while fill.goes_on() and not stopping.wait(TICK_SECONDS):
             pass
     if not stopping.is_set():
@@ -116,106 +99,24 @@ def _raise_if_failed(fills: Fills) -> None:
         raise FillFailed(f"the disk was not filled as planned: {fills.problem}")
 
 
-def _is_hopeless(
-    observation: NodeObservation,
-    fills: Fills,
-    pressures: PressureSchedule,
-    *,
-    patience: float,
-    seconds: float,
-) -> bool:
-    """True if no mark was crossed, or pressure has lasted `patience` seconds without a removal.
-
-    Raises FillFailed.
-    """
-    measured, removals = observation.measured, observation.inventory.removals
-    _raise_if_failed(fills)
-    if pressures.running:
-        return False
-    if not measured.episodes:
-        return seconds - pressures.ended > NEVER_CROSSED_SECONDS
-    last_change = max(pressures.ended, removals[-1].seconds if removals else 0.0)
-    return measured.under_pressure and seconds - last_change > patience
-
-
-def result_of(
-    observation: NodeObservation,
-    name: str,
-    why: str,
-    *,
-    filesystem: str,
-    response: Response = Response.OBSERVED,
-    checks: tuple[Check, ...] = (),
-) -> DrillResult:
-    """The result of an observation, with the daemon's history if it ran here and a check failed."""
-    measured, apart = observation.measured, observation.inventory.longest_gap_seconds
-    layout = None if measured.observations is None else measured.observations.layout
-    failed = response is Response.OURS and any(check.held is False for check in checks)
-    history = observation.node.history.dump() if failed else {}
-    return DrillResult(
-        name, why, layout, filesystem, False, measured, checks, history, response, apart
-    )
-
-
 # ---- what is in the directory before
 
 
-def remove_leftovers(directory: str) -> int:
-    """Removes what earlier drills left in a directory. Returns how many entries
-    it removed, at every depth.
-
-    Removes only entries with the drill's prefix that belong to our own user. Raises
-    DrillStillRunning if a running drill has locked one of them, and OSError.
-    """
-    removed = 0
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in sorted(os.listdir(descriptor)):
-            found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
-            if (
-                not name.startswith(PREFIX)
-                or found.st_uid != os.geteuid()
-                or stat.S_ISLNK(found.st_mode)
-            ):
-                continue
-            if stat.S_ISDIR(found.st_mode):
-                _refuse_if_locked(directory, descriptor, name)
-            removed += remove_tree(descriptor, os.fsencode(name), identity_of(found)).removed
-    finally:
-        os.close(descriptor)
-    return removed
-
-
-def _refuse_if_locked(directory: str, descriptor: int, name: str) -> None:
-    """Raises DrillStillRunning if the directory is locked.
-
-    The kernel frees the lock when its process ends.
-    """
-    left = os.open(
-        name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor
-    )
-    try:
-        fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise DrillStillRunning(
-            f"another drill is filling {directory}: it has locked {name}"
-        ) from None
-    finally:
-        os.close(left)
+def traces(directory: str) -> list[str]:
+    """The entries of other drills, which fill the directory or were killed with what fills it."""
+    return sorted(name for name in os.listdir(directory) if name.startswith(PREFIX))
 
 
 def mount_point(directory: str) -> str:
     """The highest directory above `directory` on the same filesystem."""
     path = os.path.realpath(directory)
-    device = os.stat(path).st_dev
-    while path != "/" and os.stat(os.path.dirname(path)).st_dev == device:
+    while not os.path.ismount(path):
         path = os.path.dirname(path)
     return path
 
 
 def foreign_entries(directory: str, own: Iterable[str]) -> list[str]:
-    """The first few paths on the directory's filesystem that are neither in `own`
-    nor lead to one of those.
+    """The first few paths on the directory's filesystem that are not, nor lead to, one in `own`.
 
     Raises OSError if a directory cannot be read.
     """

@@ -1,3 +1,1 @@
-"""The embedded CRI runtime: it runs in this process, and its layers are real files
-on a small real filesystem.
-"""
+"""The embedded CRI runtime: in this process, with real files on small real filesystems."""

@@ -50,9 +50,7 @@ class Fail(Failpoint):
 
 @dataclass(frozen=True)
 class ActThenFail(Failpoint):
-    """Calls act and then answer with an error: the caller must not conclude
-    that nothing was done.
-    """
+    """Calls act and then answer with an error: that does not mean that nothing was done."""
 
     code: grpc.StatusCode = grpc.StatusCode.DEADLINE_EXCEEDED
     message: str = "done, and failed on purpose"

@@ -131,8 +131,12 @@ class LayerStore:
     def usage(self, directory: str) -> tuple[int, int]:
         """The bytes and inodes that layers and writable layers take below a directory. Reads no
         filesystem, which may be dead: a runtime answers from what it has counted."""
-        found = [used for path, used in self._used.items() if path.startswith(f"{directory}/")]
-        return sum(used[0] for used in found), sum(used[1] for used in found)
+        used_bytes = used_inodes = 0
+        for path, (size_bytes, inodes) in self._used.items():
+            if path.startswith(f"{directory}/"):
+                used_bytes += size_bytes
+                used_inodes += inodes
+        return used_bytes, used_inodes
 
     def writable_usage(self) -> dict[str, int]:
         """The bytes taken by each writable layer, by container id."""

@@ -1,5 +1,4 @@
-"""A CRI v1 runtime as a state machine: one method per call, messages in and
-messages out, without gRPC.
+"""A CRI v1 runtime as a state machine: one method per call, messages in and out, without gRPC.
 
 It is a second implementation of the protocol, with containerd's rules, as measured on 1.6 and 2.x:
 
@@ -7,7 +6,6 @@ It is a second implementation of the protocol, with containerd's rules, as measu
   container that uses them. RemoveContainer kills a RUNNING container.
 * Stopping or removing an absent object succeeds. Its ContainerStatus or PodSandboxStatus is
   NOT_FOUND, and its ImageStatus is an answer without an image.
-* A tag belongs to one image. Adding it to another image moves it; the first image keeps its digest.
 * RemoveImage with any name removes the image with all its names.
 * A full id names its object, and so does any unique prefix. That makes a careless caller dangerous:
   six characters of an id remove a container as surely as all 64 do.
@@ -33,13 +31,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
@@ -65,7 +63,7 @@ Container: TypeAlias = cri_pb2.ContainerStatus
 Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
 Kind = Literal["container", "sandbox", "image"]
 _Record = TypeVar("_Record")
-_log = logging.getLogger(__name__)
+_Fields: TypeAlias = dict[str, Any]
 
 
 class NotFoundError(EmbeddedNodeError):
@@ -85,8 +83,10 @@ class RemovalRecord(NamedTuple):
 
 @dataclass(slots=True)
 class Image:
-    """One image. `layers`: the lowest first. `created_at`: when it was pulled, in wall-clock
-    nanoseconds. `tags` and `digests`: full references."""
+    """One image. `layers`: the lowest first. `tags` and `digests`: full references.
+
+    `created_at`: when it was pulled, in wall-clock nanoseconds.
+    """
 
     id: str
     layers: tuple[LayerSpec, ...]
@@ -94,6 +94,31 @@ class Image:
     pinned: bool = False
     tags: list[str] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
+
+
+def messages_of(name: str) -> tuple[str, Any, Any]:
+    """The call of CRI for which a method is named, with its request and its answer, or None."""
+    call = name.title().replace("_", "")
+    return call, getattr(cri_pb2, f"{call}Request", None), getattr(cri_pb2, f"{call}Response", None)
+
+
+def _answers(method: Callable[[Any, Any], _Fields | None]) -> Callable[[Any, Any], Any]:
+    """Makes the answer to a call from its fields, under the lock.
+
+    An absent object is an error only where its status is asked for: no container's or sandbox's
+    status is empty.
+    """
+    _, _, answer = messages_of(method.__name__)
+    asks = method.__name__ in ("container_status", "pod_sandbox_status")
+
+    @wraps(method)
+    def answered(self: EmbeddedRuntime, request: Any) -> Any:
+        fields = None
+        with self._lock, suppress(*() if asks else (NotFoundError,)):
+            fields = method(self, request)
+        return answer(**fields or {})
+
+    return answered
 
 
 class EmbeddedRuntime:
@@ -145,183 +170,142 @@ class EmbeddedRuntime:
 
     # ---- RuntimeService
 
-    def version(self, _: cri_pb2.VersionRequest) -> cri_pb2.VersionResponse:
-        return cri_pb2.VersionResponse(
-            version="0.1.0",
-            runtime_name=self.runtime_name,
-            runtime_version=self.runtime_version,
-            runtime_api_version="v1",
-        )
+    @_answers
+    def version(self, _: Any) -> _Fields:
+        return {
+            "version": "0.1.0",
+            "runtime_name": self.runtime_name,
+            "runtime_version": self.runtime_version,
+            "runtime_api_version": "v1",
+        }
 
-    def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
-        """Status: always ready.
+    @_answers
+    def status(self, request: Any) -> _Fields:
+        """Status: always ready; if verbose, with the configuration as JSON text."""
+        conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
+        config = json.dumps({"containerdRootDir": self.images_root})
+        return {
+            "status": {"conditions": conditions},
+            "info": {"config": config} if request.verbose else {},
+        }
 
-        If verbose, with the configuration as JSON text under the key "config".
-        """
-        conditions = [
-            cri_pb2.RuntimeCondition(type=name, status=True)
-            for name in ("RuntimeReady", "NetworkReady")
-        ]
-        config = {"containerdRootDir": self.images_root}
-        return cri_pb2.StatusResponse(
-            status=cri_pb2.RuntimeStatus(conditions=conditions),
-            info={"config": json.dumps(config)} if request.verbose else {},
-        )
-
-    def list_containers(
-        self, request: cri_pb2.ListContainersRequest
-    ) -> cri_pb2.ListContainersResponse:
-        """ListContainers, filtered by id, state, sandbox and labels: all that
-        are given must match.
-        """
+    @_answers
+    def list_containers(self, request: Any) -> _Fields:
+        """ListContainers, filtered by id, state, sandbox and labels, all of which must match."""
         wanted = request.filter
-        with self._lock:
-            sandboxes = {
-                each.id for each in _selected(self._sandboxes, wanted.pod_sandbox_id, "sandbox")
-            }
-            items = [
-                self._described(cri_pb2.Container, each, pod_sandbox_id=self._sandbox_of[each.id])
-                for each in _selected(self._containers, wanted.id, "container")
-                if self._sandbox_of[each.id] in sandboxes and _matches(each, wanted)
-            ]
-        return cri_pb2.ListContainersResponse(containers=items)
+        sandboxes = {
+            sandbox.id for sandbox in _selected(self._sandboxes, wanted.pod_sandbox_id, "sandbox")
+        }
+        containers = []
+        for container in _selected(self._containers, wanted.id, "container"):
+            sandbox_id = self._sandbox_of[container.id]
+            if sandbox_id in sandboxes and _matches(container, wanted):
+                containers.append(
+                    self._described(cri_pb2.Container, container, pod_sandbox_id=sandbox_id)
+                )
+        return {"containers": containers}
 
-    def container_status(
-        self, request: cri_pb2.ContainerStatusRequest
-    ) -> cri_pb2.ContainerStatusResponse:
-        """ContainerStatus. Raises NotFoundError."""
-        with self._lock:
-            container = find(self._containers, request.container_id, "container")
-            status = self._described(Container, container)
-        return cri_pb2.ContainerStatusResponse(status=status)
+    @_answers
+    def container_status(self, request: Any) -> _Fields:
+        container = self._container(request.container_id)
+        return {"status": self._described(Container, container)}
 
-    def list_container_stats(
-        self, _: cri_pb2.ListContainerStatsRequest
-    ) -> cri_pb2.ListContainerStatsResponse:
+    @_answers
+    def list_container_stats(self, _: Any) -> _Fields:
         """ListContainerStats of every container: only the writable layers."""
-        with self._lock:
-            written = self._store.writable_usage()
-        stats = [
-            cri_pb2.ContainerStats(
-                attributes=cri_pb2.ContainerAttributes(id=container_id),
-                writable_layer=cri_pb2.FilesystemUsage(
-                    used_bytes=cri_pb2.UInt64Value(value=used_bytes)
-                ),
-            )
-            for container_id, used_bytes in written.items()
-        ]
-        return cri_pb2.ListContainerStatsResponse(stats=stats)
-
-    def stop_container(
-        self, request: cri_pb2.StopContainerRequest
-    ) -> cri_pb2.StopContainerResponse:
-        """StopContainer: the process ends at once, whatever the timeout."""
-        with self._lock, suppress(NotFoundError):
-            self._stop(find(self._containers, request.container_id, "container"))
-        return cri_pb2.StopContainerResponse()
-
-    def remove_container(
-        self, request: cri_pb2.RemoveContainerRequest
-    ) -> cri_pb2.RemoveContainerResponse:
-        """RemoveContainer, in any state."""
-        with self._lock, suppress(NotFoundError):
-            container = find(self._containers, request.container_id, "container")
-            self._drop_container(container)
-        return cri_pb2.RemoveContainerResponse()
-
-    def list_pod_sandbox(
-        self, request: cri_pb2.ListPodSandboxRequest
-    ) -> cri_pb2.ListPodSandboxResponse:
-        """ListPodSandbox, filtered by id, state and labels: all that are given must match."""
-        with self._lock:
-            found = _selected(self._sandboxes, request.filter.id, "sandbox")
-            items = [
-                copied(cri_pb2.PodSandbox, each) for each in found if _matches(each, request.filter)
+        return {
+            "stats": [
+                {
+                    "attributes": {"id": container_id},
+                    "writable_layer": {"used_bytes": {"value": used_bytes}},
+                }
+                for container_id, used_bytes in self._store.writable_usage().items()
             ]
-        return cri_pb2.ListPodSandboxResponse(items=items)
+        }
 
-    def pod_sandbox_status(
-        self, request: cri_pb2.PodSandboxStatusRequest
-    ) -> cri_pb2.PodSandboxStatusResponse:
-        """PodSandboxStatus. If verbose, with its image in JSON text under the key "info".
+    @_answers
+    def stop_container(self, request: Any) -> None:
+        """StopContainer: the process ends at once, whatever the timeout."""
+        self._stop(self._container(request.container_id))
 
-        Raises NotFoundError.
-        """
-        with self._lock:
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            status, (image, _) = copied(Sandbox, sandbox), self._of_sandbox[sandbox.id]
-        details = {"runtimeHandler": status.runtime_handler, "image": image}
-        info = {"info": json.dumps(details)} if request.verbose else {}
-        return cri_pb2.PodSandboxStatusResponse(status=status, info=info)
+    @_answers
+    def remove_container(self, request: Any) -> None:
+        """RemoveContainer, in any state."""
+        self._drop_container(self._container(request.container_id))
 
-    def stop_pod_sandbox(
-        self, request: cri_pb2.StopPodSandboxRequest
-    ) -> cri_pb2.StopPodSandboxResponse:
+    @_answers
+    def list_pod_sandbox(self, request: Any) -> _Fields:
+        """ListPodSandbox, filtered by id, state and labels, all of which must match."""
+        return {
+            "items": [
+                copied(cri_pb2.PodSandbox, sandbox)
+                for sandbox in _selected(self._sandboxes, request.filter.id, "sandbox")
+                if _matches(sandbox, request.filter)
+            ]
+        }
+
+    @_answers
+    def pod_sandbox_status(self, request: Any) -> _Fields:
+        """PodSandboxStatus; if verbose, with its image in JSON text."""
+        sandbox = self._sandbox(request.pod_sandbox_id)
+        image, _ = self._of_sandbox[sandbox.id]
+        info = json.dumps({"runtimeHandler": sandbox.runtime_handler, "image": image})
+        return {"status": sandbox, "info": {"info": info} if request.verbose else {}}
+
+    @_answers
+    def stop_pod_sandbox(self, request: Any) -> None:
         """StopPodSandbox: its containers exit, and it becomes NOTREADY."""
-        with self._lock, suppress(NotFoundError):
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            sandbox.state = cri_pb2.SANDBOX_NOTREADY
-            for container in self._containers_in(sandbox):
-                self._stop(container)
-        return cri_pb2.StopPodSandboxResponse()
+        sandbox = self._sandbox(request.pod_sandbox_id)
+        sandbox.state = cri_pb2.SANDBOX_NOTREADY
+        for container in self._containers_in(sandbox):
+            self._stop(container)
 
-    def remove_pod_sandbox(
-        self, request: cri_pb2.RemovePodSandboxRequest
-    ) -> cri_pb2.RemovePodSandboxResponse:
+    @_answers
+    def remove_pod_sandbox(self, request: Any) -> None:
         """RemovePodSandbox, with all its containers, in any state."""
-        with self._lock, suppress(NotFoundError):
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
-            self._drop_sandbox(sandbox)
-        return cri_pb2.RemovePodSandboxResponse()
+        self._drop_sandbox(self._sandbox(request.pod_sandbox_id))
 
     # ---- ImageService
 
-    def list_images(self, request: cri_pb2.ListImagesRequest) -> cri_pb2.ListImagesResponse:
+    @_answers
+    def list_images(self, request: Any) -> _Fields:
         """ListImages: all, or the one that the filter names."""
         wanted = request.filter.image.image
-        items: list[cri_pb2.Image] = []
-        with self._lock, suppress(NotFoundError):
-            images = [self._image_named(wanted)] if wanted else self._images.values()
-            items += map(self._image_item, images)
-        return cri_pb2.ListImagesResponse(images=items)
+        images = [self._image_named(wanted)] if wanted else self._images.values()
+        return {"images": [self._image_item(image) for image in images]}
 
-    def image_status(self, request: cri_pb2.ImageStatusRequest) -> cri_pb2.ImageStatusResponse:
-        """ImageStatus. The answer has no image if the name has none."""
-        with self._lock, suppress(NotFoundError):
-            return cri_pb2.ImageStatusResponse(
-                image=self._image_item(self._image_named(request.image.image))
-            )
-        return cri_pb2.ImageStatusResponse()
+    @_answers
+    def image_status(self, request: Any) -> _Fields:
+        return {"image": self._image_item(self._image_named(request.image.image))}
 
-    def remove_image(self, request: cri_pb2.RemoveImageRequest) -> cri_pb2.RemoveImageResponse:
+    @_answers
+    def remove_image(self, request: Any) -> None:
         """RemoveImage, with all names of the image, even if it is pinned."""
-        with self._lock, suppress(NotFoundError):
-            self._drop_image(self._image_named(request.image.image))
-        return cri_pb2.RemoveImageResponse()
+        self._drop_image(self._image_named(request.image.image))
 
-    def image_fs_info(self, _: cri_pb2.ImageFsInfoRequest) -> cri_pb2.ImageFsInfoResponse:
+    @_answers
+    def image_fs_info(self, _: Any) -> _Fields:
         """ImageFsInfo: the filesystem of images and that of containers, which may be the same."""
-        now = self._now_ns()
-        with self._lock:
-            counted = [(path, *self._store.usage(path)) for path in self._reported]
-        images, containers = (
-            cri_pb2.FilesystemUsage(
-                timestamp=now,
-                fs_id=cri_pb2.FilesystemIdentifier(mountpoint=path),
-                used_bytes=cri_pb2.UInt64Value(value=used_bytes),
-                inodes_used=cri_pb2.UInt64Value(value=inodes),
+        usages = []
+        for path in self._reported:
+            used_bytes, inodes = self._store.usage(path)
+            usages.append(
+                {
+                    "timestamp": self._now_ns(),
+                    "fs_id": {"mountpoint": path},
+                    "used_bytes": {"value": used_bytes},
+                    "inodes_used": {"value": inodes},
+                }
             )
-            for path, used_bytes, inodes in counted
-        )
-        return cri_pb2.ImageFsInfoResponse(
-            image_filesystems=[images], container_filesystems=[containers]
-        )
+        return {"image_filesystems": usages[:1], "container_filesystems": usages[1:]}
 
     # ---- what happens without a call
 
     def add_sandbox(self, name: str, uid: str, log_directory: str) -> str:
-        """The sandbox of a pod of the namespace `default` is READY. Raises NotFoundError if the
-        sandbox image is absent."""
+        """The sandbox of a pod of the namespace `default` is READY.
+
+        Raises NotFoundError if the sandbox image is absent.
+        """
         with self._lock:
             layers = self._acquire_layers(self._image_named(self.sandbox_image))
             sandbox_id = self._new_id("sandbox")
@@ -338,8 +322,10 @@ class EmbeddedRuntime:
     def add_container(
         self, sandbox_id: str, name: str, image: str, *, attempt: int = 0, starts: bool = True
     ) -> str:
-        """A container is CREATED and, if it `starts`, RUNNING. Raises NotFoundError if the image is
-        absent, OSError on a full disk."""
+        """A container is CREATED and, if it `starts`, RUNNING.
+
+        Raises NotFoundError if the image is absent, OSError on a full disk.
+        """
         with self._lock:
             found = self._image_named(image)
             container_id = self._new_id("container")
@@ -357,14 +343,13 @@ class EmbeddedRuntime:
                 created_at=self._now_ns(),
             )
             if starts:
-                container.state, container.started_at = cri_pb2.CONTAINER_RUNNING, self._now_ns()
+                container.state = cri_pb2.CONTAINER_RUNNING
+                container.started_at = self._now_ns()
         return container_id
 
     @property
     def removals(self) -> tuple[RemovalRecord, ...]:
-        """Every object that was really removed, in order, without calls
-        that found nothing to remove.
-        """
+        """Every object that was really removed, in order."""
         with self._lock:
             return tuple(self._removals)
 
@@ -378,15 +363,13 @@ class EmbeddedRuntime:
         meanwhile. The same tags and layers give the same id. Raises OSError if it does not fit,
         and leaves nothing behind.
         """
-        digests = [layer.digest for layer in layers]
-        image_id = self._image_id(
-            deterministic_id("image", *sorted(map(normalized, tags)), *digests)
-        )
+        digests = tuple(layer.digest for layer in layers)
+        names = [normalized(tag) for tag in tags]
+        image_id = self._image_id(deterministic_id("image", *sorted(names), *digests))
         with self._pulling:
-            with self._lock:
-                if image_id in self._images:
-                    self._tag(self._images[image_id], tags, pinned=pinned)
-                    return image_id
+            if image_id in self._images:
+                self._images[image_id].pinned |= pinned
+                return image_id
             acquired: list[str] = []
             try:
                 for layer in layers:
@@ -397,45 +380,43 @@ class EmbeddedRuntime:
                     self._store.release(acquired)
                 raise
             with self._lock:
-                self._images[image_id] = Image(image_id, tuple(layers), self._now_ns())
-                self._layers[image_id] = tuple(digests)
-                self._tag(self._images[image_id], tags, pinned=pinned)
+                image = Image(image_id, tuple(layers), self._now_ns(), pinned)
+                self._images[image_id] = image
+                self._layers[image_id] = digests
+                for name in names:
+                    self._tag(image, name)
         return image_id
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The container's process exits by itself."""
         with self._lock:
-            container = find(self._containers, container_id, "container")
+            container = self._container(container_id)
             self._finish(container, exit_code, "Completed" if exit_code == 0 else "Error")
 
     def lose_container(self, container_id: str) -> None:
         """Makes the container UNKNOWN, as if its shim was lost."""
         with self._lock:
-            find(self._containers, container_id, "container").state = cri_pb2.CONTAINER_UNKNOWN
+            self._container(container_id).state = cri_pb2.CONTAINER_UNKNOWN
 
     def kill_sandbox(self, sandbox_id: str) -> None:
-        """Makes the sandbox NOTREADY and leaves its containers as they are, as can
-        happen on a real runtime.
-        """
+        """Makes the sandbox NOTREADY alone, which can happen on a real runtime."""
         with self._lock:
-            find(self._sandboxes, sandbox_id, "sandbox").state = cri_pb2.SANDBOX_NOTREADY
+            self._sandbox(sandbox_id).state = cri_pb2.SANDBOX_NOTREADY
 
     def write_to_container(self, container_id: str, size_bytes: int) -> int:
         """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if
         the filesystem is full, or if the container is removed meanwhile."""
         with self._lock:
-            find(self._containers, container_id, "container")
+            self._container(container_id)
             self._files_written += 1
             name = f"data-{self._files_written:06d}"
         written = 0
         # an empty file takes its inode
         for chunk in even_parts(size_bytes, -(-size_bytes // _WRITE_BYTES) or 1):
             with self._lock:
-                fitted = (
-                    self._store.append(container_id, name, chunk)
-                    if container_id in self._containers
-                    else 0
-                )
+                if container_id not in self._containers:
+                    break
+                fitted = self._store.append(container_id, name, chunk)
             written += fitted
             if fitted < chunk:
                 break
@@ -446,15 +427,14 @@ class EmbeddedRuntime:
         store only, not in CRI."""
         with self._lock:
             known = self._images.get(object_id) or self._sandboxes.get(object_id)
-            record = known or find(self._containers, object_id, "container")
+            record = known or self._container(object_id)
             for name in ("created_at", "started_at", "finished_at"):
-                if getattr(record, name, 0):
-                    setattr(record, name, getattr(record, name) - round(seconds * 1e9))
+                at = getattr(record, name, 0)
+                if at:
+                    setattr(record, name, at - round(seconds * 1e9))
 
     def reboot(self) -> None:
-        """The state after a reboot: every sandbox is NOTREADY, every container
-        that ran has EXITED with 255.
-        """
+        """After this every sandbox is NOTREADY, every container that ran has EXITED with 255."""
         with self._lock:
             for sandbox in self._sandboxes.values():
                 sandbox.state = cri_pb2.SANDBOX_NOTREADY
@@ -463,19 +443,20 @@ class EmbeddedRuntime:
                     self._finish(container, 255, "Unknown")
 
     def force_gc(self) -> None:
-        """Frees at once what would be freed later, and waits for the thread
-        that would have freed it.
-        """
+        """Frees at once what would be freed later."""
         with self._lock:
             self._collect_garbage()
-            timer = self._gc_timer
-        if timer is not None:
-            timer.join()
 
     # ---- the tables, under their lock
 
     def _now_ns(self) -> int:
         return round(self.wall_seconds() * 1e9)
+
+    def _container(self, object_id: str) -> Container:
+        return find(self._containers, object_id, "container")
+
+    def _sandbox(self, object_id: str) -> Sandbox:
+        return find(self._sandboxes, object_id, "sandbox")
 
     def _image_id(self, digits: str) -> str:
         return f"sha256:{digits}"
@@ -485,21 +466,16 @@ class EmbeddedRuntime:
         return deterministic_id(kind, self._made)
 
     def _containers_in(self, sandbox: Sandbox) -> list[Container]:
-        return [
-            each for each in self._containers.values() if self._sandbox_of[each.id] == sandbox.id
-        ]
+        containers = self._containers.values()
+        return [each for each in containers if self._sandbox_of[each.id] == sandbox.id]
 
     def _described(self, as_a: Any, container: Container, **others: str) -> Any:
         """A container's entry in ListContainers, or its status in ContainerStatus."""
-        answer, image, is_status = (
-            copied(as_a, container, **others),
-            self._images.get(container.image_id),
-            not others,
-        )
-        if image is not None and image.digests and is_status:
-            answer.image_ref = image.digests[0]
-        if image is not None and image.tags and is_status:
-            answer.image.image = image.tags[0]
+        answer = copied(as_a, container, **others)
+        image = self._images.get(container.image_id)
+        if image is not None and as_a is Container:  # a status, and no entry of a list
+            answer.image_ref = (image.digests or [answer.image_ref])[0]
+            answer.image.image = (image.tags or [answer.image.image])[0]
         if not self.fills_image_id:
             answer.image_id = ""
         return answer
@@ -517,9 +493,7 @@ class EmbeddedRuntime:
         for image in self._images.values():
             if name in image.tags or name in image.digests:
                 return image
-        by_digits = {
-            image_id.removeprefix("sha256:"): image for image_id, image in self._images.items()
-        }
+        by_digits = {image.id.removeprefix("sha256:"): image for image in self._images.values()}
         return find(by_digits, wanted.removeprefix("sha256:"), "image")
 
     def _image_item(self, image: Image) -> cri_pb2.Image:
@@ -535,19 +509,12 @@ class EmbeddedRuntime:
             pinned=image.pinned or (self.pins_sandbox_image and self.sandbox_image in image.tags),
         )
 
-    def _tag(self, image: Image, tags: Sequence[str], *, pinned: bool = False) -> None:
-        """Adds tags to an image, each with the digest of its repository.
-
-        An image that had a tag loses it.
-        """
-        image.pinned |= pinned
-        for tag in map(normalized, tags):
-            for other in self._images.values():
-                if other is not image and tag in other.tags:
-                    other.tags.remove(tag)
-            digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
-            image.tags += [tag] if tag not in image.tags else []
-            image.digests += [digest] if digest not in image.digests else []
+    def _tag(self, image: Image, tag: str) -> None:
+        """Adds a tag to an image, with the digest of its repository."""
+        digest = f"{repository_of(tag)}@sha256:{deterministic_id('manifest', image.id)}"
+        image.tags.append(tag)
+        if digest not in image.digests:
+            image.digests.append(digest)
 
     def _pull(self, layer: LayerSpec) -> None:
         with self._lock:
@@ -566,11 +533,9 @@ class EmbeddedRuntime:
 
     def _finish(self, container: Container, exit_code: int, reason: str) -> None:
         container.state = cri_pb2.CONTAINER_EXITED
-        container.exit_code, container.reason, container.finished_at = (
-            exit_code,
-            reason,
-            self._now_ns(),
-        )
+        container.exit_code = exit_code
+        container.reason = reason
+        container.finished_at = self._now_ns()
 
     def _stop(self, container: Container) -> None:
         if container.state in _LIVE:
@@ -592,29 +557,20 @@ class EmbeddedRuntime:
         self._removed("sandbox", sandbox.id, self.container_space_delay_seconds)
 
     def _removed(self, kind: Kind, object_id: str, delay_seconds: float) -> None:
-        """Records a removal and frees its space: at once, with all space that waits, or
-        later, by one timer for all.
-        """
+        """Records a removal. Its space is freed with all that waits: at once, or by one timer."""
         self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
-        first = not self._removed_but_not_freed
         self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))
         if delay_seconds <= 0:
             self._collect_garbage()
-        elif first:
-            self._gc_timer = threading.Timer(delay_seconds, self._collect_garbage_later)
+        elif self._gc_timer is None:
+            self._gc_timer = threading.Timer(delay_seconds, self.force_gc)
             self._gc_timer.daemon = True
             self._gc_timer.start()
-
-    def _collect_garbage_later(self) -> None:
-        with self._lock:
-            try:
-                self._collect_garbage()
-            except OSError as error:
-                _log.warning("the embedded runtime could not free space: %s", error)
 
     def _collect_garbage(self) -> None:
         if self._gc_timer is not None:
             self._gc_timer.cancel()
+            self._gc_timer = None
         while self._removed_but_not_freed:
             object_id, layers = self._removed_but_not_freed.pop()
             self._store.remove_writable(object_id)  # sandboxes and images have none
@@ -627,34 +583,31 @@ def find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
     Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is
     empty or several ids begin so.
     """
+    if wanted in table:
+        return table[wanted]
     about = f"an error occurred when try to find {kind} {wanted!r}"
     if not wanted:
         raise EmbeddedNodeError(f"{about}: prefix can't be empty")
     # A full id is no prefix: no search through 50 000 ids for a removed object.
-    found = (
-        [] if len(wanted) == _ID_CHARACTERS else [each for each in table if each.startswith(wanted)]
-    )
-    found = [wanted] if wanted in table else found
-    if not found:
+    if len(wanted) == _ID_CHARACTERS:
         raise NotFoundError(f"{about}: not found")
-    if len(found) > 1:
-        raise EmbeddedNodeError(f"{about}: {len(found)} ids begin so")
-    return table[found[0]]
+    ids = [object_id for object_id in table if object_id.startswith(wanted)]
+    if not ids:
+        raise NotFoundError(f"{about}: not found")
+    if len(ids) > 1:
+        raise EmbeddedNodeError(f"{about}: {len(ids)} ids begin so")
+    return table[ids[0]]
 
 
 def _selected(table: Mapping[str, _Record], wanted: str, kind: str) -> list[_Record]:
-    """The objects that the id in a list's filter selects: all if it is empty, none
-    unless it names exactly one.
-    """
+    """The objects that the id in a list's filter selects: all if it is empty, else one or none."""
     with suppress(EmbeddedNodeError):
         return [find(table, wanted, kind)] if wanted else list(table.values())
     return []
 
 
 def deterministic_id(*parts: object) -> str:
-    """64 hex digits that depend on the parts alone, so that two runs of a
-    scenario have the same ids.
-    """
+    """64 hex digits that depend on the parts alone: two runs of a scenario have the same ids."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -25,8 +25,7 @@ from grpc import StatusCode
 
 from eviction.drill.runtime.faults import Failpoint
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError
-from reclaim.cri import cri_pb2
+from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError, messages_of
 
 RUNTIME_SERVICE = "runtime.v1.RuntimeService"
 IMAGE_SERVICE = "runtime.v1.ImageService"
@@ -38,9 +37,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Method(NamedTuple):
-    """One row of the table: a method, its messages, and the function that answers
-    it, called with the runtime.
-    """
+    """A method, its messages, and the function that answers it, called with the runtime."""
 
     service: str
     name: str
@@ -52,18 +49,14 @@ class Method(NamedTuple):
 def methods_of(*runtimes: type[EmbeddedRuntime]) -> Iterator[Method]:
     """The methods of a runtime, in these classes, that are named for a call of CRI."""
     for name in dict.fromkeys(name for runtime in runtimes for name in vars(runtime)):
-        call = name.title().replace("_", "")
-        request, answer = (
-            getattr(cri_pb2, f"{call}{kind}", None) for kind in ("Request", "Response")
-        )
-        if request is not None and answer is not None:
+        call, request, answer = messages_of(name)
+        if answer is not None:
             service = IMAGE_SERVICE if "Image" in call else RUNTIME_SERVICE
-            yield Method(service, call, request, answer, partial(_call, name))
+            yield Method(service, call, request, answer=answer, function=partial(_call, name))
 
 
-def _call(name: str, runtime: EmbeddedRuntime, request: Message) -> Message:
-    answer: Message = getattr(runtime, name)(request)
-    return answer
+def _call(name: str, runtime: EmbeddedRuntime, request: Message) -> Any:
+    return getattr(runtime, name)(request)
 
 
 METHODS = tuple(methods_of(EmbeddedRuntime))
@@ -85,8 +78,7 @@ class InjectedError(Exception):
 
 
 class Failpoints(UserDict[str, Failpoint]):
-    """The faults in force for each method of a runtime ("RemoveImage"), and the number
-    of its calls. Thread-safe.
+    """The faults in force for each method of a runtime, and the number of its calls. Thread-safe.
 
         server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "lost", times=2)
         server.failpoints["ListContainers"] = Hang()
@@ -120,9 +112,7 @@ class Failpoints(UserDict[str, Failpoint]):
 
     @property
     def calls(self) -> Counter[str]:
-        """The number of calls of each method so far, as a copy; 0 for a
-        method that was never called.
-        """
+        """The number of calls of each method so far, as a copy; 0 if there was none."""
         with self._changed:
             return Counter(self._calls)
 
@@ -134,20 +124,10 @@ class Failpoints(UserDict[str, Failpoint]):
         with self._changed:
             return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
 
-    def apply(
-        self,
-        method: str,
-        act: Callable[[], _Answer],
-        empty: _Answer,
-        *,
-        changed: Callable[[_Answer, Callable[[Any], Any]], _Answer] = lambda answer, change: change(
-            answer
-        ),
-    ) -> _Answer:
-        """Counts one call of a method and executes it with `act`, under the fault that
-        applies to it. `empty` is the answer if it does nothing; `changed` applies the
-        fault's change to an answer.
+    def apply(self, method: str, act: Callable[[], _Answer], empty: _Answer) -> _Answer:
+        """Counts one call of a method and executes it with `act`, under the fault that applies.
 
+        `empty` is the answer if it does nothing.
         Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
         """
         action = self._arrive(method)
@@ -157,17 +137,14 @@ class Failpoints(UserDict[str, Failpoint]):
             self._wait(method, action)
         answer = act() if action.acts else empty
         if action.change is not None:
-            answer = changed(answer, action.change)
+            answer = action.change(answer)
         if action.code is not None:
-            raise InjectedError(
-                action.code, action.message, None if action.change is None else answer
-            )
+            partial_answer = None if action.change is None else answer
+            raise InjectedError(action.code, action.message, partial_answer)
         return answer
 
     def close(self) -> None:
-        """Ends every wait: calls that hang do nothing and fail with
-        UNAVAILABLE, as if their server died.
-        """
+        """Ends every wait: calls that hang do nothing and fail, as if their server died."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -182,10 +159,12 @@ class Failpoints(UserDict[str, Failpoint]):
         with self._changed:
             self._calls[method] += 1
             self._changed.notify_all()
-            action, left = self.data.get(method), self._times_left.get(method)
+            left = self._times_left.get(method)
+            if left == 0:
+                return None
             if left is not None:
-                self._times_left[method] = max(left - 1, 0)
-            return None if left == 0 else action
+                self._times_left[method] = left - 1
+            return self.data.get(method)
 
     def _in_force(self, method: str, action: Failpoint) -> bool:
         return self.data.get(method) is action
@@ -209,7 +188,7 @@ class Failpoints(UserDict[str, Failpoint]):
 
 
 class EmbeddedServer:
-    """Serves a runtime on a unix socket while its `with` block lasts, or from `start` to `stop`.
+    """Serves a runtime on a unix socket from `start` to `stop`.
 
     `failpoints` has the faults of its methods; they survive a restart, as all state of the runtime
     does. `socket_path` has at most 107 bytes, in a directory that exists. It should not be on the
@@ -226,13 +205,6 @@ class EmbeddedServer:
         self.methods = METHODS
         self.failpoints = Failpoints(frozenset(method.name for method in self.methods))
         self._serving: tuple[grpc.Server, ThreadPoolExecutor] | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Starts to listen, unless it already does.
@@ -265,8 +237,7 @@ class EmbeddedServer:
         self._serving = (server, executor)
 
     def stop(self) -> None:
-        """Closes every connection, waits until no call is in flight, and
-        removes the socket. Idempotent.
+        """Closes every connection, waits for every call, and removes the socket. Idempotent.
 
         Calls that a failpoint holds up are dropped; every other call that has begun runs to its
         end. What the runtime would free later it frees at once, so that no thread is left.
@@ -285,10 +256,14 @@ class EmbeddedServer:
 
     def _services(self) -> dict[str, dict[str, _Handler]]:
         """The handlers by service and method."""
-        services: dict[str, dict[str, _Handler]] = {}
-        for method in self.methods:
-            services.setdefault(method.service, {})[method.name] = self._handler(method)
-        return services
+        return {
+            service: {
+                method.name: self._handler(method)
+                for method in self.methods
+                if method.service == service
+            }
+            for service in {method.service for method in self.methods}
+        }
 
     def _act(self, method: Method, request: Message, _: grpc.ServicerContext) -> Message:
         return method.function(self.runtime, request)
@@ -316,9 +291,7 @@ class EmbeddedServer:
 
 
 def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
-    """The answer to a call that fails on purpose: part of its answer, if any,
-    and then the error.
-    """
+    """The answer to a call that fails on purpose: part of its answer, if any, then the error."""
     if error.partial is not None:
         yield error.partial
     context.abort(error.code, error.message)

@@ -43,8 +43,8 @@ def pod(name: str, state: PodState, **fields: Any) -> PodSpec:
     return PodSpec.model_validate({"name": name, "image": "i", "state": state, **fields})
 
 
-JOB = pod("job", PodState.COMPLETED)
-STARTED = pod("web", PodState.INITIALIZED)
+JOB = pod("job", "completed")
+STARTED = pod("web", "initialized")
 
 
 def test_a_completed_container_starts_again_without_its_newest_copy() -> None:
@@ -70,11 +70,11 @@ def test_an_init_container_without_a_record_runs_again() -> None:
 
 def test_a_pod_that_is_gone_starts_nothing() -> None:
     """The kubelet has forgotten it."""
-    for state in (PodState.GONE, PodState.VANISHED):
+    for state in ("gone", "vanished"):
         assert would_start([pod("old", state)], [], {}) == frozenset()
 
 
 def test_every_pod_of_an_entry_counts() -> None:
     """An entry with a count stands for that many pods."""
-    many = pod("job", PodState.COMPLETED, count=2, restartPolicy=NEVER)
+    many = pod("job", "completed", count=2)
     assert would_start([many], [container("job-01", "app", 0, EXITED)], {}) == {"job-02/app"}

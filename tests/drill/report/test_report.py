@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
-from eviction.cli.drill_output import files_of
+from eviction.cli.drill import files_of
 from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
@@ -30,7 +30,7 @@ from eviction.drill.report.page import junit_xml, page
 from eviction.records.json_shapes import to_json
 from eviction.types import NodeCondition
 from reclaim.types import Action, Kind, Outcome, Reason, Verdict
-from signals.types import FilesystemRole, FsLayout
+from signals.types import FilesystemRole
 from tests.drill.documents import MIB, measurements, one_pass, scenario
 from tests.schemas import assert_as_described
 
@@ -48,9 +48,7 @@ def result(*, held: bool = True, **changes: Any) -> DrillResult:
     return DrillResult(
         made.name,
         made.why,
-        FsLayout.SINGLE,
         "a tmpfs of its own",
-        False,
         measurements(**changes),
         checks,
     )

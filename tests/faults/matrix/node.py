@@ -33,7 +33,7 @@ class _Runtime(FullRuntime):
 
     def image_fs_info(self, request: pb.ImageFsInfoRequest) -> pb.ImageFsInfoResponse:
         """ImageFsInfo."""
-        answer = super().image_fs_info(request)
+        answer: pb.ImageFsInfoResponse = super().image_fs_info(request)
         if self.image_mountpoint:
             for usage in (*answer.image_filesystems, *answer.container_filesystems):
                 usage.fs_id.mountpoint = self.image_mountpoint

@@ -14,7 +14,6 @@ import pytest
 from eviction.drill.judgement.judge import Check, DrillResult
 from eviction.drill.report.document import report_of
 from eviction.drill.report.page import page
-from signals.types import FsLayout
 from tests.bench.regret.page import MEASURED as REGRET
 from tests.bench.regret.page import Results
 from tests.drill.documents import measurements, scenario
@@ -36,9 +35,7 @@ LOADING = {"script", "link", "iframe", "object", "embed", "base", "form", "audio
 def report() -> str:
     """The page of an invented run."""
     made, checks = scenario(), (Check("relieved", "within 1s", "after 0.200 s", held=True),)
-    result = DrillResult(
-        made.name, made.why, FsLayout.SINGLE, "a tmpfs of its own", False, measurements(), checks
-    )
+    result = DrillResult(made.name, made.why, "a tmpfs of its own", measurements(), checks)
     return page(report_of(result))
 
 

@@ -31,8 +31,10 @@ NAME = "registry.example/app:1"
 def server(tmp_path: Path) -> Iterator[FullServer]:
     runtime = FullRuntime(str(tmp_path / "images"))
     runtime.add_image([NAME], [LayerSpec("app", 4096)])
-    with FullServer(runtime, str(tmp_path / "cri.sock")) as serving:
-        yield serving
+    serving = FullServer(runtime, str(tmp_path / "cri.sock"))
+    serving.start()
+    yield serving
+    serving.stop()
 
 
 @pytest.fixture
@@ -185,7 +187,7 @@ def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: Fu
     second = part_of(Fault, {"action": "fail", "method": "ListImages", "at": "100ms"}, "second")
     schedule = FaultSchedule((first, second), server)
     schedule.start(time.monotonic())
-    assert came_true(lambda: not schedule.active)
+    assert came_true(lambda: not schedule.running)
     assert server.failpoints["ListImages"] == Fail()
     schedule.stop()
 
