@@ -114,7 +114,8 @@ def _become(news: int, file: int, user: str, *, argv: list[str]) -> None:
         for each in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores these
             signal.signal(each, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if user:
+        own = f"{os.geteuid()}:{os.getegid()}"
+        if user not in ("", own):
             uid, gid = map(int, user.split(":"))
             os.setgroups([])
             os.setregid(gid, gid)
