@@ -106,6 +106,10 @@ def socket_path(endpoint: str) -> str:
     return path
 
 
+def _paths(runtime_endpoint: str, image_endpoint: str) -> tuple[str, str]:
+    return socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
+
+
 class CriClient:
     """RuntimeService and ImageService of a container runtime, over one or two sockets.
 
@@ -121,20 +125,15 @@ class CriClient:
         self.on_call: CallObserver = lambda *_: None
         self._deadline = read_deadline_seconds
         self._prepared = 0
-        self._connect_to(
-            socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
-        )
+        self._connect_to(*_paths(runtime_endpoint, image_endpoint))
 
     def use(self, runtime_endpoint: str, image_endpoint: str) -> None:
         """Switches to these endpoints if they are different; only for a runtime that was never
         reached, as nothing may be in flight. Raises EndpointError."""
-        runtime_path, image_path = (
-            socket_path(runtime_endpoint),
-            socket_path(image_endpoint or runtime_endpoint),
-        )
-        if (self._runtime_channel.path, self._image_channel.path) != (runtime_path, image_path):
+        paths = _paths(runtime_endpoint, image_endpoint)
+        if paths != (self._runtime_channel.path, self._image_channel.path):
             self.close()
-            self._connect_to(runtime_path, image_path)
+            self._connect_to(*paths)
             with suppress(OSError):  # out of descriptors: each call tries to make its own
                 self.prepare(self._prepared)
 
