@@ -60,6 +60,7 @@ from h2.settings import SettingCodes, Settings
 
 from reclaim.cri.status import CallError, Code
 from reclaim.services import Metadata
+from reclaim.types import NEVER
 
 _RECEIVE_BYTES = 65536
 _IDLE_READS = 4  # a server that sends more on an idle connection is disconnected
@@ -101,8 +102,8 @@ class Channel:
             self._prepared = max(self._prepared, count)
             self._fill_up()
 
-    def unary(self, method: str, request: bytes, seconds: float | None) -> bytearray:
-        """The single message that answers a call. `seconds`: its deadline; None: none.
+    def unary(self, method: str, request: bytes, seconds: float) -> bytearray:
+        """The single message that answers a call. `seconds`: its deadline; NEVER: none.
 
         Raises CallError.
         """
@@ -116,13 +117,13 @@ class Channel:
         return answers[0]
 
     def stream(
-        self, method: str, request: bytes, seconds: float | None, *, metadata: Metadata = ()
+        self, method: str, request: bytes, seconds: float, *, metadata: Metadata = ()
     ) -> Generator[bytearray]:
         """The messages that answer a call, as they arrive.
 
         Raises CallError, also during the iteration.
         """
-        ends = None if seconds is None else time.monotonic() + seconds
+        ends = time.monotonic() + seconds
         try:
             connection = self._taken()
         except OSError as error:
@@ -164,7 +165,7 @@ class Channel:
                 return connection
             self._release(connection)
 
-    def _connect(self, connection: _Connection, ends: float | None) -> None:
+    def _connect(self, connection: _Connection, ends: float) -> None:
         connection.connect(self.path, ends, self._patience_seconds)
         with self._lock:
             self.connections_made += 1
@@ -211,10 +212,10 @@ class _Connection:
         """
         return self._ready and not self._http2.leaving
 
-    def connect(self, path: str, ends: float | None, connect_seconds: float) -> None:
+    def connect(self, path: str, ends: float, connect_seconds: float) -> None:
         """Connects and waits for SETTINGS. Raises CallError: UNAVAILABLE, DEADLINE_EXCEEDED."""
         patience = time.monotonic() + connect_seconds
-        until = patience if ends is None else min(ends, patience)
+        until = min(ends, patience)
         try:
             # Python's own timeout makes the socket non-blocking, and connect(2) on such a socket
             # fails at once if the backlog is full. The kernel's send timeout (unix(7)) waits for a
@@ -252,7 +253,7 @@ class _Connection:
         return False
 
     def call(
-        self, method: str, request: bytes, ends: float | None, *, metadata: Metadata
+        self, method: str, request: bytes, ends: float, *, metadata: Metadata
     ) -> Iterator[bytearray]:
         """The messages of one call. Raises CallError.
 
@@ -260,12 +261,12 @@ class _Connection:
         """
         http2, self._ready = self._http2, False
         try:
-            http2.ask(method, request, None if ends is None else _left(ends), metadata=metadata)
+            http2.ask(method, request, _left(ends), metadata=metadata)
             while http2.ended is None:
                 self._exchange(ends)
                 messages, http2.messages = http2.messages, []
                 yield from messages
-            if http2.ended.code is Code.CANCELLED and ends is not None:
+            if http2.ended.code is Code.CANCELLED:
                 # a server in Go resets the call at its deadline, which it may see before we do
                 _left(ends)
         except TimeoutError as error:
@@ -289,7 +290,7 @@ class _Connection:
         self._ready = False
         self._socket.close()
 
-    def _exchange(self, ends: float | None) -> None:
+    def _exchange(self, ends: float) -> None:
         """Sends what can be sent and reads what has arrived, or waits for either.
         Raises OSError and H2Error.
 
@@ -300,8 +301,8 @@ class _Connection:
         self._poll.register(
             self._socket, select.POLLIN | (select.POLLOUT if self._http2.out else 0)
         )
-        left = None if ends is None else math.ceil(_left(ends) * 1000)
-        for _, happened in self._poll.poll(left):
+        left = _left(ends)
+        for _, happened in self._poll.poll(None if left == NEVER else math.ceil(left * 1000)):
             if happened & ~select.POLLOUT:
                 self._receive()
 
@@ -436,7 +437,7 @@ class Http2Client:
         self._answer_bytes = 0
 
     def ask(
-        self, method: str, message: bytes, timeout_seconds: float | None, *, metadata: Metadata = ()
+        self, method: str, message: bytes, timeout_seconds: float, *, metadata: Metadata = ()
     ) -> None:
         """Starts a call, after the last one has ended.
 
@@ -499,7 +500,8 @@ class Http2Client:
                 end = place + _FRAME_BYTES + size
                 if end > len(have):
                     break
-                frame, place = bytes(have[place:end]), end
+                frame = bytes(have[place:end])
+                place = end
                 yield kind, frame
         finally:
             del have[:place]
@@ -593,10 +595,10 @@ class Http2Client:
 
 
 def _request_headers(
-    method: str, timeout_seconds: float | None, metadata: Metadata = ()
+    method: str, timeout_seconds: float, metadata: Metadata
 ) -> list[tuple[bytes, bytes]]:
-    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline; None:
-    none. `metadata`: names in lower case, and values in printable ASCII."""
+    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline, unless
+    it is NEVER. `metadata`: names in lower case, and values in printable ASCII."""
     fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -606,13 +608,9 @@ def _request_headers(
         (b"content-type", b"application/grpc"),
         (b"user-agent", b"reclaimd"),
     ]
-    if timeout_seconds is not None:
-        fields.append(
-            (
-                b"grpc-timeout",
-                b"%dm" % max(1, min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT)),
-            )
-        )
+    if timeout_seconds != NEVER:
+        milliseconds = min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT)
+        fields.append((b"grpc-timeout", b"%dm" % milliseconds))
     fields.extend((name.encode(), value.encode()) for name, value in metadata)
     return fields
 

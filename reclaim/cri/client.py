@@ -325,7 +325,7 @@ class CriClient:
         finally:
             self.on_call(_short(method), time.monotonic() - began, failed)
 
-    def _call(self, method: str, request: Message, deadline: float | None) -> bytearray:
+    def _call(self, method: str, request: Message, deadline: float) -> bytearray:
         """The message that answers one call. Raises CallError."""
         with self._observed(method):
             return self._channel(method).unary(method, request.SerializeToString(), deadline)
@@ -386,7 +386,7 @@ class CriClient:
                     raise too_large from error
                 raise
 
-    def _remove(self, request: Message, deadline: float | None = None) -> bool:
+    def _remove(self, request: Message, deadline: float = NEVER) -> bool:
         """The content of the answer is not read: the runtime is asked
         whether the object still exists.
         """
