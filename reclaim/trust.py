@@ -102,7 +102,8 @@ def _way_refusal(path: str) -> str | None:
     Raises OSError.
     """
     os.stat(path)  # raises ELOOP if symlinks form a loop
-    place, names = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
+    place = "/"
+    names = os.path.join(os.getcwd(), path).split("/")[::-1]
     while names:
         name = names.pop()
         if not name:

@@ -89,7 +89,8 @@ class Workers:
         """Runs the task for every item, on the caller's thread and on up to `helpers` others that
         are free. Raises what the first one that fails raises, once those that had begun have ended;
         no more are begun then."""
-        left, failures = deque(items), list[BaseException]()
+        left = deque(items)
+        failures = list[BaseException]()
 
         def work() -> None:
             while not failures:
@@ -117,7 +118,8 @@ class Workers:
     def close(self) -> None:
         """Lets every thread end after its task; no more are started."""
         with self._lock:
-            self.most, self._closed = 0, True
+            self.most = 0
+            self._closed = True
             while self._idle:
                 self._idle.pop().put_nowait(None)
 
@@ -188,7 +190,9 @@ class ReadingsInTime:
         hanging = self._hanging
         if hanging is not None and not hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
-        answers, errors, ended = list[Answer](), list[BaseException](), threading.Event()
+        answers = list[Answer]()
+        errors = list[BaseException]()
+        ended = threading.Event()
 
         def run() -> None:
             try:

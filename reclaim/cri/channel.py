@@ -259,12 +259,14 @@ class _Connection:
 
         If the caller stops early, the connection becomes unusable.
         """
-        http2, self._ready = self._http2, False
+        http2 = self._http2
+        self._ready = False
         try:
             http2.ask(method, request, _left(ends), metadata=metadata)
             while http2.ended is None:
                 self._exchange(ends)
-                messages, http2.messages = http2.messages, []
+                messages = http2.messages
+                http2.messages = []
                 yield from messages
             if http2.ended.code is Code.CANCELLED:
                 # a server in Go resets the call at its deadline, which it may see before we do
@@ -373,7 +375,8 @@ _SPARE_SHARE = 16  # additional bytes allowed for each byte of the answer
 _FIRST_WINDOW_BYTES = 65535
 _WINDOW_BYTES = 16 * 1024 * 1024  # reopened as bytes are read, so only the reader limits the server
 _HEADER_LIST_BYTES = 64 * 1024
-_SETTINGS, _GOAWAY = 4, 7  # kinds of frames (RFC 9113, 6)
+_SETTINGS = 4
+_GOAWAY = 7
 _ACK = 0x1
 _GOAWAY_PAYLOAD = struct.Struct(">LL")  # last stream, error code
 _LAST_STREAM = 2**31 - 1
@@ -443,8 +446,10 @@ class Http2Client:
 
         Raises H2Error if the server allows no further stream.
         """
-        self.messages, self.ended = [], None
-        self._reader, self._fields = _MessageReader(), {}
+        self.messages = []
+        self.ended = None
+        self._reader = _MessageReader()
+        self._fields = {}
         self._received = self._answer_bytes = 0
         self._request = _PREFIX.pack(False, len(message)) + message
         self._request_bytes = len(self._request)
@@ -484,7 +489,8 @@ class Http2Client:
 
     def _whole_frames(self) -> Iterator[tuple[int, bytes]]:
         """Kind and bytes of each complete frame, removed from `_in`."""
-        place, have = 0, self._in
+        place = 0
+        have = self._in
         try:
             while len(have) - place >= _FRAME_BYTES:
                 high, low, kind, flags, _ = _FRAME.unpack_from(have, place)
@@ -581,7 +587,8 @@ class Http2Client:
             )
             if allowed <= 0:
                 return
-            piece, self._request = self._request[:allowed], self._request[allowed:]
+            piece = self._request[:allowed]
+            self._request = self._request[allowed:]
             self._h2.send_data(self._stream, piece, end_stream=not self._request)
 
     def _end(self, how: CallError) -> None:
@@ -652,7 +659,8 @@ class _MessageReader:
                     raise CallError(Code.RESOURCE_EXHAUSTED, details)
                 del self._bytes[: _PREFIX.size]
             else:
-                message, self._bytes = self._bytes, self._bytes[self._size :]
+                message = self._bytes
+                self._bytes = self._bytes[self._size :]
                 del message[self._size :]
                 self._size = None
                 yield message

@@ -315,7 +315,8 @@ class CriClient:
 
     @contextmanager
     def _observed(self, method: str) -> Iterator[None]:
-        began, failed = time.monotonic(), True
+        began = time.monotonic()
+        failed = True
         try:
             yield
             failed = False
@@ -377,7 +378,8 @@ class CriClient:
         except CallError as too_large:
             if too_large.code is not Code.RESOURCE_EXHAUSTED:
                 raise
-            name, content = method.replace(_short(method), stream), request.SerializeToString()
+            name = method.replace(_short(method), stream)
+            content = request.SerializeToString()
             try:
                 with self._observed(name):
                     yield from self._channel(method).stream(name, content, self._deadline)

@@ -107,7 +107,8 @@ def reached(roots: Iterable[Name], refers: Mapping[Name, Iterable[Name]]) -> set
 
     `refers`: what each object refers to.
     """
-    left, found = list(roots), set[Name]()
+    left = list(roots)
+    found = set[Name]()
     while left:
         name = left.pop()
         if name not in found:

@@ -185,11 +185,13 @@ class Inventory:
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
-        self._read_layers, self._layers_of = read_layers, frozenset[str]()
+        self._read_layers = read_layers
+        self._layers_of = frozenset[str]()
         self._runtime = runtime
         self._image_service = images
         self._pods = pods
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
+        self._sleep = sleep
         self._workers = workers or Workers("statuses", 0)
         self._images = SharedReading(lambda: self._retried(images.list_images), clock)
         self._containers = SharedReading(self._read_directories_and_containers, clock)
@@ -257,7 +259,8 @@ class Inventory:
                 lambda: max(ends - self._clock.monotonic(), 0.0) if goes_on() else 0.0
             )
             if found is not None:
-                self.layers, self._layers_of = found, ids
+                self.layers = found
+                self._layers_of = ids
 
     def index_of(self, images: tuple[Image, ...]) -> ImageIndex:
         """The index of listed images, built once for as long as they stay the same."""
@@ -274,7 +277,8 @@ class Inventory:
         return self._pods.pod_directories(), self._retried(self._runtime.list_containers)
 
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
-        pods, now = self._pods.read(), self._clock.monotonic()
+        pods = self._pods.read()
+        now = self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
     def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
@@ -282,9 +286,11 @@ class Inventory:
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
-        images, named = of_images.answer, self._named(None)
+        images = of_images.answer
+        named = self._named(None)
         after = max(not_older_than, of_images.answered_at)
-        reading, sandboxes = self._containers.read(after), self.sandboxes(after)
+        reading = self._containers.read(after)
+        sandboxes = self.sandboxes(after)
         _, containers = reading.answer
         sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
         volumes = self._image_volumes(containers, facts, goes_on)
@@ -417,7 +423,8 @@ class Inventory:
     def _resolved(self, listing: Listing) -> tuple[Listing, ImagesInUse]:
         """Asks the runtime about references that the image list does not resolve. Also returns
         which images are in use then."""
-        index, resolved = self.index_of(listing.images), dict(listing.resolved)
+        index = self.index_of(listing.images)
+        resolved = dict(listing.resolved)
         usage = images_in_use(listing, index)
         names = listing.named_images.union(listing.sandbox_image_references or ())
         unlisted = {reference for reference in names if not index.find(reference)}

@@ -196,7 +196,8 @@ class BallastRelease(Stage):
 
         Raises BallastRefused if something else is there.
         """
-        found, path = looked_at(self._settings, "read", status_in), self._settings.path
+        found = looked_at(self._settings, "read", status_in)
+        path = self._settings.path
         if found is None:
             return None
         self._planned = identity_of(found)

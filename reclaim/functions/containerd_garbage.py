@@ -162,7 +162,8 @@ class GarbageCollection(Stage):
 
         Raises RemovalFailed, also after the deadline, which covers all calls together.
         """
-        clock, lease_id = self._clock, ID_PREFIX + secrets.token_hex(8)
+        clock = self._clock
+        lease_id = ID_PREFIX + secrets.token_hex(8)
         ends = clock.monotonic() + self._deadline_seconds
 
         def call(method: str, request: Message) -> None:
@@ -232,7 +233,8 @@ LIST_CONTENT = "/containerd.services.content.v1.Content/List"
 LIST_SNAPSHOTS = "/containerd.services.snapshots.v1.Snapshots/List"
 SNAPSHOT_USAGE = "/containerd.services.snapshots.v1.Snapshots/Usage"
 REFERENCE = "containerd.io/gc.ref."
-OF_CONTENT, OF_SNAPSHOT = f"{REFERENCE}content", f"{REFERENCE}snapshot."
+OF_CONTENT = f"{REFERENCE}content"
+OF_SNAPSHOT = f"{REFERENCE}snapshot."
 SNAPSHOTS = "snapshots/"
 IMAGE_ID = "sha256:"
 

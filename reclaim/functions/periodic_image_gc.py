@@ -78,11 +78,9 @@ class OldImages(_Periodic):
 
     def plan(self) -> Plan:
         """Raises RuntimeUnavailable."""
-        listed, records, policy = (
-            self.read(),
-            self._context.records.records,
-            self._context.policies.images,
-        )
+        listed = self.read()
+        records = self._context.records.records
+        policy = self._context.policies.images
         plan = plan_maximum_age(
             listed.evidence.listing,
             records,
@@ -101,7 +99,9 @@ class ImagesForSpace(_Periodic):
 
     def plan(self) -> Plan:
         """Raises RuntimeUnavailable, and FilesystemUnreadable, whatever the reading raises."""
-        listed, context, policy = self.read(), self._context, self._context.policies.images
+        listed = self.read()
+        context = self._context
+        policy = self._context.policies.images
         layers = NO_LAYERS if self._periodic.exact() else context.inventory.layers
         try:
             capacity, available = self._periodic.stats()
@@ -115,7 +115,8 @@ class ImagesForSpace(_Periodic):
         space = decide_space(available, capacity, policy)
         if space.target_bytes is None:
             return nothing
-        evidence, records = listed.evidence, context.records.records
+        evidence = listed.evidence
+        records = context.records.records
         plan = plan_image_gc(
             evidence.listing,
             records,

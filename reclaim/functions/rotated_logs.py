@@ -71,7 +71,8 @@ REASONS = ("rotated", "left_behind", CURRENT, "newest_rotated", BEING_ROTATED, "
 """Why one is removed or kept, in addition to `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
 
 COMPRESSED_SECONDS = 300.0  # a compression that has written within this time may go on
-COMPRESSED, TEMPORARY = b".gz", b".tmp"
+COMPRESSED = b".gz"
+TEMPORARY = b".tmp"
 
 _CURRENT = re.compile(rb"[0-9]{1,10}\.log")
 _ROTATED = re.compile(rb"[0-9]{1,10}\.log\.([0-9]{8}-[0-9]{6})(\.gz|\.tmp)?")
@@ -151,7 +152,7 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
     containers: dict[tuple[bytes, bytes], list[LogFile]] = defaultdict(list)
     for file in files:
         containers[file.pod, file.container].append(file)
-    verdicts: list[tuple[bytes, Verdict]] = []
+    verdicts: list[tuple[bytes, str, Verdict]] = []
     for of_one in containers.values():
         rotated = {
             file.stamp
@@ -160,15 +161,10 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
         }
         newest = sorted(rotated, reverse=True)[:keep]
         ages = {file.name: (now_ns - file.modified_at_ns) / 1e9 for file in of_one}
-        verdicts += [
-            (each.stamp, _verdict(each, ages, _reason_to_keep(each, newest, ages)))
-            for each in of_one
-        ]
-    remove = sorted(
-        (stamp, each.id, each) for stamp, each in verdicts if each.action is Action.REMOVE
-    )
-    kept = sorted((each.id, each) for _, each in verdicts if each.action is Action.KEEP)
-    return Plan(tuple(each for _, _, each in remove), tuple(each for _, each in kept))
+        for file in of_one:
+            verdict = _verdict(file, ages, _reason_to_keep(file, newest, ages))
+            verdicts.append((file.stamp, file.id, verdict))
+    return Plan.of(verdict for _, _, verdict in sorted(verdicts))
 
 
 def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[bytes, float]) -> str:
@@ -240,7 +236,8 @@ class RotatedLogs(Stage):
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Ready if the file is the planned one, unchanged, and not being compressed."""
-        planned, read_at = self._files[verdict.id], self._clock.monotonic()
+        planned = self._files[verdict.id]
+        read_at = self._clock.monotonic()
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
                 return self._refusal(logs, planned) or Ready(read_at)
@@ -331,5 +328,6 @@ def _file(logs: int, pod: bytes, container: bytes, *, name: bytes) -> LogFile | 
     except FileNotFoundError:
         return None
     plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    identity, size_bytes = identity_of(status), allocated_bytes(status)
+    identity = identity_of(status)
+    size_bytes = allocated_bytes(status)
     return LogFile(pod, container, name, identity, size_bytes, status.st_mtime_ns, plain)

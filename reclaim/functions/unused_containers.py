@@ -24,6 +24,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from reclaim.containers.plan import (
     NOT_DEAD,
@@ -78,11 +79,12 @@ ERRORS_IN_A_ROW = 2
 def container_stages(context: ReclaimContext) -> tuple[Stage, ...]:
     """The stages in the order in which they run."""
     paths = context.log_paths
-    logs = (
+    return (
+        DeadContainers(context),
+        EmptySandboxes(context),
         LogDirectories(context, paths.pod_logs_dir),
         DanglingLogSymlinks(context, paths.container_logs_dir),
     )
-    return DeadContainers(context), EmptySandboxes(context), *logs
 
 
 class _Stage(Stage):
@@ -98,14 +100,13 @@ class _Stage(Stage):
         clock = self._context.clock
         refused = self._refusal(verdict)
         read_at = clock.monotonic()
-        refused = refused or self._refusal_by_list(verdict)
-        if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
-            # lists are slow on a node under pressure
-            refused, read_at = self._refusal(verdict), clock.monotonic()
-        refused = refused or _refusal_by_pod(verdict, self._context.pods)
-        if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
-            # so may be the directories of pods
-            refused, read_at = self._refusal(verdict), clock.monotonic()
+        by_pod = partial(_refusal_by_pod, pods=self._context.pods)
+        for look in (self._refusal_by_list, by_pod):
+            refused = refused or look(verdict)
+            # lists are slow on a node under pressure, and so may be the directories of pods
+            if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
+                refused = self._refusal(verdict)
+                read_at = clock.monotonic()
         return refused or Ready(read_at)
 
     @abstractmethod
@@ -375,20 +376,19 @@ class LogDirectories(_OfLogs):
         """Reads the entries before the kubelet's pod directories. The kubelet makes a pod's
         directory before its log directory, so a new pod is never mistaken for a vanished one.
         Raises LogsUnreadable."""
-        context, began = self._context, self._context.clock.monotonic()
+        context = self._context
+        began = self._context.clock.monotonic()
         try:
             entries = self._read_all()
         except OSError as error:
             if self._policy.evict_non_deleted_pods and isinstance(error, FileNotFoundError):
                 return None
             raise LogsUnreadable(self._directory, error) from error
-        in_runtime: frozenset[str] | None = None
+        in_runtime: set[str] | None = None
         try:
             pods, listing = self._lists()
             of_containers = {container.pod_uid for container in listing.containers}
-            in_runtime = frozenset(
-                of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes}
-            )
+            in_runtime = of_containers.union(sandbox.pod_uid for sandbox in listing.sandboxes)
         except RuntimeUnavailable:
             pods = context.pods.compared(context.pods.read(), None)
         list_seconds = context.clock.monotonic() - began
@@ -413,7 +413,8 @@ class DanglingLogSymlinks(_OfLogs):
 
     def plan(self) -> Plan:
         """Every link; none if the directory is missing or cannot be read. Never raises."""
-        context, began = self._context, self._context.clock.monotonic()
+        context = self._context
+        began = self._context.clock.monotonic()
         self._guarded = self._policy.guarded(context.pods.pod_states())
         try:
             links = self._read_all()

@@ -85,7 +85,8 @@ PAUSE_SECONDS = 0.01  # between two looks: a program that prints forever does no
 _SUPERVISOR = str(PurePath(__file__).with_name("supervisor.py"))
 if sys.version_info < (3, 11, 4):
     subprocess._USE_VFORK = False  # type: ignore[misc] # noqa: SLF001 # it holds the interpreter until execve(2) ends
-_CAP_SETGID, _CAP_SETUID = 6, 7
+_CAP_SETGID = 6
+_CAP_SETUID = 7
 _HINT = " (a script begins with a line like #!/bin/sh, and what it names must exist)"
 
 Answer = TypeVar("Answer")
@@ -193,7 +194,8 @@ class ProgramStage(Stage):
 
         Raises ProgramRefused, and RemovalFailed unless it exits with 0 in time.
         """
-        program, printed = self._program, Printed(self._program.log)
+        program = self._program
+        printed = Printed(self._program.log)
         run = self._run((), printed, program.timeout_seconds)
         if run.problem:
             last = f"; its last line: {printed.last_line}" if printed.last_line else ""
@@ -218,7 +220,8 @@ class ProgramStage(Stage):
 
         Raises ProgramRefused, and RemovalFailed if it could not be started, or runs already.
         """
-        program, context = self._program, self._context
+        program = self._program
+        context = self._context
         try:
             hanging = program.idle.pop()  # only one of two threads gets it
         except IndexError:
@@ -229,7 +232,8 @@ class ProgramStage(Stage):
                     f"the program {program.path} still runs: process {hanging.pid} does not end"
                 )
             hanging = None
-            pressure, wall = context.facts().pressure, context.clock.wall()
+            pressure = context.facts().pressure
+            wall = context.clock.wall()
             with opened_program(program.path) as file:
                 run = ProgramRun(
                     file.fileno(),

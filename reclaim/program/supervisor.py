@@ -32,7 +32,8 @@ import signal
 import sys
 from contextlib import suppress
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(news: int, file: int, user: str, *, argv: list[str]) -> None:
