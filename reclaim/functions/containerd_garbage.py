@@ -77,10 +77,6 @@ UNREFERENCED: Final = "unreferenced"
 OBJECT_ID: Final = "containerd-garbage"
 
 
-class CannotCollect(ReclaimError):
-    """This runtime cannot be asked for a garbage collection. The message is one sentence."""
-
-
 def collect_garbage_function(
     name: str, deadline_seconds: float, frees: FilesystemRole
 ) -> ReclaimFunction:
@@ -100,11 +96,11 @@ def collect_garbage_function(
 
 
 def examine(name: str, runtime: RuntimeService) -> None:
-    """Raises CannotCollect if the function `name` can do nothing on this node, and
+    """Raises ReclaimError if the function `name` can do nothing on this node, and
     RuntimeUnavailable if the runtime does not say. Changes nothing."""
     version = retried(runtime.version)
     if version.name != "containerd":
-        raise CannotCollect(
+        raise ReclaimError(
             f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}"
         )
     try:
@@ -113,7 +109,7 @@ def examine(name: str, runtime: RuntimeService) -> None:
     except CallError as error:
         if error.code is Code.UNIMPLEMENTED:
             why = f"containerd {version.version} does not serve it here"
-            raise CannotCollect(f"{name} needs containerd's leases service, but {why}") from error
+            raise ReclaimError(f"{name} needs containerd's leases service, but {why}") from error
         raise RuntimeUnavailable(
             f"containerd's leases cannot be listed: {_sentence(error)}"
         ) from error
@@ -138,7 +134,7 @@ class GarbageCollection(Stage):
 
     def plan(self) -> Plan:
         """One object without a promised size, as only containerd knows what it would
-        delete. Raises CannotCollect and RuntimeUnavailable: the runtime may not be the one
+        delete. Raises ReclaimError and RuntimeUnavailable: the runtime may not be the one
         that was there at the start."""
         examine(self._name, self._runtime)
         return Plan(

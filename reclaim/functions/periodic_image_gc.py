@@ -34,7 +34,7 @@ from reclaim.images.plan import (
     plan_image_gc,
     plan_maximum_age,
 )
-from reclaim.types import NO_LAYERS, FilesystemUnreadable, Kind, Plan
+from reclaim.types import NO_LAYERS, Kind, Plan, ReclaimError
 from signals.types import FilesystemRole
 
 IMAGE_GC: Final = "GarbageCollectImages"
@@ -98,7 +98,7 @@ class ImagesForSpace(_Periodic):
     """
 
     def plan(self) -> Plan:
-        """Raises RuntimeUnavailable, and FilesystemUnreadable, whatever the reading raises."""
+        """Raises RuntimeUnavailable, and ReclaimError, whatever the reading raises."""
         listed = self.read()
         context = self._context
         policy = self._context.policies.images
@@ -106,7 +106,7 @@ class ImagesForSpace(_Periodic):
         try:
             capacity, available = self._periodic.stats()
         except Exception as error:  # whatever it raises ends this pass, not the loop
-            raise FilesystemUnreadable(f"the image filesystem cannot be read: {error}") from error
+            raise ReclaimError(f"the image filesystem cannot be read: {error}") from error
         nothing = Plan(list_seconds=listed.list_seconds)
         if capacity is None or capacity <= 0:
             return replace(nothing, event_of=lambda _: invalid_capacity(capacity))

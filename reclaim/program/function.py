@@ -99,10 +99,6 @@ class NoPlan(Exception):
     """
 
 
-class ProgramRefused(RemovalFailed):
-    """A program that is not started. The message is one sentence that names it."""
-
-
 class ProgramUser(NamedTuple):
     """The user and the single group that a program runs as, as numbers."""
 
@@ -166,8 +162,8 @@ class ProgramStage(Stage):
     def plan(self) -> Plan:
         """The run as one object without a size; in a dry run, what the program lists.
 
-        In a dry run, raises ProgramRefused, and RemovalFailed if it could not be started; in a
-        pass, the removal fails instead.
+        In a dry run, raises RemovalFailed if it is refused or could not be started; in a pass,
+        the removal fails instead.
         """
         program = self._program
         shown = program.path
@@ -192,7 +188,7 @@ class ProgramStage(Stage):
     def remove(self, _: Verdict) -> bool:
         """Runs it to its end.
 
-        Raises ProgramRefused, and RemovalFailed unless it exits with 0 in time.
+        Raises RemovalFailed unless it exits with 0 in time.
         """
         program = self._program
         printed = Printed(self._program.log)
@@ -208,7 +204,7 @@ class ProgramStage(Stage):
         return not self._has_run
 
     def _asked(self) -> Plan:
-        """What it says it would remove. Raises NoPlan, ProgramRefused and RemovalFailed."""
+        """What it says it would remove. Raises NoPlan and RemovalFailed."""
         printed = PrintedPlan(self._program.log)
         run = self._run((PLAN,), printed, min(self._program.timeout_seconds, READ_DEADLINE_SECONDS))
         if run.problem and len(printed.plan) <= MOST_PLAN_BYTES:
@@ -218,7 +214,7 @@ class ProgramStage(Stage):
     def _run(self, arguments: tuple[str, ...], printed: Printed, seconds: float) -> ProgramRun:
         """One run, to its end.
 
-        Raises ProgramRefused, and RemovalFailed if it could not be started, or runs already.
+        Raises RemovalFailed if it is refused, could not be started, or runs already.
         """
         program = self._program
         context = self._context
@@ -277,34 +273,34 @@ def environment(
 
 
 def opened_program(path: str) -> FileIO:
-    """The program at an absolute path, opened (`O_PATH`). Raises ProgramRefused, also if its
+    """The program at an absolute path, opened (`O_PATH`). Raises RemovalFailed, also if its
     filesystem does not answer."""
     return _in_time(path, partial(_opened, path))
 
 
 def examine(path: str, user: ProgramUser | None) -> None:
-    """Raises ProgramRefused if the program would not be started now as this user."""
+    """Raises RemovalFailed if the program would not be started now as this user."""
     with opened_program(path) as program:
         _in_time(path, partial(_refuse_execution, path, program.fileno(), user))
 
 
 def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
-    """The result of `look`. Raises ProgramRefused, also for any OSError."""
+    """The result of `look`. Raises RemovalFailed, also for any OSError."""
     try:
         return in_time(look, of=path)
     except OSError as error:
-        raise ProgramRefused(
+        raise RemovalFailed(
             f"the program {path} cannot be used: {error.strerror or error}"
         ) from error
 
 
 def _opened(path: str) -> FileIO:
     """The opened file. It is closed at the latest when the last reference to it is dropped: a
-    thread that hung may open it late. Raises ProgramRefused and OSError."""
+    thread that hung may open it late. Raises RemovalFailed and OSError."""
     target = os.path.realpath(path)
     if target != path:
         allowed = "an absolute path without symlinks, '.', '..' and '//'"
-        raise ProgramRefused(
+        raise RemovalFailed(
             f"the program {path!r} is refused: allowed is {allowed}, such as {target!r}"
         )
     above = [str(directory) for directory in reversed(PurePath(path).parents)]
@@ -314,12 +310,12 @@ def _opened(path: str) -> FileIO:
             continue
         refusal = owner_only_refusal(f"the directory {place}", status)
         if refusal is not None:
-            raise ProgramRefused(f"the program {path} is refused: {refusal}")
+            raise RemovalFailed(f"the program {path} is refused: {refusal}")
     program = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     refusal = _file_refusal(os.fstat(program))
     if refusal is not None:
         os.close(program)
-        raise ProgramRefused(f"the program {path} is refused: {refusal}")
+        raise RemovalFailed(f"the program {path} is refused: {refusal}")
     return FileIO(program)
 
 
@@ -336,7 +332,7 @@ def _mode(status: os.stat_result) -> str:
 
 
 def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None:
-    """Raises ProgramRefused unless the user may execute it, and OSError."""
+    """Raises RemovalFailed unless the user may execute it, and OSError."""
     why = ""
     if user is None or user == (os.geteuid(), os.getegid()):
         if not os.access(f"/proc/self/fd/{program}", os.X_OK, effective_ids=True):
@@ -354,7 +350,7 @@ def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None
             who = f"uid {user.uid}, gid {user.gid}"
             why = f"may not be executed by {who} ({_mode(status)})"
     if why:
-        raise ProgramRefused(f"the program {path} {why}")
+        raise RemovalFailed(f"the program {path} {why}")
 
 
 def _may_switch() -> bool:

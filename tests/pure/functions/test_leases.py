@@ -11,12 +11,11 @@ from reclaim.functions.containerd_garbage import (
     ID_PREFIX,
     LEASES_SERVICE,
     NAMESPACE,
-    CannotCollect,
     GarbageCollection,
     examine,
 )
 from reclaim.services import Metadata, RuntimeVersion
-from reclaim.types import Action, RemovalFailed, Verdict
+from reclaim.types import Action, ReclaimError, RemovalFailed, Verdict
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock
 
@@ -58,7 +57,7 @@ def test_a_runtime_without_a_name_is_not_containerd() -> None:
 
     runtime = Nameless({})
     with pytest.raises(
-        CannotCollect, match="Collect is for containerd, but the runtime is one without a name"
+        ReclaimError, match="Collect is for containerd, but the runtime is one without a name"
     ):
         examine("Collect", runtime)
     assert runtime.asked == []
