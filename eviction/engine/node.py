@@ -295,7 +295,7 @@ class Node(NodeView):
         returns those that differ. From then on, passes that were made before send nothing more."""
         event = Reconfigured(configuration)
         changed: tuple[str, ...] = self.owner.ask(event, event.done)
-        self.owner.workers.most = self.directory_threads.most = most_at_work(
+        self.owner.workers.limit = self.directory_threads.limit = most_at_work(
             self.configuration.parallel_removals
         )
         return changed

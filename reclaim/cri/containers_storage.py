@@ -51,11 +51,12 @@ def stored_at(imagefs: str) -> Mapping[str, float]:
     """When each image was last pulled: wall seconds by image id. Empty if this path that the
     runtime reports is none of CRI-O's, or cannot be read."""
     times: dict[str, float] = {}
-    for directory in (
-        (imagefs, f"{store_of(imagefs)}/{ARTIFACTS}") if imagefs.endswith(IMAGES) else ()
-    ):
-        with suppress(OSError):
-            times.update((name, found.st_ctime) for name, found in stamps(directory).items())
+    if imagefs.endswith(IMAGES):
+        for directory in (imagefs, f"{store_of(imagefs)}/{ARTIFACTS}"):
+            with suppress(OSError), os.scandir(directory) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # just removed
+                        times[entry.name] = entry.stat(follow_symlinks=False).st_ctime
     return times
 
 
@@ -83,16 +84,6 @@ def stored_layers(imagefs: str) -> Layers | None:
     return Layers(
         {image: {layer: layers[layer][1] for layer in each} for image, each in held.items()}
     )
-
-
-def stamps(directory: str) -> dict[str, os.stat_result]:
-    """What is in a directory, by name; nothing if it does not exist. Raises OSError."""
-    found: dict[str, os.stat_result] = {}
-    with suppress(FileNotFoundError), os.scandir(directory) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # just removed
-                found[entry.name] = entry.stat(follow_symlinks=False)
-    return found
 
 
 def listed_in(path: str) -> Any:

@@ -262,14 +262,6 @@ class Inventory:
                 self.layers = found
                 self._layers_of = ids
 
-    def index_of(self, images: tuple[Image, ...]) -> ImageIndex:
-        """The index of listed images, built once for as long as they stay the same."""
-        known, index = self._index
-        if known is not images and known != images:
-            index = ImageIndex(images)
-            self._index = (images, index)
-        return index
-
     def _retried(self, read: Callable[[], Answer]) -> Answer:
         return retried(read, self._sleep)
 
@@ -423,7 +415,10 @@ class Inventory:
     def _resolved(self, listing: Listing) -> tuple[Listing, ImagesInUse]:
         """Asks the runtime about references that the image list does not resolve. Also returns
         which images are in use then."""
-        index = self.index_of(listing.images)
+        known, index = self._index
+        if known != listing.images:
+            index = ImageIndex(listing.images)
+            self._index = (listing.images, index)
         resolved = dict(listing.resolved)
         usage = images_in_use(listing, index)
         names = listing.named_images.union(listing.sandbox_image_references or ())

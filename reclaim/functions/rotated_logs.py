@@ -268,7 +268,7 @@ class RotatedLogs(Stage):
         planned = self._files[verdict.id]
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
-                found = _file(logs, planned.pod, planned.container, name=planned.name)
+                found = _as_it_is(logs, planned)
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return False
@@ -277,13 +277,13 @@ class RotatedLogs(Stage):
 
     def _refusal(self, logs: int, planned: LogFile) -> Refused | None:
         """None while the file may go. Raises OSError."""
-        found = _file(logs, planned.pod, planned.container, name=planned.name)
+        found = _as_it_is(logs, planned)
         if found is None:
             return GONE
         if found.identity != planned.identity or not found.plain:
             return Refused("replaced")
         # a compression that the plan did not know about, or that has continued since
-        written = _file(logs, planned.pod, planned.container, name=temporary_of(planned.name))
+        written = _as_it_is(logs, planned._replace(name=temporary_of(planned.name)))
         compressed = written is not None and written != self._files.get(written.id)
         return (
             Refused(BEING_ROTATED)
@@ -292,42 +292,48 @@ class RotatedLogs(Stage):
         )
 
 
-def _files(directory: int, *above: bytes) -> Iterator[LogFile]:
-    """Every entry of every container's log directory. `directory`: the opened root, or the
-    directory of a pod or container reached by the names `above`. Raises OSError."""
-    for name in sorted(os.fsencode(entry) for entry in os.listdir(directory)):
-        if len(above) == 2:
-            pod, container = above
-            file = _file(directory, pod, container, name=name)
-            found = [] if file is None else [file]
-        elif not above and uid_of_kubelets_log_directory(name) is None:
-            found = [LogFile(name, problem=Reason.NOT_KUBELETS)]
-        else:
-            try:
-                entered = open_beneath(directory, name)
-                try:
-                    found = list(_files(entered, *above, name))
-                finally:
-                    os.close(entered)
-            except FileNotFoundError:
+def _files(directory: int, above: LogFile | None = None) -> Iterator[LogFile]:
+    """Every entry of every container's log directory. `directory`: the opened root, or that of
+    `above`, a pod or a container. Raises OSError."""
+    for name in sorted(map(os.fsencode, os.listdir(directory))):
+        if above is None:
+            entry = LogFile(name)
+            if uid_of_kubelets_log_directory(name) is None:
+                yield entry._replace(problem=Reason.NOT_KUBELETS)
                 continue
-            except OSError as error:
-                why = Reason.NOT_KUBELETS if error.errno in _NOT_KUBELETS else Reason.UNREADABLE
-                pod, container = (*above, name, b"")[:2]
-                found = [LogFile(pod, container, problem=why)]
-        yield from found
+        elif not above.container:
+            entry = above._replace(container=name)
+        else:
+            file = _as_it_is(directory, above._replace(name=name))
+            if file is not None:
+                yield file
+            continue
+        try:
+            entered = open_beneath(directory, name)
+            try:
+                files = list(_files(entered, entry))
+            finally:
+                os.close(entered)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            why = Reason.NOT_KUBELETS if error.errno in _NOT_KUBELETS else Reason.UNREADABLE
+            files = [entry._replace(problem=why)]
+        yield from files
 
 
-def _file(logs: int, pod: bytes, container: bytes, *, name: bytes) -> LogFile | None:
-    """One entry of a container's opened log directory as it is now; None if it does not exist.
+def _as_it_is(logs: int, file: LogFile) -> LogFile | None:
+    """What has this file's name in a container's opened log directory; None if nothing has.
 
     Raises OSError.
     """
     try:
-        status = os.lstat(name, dir_fd=logs)
+        status = os.lstat(file.name, dir_fd=logs)
     except FileNotFoundError:
         return None
-    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    identity = identity_of(status)
-    size_bytes = allocated_bytes(status)
-    return LogFile(pod, container, name, identity, size_bytes, status.st_mtime_ns, plain)
+    return file._replace(
+        identity=identity_of(status),
+        size_bytes=allocated_bytes(status),
+        modified_at_ns=status.st_mtime_ns,
+        plain=stat.S_ISREG(status.st_mode) and status.st_nlink == 1,
+    )
