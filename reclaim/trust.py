@@ -1,5 +1,4 @@
-"""Checks the owner and mode of configuration files and sockets: could an untrusted
-user have put them there?
+"""Whether an untrusted user could have put a file or socket there, by owners and modes.
 
 A root process must not read its configuration from, or speak CRI to, something that another user
 controls. Root, the user the process runs as, and the groups root and the process's own are trusted.
@@ -28,9 +27,7 @@ ALL_USERS = ["0", "0", "4294967295"]  # of a uid_map: user_namespaces(7)
 
 
 def trusts(uid: int) -> bool:
-    """Whether `uid` is root or the effective user of this process, by which the
-    kernel checks its permissions.
-    """
+    """Whether it is root or the effective user, by which the kernel checks our permissions."""
     return uid in (ROOT, os.geteuid())
 
 

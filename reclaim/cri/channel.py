@@ -89,9 +89,7 @@ class Channel:
         self._prepared = 0
         self._closed = False
         self.connections_made = 0
-        """How many connections have been made so far: it grows when the runtime is
-        replaced, and never shrinks.
-        """
+        """How many have been made so far. It grows when the runtime is replaced."""
 
     def prepare(self, count: int) -> None:
         """Makes sockets for `count` concurrent calls.
@@ -207,9 +205,7 @@ class _Connection:
 
     @property
     def reusable(self) -> bool:
-        """True if it is connected and can make a call: the last one was answered,
-        with a result or an error.
-        """
+        """Whether it can make a call: the last one was answered, with a result or an error."""
         return self._ready and not self._http2.leaving
 
     def connect(self, path: str, ends: float, connect_seconds: float) -> None:
@@ -315,9 +311,7 @@ class _Connection:
         self._http2.receive(data)
 
     def _send_without_waiting(self) -> None:
-        """Sends as much as possible without waiting; the rest is sent later, or
-        with the next call.
-        """
+        """Sends what can be sent at once; the rest is sent later, or with the next call."""
         out = self._http2.out
         if out:
             with suppress(BlockingIOError):
@@ -355,9 +349,7 @@ small enough to fit, with the values made from it, into the 256 MiB to which the
 DaemonSet limit the process."""
 
 SPARE_BYTES = 1024 * 1024
-"""Bytes that a server may send during one call besides its answer: enough for one
-PING a second for two hours.
-"""
+"""Bytes of one call besides its answer: enough for one PING a second for two hours."""
 
 UNSENT_BYTES = 256 * 1024
 """Bytes that may wait to be sent in addition to the request."""
@@ -578,9 +570,7 @@ class Http2Client:
     # ---- sending
 
     def _send_request(self) -> None:
-        """Sends as much of the request as the server's windows allow; the last piece
-        ends our side of the stream.
-        """
+        """Sends what the server's windows allow; the last piece ends our side of the stream."""
         while self._request:
             allowed = min(
                 self._h2.local_flow_control_window(self._stream), self._h2.max_outbound_frame_size

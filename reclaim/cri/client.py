@@ -216,9 +216,7 @@ class CriClient:
         return each_once(map(sandbox_of, listed), "a sandbox")
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
-        """The sandbox as it is now; None if NOT_FOUND, or if the answer is
-        about another sandbox.
-        """
+        """The sandbox as it is now; None if NOT_FOUND, or if the answer is about another."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         answer = self._find(request, pb.PodSandboxStatusResponse)
         if answer is None:
@@ -230,9 +228,7 @@ class CriClient:
         return pod_sandbox_status_of(answer.status) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now; None if NOT_FOUND, NO_STATUS if the
-        answer contains no status.
-        """
+        """The container as it is now; None if NOT_FOUND, NO_STATUS if it is without a status."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         answer = self._find(request, pb.ContainerStatusResponse)
         if answer is None:
@@ -240,9 +236,7 @@ class CriClient:
         return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
-        """The image in the sandbox's verbose status, at `info.image` (containerd);
-        None if NOT_FOUND or missing.
-        """
+        """`info.image` of the sandbox's verbose status (containerd); None if NOT_FOUND or missing."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         answer = self._find(request, pb.PodSandboxStatusResponse, within_seconds)
         return None if answer is None else text_in_json(answer.info, "info", "image")
@@ -389,9 +383,7 @@ class CriClient:
                 raise
 
     def _remove(self, request: Message, deadline: float = NEVER) -> bool:
-        """The content of the answer is not read: the runtime is asked
-        whether the object still exists.
-        """
+        """The answer is not read: the runtime is asked whether the object still exists."""
         method = _method(request)
         try:
             self._call(method, request, deadline)

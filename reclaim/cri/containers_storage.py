@@ -40,9 +40,7 @@ Name = TypeVar("Name", str, tuple[str, str], tuple[str, str, str])
 
 
 def store_of(reported: str) -> str:
-    """The directory with all content, given a path that the runtime reports:
-    with CRI-O its parent.
-    """
+    """The directory with all content of a path that the runtime reports: with CRI-O its parent."""
     path = reported.rstrip("/")
     return os.path.dirname(path) if path.endswith((IMAGES, CONTAINERS)) else path
 

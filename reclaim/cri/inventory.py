@@ -12,17 +12,6 @@ for a second. No lock is held while the runtime is asked.
   the list is too old (`evidence.starts`).
 * Any failing call discards everything: a partial list would make a used image look unused.
 * What pod specs name is also read after the images, and again with each fresh list of containers.
-* References that no listed image carries are resolved by the runtime, by its own rules. If it
-  answers with an image that a digest does not mean, the digest stays unresolved. So does what is no
-  full name and is refused: CRI-O fails for what is no name, or has no registry, which any pod's
-  spec may say. Such a pod cannot start.
-* Which images a container mounts, and which image a sandbox was made from, never changes, so each
-  is asked once. An empty answer may only mean that this version does not report it, so it is
-  forgotten when the version changes.
-* A runtime may be replaced at any time, and containers survive that. So its version and
-  configured sandbox image are asked again after each new connection. Lists that came from
-  different versions are discarded, and a list of containers is not compared with a plan based on
-  another runtime's answers.
 * A read is repeated for half a second if the connection was refused or lost: a runtime that
   restarts is back within a moment. A read that missed its deadline is not repeated in the same
   pass, and a removal never is: after an error the pass checks whether the object still exists, and
@@ -78,9 +67,7 @@ ATTEMPTS = 4  # after 50, 100 and 200 ms
 
 Answer = TypeVar("Answer")
 _Containers = tuple[Mapping[str, PodDirectory] | None, tuple[Container, ...]]
-"""The directories of pods, None if they cannot be read, and the containers that
-were listed right after that.
-"""
+"""The directories of pods, None if they cannot be read, and the containers listed after that."""
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
@@ -150,8 +137,10 @@ class _RuntimeFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Learned:
-    """What a runtime was asked once. Answers come and go, one by one; another version makes another
-    value. No lock: what two threads do at once may lose an answer, which is then asked again."""
+    """What a runtime was asked once: which images a container mounts, and which image a sandbox was
+    made from, never changes. An empty answer may only mean that this version does not report it, so
+    another version makes another value without it. Answers come and go, one by one. No lock: what
+    two threads do at once may lose an answer, which is then asked again."""
 
     facts: _RuntimeFacts | None = None
     facts_asked_at: int = 0
@@ -307,7 +296,8 @@ class Inventory:
         return frozenset().union(*self._pods.named_images(since).values())
 
     def _current_facts(self) -> _RuntimeFacts:
-        """The runtime's facts, asked again if a connection was made since the last time.
+        """The runtime's facts, asked again if a connection was made since the last time: a runtime
+        may be replaced at any time, and containers survive that.
 
         The number of connections is read before asking: if two runtimes answer one after the other,
         the later one is asked once more.
@@ -414,7 +404,13 @@ class Inventory:
 
     def _resolved(self, listing: Listing) -> tuple[Listing, ImagesInUse]:
         """Asks the runtime about references that the image list does not resolve. Also returns
-        which images are in use then."""
+        which images are in use then.
+
+        The runtime resolves by its own rules. If it answers with an image that a digest does not
+        mean, the digest stays unresolved. So does what is no full name and is refused: CRI-O fails
+        for what is no name, or has no registry, which any pod's spec may say. Such a pod cannot
+        start.
+        """
         known, index = self._index
         if known != listing.images:
             index = ImageIndex(listing.images)

@@ -9,30 +9,8 @@ start one (https://github.com/containerd/containerd/issues/6294, and for snapsho
 their containers https://github.com/containerd/containerd/issues/13416). containerd decides what is
 garbage: this is the same run that it makes after each removal of an image.
 
-* During a run, containerd blocks other changes while it marks, and answers once what it deleted is
-  gone (`plugins/gc/scheduler.go` ScheduleAndWait, `core/metadata/db.go` GarbageCollect). Giving up
-  on it changes nothing, as containerd goes on. So, unlike a removal over CRI, it has a deadline.
-* **Leases.** A lease protects what its owner has attached to it from garbage collection. Nothing is
-  attached to ours, so it protects nothing: it is created to be deleted with `sync`, which schedules
-  a garbage collection at once and returns after it. Its label `containerd.io/gc.expire` lets
-  containerd delete it if we cannot.
-
-**When images were pulled.** containerd's content is shared by all namespaces, so the file of an
-image says when anyone pulled it. The record of an image belongs to one namespace: CRI keeps one for
-each image id, created at the end of the pull.
-
-**Clocks.** That time is from the wall clock, which may have been set since. What both clocks showed
-earlier in this boot can be read off the runtime's own process: the kernel knows when it started,
-and its socket carries the wall time of that moment. The socket is created later by as long as the
-runtime took to start, so the result is inexact by that much.
-
-**What an image holds** is what its removal frees if no other image holds it: what containerd's
-garbage collector would reach from the image's record and from nothing else. Records point to a
-manifest, labels of content to more content and to the snapshot of the unpacked image, and each
-snapshot to the one below it. So three lists tell it, whatever the snapshotter; only the sizes
-of snapshots are asked for one by one, and once, as what is committed never changes. Records
-that CRI does not list hold layers too. Which images containers hold, CRI tells. What other
-namespaces share is not known.
+Beside it, what the same stores tell of images: when each was pulled (`brought_at`), and what it
+holds on the disk (`HeldLayers`).
 
 Sources: https://github.com/containerd/containerd/blob/main/docs/garbage-collection.md (Synchronous
 Garbage Collection, Garbage Collection labels), `api/services/leases/v1/leases.proto`,
@@ -118,7 +96,10 @@ def examine(name: str, runtime: RuntimeService) -> None:
 class GarbageCollection(Stage):
     """Has containerd collect its garbage once.
 
-    The content counts as present until a run of the collector has ended.
+    The content counts as present until a run of the collector has ended. During a run, containerd
+    blocks other changes while it marks, and answers once what it deleted is gone
+    (`plugins/gc/scheduler.go` ScheduleAndWait, `core/metadata/db.go` GarbageCollect). Giving up on
+    it changes nothing, as containerd goes on. So, unlike a removal over CRI, it has a deadline.
     """
 
     def __init__(
@@ -173,6 +154,9 @@ class GarbageCollection(Stage):
         try:
             expires_at = clock.wall() + self._deadline_seconds + LATE_SECONDS
             expires = datetime.fromtimestamp(expires_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            # A lease protects what its owner has attached to it. Nothing is attached to ours: it is
+            # created to be deleted with `sync`, which schedules a garbage collection at once and
+            # returns after it. By its label containerd can delete it if we cannot.
             call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: expires}))
             call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True))
         except CallError as error:
@@ -214,7 +198,12 @@ def _call(runtime: RuntimeService, method: str, request: Message, *, seconds: fl
 
 def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
     """When each image was pulled into CRI's namespace: wall seconds by image id. Empty if the
-    runtime does not say, because it is not containerd or does not answer in time."""
+    runtime does not say, because it is not containerd or does not answer in time.
+
+    Content is shared by all namespaces, so the file of an image says when anyone pulled it. The
+    record of an image belongs to one namespace: CRI keeps one for each image id, created at the end
+    of the pull.
+    """
     request = pb.ImagesRequest(filters=[ID_FILTER])
     try:
         listed = parsed(pb.Images, _call(runtime, LIST_IMAGES, request, seconds=LATE_SECONDS))
@@ -236,7 +225,16 @@ IMAGE_ID = "sha256:"
 
 
 class HeldLayers:
-    """What each image holds, asked of one runtime. For one thread at a time."""
+    """What each image holds, asked of one runtime. For one thread at a time.
+
+    It is what its removal frees if no other image holds it: what containerd's garbage collector
+    would reach from the image's record and from nothing else. Records point to a manifest, labels
+    of content to more content and to the snapshot of the unpacked image, and each snapshot to the
+    one below it. So three lists tell it, whatever the snapshotter; only the sizes of snapshots are
+    asked for one by one, and once, as what is committed never changes. Records that CRI does not
+    list hold layers, too. Which images containers hold, CRI tells. What other namespaces share is
+    not known.
+    """
 
     def __init__(self, runtime: RuntimeService):
         self._runtime = runtime
@@ -307,8 +305,10 @@ def clocks_at_start(path: str) -> tuple[float, float] | None:
     """How many seconds ago the process behind a unix socket started, and the wall time at
     which it created the socket.
 
-    None if the kernel does not say, as for a process in another PID
-    namespace. Waits at most a second.
+    The time of a pull is from the wall clock, which may have been set since. This is what both
+    clocks showed earlier in this boot: the kernel knows when the process started, and its socket
+    carries the wall time of that moment, inexact by what the runtime took to start. None if the
+    kernel does not say, as for a process in another PID namespace. Waits at most a second.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection:

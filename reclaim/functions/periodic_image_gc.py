@@ -93,9 +93,7 @@ class OldImages(_Periodic):
 
 
 class ImagesForSpace(_Periodic):
-    """Unused images until as much is promised as is missing to the low mark;
-    none below the high mark.
-    """
+    """Unused images until enough is promised to reach the low mark; none below the high mark."""
 
     def plan(self) -> Plan:
         """Raises RuntimeUnavailable, and ReclaimError, whatever the reading raises."""

@@ -107,9 +107,7 @@ class LogFile(NamedTuple):
 
     @property
     def stamp(self) -> bytes:
-        """The time of the rotation in its name, as text; empty if it is not
-        named like a rotated log.
-        """
+        """The time of the rotation in its name, as text; empty if it has no such name."""
         match = _ROTATED.fullmatch(self.name)
         return match[1] if match else b""
 

@@ -205,9 +205,7 @@ class DeadContainers(_OfRuntime):
         return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)
 
     def remove(self, verdict: Verdict) -> bool:
-        """StopContainer if its state is unknown, then delete the log files, then
-        RemoveContainer by full id.
-        """
+        """StopContainer if its state is unknown, deletes its logs, then RemoveContainer by full id."""
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
             status = self._stopped(status)
@@ -227,17 +225,13 @@ class DeadContainers(_OfRuntime):
         return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
-        """True if ContainerStatus answers with exactly this id, or with
-        nothing that says it is gone.
-        """
+        """True if ContainerStatus answers with exactly this id, or does not say that it is gone."""
         status = self._context.runtime.container_status(verdict.id)
         return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
 class EmptySandboxes(_OfRuntime):
-    """Stops and removes a sandbox that is not READY and has no containers (the runtime
-    would remove those with it).
-    """
+    """Stops and removes a sandbox that is not READY and has no containers, which would go too."""
 
     _planner = staticmethod(plan_sandbox_gc)
 

@@ -180,9 +180,7 @@ class ProgramStage(Stage):
         )
 
     def check(self, _: Verdict) -> Ready:
-        """Whether it may be started is checked when it is started, on the
-        very file that is started.
-        """
+        """Whether it may be started is checked at its start, on the very file that is started."""
         return Ready(self._context.clock.monotonic())
 
     def remove(self, _: Verdict) -> bool:

@@ -59,9 +59,7 @@ def main(news: int, file: int, user: str, *, argv: list[str]) -> None:
 
 
 def _watched(news: int, program: int) -> int:
-    """Passes on signals until the program has ended; its status, or 0 if the
-    other end was closed first.
-    """
+    """Passes on signals until the program ends; its status, or 0 if the other end was closed."""
     while (found := os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
         try:
             number = os.read(news, 8)
