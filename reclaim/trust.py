@@ -141,10 +141,10 @@ def _owner_refusal(what: str, status: os.stat_result) -> str | None:
     return f"{what} belongs to uid {status.st_uid}; {_allowed()}"
 
 
-def _writer_refusal(to_do: str, status: os.stat_result, most: str, *groups: int) -> str | None:
+def _writer_refusal(to_do: str, status: os.stat_result, largest: str, *groups: int) -> str | None:
     """Who else, apart from these groups, may write or connect.
 
-    `most`: the most permissive mode allowed.
+    `largest`: the most permissive mode allowed.
     """
     if status.st_mode & stat.S_IWOTH:
         who = "every user"
@@ -152,7 +152,9 @@ def _writer_refusal(to_do: str, status: os.stat_result, most: str, *groups: int)
         who = f"group {status.st_gid}"
     else:
         return None
-    return f"{who} may {to_do} (mode {stat.S_IMODE(status.st_mode):04o}); allowed is at most {most}"
+    return (
+        f"{who} may {to_do} (mode {stat.S_IMODE(status.st_mode):04o}); allowed is at most {largest}"
+    )
 
 
 def _holds(uid: int) -> bool:

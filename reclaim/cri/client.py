@@ -236,7 +236,7 @@ class CriClient:
         return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
-        """`info.image` of the sandbox's verbose status (containerd); None if NOT_FOUND or missing."""
+        """`info.image` of its verbose status (containerd); None if NOT_FOUND or missing."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         answer = self._find(request, pb.PodSandboxStatusResponse, within_seconds)
         return None if answer is None else text_in_json(answer.info, "info", "image")

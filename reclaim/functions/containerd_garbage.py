@@ -255,39 +255,34 @@ class HeldLayers:
 
         images = told(LIST_IMAGES, pb.ImagesRequest(), pb.Images).each
         content = told(LIST_CONTENT, pb.Contents(), pb.Contents).each
-        sizes = {(CONTENT, each.id): each.size for each in content}
-        below = {(CONTENT, each.id): list(references(each.labels)) for each in content}
-        for kind in {
-            kind for needs in below.values() for kind, _ in needs if kind.startswith(SNAPSHOTS)
-        }:
+        sizes = {(CONTENT, blob.id): blob.size for blob in content}
+        below = {(CONTENT, blob.id): list(references(blob.labels)) for blob in content}
+        for kind in {kind for needs in below.values() for kind, _ in needs} - {CONTENT}:
             snapshotter = kind.removeprefix(SNAPSHOTS)
-            for each in told(
-                LIST_SNAPSHOTS, pb.SnapshotRequest(snapshotter=snapshotter), pb.Snapshots
-            ).each:
-                layer = (kind, each.id)
-                below[layer] = [(kind, each.target)]
-                if each.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
+            request = pb.SnapshotRequest(snapshotter=snapshotter)
+            for snapshot in told(LIST_SNAPSHOTS, request, pb.Snapshots).each:
+                layer = (kind, snapshot.id)
+                below[layer] = [(kind, snapshot.target)]
+                if snapshot.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
                     continue
                 if layer not in self._sizes:
-                    usage = pb.SnapshotRequest(snapshotter=snapshotter, key=each.id)
+                    usage = pb.SnapshotRequest(snapshotter=snapshotter, key=snapshot.id)
                     self._sizes[layer] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
                 sizes[layer] = self._sizes[layer]
         self._sizes = {layer: size for layer, size in self._sizes.items() if layer in sizes}
         # an image has one record for its id, which is the digest of its configuration, and
         # one for each of its names
-        of_images = {
-            image.name: dict[str, int]() for image in images if image.name.startswith(IMAGE_ID)
-        }
+        names = [image.name for image in images]
+        of_images = {name: dict[str, int]() for name in names if name.startswith(IMAGE_ID)}
         held = set[str]()
         for image in images:
             layers = reached([(CONTENT, image.target.digest)], below)
             image_id = next((name for _, name in layers if name in of_images), None)
             if image_id is None:
                 held.update(map(" ".join, layers))
-            else:
-                of_images[image_id].update(
-                    (" ".join(layer), sizes[layer]) for layer in layers if layer in sizes
-                )
+                continue
+            for layer in layers & sizes.keys():
+                of_images[image_id][" ".join(layer)] = sizes[layer]
         return Layers(of_images, frozenset(held))
 
 

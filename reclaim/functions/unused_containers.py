@@ -205,7 +205,7 @@ class DeadContainers(_OfRuntime):
         return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)
 
     def remove(self, verdict: Verdict) -> bool:
-        """StopContainer if its state is unknown, deletes its logs, then RemoveContainer by full id."""
+        """StopContainer if its state is unknown, then its logs, then RemoveContainer by full id."""
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
             status = self._stopped(status)

@@ -63,7 +63,7 @@ REASONS: Final = ("in_table", "listed_by_program")
 
 PLAN = "plan"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-MOST_PLAN_BYTES = 1 << 20
+LARGEST_PLAN_BYTES = 1 << 20
 OBJECT = (
     '{"name": "TEXT", "size": BYTES, "reason": "TEXT"}, of which size and reason may be missing'
 )
@@ -205,7 +205,7 @@ class ProgramStage(Stage):
         """What it says it would remove. Raises NoPlan and RemovalFailed."""
         printed = PrintedPlan(self._program.log)
         run = self._run((PLAN,), printed, min(self._program.timeout_seconds, READ_DEADLINE_SECONDS))
-        if run.problem and len(printed.plan) <= MOST_PLAN_BYTES:
+        if run.problem and len(printed.plan) <= LARGEST_PLAN_BYTES:
             raise NoPlan(run.problem)
         return plan_of(self._program.name, bytes(printed.plan))
 
@@ -586,7 +586,7 @@ class PrintedPlan(Printed):
         if output:
             super().take(output, printed)
             return
-        self.plan += printed[: MOST_PLAN_BYTES + 1 - len(self.plan)]
+        self.plan += printed[: LARGEST_PLAN_BYTES + 1 - len(self.plan)]
 
 
 def _text_of(line: bytes) -> str:
@@ -600,8 +600,8 @@ def _text_of(line: bytes) -> str:
 def plan_of(function: str, printed: bytes) -> Plan:
     """What a program says it would remove, in its order, each with its reason appended to its name.
     For dry runs: nothing removes these objects one by one. Raises NoPlan."""
-    if len(printed) > MOST_PLAN_BYTES:
-        raise NoPlan(f"printed more than {MOST_PLAN_BYTES} bytes")
+    if len(printed) > LARGEST_PLAN_BYTES:
+        raise NoPlan(f"printed more than {LARGEST_PLAN_BYTES} bytes")
     lines = [line for line in printed.split(b"\n") if line.strip()]
     if not lines:
         raise NoPlan("printed nothing")
