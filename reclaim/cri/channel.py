@@ -59,7 +59,6 @@ from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 
 from reclaim.cri.status import CallError, Code
-from reclaim.services import Metadata
 from reclaim.types import NEVER
 
 _RECEIVE_BYTES = 65536
@@ -114,9 +113,7 @@ class Channel:
             )
         return answers[0]
 
-    def stream(
-        self, method: str, request: bytes, seconds: float, *, metadata: Metadata = ()
-    ) -> Generator[bytearray]:
+    def stream(self, method: str, request: bytes, seconds: float) -> Generator[bytearray]:
         """The messages that answer a call, as they arrive.
 
         Raises CallError, also during the iteration.
@@ -129,7 +126,7 @@ class Channel:
         try:
             if not connection.reusable:
                 self._connect(connection, ends)
-            yield from connection.call(method, request, ends, metadata=metadata)
+            yield from connection.call(method, request, ends)
         except CallError as error:
             if self._closed and not connection.reusable:
                 raise CallError(Code.CANCELLED, _CLOSED) from error
@@ -248,9 +245,7 @@ class _Connection:
         self._ready = False
         return False
 
-    def call(
-        self, method: str, request: bytes, ends: float, *, metadata: Metadata
-    ) -> Iterator[bytearray]:
+    def call(self, method: str, request: bytes, ends: float) -> Iterator[bytearray]:
         """The messages of one call. Raises CallError.
 
         If the caller stops early, the connection becomes unusable.
@@ -258,7 +253,7 @@ class _Connection:
         http2 = self._http2
         self._ready = False
         try:
-            http2.ask(method, request, _left(ends), metadata=metadata)
+            http2.ask(method, request, _left(ends))
             while http2.ended is None:
                 self._exchange(ends)
                 messages = http2.messages
@@ -375,6 +370,10 @@ _LAST_STREAM = 2**31 - 1
 _PREFIX = struct.Struct(">?L")  # of a message: compressed, length
 _LONGEST_TIMEOUT = 99_999_999  # eight digits are allowed
 
+# containerd's services ask for a namespace: CRI's, which holds our leases and the records of images
+_OF_CONTAINERD = "/containerd."
+_NAMESPACE = (b"containerd-namespace", b"k8s.io")
+
 _CODES = {b"%d" % code: code for code in Code}
 _CODE_OF_RESET = {7: Code.UNAVAILABLE, 8: Code.CANCELLED}  # REFUSED_STREAM, CANCEL
 
@@ -431,9 +430,7 @@ class Http2Client:
         self._received = 0
         self._answer_bytes = 0
 
-    def ask(
-        self, method: str, message: bytes, timeout_seconds: float, *, metadata: Metadata = ()
-    ) -> None:
+    def ask(self, method: str, message: bytes, timeout_seconds: float) -> None:
         """Starts a call, after the last one has ended.
 
         Raises H2Error if the server allows no further stream.
@@ -446,7 +443,7 @@ class Http2Client:
         self._request = _PREFIX.pack(False, len(message)) + message
         self._request_bytes = len(self._request)
         self._stream = self._h2.get_next_available_stream_id()
-        self._h2.send_headers(self._stream, _request_headers(method, timeout_seconds, metadata))
+        self._h2.send_headers(self._stream, _request_headers(method, timeout_seconds))
         self._send_request()
         self.leaving = self.leaving or self._stream >= 2 * _CALLS - 1
         self.out += self._h2.data_to_send()
@@ -591,11 +588,9 @@ class Http2Client:
         self._request = b""
 
 
-def _request_headers(
-    method: str, timeout_seconds: float, metadata: Metadata
-) -> list[tuple[bytes, bytes]]:
+def _request_headers(method: str, timeout_seconds: float) -> list[tuple[bytes, bytes]]:
     """The header fields of a call. `timeout_seconds`: sent to the server as its deadline, unless
-    it is NEVER. `metadata`: names in lower case, and values in printable ASCII."""
+    it is NEVER."""
     fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -608,7 +603,8 @@ def _request_headers(
     if timeout_seconds != NEVER:
         milliseconds = min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT)
         fields.append((b"grpc-timeout", b"%dm" % milliseconds))
-    fields.extend((name.encode(), value.encode()) for name, value in metadata)
+    if method.startswith(_OF_CONTAINERD):
+        fields.append(_NAMESPACE)
     return fields
 
 

@@ -44,7 +44,6 @@ from reclaim.services import (
     NO_STATUS,
     ContainerStatus,
     ImageFsInfo,
-    Metadata,
     PodSandboxStatus,
     RuntimeVersion,
 )
@@ -172,15 +171,11 @@ class CriClient:
         self._runtime_channel.close()
         self._image_channel.close()
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, *, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """Calls a service other than CRI on the runtime's socket. `method` is a full name. Raises
         CallError, with PERMISSION_DENIED also if the socket is not trusted."""
         answer = bytearray()
-        with closing(
-            self._channel(method).stream(method, request, seconds, metadata=metadata)
-        ) as messages:
+        with closing(self._channel(method).stream(method, request, seconds)) as messages:
             for message in messages:
                 answer += message
                 if len(answer) > LARGEST_MESSAGE_BYTES:

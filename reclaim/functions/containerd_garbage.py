@@ -178,10 +178,6 @@ def _sentence(error: CallError) -> str:
 
 
 LEASES_SERVICE = "/containerd.services.leases.v1.Leases/"
-NAMESPACE = (("containerd-namespace", "k8s.io"),)
-"""CRI's namespace, which holds our leases and the records of images that matter. A garbage
-collection always covers all namespaces."""
-
 ID_PREFIX = "reclaimd-garbage-"
 EXPIRE_LABEL = "containerd.io/gc.expire"
 
@@ -193,7 +189,7 @@ _START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks sinc
 
 def _call(runtime: RuntimeService, method: str, request: Message, *, seconds: float) -> bytes:
     """Waits at most `seconds`. Raises CallError."""
-    return runtime.call_service(method, request.SerializeToString(), seconds, metadata=NAMESPACE)
+    return runtime.call_service(method, request.SerializeToString(), seconds)
 
 
 def brought_at(runtime: RuntimeService) -> Mapping[str, float]:

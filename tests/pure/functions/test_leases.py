@@ -10,11 +10,10 @@ from reclaim.functions.containerd_garbage import (
     EXPIRE_LABEL,
     ID_PREFIX,
     LEASES_SERVICE,
-    NAMESPACE,
     GarbageCollection,
     examine,
 )
-from reclaim.services import Metadata, RuntimeVersion
+from reclaim.services import RuntimeVersion
 from reclaim.types import Action, ReclaimError, RemovalFailed, Verdict
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock
@@ -32,12 +31,9 @@ class Containerd(MemoryRuntime):
         self.answers = answers
         self.asked: list[tuple[str, bytes, float]] = []
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """The answer of this method, an empty message if none is given."""
         assert method.startswith(LEASES_SERVICE)
-        assert metadata == NAMESPACE
         name = method.removeprefix(LEASES_SERVICE)
         self._called(name)
         self.asked.append((name, request, seconds))
