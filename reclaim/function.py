@@ -59,9 +59,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The object is kept, already gone, or could not be checked (`result`;
-    `error` then says why).
-    """
+    """The object is kept, already gone, or could not be checked (`error` says why)."""
 
     reason: str | None = None
     result: Result | None = None
@@ -80,13 +78,9 @@ class Stage(Protocol):
     fresh_seconds: float = STATUS_FRESH_SECONDS
     """How old a `Ready` may be when the removal is sent."""
     frees_late: bool = False
-    """Whether space may arrive some time after the removal was answered,
-    even if no size was promised.
-    """
+    """Whether space may arrive after the removal was answered, even if no size was promised."""
     patience_seconds: float | None = None
-    """How long to wait for one of its removals before the pass goes on
-    without it; None: as configured.
-    """
+    """After how long the pass goes on without one of its removals; None: as configured."""
 
     def plan(self) -> Plan | None:
         """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if
@@ -138,20 +132,14 @@ NO_PRESSURE: Final = Pressure()
 
 @dataclass(frozen=True, slots=True)
 class PassFacts:
-    """What stages may know of their pass and of the disk, as the owner of the
-    state has last published it.
-    """
+    """What stages may know of their pass and of the disk, as last published by the owner."""
 
     dry_run: bool = False
     began_at: float = float("-inf")
     removal_ended_at: float = float("-inf")
-    """When a removal on the node last ended (monotonic seconds): an older list may
-    name objects that are gone.
-    """
+    """When a removal last ended (monotonic seconds): an older list may name what is gone."""
     urgent: bool = False
-    """Whether, at the current fill rate, the disk reaches the level it must
-    not reach within a minute.
-    """
+    """Whether the disk, as it fills now, reaches the level it must not reach within a minute."""
     planned: tuple[Verdict, ...] = ()
     """What a dry run would have removed in the stages before. It counts as gone."""
     pressure: Pressure = NO_PRESSURE
@@ -204,6 +192,4 @@ class ReclaimFunction:
     last_resort: Callable[[ReclaimContext], tuple[Stage, ...]] = lambda _: ()
     """Creates stages that come only if the whole row was not enough."""
     stops_on_failure: bool = False
-    """Whether a failed removal ends the function after the stage in which it
-    failed, as in a periodic pass.
-    """
+    """Whether a failed removal ends the function after its stage, as in a periodic pass."""

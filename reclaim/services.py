@@ -22,10 +22,6 @@ from reclaim.types import (
     PodSandboxState,
 )
 
-Metadata = tuple[tuple[str, str], ...]
-"""Header fields that a call carries besides those of gRPC: names in lower case, with their values.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class RuntimeVersion:
@@ -142,9 +138,7 @@ class RuntimeService(Protocol):
     def remove_pod_sandbox(self, sandbox_id: str) -> bool:
         """Removes a sandbox. The runtime would remove its containers with it."""
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, *, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """Calls a service other than CRI on the same socket and returns the answer's message;
         of a stream, all of them in one, as their repeated fields go on where the last one's
         ended. `seconds`: the deadline. Raises CallError (`cri.status`), with UNIMPLEMENTED if

@@ -1,5 +1,4 @@
-"""Checks the owner and mode of configuration files and sockets: could an untrusted
-user have put them there?
+"""Whether an untrusted user could have put a file or socket there, by owners and modes.
 
 A root process must not read its configuration from, or speak CRI to, something that another user
 controls. Root, the user the process runs as, and the groups root and the process's own are trusted.
@@ -28,9 +27,7 @@ ALL_USERS = ["0", "0", "4294967295"]  # of a uid_map: user_namespaces(7)
 
 
 def trusts(uid: int) -> bool:
-    """Whether `uid` is root or the effective user of this process, by which the
-    kernel checks its permissions.
-    """
+    """Whether it is root or the effective user, by which the kernel checks our permissions."""
     return uid in (ROOT, os.geteuid())
 
 
@@ -102,7 +99,8 @@ def _way_refusal(path: str) -> str | None:
     Raises OSError.
     """
     os.stat(path)  # raises ELOOP if symlinks form a loop
-    place, names = "/", os.path.join(os.getcwd(), path).split("/")[::-1]
+    place = "/"
+    names = os.path.join(os.getcwd(), path).split("/")[::-1]
     while names:
         name = names.pop()
         if not name:
@@ -143,10 +141,10 @@ def _owner_refusal(what: str, status: os.stat_result) -> str | None:
     return f"{what} belongs to uid {status.st_uid}; {_allowed()}"
 
 
-def _writer_refusal(to_do: str, status: os.stat_result, most: str, *groups: int) -> str | None:
+def _writer_refusal(to_do: str, status: os.stat_result, largest: str, *groups: int) -> str | None:
     """Who else, apart from these groups, may write or connect.
 
-    `most`: the most permissive mode allowed.
+    `largest`: the most permissive mode allowed.
     """
     if status.st_mode & stat.S_IWOTH:
         who = "every user"
@@ -154,7 +152,9 @@ def _writer_refusal(to_do: str, status: os.stat_result, most: str, *groups: int)
         who = f"group {status.st_gid}"
     else:
         return None
-    return f"{who} may {to_do} (mode {stat.S_IMODE(status.st_mode):04o}); allowed is at most {most}"
+    return (
+        f"{who} may {to_do} (mode {stat.S_IMODE(status.st_mode):04o}); allowed is at most {largest}"
+    )
 
 
 def _holds(uid: int) -> bool:

@@ -18,7 +18,10 @@ NEVER = float("inf")
 
 
 class ReclaimError(Exception):
-    """The root of everything that can go wrong while reclaiming."""
+    """The root of everything that can go wrong while reclaiming. The message is one sentence.
+
+    `reclaim/README.md`, *Errors*, has the family.
+    """
 
 
 class RuntimeUnavailable(ReclaimError):
@@ -48,10 +51,6 @@ class AnsweredWithError(RuntimeUnavailable):
 
 class RequestRefused(AnsweredWithError):
     """The runtime answered with an error of its own about what was asked."""
-
-
-class FilesystemUnreadable(ReclaimError):
-    """A filesystem could not be read. The message is one sentence."""
 
 
 class RemovalFailed(ReclaimError):

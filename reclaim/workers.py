@@ -17,6 +17,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -41,15 +42,15 @@ class NoThread(ReclaimError, RuntimeError):
 
 
 class Workers:
-    """At most `most` threads, each with one task at a time; the number may be
+    """At most `limit` threads, each with one task at a time; the number may be
     raised later. Thread-safe.
 
     `not_started`: how many attempts to start a thread have failed so far.
     """
 
-    def __init__(self, name: str, most: int):
+    def __init__(self, name: str, limit: int):
         self._name = name
-        self.most = most
+        self.limit = limit
         # Stays: any thread may hand over a task, and each task that ends gives its thread
         # back. Nothing waits under it.
         self._lock = threading.Lock()
@@ -89,7 +90,8 @@ class Workers:
         """Runs the task for every item, on the caller's thread and on up to `helpers` others that
         are free. Raises what the first one that fails raises, once those that had begun have ended;
         no more are begun then."""
-        left, failures = deque(items), list[BaseException]()
+        left = deque(items)
+        failures = list[BaseException]()
 
         def work() -> None:
             while not failures:
@@ -117,12 +119,13 @@ class Workers:
     def close(self) -> None:
         """Lets every thread end after its task; no more are started."""
         with self._lock:
-            self.most, self._closed = 0, True
+            self.limit = 0
+            self._closed = True
             while self._idle:
                 self._idle.pop().put_nowait(None)
 
     def _start(self, serve: Callable[[], None]) -> None:  # under the lock
-        if self._threads >= self.most:
+        if self._threads >= self.limit:
             raise NoThread(f"no thread is free for {self._name}: all {self._threads} are at work")
         try:
             threading.Thread(target=serve, name=self._name, daemon=True).start()
@@ -188,21 +191,20 @@ class ReadingsInTime:
         hanging = self._hanging
         if hanging is not None and not hanging.is_set():
             raise ReadingHangs("an earlier reading has not been answered yet")
-        answers, errors, ended = list[Answer](), list[BaseException](), threading.Event()
+        answer: Future[Answer] = Future()
+        ended = threading.Event()
 
         def run() -> None:
             try:
-                answers.append(read())
-            except BaseException as error:  # noqa: BLE001 # raised again below
-                errors.append(error)
+                answer.set_result(read())
+            except BaseException as error:  # noqa: BLE001 # raised to the caller
+                answer.set_exception(error)
 
         self._workers.run(run, ended.set)
         if not ended.wait(self._seconds):
             self._hanging = ended
             raise ReadingHangs(f"it did not answer within {self._seconds:g} s")
-        if errors:
-            raise errors[0]
-        return answers[0]
+        return answer.result()
 
 
 _LOOKS: dict[tuple[str, float], ReadingsInTime] = {}

@@ -256,7 +256,7 @@ class Node(NodeView):
         event = Reconfigured(configuration)
         changed = self.owner.ask(event, event.done)
         limit = most_at_work(self.configuration.parallel_removals)
-        self.owner.workers.most = self.directory_threads.most = limit
+        self.owner.workers.limit = self.directory_threads.limit = limit
         return changed
 
     def paused(self) -> str:

@@ -59,7 +59,7 @@ from h2.exceptions import H2Error
 from h2.settings import SettingCodes, Settings
 
 from reclaim.cri.status import CallError, Code
-from reclaim.services import Metadata
+from reclaim.types import NEVER
 
 _RECEIVE_BYTES = 65536
 _IDLE_READS = 4  # a server that sends more on an idle connection is disconnected
@@ -88,9 +88,7 @@ class Channel:
         self._prepared = 0
         self._closed = False
         self.connections_made = 0
-        """How many connections have been made so far: it grows when the runtime is
-        replaced, and never shrinks.
-        """
+        """How many have been made so far. It grows when the runtime is replaced."""
 
     def prepare(self, count: int) -> None:
         """Makes sockets for `count` concurrent calls.
@@ -101,8 +99,8 @@ class Channel:
             self._prepared = max(self._prepared, count)
             self._fill_up()
 
-    def unary(self, method: str, request: bytes, seconds: float | None) -> bytearray:
-        """The single message that answers a call. `seconds`: its deadline; None: none.
+    def unary(self, method: str, request: bytes, seconds: float) -> bytearray:
+        """The single message that answers a call. `seconds`: its deadline; NEVER: none.
 
         Raises CallError.
         """
@@ -115,14 +113,12 @@ class Channel:
             )
         return answers[0]
 
-    def stream(
-        self, method: str, request: bytes, seconds: float | None, *, metadata: Metadata = ()
-    ) -> Generator[bytearray]:
+    def stream(self, method: str, request: bytes, seconds: float) -> Generator[bytearray]:
         """The messages that answer a call, as they arrive.
 
         Raises CallError, also during the iteration.
         """
-        ends = None if seconds is None else time.monotonic() + seconds
+        ends = time.monotonic() + seconds
         try:
             connection = self._taken()
         except OSError as error:
@@ -130,7 +126,7 @@ class Channel:
         try:
             if not connection.reusable:
                 self._connect(connection, ends)
-            yield from connection.call(method, request, ends, metadata=metadata)
+            yield from connection.call(method, request, ends)
         except CallError as error:
             if self._closed and not connection.reusable:
                 raise CallError(Code.CANCELLED, _CLOSED) from error
@@ -164,7 +160,7 @@ class Channel:
                 return connection
             self._release(connection)
 
-    def _connect(self, connection: _Connection, ends: float | None) -> None:
+    def _connect(self, connection: _Connection, ends: float) -> None:
         connection.connect(self.path, ends, self._patience_seconds)
         with self._lock:
             self.connections_made += 1
@@ -206,15 +202,13 @@ class _Connection:
 
     @property
     def reusable(self) -> bool:
-        """True if it is connected and can make a call: the last one was answered,
-        with a result or an error.
-        """
+        """Whether it can make a call: the last one was answered, with a result or an error."""
         return self._ready and not self._http2.leaving
 
-    def connect(self, path: str, ends: float | None, connect_seconds: float) -> None:
+    def connect(self, path: str, ends: float, connect_seconds: float) -> None:
         """Connects and waits for SETTINGS. Raises CallError: UNAVAILABLE, DEADLINE_EXCEEDED."""
         patience = time.monotonic() + connect_seconds
-        until = patience if ends is None else min(ends, patience)
+        until = min(ends, patience)
         try:
             # Python's own timeout makes the socket non-blocking, and connect(2) on such a socket
             # fails at once if the backlog is full. The kernel's send timeout (unix(7)) waits for a
@@ -251,21 +245,21 @@ class _Connection:
         self._ready = False
         return False
 
-    def call(
-        self, method: str, request: bytes, ends: float | None, *, metadata: Metadata
-    ) -> Iterator[bytearray]:
+    def call(self, method: str, request: bytes, ends: float) -> Iterator[bytearray]:
         """The messages of one call. Raises CallError.
 
         If the caller stops early, the connection becomes unusable.
         """
-        http2, self._ready = self._http2, False
+        http2 = self._http2
+        self._ready = False
         try:
-            http2.ask(method, request, None if ends is None else _left(ends), metadata=metadata)
+            http2.ask(method, request, _left(ends))
             while http2.ended is None:
                 self._exchange(ends)
-                messages, http2.messages = http2.messages, []
+                messages = http2.messages
+                http2.messages = []
                 yield from messages
-            if http2.ended.code is Code.CANCELLED and ends is not None:
+            if http2.ended.code is Code.CANCELLED:
                 # a server in Go resets the call at its deadline, which it may see before we do
                 _left(ends)
         except TimeoutError as error:
@@ -289,7 +283,7 @@ class _Connection:
         self._ready = False
         self._socket.close()
 
-    def _exchange(self, ends: float | None) -> None:
+    def _exchange(self, ends: float) -> None:
         """Sends what can be sent and reads what has arrived, or waits for either.
         Raises OSError and H2Error.
 
@@ -300,8 +294,8 @@ class _Connection:
         self._poll.register(
             self._socket, select.POLLIN | (select.POLLOUT if self._http2.out else 0)
         )
-        left = None if ends is None else math.ceil(_left(ends) * 1000)
-        for _, happened in self._poll.poll(left):
+        left = _left(ends)
+        for _, happened in self._poll.poll(None if left == NEVER else math.ceil(left * 1000)):
             if happened & ~select.POLLOUT:
                 self._receive()
 
@@ -312,9 +306,7 @@ class _Connection:
         self._http2.receive(data)
 
     def _send_without_waiting(self) -> None:
-        """Sends as much as possible without waiting; the rest is sent later, or
-        with the next call.
-        """
+        """Sends what can be sent at once; the rest is sent later, or with the next call."""
         out = self._http2.out
         if out:
             with suppress(BlockingIOError):
@@ -352,9 +344,7 @@ small enough to fit, with the values made from it, into the 256 MiB to which the
 DaemonSet limit the process."""
 
 SPARE_BYTES = 1024 * 1024
-"""Bytes that a server may send during one call besides its answer: enough for one
-PING a second for two hours.
-"""
+"""Bytes of one call besides its answer: enough for one PING a second for two hours."""
 
 UNSENT_BYTES = 256 * 1024
 """Bytes that may wait to be sent in addition to the request."""
@@ -372,12 +362,17 @@ _SPARE_SHARE = 16  # additional bytes allowed for each byte of the answer
 _FIRST_WINDOW_BYTES = 65535
 _WINDOW_BYTES = 16 * 1024 * 1024  # reopened as bytes are read, so only the reader limits the server
 _HEADER_LIST_BYTES = 64 * 1024
-_SETTINGS, _GOAWAY = 4, 7  # kinds of frames (RFC 9113, 6)
+_SETTINGS = 4
+_GOAWAY = 7
 _ACK = 0x1
 _GOAWAY_PAYLOAD = struct.Struct(">LL")  # last stream, error code
 _LAST_STREAM = 2**31 - 1
 _PREFIX = struct.Struct(">?L")  # of a message: compressed, length
 _LONGEST_TIMEOUT = 99_999_999  # eight digits are allowed
+
+# containerd's services ask for a namespace: CRI's, which holds our leases and the records of images
+_OF_CONTAINERD = "/containerd."
+_NAMESPACE = (b"containerd-namespace", b"k8s.io")
 
 _CODES = {b"%d" % code: code for code in Code}
 _CODE_OF_RESET = {7: Code.UNAVAILABLE, 8: Code.CANCELLED}  # REFUSED_STREAM, CANCEL
@@ -435,20 +430,20 @@ class Http2Client:
         self._received = 0
         self._answer_bytes = 0
 
-    def ask(
-        self, method: str, message: bytes, timeout_seconds: float | None, *, metadata: Metadata = ()
-    ) -> None:
+    def ask(self, method: str, message: bytes, timeout_seconds: float) -> None:
         """Starts a call, after the last one has ended.
 
         Raises H2Error if the server allows no further stream.
         """
-        self.messages, self.ended = [], None
-        self._reader, self._fields = _MessageReader(), {}
+        self.messages = []
+        self.ended = None
+        self._reader = _MessageReader()
+        self._fields = {}
         self._received = self._answer_bytes = 0
         self._request = _PREFIX.pack(False, len(message)) + message
         self._request_bytes = len(self._request)
         self._stream = self._h2.get_next_available_stream_id()
-        self._h2.send_headers(self._stream, _request_headers(method, timeout_seconds, metadata))
+        self._h2.send_headers(self._stream, _request_headers(method, timeout_seconds))
         self._send_request()
         self.leaving = self.leaving or self._stream >= 2 * _CALLS - 1
         self.out += self._h2.data_to_send()
@@ -483,7 +478,8 @@ class Http2Client:
 
     def _whole_frames(self) -> Iterator[tuple[int, bytes]]:
         """Kind and bytes of each complete frame, removed from `_in`."""
-        place, have = 0, self._in
+        place = 0
+        have = self._in
         try:
             while len(have) - place >= _FRAME_BYTES:
                 high, low, kind, flags, _ = _FRAME.unpack_from(have, place)
@@ -499,7 +495,8 @@ class Http2Client:
                 end = place + _FRAME_BYTES + size
                 if end > len(have):
                     break
-                frame, place = bytes(have[place:end]), end
+                frame = bytes(have[place:end])
+                place = end
                 yield kind, frame
         finally:
             del have[:place]
@@ -570,16 +567,15 @@ class Http2Client:
     # ---- sending
 
     def _send_request(self) -> None:
-        """Sends as much of the request as the server's windows allow; the last piece
-        ends our side of the stream.
-        """
+        """Sends what the server's windows allow; the last piece ends our side of the stream."""
         while self._request:
             allowed = min(
                 self._h2.local_flow_control_window(self._stream), self._h2.max_outbound_frame_size
             )
             if allowed <= 0:
                 return
-            piece, self._request = self._request[:allowed], self._request[allowed:]
+            piece = self._request[:allowed]
+            self._request = self._request[allowed:]
             self._h2.send_data(self._stream, piece, end_stream=not self._request)
 
     def _end(self, how: CallError) -> None:
@@ -592,11 +588,9 @@ class Http2Client:
         self._request = b""
 
 
-def _request_headers(
-    method: str, timeout_seconds: float | None, metadata: Metadata = ()
-) -> list[tuple[bytes, bytes]]:
-    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline; None:
-    none. `metadata`: names in lower case, and values in printable ASCII."""
+def _request_headers(method: str, timeout_seconds: float) -> list[tuple[bytes, bytes]]:
+    """The header fields of a call. `timeout_seconds`: sent to the server as its deadline, unless
+    it is NEVER."""
     fields = [
         (b":method", b"POST"),
         (b":scheme", b"http"),
@@ -606,14 +600,11 @@ def _request_headers(
         (b"content-type", b"application/grpc"),
         (b"user-agent", b"reclaimd"),
     ]
-    if timeout_seconds is not None:
-        fields.append(
-            (
-                b"grpc-timeout",
-                b"%dm" % max(1, min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT)),
-            )
-        )
-    fields.extend((name.encode(), value.encode()) for name, value in metadata)
+    if timeout_seconds != NEVER:
+        milliseconds = min(math.ceil(timeout_seconds * 1000), _LONGEST_TIMEOUT)
+        fields.append((b"grpc-timeout", b"%dm" % milliseconds))
+    if method.startswith(_OF_CONTAINERD):
+        fields.append(_NAMESPACE)
     return fields
 
 
@@ -654,7 +645,8 @@ class _MessageReader:
                     raise CallError(Code.RESOURCE_EXHAUSTED, details)
                 del self._bytes[: _PREFIX.size]
             else:
-                message, self._bytes = self._bytes, self._bytes[self._size :]
+                message = self._bytes
+                self._bytes = self._bytes[self._size :]
                 del message[self._size :]
                 self._size = None
                 yield message

@@ -44,7 +44,6 @@ from reclaim.services import (
     NO_STATUS,
     ContainerStatus,
     ImageFsInfo,
-    Metadata,
     PodSandboxStatus,
     RuntimeVersion,
 )
@@ -106,6 +105,10 @@ def socket_path(endpoint: str) -> str:
     return path
 
 
+def _paths(runtime_endpoint: str, image_endpoint: str) -> tuple[str, str]:
+    return socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
+
+
 class CriClient:
     """RuntimeService and ImageService of a container runtime, over one or two sockets.
 
@@ -121,20 +124,15 @@ class CriClient:
         self.on_call: CallObserver = lambda *_: None
         self._deadline = read_deadline_seconds
         self._prepared = 0
-        self._connect_to(
-            socket_path(runtime_endpoint), socket_path(image_endpoint or runtime_endpoint)
-        )
+        self._connect_to(*_paths(runtime_endpoint, image_endpoint))
 
     def use(self, runtime_endpoint: str, image_endpoint: str) -> None:
         """Switches to these endpoints if they are different; only for a runtime that was never
         reached, as nothing may be in flight. Raises EndpointError."""
-        runtime_path, image_path = (
-            socket_path(runtime_endpoint),
-            socket_path(image_endpoint or runtime_endpoint),
-        )
-        if (self._runtime_channel.path, self._image_channel.path) != (runtime_path, image_path):
+        paths = _paths(runtime_endpoint, image_endpoint)
+        if paths != (self._runtime_channel.path, self._image_channel.path):
             self.close()
-            self._connect_to(runtime_path, image_path)
+            self._connect_to(*paths)
             with suppress(OSError):  # out of descriptors: each call tries to make its own
                 self.prepare(self._prepared)
 
@@ -173,15 +171,11 @@ class CriClient:
         self._runtime_channel.close()
         self._image_channel.close()
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, *, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """Calls a service other than CRI on the runtime's socket. `method` is a full name. Raises
         CallError, with PERMISSION_DENIED also if the socket is not trusted."""
         answer = bytearray()
-        with closing(
-            self._channel(method).stream(method, request, seconds, metadata=metadata)
-        ) as messages:
+        with closing(self._channel(method).stream(method, request, seconds)) as messages:
             for message in messages:
                 answer += message
                 if len(answer) > LARGEST_MESSAGE_BYTES:
@@ -217,9 +211,7 @@ class CriClient:
         return each_once(map(sandbox_of, listed), "a sandbox")
 
     def pod_sandbox_status(self, sandbox_id: str) -> PodSandboxStatus | None:
-        """The sandbox as it is now; None if NOT_FOUND, or if the answer is
-        about another sandbox.
-        """
+        """The sandbox as it is now; None if NOT_FOUND, or if the answer is about another."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id)
         answer = self._find(request, pb.PodSandboxStatusResponse)
         if answer is None:
@@ -231,9 +223,7 @@ class CriClient:
         return pod_sandbox_status_of(answer.status) if answer.status.id == sandbox_id else None
 
     def container_status(self, container_id: str) -> ContainerStatus | None:
-        """The container as it is now; None if NOT_FOUND, NO_STATUS if the
-        answer contains no status.
-        """
+        """The container as it is now; None if NOT_FOUND, NO_STATUS if it is without a status."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         answer = self._find(request, pb.ContainerStatusResponse)
         if answer is None:
@@ -241,9 +231,7 @@ class CriClient:
         return container_status_of(answer.status) if answer.HasField("status") else NO_STATUS
 
     def image_of_sandbox(self, sandbox_id: str, within_seconds: float = NEVER) -> str | None:
-        """The image in the sandbox's verbose status, at `info.image` (containerd);
-        None if NOT_FOUND or missing.
-        """
+        """`info.image` of its verbose status (containerd); None if NOT_FOUND or missing."""
         request = pb.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
         answer = self._find(request, pb.PodSandboxStatusResponse, within_seconds)
         return None if answer is None else text_in_json(answer.info, "info", "image")
@@ -316,7 +304,8 @@ class CriClient:
 
     @contextmanager
     def _observed(self, method: str) -> Iterator[None]:
-        began, failed = time.monotonic(), True
+        began = time.monotonic()
+        failed = True
         try:
             yield
             failed = False
@@ -326,7 +315,7 @@ class CriClient:
         finally:
             self.on_call(_short(method), time.monotonic() - began, failed)
 
-    def _call(self, method: str, request: Message, deadline: float | None) -> bytearray:
+    def _call(self, method: str, request: Message, deadline: float) -> bytearray:
         """The message that answers one call. Raises CallError."""
         with self._observed(method):
             return self._channel(method).unary(method, request.SerializeToString(), deadline)
@@ -378,7 +367,8 @@ class CriClient:
         except CallError as too_large:
             if too_large.code is not Code.RESOURCE_EXHAUSTED:
                 raise
-            name, content = method.replace(_short(method), stream), request.SerializeToString()
+            name = method.replace(_short(method), stream)
+            content = request.SerializeToString()
             try:
                 with self._observed(name):
                     yield from self._channel(method).stream(name, content, self._deadline)
@@ -387,10 +377,8 @@ class CriClient:
                     raise too_large from error
                 raise
 
-    def _remove(self, request: Message, deadline: float | None = None) -> bool:
-        """The content of the answer is not read: the runtime is asked
-        whether the object still exists.
-        """
+    def _remove(self, request: Message, deadline: float = NEVER) -> bool:
+        """The answer is not read: the runtime is asked whether the object still exists."""
         method = _method(request)
         try:
             self._call(method, request, deadline)

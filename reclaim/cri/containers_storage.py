@@ -40,9 +40,7 @@ Name = TypeVar("Name", str, tuple[str, str], tuple[str, str, str])
 
 
 def store_of(reported: str) -> str:
-    """The directory with all content, given a path that the runtime reports:
-    with CRI-O its parent.
-    """
+    """The directory with all content of a path that the runtime reports: with CRI-O its parent."""
     path = reported.rstrip("/")
     return os.path.dirname(path) if path.endswith((IMAGES, CONTAINERS)) else path
 
@@ -51,11 +49,12 @@ def stored_at(imagefs: str) -> Mapping[str, float]:
     """When each image was last pulled: wall seconds by image id. Empty if this path that the
     runtime reports is none of CRI-O's, or cannot be read."""
     times: dict[str, float] = {}
-    for directory in (
-        (imagefs, f"{store_of(imagefs)}/{ARTIFACTS}") if imagefs.endswith(IMAGES) else ()
-    ):
-        with suppress(OSError):
-            times.update((name, found.st_ctime) for name, found in stamps(directory).items())
+    if imagefs.endswith(IMAGES):
+        for directory in (imagefs, f"{store_of(imagefs)}/{ARTIFACTS}"):
+            with suppress(OSError), os.scandir(directory) as entries:
+                for entry in entries:
+                    with suppress(FileNotFoundError):  # just removed
+                        times[entry.name] = entry.stat(follow_symlinks=False).st_ctime
     return times
 
 
@@ -85,16 +84,6 @@ def stored_layers(imagefs: str) -> Layers | None:
     )
 
 
-def stamps(directory: str) -> dict[str, os.stat_result]:
-    """What is in a directory, by name; nothing if it does not exist. Raises OSError."""
-    found: dict[str, os.stat_result] = {}
-    with suppress(FileNotFoundError), os.scandir(directory) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):  # just removed
-                found[entry.name] = entry.stat(follow_symlinks=False)
-    return found
-
-
 def listed_in(path: str) -> Any:
     """What a file of JSON holds, which is replaced as a whole. Raises OSError, and ValueError, also
     if it is cut off because it is too large."""
@@ -107,7 +96,8 @@ def reached(roots: Iterable[Name], refers: Mapping[Name, Iterable[Name]]) -> set
 
     `refers`: what each object refers to.
     """
-    left, found = list(roots), set[Name]()
+    left = list(roots)
+    found = set[Name]()
     while left:
         name = left.pop()
         if name not in found:

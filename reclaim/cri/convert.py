@@ -47,7 +47,10 @@ _CONTAINER_STATES: Mapping[int, ContainerState] = {
     pb.CONTAINER_EXITED: ContainerState.EXITED,
 }
 _ENTRIES = 1  # the field that holds the entries
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_VARINT = 0
+_FIXED64 = 1
+_LENGTH = 2
+_FIXED32 = 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
 _LONGEST_VARINT = 10  # bytes
 
@@ -57,7 +60,8 @@ def entries(answer: bytes | bytearray) -> Iterator[bytes]:
 
     Raises CallError with INTERNAL.
     """
-    place, end = 0, len(answer)
+    place = 0
+    end = len(answer)
     while place < end:
         tag, place = _varint(answer, place)
         kind = tag & 7

@@ -12,17 +12,6 @@ for a second. No lock is held while the runtime is asked.
   the list is too old (`evidence.starts`).
 * Any failing call discards everything: a partial list would make a used image look unused.
 * What pod specs name is also read after the images, and again with each fresh list of containers.
-* References that no listed image carries are resolved by the runtime, by its own rules. If it
-  answers with an image that a digest does not mean, the digest stays unresolved. So does what is no
-  full name and is refused: CRI-O fails for what is no name, or has no registry, which any pod's
-  spec may say. Such a pod cannot start.
-* Which images a container mounts, and which image a sandbox was made from, never changes, so each
-  is asked once. An empty answer may only mean that this version does not report it, so it is
-  forgotten when the version changes.
-* A runtime may be replaced at any time, and containers survive that. So its version and
-  configured sandbox image are asked again after each new connection. Lists that came from
-  different versions are discarded, and a list of containers is not compared with a plan based on
-  another runtime's answers.
 * A read is repeated for half a second if the connection was refused or lost: a runtime that
   restarts is back within a moment. A read that missed its deadline is not repeated in the same
   pass, and a removal never is: after an error the pass checks whether the object still exists, and
@@ -35,7 +24,7 @@ is in use (`evidence.references`), whether the pod directories are trusted (`evi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
@@ -74,12 +63,11 @@ from signals.clock import LATE_SECONDS, Clock
 ASKED_AGAIN_SECONDS = 60.0  # pause after a sandbox failed to report its image
 STATUSES_SIDE_BY_SIDE = 4  # a busy runtime takes 50 ms for each; more only wait for each other here
 RETRY_FOR_SECONDS = 0.5
+ATTEMPTS = 4  # after 50, 100 and 200 ms
 
 Answer = TypeVar("Answer")
 _Containers = tuple[Mapping[str, PodDirectory] | None, tuple[Container, ...]]
-"""The directories of pods, None if they cannot be read, and the containers that
-were listed right after that.
-"""
+"""The directories of pods, None if they cannot be read, and the containers listed after that."""
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
@@ -94,20 +82,11 @@ class GivenUp(RuntimeUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class _Reading(Generic[Answer]):
-    """One reading that has ended; times are monotonic seconds.
-
-    `answers` holds the one answer, or `error` is set.
-    """
+    """One reading that has been answered; times are monotonic seconds."""
 
     begun_at: float
     answered_at: float
-    answers: tuple[Answer, ...] = ()
-    error: RuntimeUnavailable | None = None
-
-    @property
-    def answer(self) -> Answer:
-        """The answer of a reading that ended without an error."""
-        return self.answers[0]
+    answer: Answer
 
 
 class SharedReading(Generic[Answer]):
@@ -116,39 +95,30 @@ class SharedReading(Generic[Answer]):
     def __init__(self, ask: Callable[[], Answer], clock: Clock):
         self._ask = ask
         self._clock = clock
-        self._last: _Reading[Answer] | None = None  # that was begun last, of those that have ended
+        self._last: _Reading[Answer] | None = None  # that was begun last, of those answered
+        self._missed: AnsweredLate | None = None  # a moment ago, if not answered since
+        self._missed_at = 0.0
 
     def read(self, not_older_than: float) -> _Reading[Answer]:
-        """A reading that was begun after this time (monotonic seconds).
-
-        Raises what the reading raised.
-        """
-        reading = self._last
-        if reading is None or not self._serves(reading, not_older_than):
-            reading = self._asked()
-            if self._last is None or self._last.begun_at <= reading.begun_at:
-                self._last = reading
-        if reading.error is not None:
-            raise reading.error
-        return reading
-
-    def _serves(self, reading: _Reading[Answer], not_older_than: float) -> bool:
-        """Whether the reading was begun late enough and has not failed. A reading that missed its
-        deadline a moment ago also counts, so that the same question is not waited for twice."""
-        if reading.error is not None:
-            return (
-                isinstance(reading.error, AnsweredLate)
-                and self._clock.monotonic() - reading.answered_at <= FRESH_SECONDS
-            )
-        return reading.begun_at > not_older_than
-
-    def _asked(self) -> _Reading[Answer]:
+        """A reading that was begun after this time (monotonic seconds). Raises what the reading
+        raised. A question that missed its deadline a moment ago is not waited for once more."""
         begun_at = self._clock.monotonic()
+        last = self._last
+        if last is not None and last.begun_at > not_older_than:
+            return last
+        if self._missed is not None and begun_at - self._missed_at <= FRESH_SECONDS:
+            raise self._missed
         try:
             answer = self._ask()
-        except RuntimeUnavailable as error:
-            return _Reading(begun_at, self._clock.monotonic(), error=error)
-        return _Reading(begun_at, self._clock.monotonic(), (answer,))
+        except AnsweredLate as error:
+            self._missed_at = self._clock.monotonic()
+            self._missed = error
+            raise
+        reading = _Reading(begun_at, self._clock.monotonic(), answer)
+        self._missed = None
+        if self._last is None or self._last.begun_at <= begun_at:
+            self._last = reading
+        return reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +137,10 @@ class _RuntimeFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Learned:
-    """What a runtime was asked once. Answers are added, one by one, as long as its facts are these;
-    whatever else is to change makes another value. No lock: what two threads do at once may lose an
-    answer, which is then asked again, as are the facts, whose connections are lost with them."""
+    """What a runtime was asked once: which images a container mounts, and which image a sandbox was
+    made from, never changes. An empty answer may only mean that this version does not report it, so
+    another version makes another value without it. Answers come and go, one by one. No lock: what
+    two threads do at once may lose an answer, which is then asked again."""
 
     facts: _RuntimeFacts | None = None
     facts_asked_at: int = 0
@@ -203,11 +174,13 @@ class Inventory:
     ):
         self.layers = NO_LAYERS
         """What images hold on the disk, as far as it was learned."""
-        self._read_layers, self._layers_of = read_layers, frozenset[str]()
+        self._read_layers = read_layers
+        self._layers_of = frozenset[str]()
         self._runtime = runtime
         self._image_service = images
         self._pods = pods
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
+        self._sleep = sleep
         self._workers = workers or Workers("statuses", 0)
         self._images = SharedReading(lambda: self._retried(images.list_images), clock)
         self._containers = SharedReading(self._read_directories_and_containers, clock)
@@ -268,30 +241,25 @@ class Inventory:
     ) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of
         the same images. A pass never asks; it uses `layers`. For one thread at a time."""
-        ids, ends = frozenset(image.id for image in images), self._clock.monotonic() + LATE_SECONDS
+        ids = frozenset(image.id for image in images)
+        ends = self._clock.monotonic() + LATE_SECONDS
         if ids != self._layers_of:
             found = self._read_layers(
                 lambda: max(ends - self._clock.monotonic(), 0.0) if goes_on() else 0.0
             )
             if found is not None:
-                self.layers, self._layers_of = found, ids
-
-    def index_of(self, images: tuple[Image, ...]) -> ImageIndex:
-        """The index of listed images, built once for as long as they stay the same."""
-        known, index = self._index
-        if known is not images and known != images:
-            index = ImageIndex(images)
-            self._index = (images, index)
-        return index
+                self.layers = found
+                self._layers_of = ids
 
     def _retried(self, read: Callable[[], Answer]) -> Answer:
-        return retried(read, self._sleep, self._clock.monotonic)
+        return retried(read, self._sleep)
 
     def _read_directories_and_containers(self) -> _Containers:
         return self._pods.pod_directories(), self._retried(self._runtime.list_containers)
 
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
-        pods, now = self._pods.read(), self._clock.monotonic()
+        pods = self._pods.read()
+        now = self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
     def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
@@ -299,12 +267,11 @@ class Inventory:
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
-        images, named, after = (
-            of_images.answer,
-            self._named(None),
-            max(not_older_than, of_images.answered_at),
-        )
-        reading, sandboxes = self._containers.read(after), self.sandboxes(after)
+        images = of_images.answer
+        named = self._named(None)
+        after = max(not_older_than, of_images.answered_at)
+        reading = self._containers.read(after)
+        sandboxes = self.sandboxes(after)
         _, containers = reading.answer
         sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
         volumes = self._image_volumes(containers, facts, goes_on)
@@ -329,7 +296,8 @@ class Inventory:
         return frozenset().union(*self._pods.named_images(since).values())
 
     def _current_facts(self) -> _RuntimeFacts:
-        """The runtime's facts, asked again if a connection was made since the last time.
+        """The runtime's facts, asked again if a connection was made since the last time: a runtime
+        may be replaced at any time, and containers survive that.
 
         The number of connections is read before asking: if two runtimes answer one after the other,
         the later one is asked once more.
@@ -343,14 +311,12 @@ class Inventory:
         # another thread has asked a later runtime in the meantime
         if made < learned.facts_asked_at:
             return facts
-        if learned.facts == facts:
-            facts = learned.facts
-        elif learned.facts is not None and facts.version != learned.facts.version:
+        if learned.facts is not None and facts.version != learned.facts.version:
             volumes = {known: each for known, each in learned.volumes.copy().items() if each}
-            images: dict[str, str | None] = {
-                k: image for k, image in learned.sandbox_images.copy().items() if image
+            sandbox_images: dict[str, str | None] = {
+                known: image for known, image in learned.sandbox_images.copy().items() if image
             }
-            learned = replace(learned, volumes=volumes, sandbox_images=images)
+            learned = replace(learned, volumes=volumes, sandbox_images=sandbox_images)
         self._learned = replace(learned, facts=facts, facts_asked_at=made)
         return facts
 
@@ -358,7 +324,7 @@ class Inventory:
         """Where answers of the runtime with these facts are kept; nowhere if there are others by
         now, as another runtime may report what this one does not."""
         learned = self._learned
-        return learned if learned.facts is facts else _Learned()
+        return learned if learned.facts == facts else _Learned()
 
     def _of_one_runtime(self, listing: Listing) -> Listing:
         """Returns the listing if the runtime is still the one it came from."""
@@ -379,31 +345,27 @@ class Inventory:
         that does not answer (because its shim hangs, say) does not keep all images: it is asked
         again a minute later, and the remaining sandboxes next time.
         """
-        ready, now = (
-            {each.id for each in sandboxes if each.state is PodSandboxState.READY},
-            self._clock.monotonic(),
-        )
+        ready = {each.id for each in sandboxes if each.state is PodSandboxState.READY}
         known = facts.sandbox_image is not None or pins_sandbox_image(images)
         learned = self._learned
-        made = {
-            each: image for each, image in learned.sandbox_images.copy().items() if each in ready
-        }
-        silent = {each: until for each, until in learned.silent.copy().items() if until > now}
-        self._learned = replace(learned, sandbox_images=made.copy(), silent=silent)
-        for sandbox_id in ready - made.keys() - (silent.keys() if known else set()):
+        made = _kept(learned.sandbox_images, ready)
+        waiting = ready - made.keys()
+        now = self._clock.monotonic()
+        if known:
+            waiting -= {each for each, until in _kept(learned.silent, ready).items() if until > now}
+        for sandbox_id in waiting:
             try:  # if the configured one is known, no longer than a list may be old
                 image = self._runtime.image_of_sandbox(
                     sandbox_id, FRESH_SECONDS if known else NEVER
                 )
-            except RuntimeUnavailable as error:
-                of_this_one = isinstance(error, AnsweredWithError)
-                if not (known and (isinstance(error, AnsweredLate) or of_this_one)):
+            except (AnsweredLate, AnsweredWithError) as error:
+                if not known:
                     raise
-                self._learned.silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
-                if of_this_one:
-                    continue
-                break
-            made[sandbox_id] = self._learned_of(facts).sandbox_images[sandbox_id] = image
+                learned.silent[sandbox_id] = now + ASKED_AGAIN_SECONDS
+                if isinstance(error, AnsweredLate):
+                    break
+            else:
+                made[sandbox_id] = self._learned_of(facts).sandbox_images[sandbox_id] = image
         return frozenset(image for image in (facts.sandbox_image, *made.values()) if image) or None
 
     def _image_volumes(
@@ -412,15 +374,9 @@ class Inventory:
         facts: _RuntimeFacts,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> dict[str, ImageVolumes]:
-        listed = {container.id for container in containers}
-        exited = {
-            container.id for container in containers if container.state is ContainerState.EXITED
-        }
-        learned = self._learned
-        mounted = {
-            known: volumes for known, volumes in learned.volumes.copy().items() if known in listed
-        }
-        self._learned = replace(learned, volumes=mounted.copy())
+        listed = {each.id for each in containers}
+        exited = {each.id for each in containers if each.state is ContainerState.EXITED}
+        mounted = _kept(self._learned.volumes, listed)
 
         def ask(container_id: str) -> None:
             _check(goes_on)
@@ -448,8 +404,18 @@ class Inventory:
 
     def _resolved(self, listing: Listing) -> tuple[Listing, ImagesInUse]:
         """Asks the runtime about references that the image list does not resolve. Also returns
-        which images are in use then."""
-        index, resolved = self.index_of(listing.images), dict(listing.resolved)
+        which images are in use then.
+
+        The runtime resolves by its own rules. If it answers with an image that a digest does not
+        mean, the digest stays unresolved. So does what is no full name and is refused: CRI-O fails
+        for what is no name, or has no registry, which any pod's spec may say. Such a pod cannot
+        start.
+        """
+        known, index = self._index
+        if known != listing.images:
+            index = ImageIndex(listing.images)
+            self._index = (listing.images, index)
+        resolved = dict(listing.resolved)
         usage = images_in_use(listing, index)
         names = listing.named_images.union(listing.sandbox_image_references or ())
         unlisted = {reference for reference in names if not index.find(reference)}
@@ -475,11 +441,15 @@ def _check(goes_on: Callable[[], bool]) -> None:
         raise GivenUp("the lists were given up")
 
 
-def retried(
-    read: Callable[[], Answer],
-    sleep: Callable[[float], None] = time.sleep,
-    monotonic: Callable[[], float] = time.monotonic,
-) -> Answer:
+def _kept(known: dict[str, Answer], ids: Collection[str]) -> dict[str, Answer]:
+    """What is known of these; the rest is forgotten."""
+    copy = known.copy()  # other threads add to it
+    for gone in copy.keys() - ids:
+        known.pop(gone, None)
+    return {each: answer for each, answer in copy.items() if each in ids}
+
+
+def retried(read: Callable[[], Answer], sleep: Callable[[float], None] = time.sleep) -> Answer:
     """The result of `read`, repeated for up to half a second while the connection is lost.
 
     Raises the last RuntimeUnavailable. tenacity is imported only after the first attempt has
@@ -488,17 +458,18 @@ def retried(
     try:
         return read()
     except ConnectionLost:
-        import tenacity
+        from tenacity import (
+            Retrying,
+            retry_if_exception_type,
+            stop_after_attempt,
+            stop_before_delay,
+            wait_exponential,
+        )
 
-        began = monotonic()
-        attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type(ConnectionLost),
-            stop=lambda state: (
-                max(monotonic() - began, state.idle_for) + state.upcoming_sleep >= RETRY_FOR_SECONDS
-            ),
-            wait=tenacity.wait_exponential(
-                multiplier=RETRY_FOR_SECONDS / 10, max=RETRY_FOR_SECONDS / 2
-            ),
+        attempts = Retrying(
+            retry=retry_if_exception_type(ConnectionLost),
+            stop=stop_before_delay(RETRY_FOR_SECONDS) | stop_after_attempt(ATTEMPTS),
+            wait=wait_exponential(multiplier=RETRY_FOR_SECONDS / 10),
             sleep=sleep,
             reraise=True,
         )

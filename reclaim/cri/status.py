@@ -38,9 +38,7 @@ class Code(IntEnum):
 
 
 class CallError(Exception):
-    """A call that did not end with OK: its code, and details from the server or
-    from this client.
-    """
+    """A call that did not end with OK. `details`: from the server, or from this client."""
 
     def __init__(self, code: Code, details: str):
         super().__init__(f"{code.name}: {details}")

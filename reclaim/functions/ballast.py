@@ -109,9 +109,7 @@ def status_in(directory: int, settings: BallastSettings) -> os.stat_result | Non
 
 
 def _entry_problem(status: os.stat_result, size_bytes: int) -> str | None:
-    """Why an entry with this status cannot be the ballast, as the end of a
-    sentence; None if it can.
-    """
+    """Why this entry cannot be the ballast, as the end of a sentence; None if it can."""
     if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
     if status.st_nlink != 1:
@@ -138,9 +136,7 @@ def looked_at(
 
 
 def examine(settings: BallastSettings) -> None:
-    """Raises BallastRefused unless the ballast can be released on this
-    machine, or does not exist now.
-    """
+    """Raises BallastRefused unless the ballast can be released here, or does not exist now."""
     if looked_at(settings, "looked for", _is_read_only):
         where = f"{settings.directory} is read-only here (systemd: ReadWritePaths=)"
         raise BallastRefused(f"{settings.path} cannot be unlinked: {where}")
@@ -196,7 +192,8 @@ class BallastRelease(Stage):
 
         Raises BallastRefused if something else is there.
         """
-        found, path = looked_at(self._settings, "read", status_in), self._settings.path
+        found = looked_at(self._settings, "read", status_in)
+        path = self._settings.path
         if found is None:
             return None
         self._planned = identity_of(found)

@@ -9,30 +9,8 @@ start one (https://github.com/containerd/containerd/issues/6294, and for snapsho
 their containers https://github.com/containerd/containerd/issues/13416). containerd decides what is
 garbage: this is the same run that it makes after each removal of an image.
 
-* During a run, containerd blocks other changes while it marks, and answers once what it deleted is
-  gone (`plugins/gc/scheduler.go` ScheduleAndWait, `core/metadata/db.go` GarbageCollect). Giving up
-  on it changes nothing, as containerd goes on. So, unlike a removal over CRI, it has a deadline.
-* **Leases.** A lease protects what its owner has attached to it from garbage collection. Nothing is
-  attached to ours, so it protects nothing: it is created to be deleted with `sync`, which schedules
-  a garbage collection at once and returns after it. Its label `containerd.io/gc.expire` lets
-  containerd delete it if we cannot.
-
-**When images were pulled.** containerd's content is shared by all namespaces, so the file of an
-image says when anyone pulled it. The record of an image belongs to one namespace: CRI keeps one for
-each image id, created at the end of the pull.
-
-**Clocks.** That time is from the wall clock, which may have been set since. What both clocks showed
-earlier in this boot can be read off the runtime's own process: the kernel knows when it started,
-and its socket carries the wall time of that moment. The socket is created later by as long as the
-runtime took to start, so the result is inexact by that much.
-
-**What an image holds** is what its removal frees if no other image holds it: what containerd's
-garbage collector would reach from the image's record and from nothing else. Records point to a
-manifest, labels of content to more content and to the snapshot of the unpacked image, and each
-snapshot to the one below it. So three lists tell it, whatever the snapshotter; only the sizes
-of snapshots are asked for one by one, and once, as what is committed never changes. Records
-that CRI does not list hold layers too. Which images containers hold, CRI tells. What other
-namespaces share is not known.
+Beside it, what the same stores tell of images: when each was pulled (`brought_at`), and what it
+holds on the disk (`HeldLayers`).
 
 Sources: https://github.com/containerd/containerd/blob/main/docs/garbage-collection.md (Synchronous
 Garbage Collection, Garbage Collection labels), `api/services/leases/v1/leases.proto`,
@@ -77,10 +55,6 @@ UNREFERENCED: Final = "unreferenced"
 OBJECT_ID: Final = "containerd-garbage"
 
 
-class CannotCollect(ReclaimError):
-    """This runtime cannot be asked for a garbage collection. The message is one sentence."""
-
-
 def collect_garbage_function(
     name: str, deadline_seconds: float, frees: FilesystemRole
 ) -> ReclaimFunction:
@@ -100,11 +74,11 @@ def collect_garbage_function(
 
 
 def examine(name: str, runtime: RuntimeService) -> None:
-    """Raises CannotCollect if the function `name` can do nothing on this node, and
+    """Raises ReclaimError if the function `name` can do nothing on this node, and
     RuntimeUnavailable if the runtime does not say. Changes nothing."""
     version = retried(runtime.version)
     if version.name != "containerd":
-        raise CannotCollect(
+        raise ReclaimError(
             f"{name} is for containerd, but the runtime is {version.name or 'one without a name'}"
         )
     try:
@@ -113,7 +87,7 @@ def examine(name: str, runtime: RuntimeService) -> None:
     except CallError as error:
         if error.code is Code.UNIMPLEMENTED:
             why = f"containerd {version.version} does not serve it here"
-            raise CannotCollect(f"{name} needs containerd's leases service, but {why}") from error
+            raise ReclaimError(f"{name} needs containerd's leases service, but {why}") from error
         raise RuntimeUnavailable(
             f"containerd's leases cannot be listed: {_sentence(error)}"
         ) from error
@@ -122,7 +96,10 @@ def examine(name: str, runtime: RuntimeService) -> None:
 class GarbageCollection(Stage):
     """Has containerd collect its garbage once.
 
-    The content counts as present until a run of the collector has ended.
+    The content counts as present until a run of the collector has ended. During a run, containerd
+    blocks other changes while it marks, and answers once what it deleted is gone
+    (`plugins/gc/scheduler.go` ScheduleAndWait, `core/metadata/db.go` GarbageCollect). Giving up on
+    it changes nothing, as containerd goes on. So, unlike a removal over CRI, it has a deadline.
     """
 
     def __init__(
@@ -138,7 +115,7 @@ class GarbageCollection(Stage):
 
     def plan(self) -> Plan:
         """One object without a promised size, as only containerd knows what it would
-        delete. Raises CannotCollect and RuntimeUnavailable: the runtime may not be the one
+        delete. Raises ReclaimError and RuntimeUnavailable: the runtime may not be the one
         that was there at the start."""
         examine(self._name, self._runtime)
         return Plan(
@@ -162,7 +139,8 @@ class GarbageCollection(Stage):
 
         Raises RemovalFailed, also after the deadline, which covers all calls together.
         """
-        clock, lease_id = self._clock, ID_PREFIX + secrets.token_hex(8)
+        clock = self._clock
+        lease_id = ID_PREFIX + secrets.token_hex(8)
         ends = clock.monotonic() + self._deadline_seconds
 
         def call(method: str, request: Message) -> None:
@@ -176,6 +154,9 @@ class GarbageCollection(Stage):
         try:
             expires_at = clock.wall() + self._deadline_seconds + LATE_SECONDS
             expires = datetime.fromtimestamp(expires_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            # A lease protects what its owner has attached to it. Nothing is attached to ours: it is
+            # created to be deleted with `sync`, which schedules a garbage collection at once and
+            # returns after it. By its label containerd can delete it if we cannot.
             call("Create", leases_pb2.CreateRequest(id=lease_id, labels={EXPIRE_LABEL: expires}))
             call("Delete", leases_pb2.DeleteRequest(id=lease_id, sync=True))
         except CallError as error:
@@ -197,10 +178,6 @@ def _sentence(error: CallError) -> str:
 
 
 LEASES_SERVICE = "/containerd.services.leases.v1.Leases/"
-NAMESPACE = (("containerd-namespace", "k8s.io"),)
-"""CRI's namespace, which holds our leases and the records of images that matter. A garbage
-collection always covers all namespaces."""
-
 ID_PREFIX = "reclaimd-garbage-"
 EXPIRE_LABEL = "containerd.io/gc.expire"
 
@@ -212,12 +189,17 @@ _START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks sinc
 
 def _call(runtime: RuntimeService, method: str, request: Message, *, seconds: float) -> bytes:
     """Waits at most `seconds`. Raises CallError."""
-    return runtime.call_service(method, request.SerializeToString(), seconds, metadata=NAMESPACE)
+    return runtime.call_service(method, request.SerializeToString(), seconds)
 
 
 def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
     """When each image was pulled into CRI's namespace: wall seconds by image id. Empty if the
-    runtime does not say, because it is not containerd or does not answer in time."""
+    runtime does not say, because it is not containerd or does not answer in time.
+
+    Content is shared by all namespaces, so the file of an image says when anyone pulled it. The
+    record of an image belongs to one namespace: CRI keeps one for each image id, created at the end
+    of the pull.
+    """
     request = pb.ImagesRequest(filters=[ID_FILTER])
     try:
         listed = parsed(pb.Images, _call(runtime, LIST_IMAGES, request, seconds=LATE_SECONDS))
@@ -232,13 +214,23 @@ LIST_CONTENT = "/containerd.services.content.v1.Content/List"
 LIST_SNAPSHOTS = "/containerd.services.snapshots.v1.Snapshots/List"
 SNAPSHOT_USAGE = "/containerd.services.snapshots.v1.Snapshots/Usage"
 REFERENCE = "containerd.io/gc.ref."
-OF_CONTENT, OF_SNAPSHOT = f"{REFERENCE}content", f"{REFERENCE}snapshot."
+OF_CONTENT = f"{REFERENCE}content"
+OF_SNAPSHOT = f"{REFERENCE}snapshot."
 SNAPSHOTS = "snapshots/"
 IMAGE_ID = "sha256:"
 
 
 class HeldLayers:
-    """What each image holds, asked of one runtime. For one thread at a time."""
+    """What each image holds, asked of one runtime. For one thread at a time.
+
+    It is what its removal frees if no other image holds it: what containerd's garbage collector
+    would reach from the image's record and from nothing else. Records point to a manifest, labels
+    of content to more content and to the snapshot of the unpacked image, and each snapshot to the
+    one below it. So three lists tell it, whatever the snapshotter; only the sizes of snapshots are
+    asked for one by one, and once, as what is committed never changes. Records that CRI does not
+    list hold layers, too. Which images containers hold, CRI tells. What other namespaces share is
+    not known.
+    """
 
     def __init__(self, runtime: RuntimeService):
         self._runtime = runtime
@@ -259,39 +251,34 @@ class HeldLayers:
 
         images = told(LIST_IMAGES, pb.ImagesRequest(), pb.Images).each
         content = told(LIST_CONTENT, pb.Contents(), pb.Contents).each
-        sizes = {(CONTENT, each.id): each.size for each in content}
-        below = {(CONTENT, each.id): list(references(each.labels)) for each in content}
-        for kind in {
-            kind for needs in below.values() for kind, _ in needs if kind.startswith(SNAPSHOTS)
-        }:
+        sizes = {(CONTENT, blob.id): blob.size for blob in content}
+        below = {(CONTENT, blob.id): list(references(blob.labels)) for blob in content}
+        for kind in {kind for needs in below.values() for kind, _ in needs} - {CONTENT}:
             snapshotter = kind.removeprefix(SNAPSHOTS)
-            for each in told(
-                LIST_SNAPSHOTS, pb.SnapshotRequest(snapshotter=snapshotter), pb.Snapshots
-            ).each:
-                layer = (kind, each.id)
-                below[layer] = [(kind, each.target)]
-                if each.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
+            request = pb.SnapshotRequest(snapshotter=snapshotter)
+            for snapshot in told(LIST_SNAPSHOTS, request, pb.Snapshots).each:
+                layer = (kind, snapshot.id)
+                below[layer] = [(kind, snapshot.target)]
+                if snapshot.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
                     continue
                 if layer not in self._sizes:
-                    usage = pb.SnapshotRequest(snapshotter=snapshotter, key=each.id)
+                    usage = pb.SnapshotRequest(snapshotter=snapshotter, key=snapshot.id)
                     self._sizes[layer] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
                 sizes[layer] = self._sizes[layer]
         self._sizes = {layer: size for layer, size in self._sizes.items() if layer in sizes}
         # an image has one record for its id, which is the digest of its configuration, and
         # one for each of its names
-        of_images = {
-            image.name: dict[str, int]() for image in images if image.name.startswith(IMAGE_ID)
-        }
+        names = [image.name for image in images]
+        of_images = {name: dict[str, int]() for name in names if name.startswith(IMAGE_ID)}
         held = set[str]()
         for image in images:
             layers = reached([(CONTENT, image.target.digest)], below)
             image_id = next((name for _, name in layers if name in of_images), None)
             if image_id is None:
                 held.update(map(" ".join, layers))
-            else:
-                of_images[image_id].update(
-                    (" ".join(layer), sizes[layer]) for layer in layers if layer in sizes
-                )
+                continue
+            for layer in layers & sizes.keys():
+                of_images[image_id][" ".join(layer)] = sizes[layer]
         return Layers(of_images, frozenset(held))
 
 
@@ -309,8 +296,10 @@ def clocks_at_start(path: str) -> tuple[float, float] | None:
     """How many seconds ago the process behind a unix socket started, and the wall time at
     which it created the socket.
 
-    None if the kernel does not say, as for a process in another PID
-    namespace. Waits at most a second.
+    The time of a pull is from the wall clock, which may have been set since. This is what both
+    clocks showed earlier in this boot: the kernel knows when the process started, and its socket
+    carries the wall time of that moment, inexact by what the runtime took to start. None if the
+    kernel does not say, as for a process in another PID namespace. Waits at most a second.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection:

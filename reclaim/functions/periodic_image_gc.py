@@ -34,7 +34,7 @@ from reclaim.images.plan import (
     plan_image_gc,
     plan_maximum_age,
 )
-from reclaim.types import NO_LAYERS, FilesystemUnreadable, Kind, Plan
+from reclaim.types import NO_LAYERS, Kind, Plan, ReclaimError
 from signals.types import FilesystemRole
 
 IMAGE_GC: Final = "GarbageCollectImages"
@@ -78,11 +78,9 @@ class OldImages(_Periodic):
 
     def plan(self) -> Plan:
         """Raises RuntimeUnavailable."""
-        listed, records, policy = (
-            self.read(),
-            self._context.records.records,
-            self._context.policies.images,
-        )
+        listed = self.read()
+        records = self._context.records.records
+        policy = self._context.policies.images
         plan = plan_maximum_age(
             listed.evidence.listing,
             records,
@@ -95,18 +93,18 @@ class OldImages(_Periodic):
 
 
 class ImagesForSpace(_Periodic):
-    """Unused images until as much is promised as is missing to the low mark;
-    none below the high mark.
-    """
+    """Unused images until enough is promised to reach the low mark; none below the high mark."""
 
     def plan(self) -> Plan:
-        """Raises RuntimeUnavailable, and FilesystemUnreadable, whatever the reading raises."""
-        listed, context, policy = self.read(), self._context, self._context.policies.images
+        """Raises RuntimeUnavailable, and ReclaimError, whatever the reading raises."""
+        listed = self.read()
+        context = self._context
+        policy = self._context.policies.images
         layers = NO_LAYERS if self._periodic.exact() else context.inventory.layers
         try:
             capacity, available = self._periodic.stats()
         except Exception as error:  # whatever it raises ends this pass, not the loop
-            raise FilesystemUnreadable(f"the image filesystem cannot be read: {error}") from error
+            raise ReclaimError(f"the image filesystem cannot be read: {error}") from error
         nothing = Plan(list_seconds=listed.list_seconds)
         if capacity is None or capacity <= 0:
             return replace(nothing, event_of=lambda _: invalid_capacity(capacity))
@@ -115,7 +113,8 @@ class ImagesForSpace(_Periodic):
         space = decide_space(available, capacity, policy)
         if space.target_bytes is None:
             return nothing
-        evidence, records = listed.evidence, context.records.records
+        evidence = listed.evidence
+        records = context.records.records
         plan = plan_image_gc(
             evidence.listing,
             records,

@@ -71,7 +71,8 @@ REASONS = ("rotated", "left_behind", CURRENT, "newest_rotated", BEING_ROTATED, "
 """Why one is removed or kept, in addition to `NOT_KUBELETS` and `UNREADABLE` of `Reason`."""
 
 COMPRESSED_SECONDS = 300.0  # a compression that has written within this time may go on
-COMPRESSED, TEMPORARY = b".gz", b".tmp"
+COMPRESSED = b".gz"
+TEMPORARY = b".tmp"
 
 _CURRENT = re.compile(rb"[0-9]{1,10}\.log")
 _ROTATED = re.compile(rb"[0-9]{1,10}\.log\.([0-9]{8}-[0-9]{6})(\.gz|\.tmp)?")
@@ -106,9 +107,7 @@ class LogFile(NamedTuple):
 
     @property
     def stamp(self) -> bytes:
-        """The time of the rotation in its name, as text; empty if it is not
-        named like a rotated log.
-        """
+        """The time of the rotation in its name, as text; empty if it has no such name."""
         match = _ROTATED.fullmatch(self.name)
         return match[1] if match else b""
 
@@ -151,7 +150,7 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
     containers: dict[tuple[bytes, bytes], list[LogFile]] = defaultdict(list)
     for file in files:
         containers[file.pod, file.container].append(file)
-    verdicts: list[tuple[bytes, Verdict]] = []
+    verdicts: list[tuple[bytes, str, Verdict]] = []
     for of_one in containers.values():
         rotated = {
             file.stamp
@@ -160,15 +159,10 @@ def plan_rotated_logs(files: Iterable[LogFile], keep: int, now_ns: int) -> Plan:
         }
         newest = sorted(rotated, reverse=True)[:keep]
         ages = {file.name: (now_ns - file.modified_at_ns) / 1e9 for file in of_one}
-        verdicts += [
-            (each.stamp, _verdict(each, ages, _reason_to_keep(each, newest, ages)))
-            for each in of_one
-        ]
-    remove = sorted(
-        (stamp, each.id, each) for stamp, each in verdicts if each.action is Action.REMOVE
-    )
-    kept = sorted((each.id, each) for _, each in verdicts if each.action is Action.KEEP)
-    return Plan(tuple(each for _, _, each in remove), tuple(each for _, each in kept))
+        for file in of_one:
+            verdict = _verdict(file, ages, _reason_to_keep(file, newest, ages))
+            verdicts.append((file.stamp, file.id, verdict))
+    return Plan.of(verdict for _, _, verdict in sorted(verdicts))
 
 
 def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[bytes, float]) -> str:
@@ -240,7 +234,8 @@ class RotatedLogs(Stage):
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Ready if the file is the planned one, unchanged, and not being compressed."""
-        planned, read_at = self._files[verdict.id], self._clock.monotonic()
+        planned = self._files[verdict.id]
+        read_at = self._clock.monotonic()
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
                 return self._refusal(logs, planned) or Ready(read_at)
@@ -271,7 +266,7 @@ class RotatedLogs(Stage):
         planned = self._files[verdict.id]
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
-                found = _file(logs, planned.pod, planned.container, name=planned.name)
+                found = _as_it_is(logs, planned)
         except OSError as error:
             if error.errno in _NOT_THERE:
                 return False
@@ -280,13 +275,13 @@ class RotatedLogs(Stage):
 
     def _refusal(self, logs: int, planned: LogFile) -> Refused | None:
         """None while the file may go. Raises OSError."""
-        found = _file(logs, planned.pod, planned.container, name=planned.name)
+        found = _as_it_is(logs, planned)
         if found is None:
             return GONE
         if found.identity != planned.identity or not found.plain:
             return Refused("replaced")
         # a compression that the plan did not know about, or that has continued since
-        written = _file(logs, planned.pod, planned.container, name=temporary_of(planned.name))
+        written = _as_it_is(logs, planned._replace(name=temporary_of(planned.name)))
         compressed = written is not None and written != self._files.get(written.id)
         return (
             Refused(BEING_ROTATED)
@@ -295,41 +290,48 @@ class RotatedLogs(Stage):
         )
 
 
-def _files(directory: int, *above: bytes) -> Iterator[LogFile]:
-    """Every entry of every container's log directory. `directory`: the opened root, or the
-    directory of a pod or container reached by the names `above`. Raises OSError."""
-    for name in sorted(os.fsencode(entry) for entry in os.listdir(directory)):
-        if len(above) == 2:
-            pod, container = above
-            file = _file(directory, pod, container, name=name)
-            found = [] if file is None else [file]
-        elif not above and uid_of_kubelets_log_directory(name) is None:
-            found = [LogFile(name, problem=Reason.NOT_KUBELETS)]
-        else:
-            try:
-                entered = open_beneath(directory, name)
-                try:
-                    found = list(_files(entered, *above, name))
-                finally:
-                    os.close(entered)
-            except FileNotFoundError:
+def _files(directory: int, above: LogFile | None = None) -> Iterator[LogFile]:
+    """Every entry of every container's log directory. `directory`: the opened root, or that of
+    `above`, a pod or a container. Raises OSError."""
+    for name in sorted(map(os.fsencode, os.listdir(directory))):
+        if above is None:
+            entry = LogFile(name)
+            if uid_of_kubelets_log_directory(name) is None:
+                yield entry._replace(problem=Reason.NOT_KUBELETS)
                 continue
-            except OSError as error:
-                why = Reason.NOT_KUBELETS if error.errno in _NOT_KUBELETS else Reason.UNREADABLE
-                pod, container = (*above, name, b"")[:2]
-                found = [LogFile(pod, container, problem=why)]
-        yield from found
+        elif not above.container:
+            entry = above._replace(container=name)
+        else:
+            file = _as_it_is(directory, above._replace(name=name))
+            if file is not None:
+                yield file
+            continue
+        try:
+            entered = open_beneath(directory, name)
+            try:
+                files = list(_files(entered, entry))
+            finally:
+                os.close(entered)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            why = Reason.NOT_KUBELETS if error.errno in _NOT_KUBELETS else Reason.UNREADABLE
+            files = [entry._replace(problem=why)]
+        yield from files
 
 
-def _file(logs: int, pod: bytes, container: bytes, *, name: bytes) -> LogFile | None:
-    """One entry of a container's opened log directory as it is now; None if it does not exist.
+def _as_it_is(logs: int, file: LogFile) -> LogFile | None:
+    """What has this file's name in a container's opened log directory; None if nothing has.
 
     Raises OSError.
     """
     try:
-        status = os.lstat(name, dir_fd=logs)
+        status = os.lstat(file.name, dir_fd=logs)
     except FileNotFoundError:
         return None
-    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    identity, size_bytes = identity_of(status), allocated_bytes(status)
-    return LogFile(pod, container, name, identity, size_bytes, status.st_mtime_ns, plain)
+    return file._replace(
+        identity=identity_of(status),
+        size_bytes=allocated_bytes(status),
+        modified_at_ns=status.st_mtime_ns,
+        plain=stat.S_ISREG(status.st_mode) and status.st_nlink == 1,
+    )

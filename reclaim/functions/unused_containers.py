@@ -24,6 +24,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from reclaim.containers.plan import (
     NOT_DEAD,
@@ -78,11 +79,12 @@ ERRORS_IN_A_ROW = 2
 def container_stages(context: ReclaimContext) -> tuple[Stage, ...]:
     """The stages in the order in which they run."""
     paths = context.log_paths
-    logs = (
+    return (
+        DeadContainers(context),
+        EmptySandboxes(context),
         LogDirectories(context, paths.pod_logs_dir),
         DanglingLogSymlinks(context, paths.container_logs_dir),
     )
-    return DeadContainers(context), EmptySandboxes(context), *logs
 
 
 class _Stage(Stage):
@@ -98,14 +100,13 @@ class _Stage(Stage):
         clock = self._context.clock
         refused = self._refusal(verdict)
         read_at = clock.monotonic()
-        refused = refused or self._refusal_by_list(verdict)
-        if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
-            # lists are slow on a node under pressure
-            refused, read_at = self._refusal(verdict), clock.monotonic()
-        refused = refused or _refusal_by_pod(verdict, self._context.pods)
-        if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
-            # so may be the directories of pods
-            refused, read_at = self._refusal(verdict), clock.monotonic()
+        by_pod = partial(_refusal_by_pod, pods=self._context.pods)
+        for look in (self._refusal_by_list, by_pod):
+            refused = refused or look(verdict)
+            # lists are slow on a node under pressure, and so may be the directories of pods
+            if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
+                refused = self._refusal(verdict)
+                read_at = clock.monotonic()
         return refused or Ready(read_at)
 
     @abstractmethod
@@ -204,9 +205,7 @@ class DeadContainers(_OfRuntime):
         return None if newer else Refused(Reason.NEWEST_OF_LIVE_POD)
 
     def remove(self, verdict: Verdict) -> bool:
-        """StopContainer if its state is unknown, then delete the log files, then
-        RemoveContainer by full id.
-        """
+        """StopContainer if its state is unknown, then its logs, then RemoveContainer by full id."""
         status = self._checked.pop(verdict.id)
         if status.state is ContainerState.UNKNOWN:
             status = self._stopped(status)
@@ -226,17 +225,13 @@ class DeadContainers(_OfRuntime):
         return stopped or status
 
     def present(self, verdict: Verdict) -> bool:
-        """True if ContainerStatus answers with exactly this id, or with
-        nothing that says it is gone.
-        """
+        """True if ContainerStatus answers with exactly this id, or does not say that it is gone."""
         status = self._context.runtime.container_status(verdict.id)
         return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
 class EmptySandboxes(_OfRuntime):
-    """Stops and removes a sandbox that is not READY and has no containers (the runtime
-    would remove those with it).
-    """
+    """Stops and removes a sandbox that is not READY and has no containers, which would go too."""
 
     _planner = staticmethod(plan_sandbox_gc)
 
@@ -375,20 +370,19 @@ class LogDirectories(_OfLogs):
         """Reads the entries before the kubelet's pod directories. The kubelet makes a pod's
         directory before its log directory, so a new pod is never mistaken for a vanished one.
         Raises LogsUnreadable."""
-        context, began = self._context, self._context.clock.monotonic()
+        context = self._context
+        began = self._context.clock.monotonic()
         try:
             entries = self._read_all()
         except OSError as error:
             if self._policy.evict_non_deleted_pods and isinstance(error, FileNotFoundError):
                 return None
             raise LogsUnreadable(self._directory, error) from error
-        in_runtime: frozenset[str] | None = None
+        in_runtime: set[str] | None = None
         try:
             pods, listing = self._lists()
             of_containers = {container.pod_uid for container in listing.containers}
-            in_runtime = frozenset(
-                of_containers | {sandbox.pod_uid for sandbox in listing.sandboxes}
-            )
+            in_runtime = of_containers.union(sandbox.pod_uid for sandbox in listing.sandboxes)
         except RuntimeUnavailable:
             pods = context.pods.compared(context.pods.read(), None)
         list_seconds = context.clock.monotonic() - began
@@ -413,7 +407,8 @@ class DanglingLogSymlinks(_OfLogs):
 
     def plan(self) -> Plan:
         """Every link; none if the directory is missing or cannot be read. Never raises."""
-        context, began = self._context, self._context.clock.monotonic()
+        context = self._context
+        began = self._context.clock.monotonic()
         self._guarded = self._policy.guarded(context.pods.pod_states())
         try:
             links = self._read_all()

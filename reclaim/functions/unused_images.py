@@ -97,9 +97,12 @@ class UnusedImages(Stage):
 
     def read(self) -> ListedImages:
         """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
-        began, wall, context = self._clock.monotonic(), self._clock.wall(), self._context
+        began = self._clock.monotonic()
+        wall = self._clock.wall()
+        context = self._context
         listed = self._inventory.snapshot(context.not_older_than())
-        listed_at, planned = self._clock.monotonic(), context.facts().planned
+        listed_at = self._clock.monotonic()
+        planned = context.facts().planned
         evidence = listed.without(planned)
         in_use = None if planned else listed.usage.ids  # what a dry run leaves out is still there
         context.records.update(
@@ -109,7 +112,8 @@ class UnusedImages(Stage):
             wall_now=wall,
             containers=listed.listing.containers,
         )
-        images, records = evidence.listing.images, context.records.records
+        images = evidence.listing.images
+        records = context.records.records
         self._references = {
             each: removal_references(known) for each, known in entries_by_id(images).items()
         }
@@ -117,7 +121,8 @@ class UnusedImages(Stage):
             images, records, self._policy.keep_newest_per_repository, now=began
         )
         self._listed_images = evidence.listing
-        self._evidence, self._starts_seen = evidence, False
+        self._evidence = evidence
+        self._starts_seen = False
         return ListedImages(evidence, began, listed_at - began)
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:

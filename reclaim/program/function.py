@@ -1,49 +1,28 @@
-"""A user's own program as a reclaim function: its plan, its file, its run, and its output.
+"""A user's own program as a reclaim function: its file, its run, its output, its plan.
 
-**The function.** A pass runs the program once. A program is not an object whose existence could be
-checked afterwards: *removed* means that it ran and exited with 0. What that achieved is what the
-filesystem has gained, measured as after any removal.
+A pass runs the program once. *Removed* means that it exited with 0; what it achieved is what the
+filesystem has gained, measured as after any removal. A dry run asks it for a plan instead. What a
+program is told, and what its plan looks like, is on the page (`reclaim/README.md`, Programs of
+your own).
 
-A dry run instead starts it with `plan` as its last argument, and shows what it prints; a program
-that does not answer is shown as one object. A pass never asks for the plan, so a broken plan cannot
-keep the program from running. A plan consists of JSON lines, at most 1 MiB, read strictly. Each
-line is one object: `{"name": "…", "size": 1048576, "reason": "…"}`. `size` is in bytes and may be
-missing or null; `reason` may be missing; other keys are ignored, so that more can be added one day.
-An empty object, `{}`, says only that the program understands the question: a program that would
-remove nothing prints it, as printing nothing means that it does not.
+**Its file.** Nobody untrusted could have put it there, and the file that was checked is the one
+that is started, by its descriptor, wherever its path leads by then. A sticky directory (`/tmp`) may
+be further up, as nobody else can replace a directory in it; it may not contain the program itself,
+as a hard link to another program could be put there. What the file in turn starts is its owner's
+business: a script's interpreter, libraries, other programs.
 
-**The file** is opened only if nobody untrusted could have put it there, and the file that was
-checked is the one that is started. No part of its path may be a symlink. The file itself and every
-directory above it must belong to root, or to the user of this process, and be writable by their
-owner only, so nobody else can change what the path leads to while it is walked from the root. Once
-opened, it stays the same file even if the path later leads elsewhere, and it is started through
-its descriptor. A sticky directory (`/tmp`) may be further up, as nobody else can replace a
-directory in it; but it may not contain the program itself, as a hard link to another program could
-be put there. What the file in turn starts is its owner's business: a script's interpreter,
-libraries, other programs.
-
-**A run** takes no longer than its timeout plus three times `GRACE_SECONDS`,
-whatever the program does.
+**Its run** takes no longer than its timeout plus three times `GRACE_SECONDS`, whatever it does.
 
 * A process of its own (`program.supervisor`) starts it, so that a start that hangs never blocks
-  this process, and is ended like a program that hangs. It begins with the run, and not before: it
-  needs a process and 4 MiB for as long as the program needs more than that. Where they cannot be
-  had, the run fails, and the row goes on. If the interpreter's own file hangs, the calling thread
-  does, too, and nobody else.
-* A script finds its file through the descriptor as well: the kernel passes `/proc/self/fd/N` to the
-  interpreter, so this one descriptor stays open in the child; `argv[0]` is the path.
-* There is no shell. The child has its own session and no terminal, `/dev/null` as its input, two
-  pipes as its outputs, no other descriptor, the directory `/`, umask 022, and only the environment
-  it is given. It inherits this process's priority and OOM score. No signal is blocked in it,
-  although the daemon blocks some.
-* After its timeout, or on a stop, its process group gets SIGTERM, and 5 s later SIGKILL. Unlike a
-  removal that a runtime was asked for, it never outlives the daemon: its supervisor kills it, and
-  stopping the service would kill everything in it anyway.
-* It ends when the process that was started ends. Its supervisor then kills whatever is left of it,
-  for which it is given `GRACE_SECONDS`. Nobody waits for the outputs to be closed.
-* The calling thread does all of this by looking at the run every 10 ms or sooner, because it cannot
-  wait for descriptors and for the event that signals a stop at the same time. Each look reads at
-  most what a pipe holds, so that a program that prints forever does not occupy a core.
+  this process. Supervisor, descriptors and 4 MiB are needed for as long as the program needs more
+  than that: where they cannot be had, the run fails in one sentence, and the row goes on.
+* The calling thread is one of the daemon's workers, which are there before pressure. It waits for
+  what the supervisor tells, for the end of the supervisor, and for output. Only a stop has no
+  descriptor: it is looked for every `STOP_SECONDS`.
+* The run ends when the process that was started ends. Its supervisor then kills what is left of it.
+  Nobody waits for the outputs to be closed.
+* Unlike a removal that a runtime was asked for, a run never outlives the daemon: its supervisor
+  kills it, and stopping the service would kill everything in it anyway.
 """
 
 from __future__ import annotations
@@ -51,12 +30,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import select
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -82,7 +63,7 @@ REASONS: Final = ("in_table", "listed_by_program")
 
 PLAN = "plan"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-MOST_PLAN_BYTES = 1 << 20
+LARGEST_PLAN_BYTES = 1 << 20
 OBJECT = (
     '{"name": "TEXT", "size": BYTES, "reason": "TEXT"}, of which size and reason may be missing'
 )
@@ -98,12 +79,14 @@ GRACE_SECONDS = 5.0
 """How long a run may take after its timeout, three times: between SIGTERM and SIGKILL, for a killed
 process to end, and for what it has left behind."""
 
-LOOK_SECONDS = 0.01
+STOP_SECONDS = 0.25  # a stop is noticed so soon
+PAUSE_SECONDS = 0.01  # between two looks: a program that prints forever does not occupy a core
 
-_SUPERVISOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "supervisor.py")
+_SUPERVISOR = str(PurePath(__file__).with_name("supervisor.py"))
 if sys.version_info < (3, 11, 4):
     subprocess._USE_VFORK = False  # type: ignore[misc] # noqa: SLF001 # it holds the interpreter until execve(2) ends
-_CAP_SETGID, _CAP_SETUID = 6, 7
+_CAP_SETGID = 6
+_CAP_SETUID = 7
 _HINT = " (a script begins with a line like #!/bin/sh, and what it names must exist)"
 
 Answer = TypeVar("Answer")
@@ -114,10 +97,6 @@ class NoPlan(Exception):
 
     The message is the end of a sentence that begins with the program.
     """
-
-
-class ProgramRefused(RemovalFailed):
-    """A program that is not started. The message is one sentence that names it."""
 
 
 class ProgramUser(NamedTuple):
@@ -183,8 +162,8 @@ class ProgramStage(Stage):
     def plan(self) -> Plan:
         """The run as one object without a size; in a dry run, what the program lists.
 
-        In a dry run, raises ProgramRefused, and RemovalFailed if it could not be started; in a
-        pass, the removal fails instead.
+        In a dry run, raises RemovalFailed if it is refused or could not be started; in a pass,
+        the removal fails instead.
         """
         program = self._program
         shown = program.path
@@ -201,17 +180,16 @@ class ProgramStage(Stage):
         )
 
     def check(self, _: Verdict) -> Ready:
-        """Whether it may be started is checked when it is started, on the
-        very file that is started.
-        """
+        """Whether it may be started is checked at its start, on the very file that is started."""
         return Ready(self._context.clock.monotonic())
 
     def remove(self, _: Verdict) -> bool:
         """Runs it to its end.
 
-        Raises ProgramRefused, and RemovalFailed unless it exits with 0 in time.
+        Raises RemovalFailed unless it exits with 0 in time.
         """
-        program, printed = self._program, Printed(self._program.log)
+        program = self._program
+        printed = Printed(self._program.log)
         run = self._run((), printed, program.timeout_seconds)
         if run.problem:
             last = f"; its last line: {printed.last_line}" if printed.last_line else ""
@@ -224,51 +202,46 @@ class ProgramStage(Stage):
         return not self._has_run
 
     def _asked(self) -> Plan:
-        """What it says it would remove. Raises NoPlan, ProgramRefused and RemovalFailed."""
+        """What it says it would remove. Raises NoPlan and RemovalFailed."""
         printed = PrintedPlan(self._program.log)
         run = self._run((PLAN,), printed, min(self._program.timeout_seconds, READ_DEADLINE_SECONDS))
-        if run.problem:
+        if run.problem and len(printed.plan) <= LARGEST_PLAN_BYTES:
             raise NoPlan(run.problem)
         return plan_of(self._program.name, bytes(printed.plan))
 
     def _run(self, arguments: tuple[str, ...], printed: Printed, seconds: float) -> ProgramRun:
         """One run, to its end.
 
-        Raises ProgramRefused, and RemovalFailed if it could not be started, or runs already.
+        Raises RemovalFailed if it is refused, could not be started, or runs already.
         """
-        program, clock = self._program, self._context.clock
+        program = self._program
+        context = self._context
         try:
-            last = program.idle.pop()  # only one of two threads gets it
+            hanging = program.idle.pop()  # only one of two threads gets it
         except IndexError:
             raise RemovalFailed(f"the program {program.path} runs already") from None
         try:
-            if last is not None:
-                if not last.look():
-                    raise RemovalFailed(
-                        f"the program {program.path} still runs: process {last.pid} does not end"
-                    )
-                last.close()
-                last = None
-            variables = environment(
-                self._context.facts().pressure, seconds, clock.wall(), dry_run=self._dry_run
-            )
+            if hanging is not None and not hanging.has_ended():
+                raise RemovalFailed(
+                    f"the program {program.path} still runs: process {hanging.pid} does not end"
+                )
+            hanging = None
+            pressure = context.facts().pressure
+            wall = context.clock.wall()
             with opened_program(program.path) as file:
                 run = ProgramRun(
                     file.fileno(),
                     (*program.argv, *arguments),
-                    variables,
+                    environment(pressure, seconds, wall, dry_run=self._dry_run),
                     user=program.user,
                     printed=printed,
                 )
-            try:
-                run.watch(seconds, clock, self._context.stopping)
-            finally:
-                printed.end()
+            run.watch(seconds, context.clock, context.stopping)
             if run.status is None:
-                last = run
+                hanging = run
+            return run
         finally:
-            program.idle.append(last)
-        return run
+            program.idle.append(hanging)
 
 
 def environment(
@@ -298,90 +271,84 @@ def environment(
 
 
 def opened_program(path: str) -> FileIO:
-    """The program at an absolute path, opened (`O_PATH`). Raises ProgramRefused, also if its
+    """The program at an absolute path, opened (`O_PATH`). Raises RemovalFailed, also if its
     filesystem does not answer."""
     return _in_time(path, partial(_opened, path))
 
 
 def examine(path: str, user: ProgramUser | None) -> None:
-    """Raises ProgramRefused if the program would not be started now as this user."""
+    """Raises RemovalFailed if the program would not be started now as this user."""
     with opened_program(path) as program:
         _in_time(path, partial(_refuse_execution, path, program.fileno(), user))
 
 
 def _in_time(path: str, look: Callable[[], Answer]) -> Answer:
-    """The result of `look`. Raises ProgramRefused, also for any OSError."""
+    """The result of `look`. Raises RemovalFailed, also for any OSError."""
     try:
         return in_time(look, of=path)
     except OSError as error:
-        raise ProgramRefused(
+        raise RemovalFailed(
             f"the program {path} cannot be used: {error.strerror or error}"
         ) from error
 
 
 def _opened(path: str) -> FileIO:
     """The opened file. It is closed at the latest when the last reference to it is dropped: a
-    thread that hung may open it late. Raises ProgramRefused and OSError."""
+    thread that hung may open it late. Raises RemovalFailed and OSError."""
     target = os.path.realpath(path)
     if target != path:
         allowed = "an absolute path without symlinks, '.', '..' and '//'"
-        raise ProgramRefused(
+        raise RemovalFailed(
             f"the program {path!r} is refused: allowed is {allowed}, such as {target!r}"
         )
     above = [str(directory) for directory in reversed(PurePath(path).parents)]
     for place in above:
-        refusal = _directory_refusal(place, os.lstat(place), holds_it=place == above[-1])
+        status = os.lstat(place)
+        if status.st_mode & stat.S_ISVTX and place != above[-1] and trusts(status.st_uid):
+            continue
+        refusal = owner_only_refusal(f"the directory {place}", status)
         if refusal is not None:
-            raise ProgramRefused(f"the program {path} is refused: {refusal}")
+            raise RemovalFailed(f"the program {path} is refused: {refusal}")
     program = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     refusal = _file_refusal(os.fstat(program))
     if refusal is not None:
         os.close(program)
-        raise ProgramRefused(f"the program {path} is refused: {refusal}")
+        raise RemovalFailed(f"the program {path} is refused: {refusal}")
     return FileIO(program)
-
-
-def _directory_refusal(path: str, status: os.stat_result, *, holds_it: bool) -> str | None:
-    if not stat.S_ISDIR(status.st_mode):
-        return f"{path} is not a directory"
-    if status.st_mode & stat.S_ISVTX and not holds_it and trusts(status.st_uid):
-        return None
-    return owner_only_refusal(f"the directory {path}", status)
 
 
 def _file_refusal(status: os.stat_result) -> str | None:
     if not stat.S_ISREG(status.st_mode):
         return "it is not a regular file"
-    executable = (
-        None
-        if status.st_mode & 0o111
-        else f"it is not executable (mode {status.st_mode & 0o7777:04o})"
-    )
-    return owner_only_refusal("it", status) or executable
+    if (refusal := owner_only_refusal("it", status)) is not None:
+        return refusal
+    return None if status.st_mode & 0o111 else f"it is not executable ({_mode(status)})"
+
+
+def _mode(status: os.stat_result) -> str:
+    return f"mode {stat.S_IMODE(status.st_mode):04o}"
 
 
 def _refuse_execution(path: str, program: int, user: ProgramUser | None) -> None:
-    """Raises ProgramRefused unless the user may execute it, and OSError."""
-    status, why = os.fstat(program), ""
-    if user is None or _is_own(user):
+    """Raises RemovalFailed unless the user may execute it, and OSError."""
+    why = ""
+    if user is None or user == (os.geteuid(), os.getegid()):
         if not os.access(f"/proc/self/fd/{program}", os.X_OK, effective_ids=True):
             why = f"may not be executed by uid {os.geteuid()}, or its filesystem is mounted noexec"
     elif not _may_switch():
         why = f"cannot be started as uid {user.uid}: this process may not become another user"
     else:
-        bit = 0o100 if user.uid == status.st_uid else 0o010 if user.gid == status.st_gid else 0o001
-        if user.uid and not status.st_mode & bit:
-            why = (
-                f"may not be executed by uid {user.uid}, gid {user.gid} (mode"
-                f" {status.st_mode & 0o7777:04o})"
-            )
+        status = os.fstat(program)
+        allowed = stat.S_IXOTH
+        if user.uid == status.st_uid:
+            allowed = stat.S_IXUSR
+        elif user.gid == status.st_gid:
+            allowed = stat.S_IXGRP
+        if user.uid and not status.st_mode & allowed:
+            who = f"uid {user.uid}, gid {user.gid}"
+            why = f"may not be executed by {who} ({_mode(status)})"
     if why:
-        raise ProgramRefused(f"the program {path} {why}")
-
-
-def _is_own(user: ProgramUser) -> bool:
-    """Whether this is the user of this process, so that no switch is needed."""
-    return user == (os.geteuid(), os.getegid())
+        raise RemovalFailed(f"the program {path} {why}")
 
 
 def _may_switch() -> bool:
@@ -417,96 +384,67 @@ class ProgramRun:
         self.problem = ""
         self._path = argv[0]
         self._printed = printed
-        self._errno = 0
-        switch = "" if user is None or _is_own(user) else f"{user.uid}:{user.gid}"
+        self._poll = select.poll()
+        self._outputs: list[FileIO] = []
+        self._descriptors = ExitStack()
         try:
-            self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with news, ExitStack() as undo:
-                undo.enter_context(self._news)
-                descriptors = (news.fileno(), program)
+            with ExitStack() as of_supervisor:
+                self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self._descriptors.enter_context(self._news)
+                of_supervisor.enter_context(news)
+                self._poll.register(self._news, select.POLLIN)
+                passed = (news.fileno(), program)
+                switch = ":".join(map(str, user or ()))
                 self._supervisor = subprocess.Popen(
-                    [
-                        sys.executable,
-                        "-I",
-                        "-S",
-                        "-B",
-                        _SUPERVISOR,
-                        *map(str, descriptors),
-                        switch,
-                        *argv,
-                    ],
-                    bufsize=0,
+                    [sys.executable, "-ISB", _SUPERVISOR, *map(str, passed), switch, *argv],
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    pass_fds=descriptors,
+                    stdout=self._output(of_supervisor),
+                    stderr=self._output(of_supervisor),
+                    pass_fds=passed,
                     cwd="/",
                     env=environment,
                     umask=0o022,
                     start_new_session=True,  # signals from a terminal are for the daemon
                 )
-                undo.pop_all()
         except OSError as error:
+            self._descriptors.close()
             raise self._not_started(error.strerror or str(error)) from error
         self.pid = self._supervisor.pid
-        self._news.settimeout(LOOK_SECONDS)
-        self._outputs = [
-            output for output in (self._supervisor.stdout, self._supervisor.stderr) if output
-        ]
-        for output in self._outputs:
-            os.set_blocking(output.fileno(), False)
+
+    def _output(self, of_supervisor: ExitStack) -> FileIO:
+        """The end of a new pipe that is written to. Raises OSError."""
+        reading, writing = os.pipe()
+        self._outputs.append(self._descriptors.enter_context(FileIO(reading)))
+        os.set_blocking(reading, False)
+        self._poll.register(reading, select.POLLIN)
+        return of_supervisor.enter_context(FileIO(writing, "w"))
 
     def watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
         """Watches until it has ended, or cannot be ended; in that case its status stays None,
-        and `look` can be called later. `stopping`: ends it when set. Raises RemovalFailed if
+        and `has_ended` can be called later. `stopping`: ends it when set. Raises RemovalFailed if
         it could not be started."""
+        hangs = False
         try:
             self._watch(seconds, clock, stopping)
-            self._read()
-        # it could not be started, or a bug, for instance in what takes the lines
-        except BaseException:
-            self.close()
-            raise
-        if self.status is not None:
-            self.close()
-            self.problem = self.problem or self._printed.too_much or _status_problem(self.status)
+            hangs = self.status is None
+        finally:  # also after a bug, for instance in what takes the lines
+            if not hangs:
+                self._close()
+            self._printed.end()
 
-    def look(self) -> bool:
-        """Reads one message that arrives within 10 ms; returns whether the run has ended. If its
-        supervisor died, it counts as killed."""
-        try:
-            news = self._news.recv(64).split()
-        except TimeoutError:
+    def has_ended(self) -> bool:
+        """Whether it has ended by now, though it could not be ended."""
+        self._look(0)
+        if self.status is None:
             return False
-        except OSError:
-            news = []
-        match news:
-            case [b"pid", number]:
-                self.pid = int(number)
-            case [b"errno", number]:
-                self._errno = int(number)
-            case [b"ended", status]:
-                self.status = int(status)
-            case _:
-                self.status = -signal.SIGKILL
-        return self.status is not None
-
-    def close(self) -> None:
-        """Whatever is left of it is killed, which is waited for."""
-        self._news.close()
-        for output in self._outputs:
-            output.close()
-        with suppress(subprocess.TimeoutExpired):  # it is reaped when the next one is started
-            self._supervisor.wait(GRACE_SECONDS)
+        self._close()
+        return True
 
     def _watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
-        def enough() -> str:
-            return self._printed.too_much or (
-                "was ended because reclaimd was told to stop" if stopping.is_set() else ""
-            )
-
-        if not self._ends(seconds, clock, enough):
-            self.problem = enough() or f"had not ended after {seconds:g} s"
+        if not self._ends(seconds, clock, stopping.is_set):
+            self.problem = f"had not ended after {seconds:g} s"
+            if stopping.is_set():
+                self.problem = "was ended because reclaimd was told to stop"
             self._signal(signal.SIGTERM)
             if not self._ends(GRACE_SECONDS, clock):
                 self._signal(signal.SIGKILL)
@@ -519,30 +457,63 @@ class ProgramRun:
                     self.problem += (
                         f"; it hangs in the kernel as process {self.pid}, SIGKILL has not ended it"
                     )
-        if self._errno:
-            hint = _HINT if self._errno in (errno.ENOEXEC, errno.ENOENT) else ""
-            raise self._not_started(f"{os.strerror(self._errno)}{hint}")
-        if self.pid == self._supervisor.pid and not self.problem:
-            raise self._not_started("its supervisor has ended")
+        self._read()
+        if self.status is not None:
+            self.problem = self.problem or _status_problem(self.status)
 
-    def _ends(self, seconds: float, clock: Clock, enough: Callable[[], str] = str) -> bool:
-        """Reads what it prints until it has ended; False after `seconds`, or once
-        `enough` returns a reason.
-        """
+    def _ends(self, seconds: float, clock: Clock, stopped: Callable[[], bool] = bool) -> bool:
+        """Waits until it has ended; False after `seconds`, or once it is stopped."""
         deadline = clock.monotonic() + seconds
-        while not self.look():
-            self._read()
-            if clock.monotonic() >= deadline or enough():
-                return False
-        return True
+        while self.status is None and not stopped():
+            left = deadline - clock.monotonic()
+            if left <= 0:
+                break
+            self._look(min(left, STOP_SECONDS))
+        return self.status is not None
+
+    def _look(self, seconds: float) -> None:
+        """Takes what comes first within this time: news, or output."""
+        ready = [descriptor for descriptor, _ in self._poll.poll(seconds * 1000)]
+        if self._news.fileno() in ready:
+            self._take_news()
+        self._read()
+        if ready and self.status is None:
+            time.sleep(PAUSE_SECONDS)
+
+    def _take_news(self) -> None:
+        """Raises RemovalFailed if it could not be started, which nothing tells once it is ended."""
+        try:
+            news = self._news.recv(64).split()
+        except OSError:
+            news = []
+        match news:
+            case [b"pid", number]:
+                self.pid = int(number)
+            case [b"errno", number]:
+                code = int(number)
+                hint = _HINT if code in (errno.ENOEXEC, errno.ENOENT) else ""
+                raise self._not_started(os.strerror(code) + hint)
+            case [b"ended", status]:
+                self.status = int(status)
+            case _ if self.pid == self._supervisor.pid and not self.problem:
+                raise self._not_started("its supervisor has ended")
+            case _:  # its supervisor has died, and it with it
+                self.status = -signal.SIGKILL
+
+    def _read(self) -> None:
+        """Takes what is there. No pipe ends before its supervisor, which has both, too."""
+        for number, output in enumerate(self._outputs):
+            self._printed.take(number, output.read(KEPT_BYTES) or b"")
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(OSError):  # its supervisor has died, as the next look will show
             self._news.send(b"%d" % number)
 
-    def _read(self) -> None:
-        for number, output in enumerate(self._outputs):
-            self._printed.take(number, output.read(KEPT_BYTES) or b"")
+    def _close(self) -> None:
+        """Whatever is left of it is killed, which is waited for."""
+        self._descriptors.close()
+        with suppress(subprocess.TimeoutExpired):  # it is reaped when the next one is started
+            self._supervisor.wait(GRACE_SECONDS)
 
     def _not_started(self, words: str) -> RemovalFailed:
         return RemovalFailed(f"the program {self._path} could not be started: {words}")
@@ -551,10 +522,8 @@ class ProgramRun:
 def _status_problem(status: int) -> str:
     if status >= 0:
         return f"exited with {status}" if status else ""
-    return (
-        "was ended by"
-        f" {next((each.name for each in signal.Signals if each == -status), f'signal {-status}')}"
-    )
+    names = {int(known): known.name for known in signal.Signals}
+    return f"was ended by {names.get(-status, f'signal {-status}')}"
 
 
 # ---- what it prints
@@ -562,10 +531,7 @@ def _status_problem(status: int) -> str:
 
 class Printed:
     """What one run prints to its two outputs, 0 and 1 (its errors). Each line is passed to `log`,
-    within limits for both together, whatever the program prints. `too_much`: why the program must
-    be ended because of it, as the end of a sentence; empty if it need not be."""
-
-    too_much = ""
+    within limits for both together, whatever the program prints."""
 
     def __init__(self, log: Callable[[str], None]):
         self._log = log
@@ -620,9 +586,7 @@ class PrintedPlan(Printed):
         if output:
             super().take(output, printed)
             return
-        self.plan += printed[: MOST_PLAN_BYTES + 1 - len(self.plan)]
-        if len(self.plan) > MOST_PLAN_BYTES:
-            self.too_much = f"printed more than {MOST_PLAN_BYTES} bytes"
+        self.plan += printed[: LARGEST_PLAN_BYTES + 1 - len(self.plan)]
 
 
 def _text_of(line: bytes) -> str:
@@ -636,6 +600,8 @@ def _text_of(line: bytes) -> str:
 def plan_of(function: str, printed: bytes) -> Plan:
     """What a program says it would remove, in its order, each with its reason appended to its name.
     For dry runs: nothing removes these objects one by one. Raises NoPlan."""
+    if len(printed) > LARGEST_PLAN_BYTES:
+        raise NoPlan(f"printed more than {LARGEST_PLAN_BYTES} bytes")
     lines = [line for line in printed.split(b"\n") if line.strip()]
     if not lines:
         raise NoPlan("printed nothing")
@@ -645,17 +611,17 @@ def plan_of(function: str, printed: bytes) -> Plan:
 
 def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
     """The object on one line of the plan. Raises NoPlan."""
-    try:
-        value = json.loads(line)
-        name, size, reason = value.get("name"), value.get("size"), value.get("reason", "")
-    except (ValueError, RecursionError, AttributeError):
-        name, size, reason = None, None, None
-    has_size = size is None or (type(size) is int and 0 <= size <= LARGEST_SIZE)
-    if not (isinstance(name, str) and name and isinstance(reason, str) and has_size):
-        raise NoPlan(
-            f"printed as line {number} {_text_of(line[:LONGEST_WORDS])!r}; allowed is {OBJECT}"
-        )
-    named = f"{_cut(name)} ({_cut(reason)})" if reason else _cut(name)
+    listed = None
+    with suppress(ValueError, RecursionError):
+        listed = json.loads(line)
+    match {"size": None, "reason": "", **listed} if isinstance(listed, dict) else None:
+        case {"name": str(name), "size": None | int() as size, "reason": str(reason)} if (
+            name and not isinstance(size, bool) and 0 <= (size or 0) <= LARGEST_SIZE
+        ):
+            named = f"{_cut(name)} ({_cut(reason)})" if reason else _cut(name)
+        case _:
+            shown = _text_of(line[:LONGEST_WORDS])
+            raise NoPlan(f"printed as line {number} {shown!r}; allowed is {OBJECT}")
     return Verdict(
         PROGRAM_OBJECT, verdict_id, named, Action.REMOVE, "listed_by_program", size, rule=Rule.GUARD
     )

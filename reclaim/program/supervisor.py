@@ -32,7 +32,8 @@ import signal
 import sys
 from contextlib import suppress
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(news: int, file: int, user: str, *, argv: list[str]) -> None:
@@ -58,9 +59,7 @@ def main(news: int, file: int, user: str, *, argv: list[str]) -> None:
 
 
 def _watched(news: int, program: int) -> int:
-    """Passes on signals until the program has ended; its status, or 0 if the
-    other end was closed first.
-    """
+    """Passes on signals until the program ends; its status, or 0 if the other end was closed."""
     while (found := os.waitid(os.P_PID, program, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is None:
         try:
             number = os.read(news, 8)
@@ -114,7 +113,8 @@ def _become(news: int, file: int, user: str, *, argv: list[str]) -> None:
         for each in (signal.SIGPIPE, signal.SIGXFSZ):  # the interpreter ignores these
             signal.signal(each, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if user:
+        own = f"{os.geteuid()}:{os.getegid()}"
+        if user not in ("", own):
             uid, gid = map(int, user.split(":"))
             os.setgroups([])
             os.setregid(gid, gid)

@@ -10,7 +10,6 @@ from reclaim.services import (
     NO_STATUS,
     ContainerStatus,
     ImageFsInfo,
-    Metadata,
     PodSandboxStatus,
     RuntimeVersion,
 )
@@ -73,9 +72,7 @@ class MemoryRuntime:
         """A containerd without image volumes."""
         return RuntimeVersion("containerd", "1.6.20")
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """It serves CRI and nothing else."""
         raise CallError(Code.UNIMPLEMENTED, f"unknown service {method}")
 

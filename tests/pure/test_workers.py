@@ -59,7 +59,7 @@ def test_a_number_that_is_raised_later_counts_from_then_on() -> None:
     workers.run(let_go.wait)
     with pytest.raises(NoThread):
         workers.run(let_go.wait)
-    workers.most = 2
+    workers.limit = 2
     workers.run(let_go.wait)
     let_go.set()
     workers.close()

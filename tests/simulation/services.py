@@ -19,7 +19,6 @@ from reclaim.services import (
     NO_STATUS,
     ContainerStatus,
     ImageFsInfo,
-    Metadata,
     PodSandboxStatus,
     RuntimeVersion,
 )
@@ -160,9 +159,7 @@ class Runtime:
         self._answered()
         return found
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         raise CallError(Code.UNIMPLEMENTED, f"unknown service {method}")
 
     def sandbox_image(self) -> str | None:

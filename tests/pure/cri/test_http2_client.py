@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from reclaim.cri.channel import LARGEST_MESSAGE_BYTES, UNSENT_BYTES, Http2Client, ProtocolBroken
 from reclaim.cri.status import Code
+from reclaim.types import NEVER
 from tests.hostile_http2 import GREETING, STATUS, TRAILERS, data, headers, raw
 from tests.http2_server import HEADER, INITIAL_WINDOW, OK, PREFACE, Server, prefixed
 
@@ -104,7 +105,7 @@ def test_the_server_is_told_a_deadline_that_is_not_before_ours() -> None:
 def test_a_call_without_a_deadline_says_none() -> None:
     """A removal: the runtime must not cancel it."""
     client, server = Http2Client(), Server(answers=[[b""]])
-    client.ask(METHOD, b"", None)
+    client.ask(METHOD, b"", NEVER)
     converse(client, server, [100])
     assert "grpc-timeout" not in server.asked[0][0]
 
@@ -120,7 +121,7 @@ def greeted() -> Http2Client:
     assert client.out.startswith(PREFACE)
     client.receive(GREETING)
     assert client.greeted
-    client.ask(METHOD, b"question", None)
+    client.ask(METHOD, b"question", NEVER)
     client.out.clear()
     return client
 
@@ -150,7 +151,7 @@ def test_how_a_call_ended_is_in_its_trailers(
     client.receive(STATUS + headers(trailers, "END_STREAM"))
     assert ending(client) == (code, details)
     assert not client.leaving
-    client.ask(METHOD, b"", None)
+    client.ask(METHOD, b"", NEVER)
     client.receive(headers([*HEADER, *trailers], "END_STREAM", stream=3))
     assert ending(client) == (code, details)
 
@@ -227,7 +228,7 @@ def test_a_request_that_the_server_does_not_want_whole_costs_the_connection() ->
     """Its answer came before its end: our half of the stream would stay open."""
     client = Http2Client()
     client.receive(raw(4, 0, 0, struct.pack(">HL", 4, 10)))
-    client.ask(METHOD, bytes(1000), None)
+    client.ask(METHOD, bytes(1000), NEVER)
     client.receive(headers([*HEADER, ("grpc-status", "8")], "END_STREAM"))
     assert client.ended is not None
     assert client.leaving
@@ -237,7 +238,7 @@ def test_late_frames_of_an_older_call_do_not_disturb_the_next() -> None:
     """Windows and resets of stream 1 while stream 3 is under way."""
     client = greeted()
     client.receive(STATUS + TRAILERS)
-    client.ask(METHOD, b"", None)
+    client.ask(METHOD, b"", NEVER)
     client.receive(WindowUpdateFrame(1, 5).serialize() + RstStreamFrame(1, 0).serialize())
     assert ending(client) is None
     answer = (
@@ -306,7 +307,7 @@ def test_what_waits_to_be_sent_is_limited_over_all_calls() -> None:
         )
         if client.leaving:
             break
-        client.ask(METHOD, b"", None)
+        client.ask(METHOD, b"", NEVER)
     assert client.leaving
     assert len(client.out) < UNSENT_BYTES + 2 * len(pings)
 
@@ -316,10 +317,10 @@ def test_a_connection_is_given_up_after_a_thousand_calls() -> None:
     client, server = Http2Client(), Server()
     converse(client, server, [65536])
     for _ in range(999):
-        client.ask(METHOD, b"", None)
+        client.ask(METHOD, b"", NEVER)
         converse(client, server, [65536])
         assert not client.leaving
-    client.ask(METHOD, b"", None)
+    client.ask(METHOD, b"", NEVER)
     assert client.leaving
     converse(client, server, [65536])
     assert ending(client) == (Code.OK, "")

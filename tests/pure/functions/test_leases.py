@@ -10,13 +10,11 @@ from reclaim.functions.containerd_garbage import (
     EXPIRE_LABEL,
     ID_PREFIX,
     LEASES_SERVICE,
-    NAMESPACE,
-    CannotCollect,
     GarbageCollection,
     examine,
 )
-from reclaim.services import Metadata, RuntimeVersion
-from reclaim.types import Action, RemovalFailed, Verdict
+from reclaim.services import RuntimeVersion
+from reclaim.types import Action, ReclaimError, RemovalFailed, Verdict
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock
 
@@ -33,12 +31,9 @@ class Containerd(MemoryRuntime):
         self.answers = answers
         self.asked: list[tuple[str, bytes, float]] = []
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """The answer of this method, an empty message if none is given."""
         assert method.startswith(LEASES_SERVICE)
-        assert metadata == NAMESPACE
         name = method.removeprefix(LEASES_SERVICE)
         self._called(name)
         self.asked.append((name, request, seconds))
@@ -58,7 +53,7 @@ def test_a_runtime_without_a_name_is_not_containerd() -> None:
 
     runtime = Nameless({})
     with pytest.raises(
-        CannotCollect, match="Collect is for containerd, but the runtime is one without a name"
+        ReclaimError, match="Collect is for containerd, but the runtime is one without a name"
     ):
         examine("Collect", runtime)
     assert runtime.asked == []

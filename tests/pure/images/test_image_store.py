@@ -20,7 +20,6 @@ from reclaim.functions.containerd_garbage import (
     brought_at,
     clocks_at_start,
 )
-from reclaim.services import Metadata
 from tests.pure.memory_runtime import MemoryRuntime
 from tests.pure.values import SteppedClock, image_id
 
@@ -38,11 +37,9 @@ class Store(MemoryRuntime):
         super().__init__(SteppedClock())
         self._answer = answer
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """The answer, within the time that is left to it, in CRI's namespace."""
-        assert (method, dict(metadata)) == (LIST_IMAGES, {"containerd-namespace": "k8s.io"})
+        assert method == LIST_IMAGES
         assert pb.ImagesRequest.FromString(request).filters == ['name~="^sha256:"']
         assert seconds <= 2.0
         if isinstance(self._answer, CallError):
@@ -103,11 +100,8 @@ class Content(MemoryRuntime):
         self.late = late
         self.asked: list[str] = []
 
-    def call_service(
-        self, method: str, request: bytes, seconds: float, metadata: Metadata
-    ) -> bytes:
+    def call_service(self, method: str, request: bytes, seconds: float) -> bytes:
         """The answers of a containerd, as the lists that it streams are joined."""
-        assert dict(metadata) == {"containerd-namespace": "k8s.io"}
         self.asked.append(method)
         if method == self.late or seconds <= 0:
             raise CallError(Code.DEADLINE_EXCEEDED, "late")

@@ -16,6 +16,7 @@ from hyperframe.frame import DataFrame, GoAwayFrame, SettingsFrame
 
 from reclaim.cri.channel import Channel
 from reclaim.cri.status import CallError, Code
+from reclaim.types import NEVER
 from tests.http2_server import HEADER, PREFACE, Server, listening, prefixed, speak
 
 METHOD = "/runtime.v1.RuntimeService/Version"
@@ -40,7 +41,7 @@ def test_calls_one_after_the_other_share_a_connection(tmp_path: Path) -> None:
             b"",
             bytes(300_000),
         ]
-        assert channel.unary(METHOD, b"removal", None) == b"removal"
+        assert channel.unary(METHOD, b"removal", NEVER) == b"removal"
         assert listener.accepted == 1
         channel.close()
         assert listener.wait_for_talking(0)
@@ -168,7 +169,7 @@ def test_a_removal_waits_as_long_as_it_takes(tmp_path: Path) -> None:
 
     with listening(tmp_path / "s", slowly) as listener:
         channel = Channel(str(listener.path), patience_seconds=1.0)
-        assert channel.unary(METHOD, b"x", None) == b"x"
+        assert channel.unary(METHOD, b"x", NEVER) == b"x"
         channel.close()
 
 
@@ -182,7 +183,7 @@ def test_nothing_is_sent_to_a_server_that_does_not_greet(tmp_path: Path) -> None
 
     with listening(tmp_path / "s", listen) as listener:
         channel = Channel(str(listener.path), patience_seconds=0.2)
-        error = failed(lambda: channel.unary(METHOD, b"secret", None))
+        error = failed(lambda: channel.unary(METHOD, b"secret", NEVER))
         assert (error.code, error.details) == (
             Code.UNAVAILABLE,
             "the server did not accept the connection and send SETTINGS within 0.2 s",
@@ -204,7 +205,7 @@ def test_a_backlog_that_is_full_is_waited_for(tmp_path: Path) -> None:
             first.connect(str(tmp_path / "s"))
             channel = Channel(str(tmp_path / "s"), patience_seconds=0.3)
             began = time.monotonic()
-            error = failed(lambda: channel.unary(METHOD, b"x", None))
+            error = failed(lambda: channel.unary(METHOD, b"x", NEVER))
             assert error.code is Code.UNAVAILABLE
             assert time.monotonic() - began >= 0.25, "it did wait"
             assert failed(lambda: channel.unary(METHOD, b"x", 0.1)).code is Code.DEADLINE_EXCEEDED
@@ -255,7 +256,7 @@ def test_a_runtime_that_dies_in_the_middle_is_unavailable_and_nothing_is_asked_t
 
     with listening(tmp_path / "s", die) as listener:
         channel = Channel(str(listener.path), SOON)
-        error = failed(lambda: channel.unary(METHOD, b"x", None))
+        error = failed(lambda: channel.unary(METHOD, b"x", NEVER))
         assert (error.code, error.details) == (Code.UNAVAILABLE, "the connection was closed")
         assert asked == [1]
         channel.close()
@@ -277,11 +278,11 @@ def test_closing_ends_a_call_that_has_no_deadline(tmp_path: Path) -> None:
 
     with listening(tmp_path / "s", silent) as listener, ThreadPoolExecutor(1) as pool:
         channel = Channel(str(listener.path), SOON)
-        call = pool.submit(failed, lambda: channel.unary(METHOD, b"x", None))
+        call = pool.submit(failed, lambda: channel.unary(METHOD, b"x", NEVER))
         assert asked.wait(SOON)
         channel.close()
         assert call.result(SOON).code is Code.CANCELLED
-        assert failed(lambda: channel.unary(METHOD, b"x", None)).code is Code.CANCELLED
+        assert failed(lambda: channel.unary(METHOD, b"x", NEVER)).code is Code.CANCELLED
         assert listener.wait_for_talking(0)
 
 
@@ -317,7 +318,7 @@ def test_a_server_that_answers_without_end_is_left_at_its_second_message(tmp_pat
 
     with listening(tmp_path / "s", endless) as listener:
         channel = Channel(str(listener.path), SOON)
-        assert failed(lambda: channel.unary(METHOD, b"x", None)).code is Code.INTERNAL
+        assert failed(lambda: channel.unary(METHOD, b"x", NEVER)).code is Code.INTERNAL
         assert listener.wait_for_talking(0)
         channel.close()
 

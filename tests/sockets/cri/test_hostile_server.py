@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from reclaim.cri.channel import Channel
 from reclaim.cri.status import CallError, Code
+from reclaim.types import NEVER
 from tests.hostile_http2 import (
     ANY_BYTES,
     GREETING,
@@ -67,7 +68,7 @@ def test_whatever_a_server_sends_is_an_error_of_that_call_alone(name: str, tmp_p
         beside = channel.stream(METHOD, b"beside", SOON)
         first = next(beside)
         tracemalloc.start()
-        error = failure(lambda: channel.unary(METHOD, b"the question", hostile.seconds))
+        error = failure(lambda: channel.unary(METHOD, b"the question", hostile.seconds or NEVER))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert first == b"beside"
@@ -146,7 +147,7 @@ def test_settings_that_allow_no_call_are_unavailable(
     """No stream at all, frames of one byte, settings without end: the call says it."""
     with listening(tmp_path / "s", hostile_talk((), settings_of_the_server)) as listener:
         channel = Channel(str(listener.path), SOON)
-        error = failure(lambda: channel.unary(METHOD, b"x", None))
+        error = failure(lambda: channel.unary(METHOD, b"x", NEVER))
         assert error.code is Code.UNAVAILABLE
         assert words in error.details
         channel.close()

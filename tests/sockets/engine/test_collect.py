@@ -371,4 +371,4 @@ def test_a_reload_that_allows_more_removals_side_by_side_allows_the_threads_for_
     """From one to 64."""
     node = small_node.node(parallelRemovals=1)
     assert node.reconfigure(load(None, {}, small_node.fields(parallelRemovals=64))) == ()
-    assert node.owner.workers.most > 64
+    assert node.owner.workers.limit > 64

@@ -19,13 +19,12 @@ from reclaim.functions.containerd_garbage import (
     EXPIRE_LABEL,
     ID_PREFIX,
     OBJECT_ID,
-    CannotCollect,
     GarbageCollection,
     collect_garbage_function,
     examine,
 )
 from reclaim.functions.table import FUNCTIONS, table_of
-from reclaim.types import RemovalFailed, RuntimeUnavailable
+from reclaim.types import ReclaimError, RemovalFailed, RuntimeUnavailable
 from signals.clock import SystemClock
 from signals.types import FilesystemRole, Signal
 from tests.nodes.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
@@ -207,7 +206,7 @@ def test_where_there_is_no_such_garbage_collection_a_sentence_says_so(
     small.failpoints["LeasesList"] = Fail(grpc.StatusCode.UNIMPLEMENTED)
     images = small.add_images(2)
     node = node_of(small, 2 * MIB)
-    with pytest.raises(CannotCollect) as refused:
+    with pytest.raises(ReclaimError) as refused:
         examine(NAME, node.client)
     assert str(refused.value) == sentence
     record = relieve(node)

@@ -167,9 +167,9 @@ def test_when_the_daemon_ends_what_is_made_is_given_up(node: Node, ballast: Path
 def test_without_a_thread_it_is_tried_again_later(node: Node, ballast: Path) -> None:
     """The limit of processes is reached."""
     kept = Kept(node)
-    kept.workers.most = 0
+    kept.workers.limit = 0
     assert not kept.ask(0.0)
     assert not kept.ask(300.0)
-    kept.workers.most = 1
+    kept.workers.limit = 1
     assert kept.ask(600.0)
     assert ballast.exists()

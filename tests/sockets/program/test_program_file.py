@@ -13,12 +13,12 @@ import pytest
 
 from reclaim.program.function import (
     PrintedPlan,
-    ProgramRefused,
     ProgramRun,
     ProgramUser,
     examine,
     opened_program,
 )
+from reclaim.types import RemovalFailed
 from signals.clock import SystemClock
 from tests.sockets.program.scripts import Runs, script
 
@@ -33,7 +33,7 @@ def problem(path: str, user: ProgramUser | None = None) -> str:
     """Why it would not be started; empty if it would be."""
     try:
         examine(path, user)
-    except ProgramRefused as error:
+    except RemovalFailed as error:
         return str(error)
     return ""
 
@@ -77,7 +77,7 @@ def test_a_program_that_others_may_write_is_refused(tmp_path: Path, mode: int, w
     )
     assert problem(path) == told
     assert Runs().run(path) == told
-    with pytest.raises(ProgramRefused):
+    with pytest.raises(RemovalFailed):
         Runs().plan(path)
     assert not (tmp_path / "ran").exists()
 
@@ -140,7 +140,7 @@ def test_what_is_no_executable_file_is_refused(tmp_path: Path) -> None:
         problem(str(tmp_path / "none"))
         == f"the program {tmp_path}/none cannot be used: No such file or directory"
     )
-    assert problem(script(tmp_path, "") + "/x").endswith(f"{tmp_path}/program is not a directory")
+    assert problem(script(tmp_path, "") + "/x").endswith("/x cannot be used: Not a directory")
 
 
 @pytest.mark.parametrize("path", ["prune", "", "/usr/../bin/x", "//bin/x", "/bin/./x", "/bin/x/"])

@@ -17,7 +17,13 @@ from pathlib import Path
 import pytest
 
 from reclaim.function import Pressure
-from reclaim.program.function import KEPT_BYTES, LOOK_SECONDS, MOST_LINES, Program, ProgramUser
+from reclaim.program.function import (
+    KEPT_BYTES,
+    MOST_LINES,
+    PAUSE_SECONDS,
+    Program,
+    ProgramUser,
+)
 from reclaim.types import RemovalFailed
 from tests.descriptors import no_descriptor_left
 from tests.reclaimd_process import came_true
@@ -232,7 +238,7 @@ def test_a_program_that_prints_for_ever_is_read_and_ended(tmp_path: Path, runs: 
     )
     *lines, more = runs.lines
     assert lines == ["a line of output"] * MOST_LINES
-    readings = 2 * 1.0 / LOOK_SECONDS
+    readings = 2 * 1.0 / PAUSE_SECONDS
     assert 2 * KEPT_BYTES < int(more.removeprefix("[").split()[0]) < readings * KEPT_BYTES
 
 
@@ -346,10 +352,14 @@ def test_a_program_whose_supervisor_is_killed_ends(tmp_path: Path, runs: Runs) -
     ("text", "told"),
     [
         ("exit 1", "could not be started: its supervisor has ended"),
+        (
+            f'ulimit -v 4000; exec {sys.executable} "$@"',
+            "could not be started: its supervisor has ended",
+        ),
         ("exec sleep 600", "had not ended after 1 s; SIGTERM has not ended it, SIGKILL has"),
         (None, "could not be started: No such file or directory"),
     ],
-    ids=["ends", "hangs", "is not there"],
+    ids=["ends", "has no memory", "hangs", "is not there"],
 )
 def test_where_no_supervisor_can_run_the_program_has_failed(
     tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch, text: str | None, told: str
@@ -406,6 +416,41 @@ def test_near_the_limit_of_processes_a_program_cannot_be_started(tmp_path: Path)
             )
         limit.lift()
         assert run() == ""
+
+
+WITHOUT_DESCRIPTORS = """
+import os, resource, sys
+from tests.sockets.program.scripts import Runs
+assert Runs().run(sys.argv[1]) == ""
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+for spare in range(16):
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        print(len(taken))
+    for _ in range(spare):
+        os.close(taken.pop())
+    print(Runs().run(sys.argv[1]))
+"""
+
+
+def test_without_enough_descriptors_a_program_cannot_be_started(tmp_path: Path) -> None:
+    """However many there are, it says so in one sentence, and keeps none of them."""
+    path = script(tmp_path, f"echo run >>{tmp_path}/ran")
+    arguments = [sys.executable, "-c", WITHOUT_DESCRIPTORS, path]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=True)
+    taken, told = ended.stdout.splitlines()[::2], ended.stdout.splitlines()[1::2]
+    assert len(set(taken)) == 1
+    few = told.index("")
+    assert few > 4
+    assert set(told[:few]) == {
+        f"the program {path} {problem}: Too many open files"
+        for problem in ("cannot be used", "could not be started")
+    }
+    assert set(told[few:]) == {""}
+    assert (tmp_path / "ran").read_text().count("run") == 1 + len(told) - few
 
 
 def test_nothing_is_left_of_a_program_when_the_daemon_is_killed(tmp_path: Path) -> None:
