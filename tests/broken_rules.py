@@ -672,8 +672,8 @@ BREAKS = (
     Break(
         "a soft threshold is led",
         HEADROOM,
-        "        if threshold.hard\n        and headroom >= 0",
-        "        if headroom >= 0",
+        "if headroom.threshold.hard\n        and headroom.above >= 0",
+        "if headroom.above >= 0",
     ),
     Break(
         "a jump is a rate",
