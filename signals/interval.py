@@ -112,7 +112,7 @@ def update_fill_rate(
 
 def _faded(rate: float, seconds: float) -> float:
     """What a rate that was observed so long ago still counts."""
-    return rate * 0.5 ** (seconds / HALF_LIFE_SECONDS)
+    return rate * math.exp2(-seconds / HALF_LIFE_SECONDS)
 
 
 def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:

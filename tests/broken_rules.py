@@ -294,8 +294,8 @@ BREAKS = (
     Break(
         "a gone pod need not settle",
         CONTAINERS,
-        "held, None if held else SETTLE_SECONDS)",
-        "held, None)",
+        "settle_seconds=SETTLE_SECONDS if gone else 0.0",
+        "settle_seconds=0.0",
     ),
     Break(
         "a pod of which something runs is gone",
@@ -318,20 +318,20 @@ BREAKS = (
     Break(
         "a sandbox with containers may go",
         CONTAINERS,
-        "elif sandbox.id in occupied:",
-        "elif False:",
+        "if sandbox.id in occupied:",
+        "if False:",
     ),
     Break(
         "the newest sandbox may go",
         CONTAINERS,
-        "elif fate.removable is None and sandbox is newest:",
-        "elif False:",
+        "if fate.removable is None and sandbox is newest[uid]:",
+        "if False:",
     ),
     Break(
         "the newest dead container goes first",
         CONTAINERS,
-        "verdicts.sort(key=lambda item: (item[0], item[1], item[2].id))",
-        "verdicts.sort(key=lambda item: (item[0], -item[1], item[2].id))",
+        "key=lambda removal: (removal[0], _age_order(removal[1]))",
+        "key=lambda removal: (removal[0], -removal[1].created_at_ns)",
     ),
     Break(
         "sources that are not ready do not matter",
@@ -385,8 +385,8 @@ BREAKS = (
     Break(
         "logs go without complete lists",
         CONTAINERS,
-        "    if in_runtime is None:\n        return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD\n",
-        "    in_runtime = in_runtime or ()\n",
+        "return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD\n        if uid in",
+        "return Action.REMOVE, Reason.POD_GONE, Rule.GUARD\n        if uid in",
     ),
     Break(
         "a link is dangling while its container runs",

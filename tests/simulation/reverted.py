@@ -196,8 +196,8 @@ REVERTS = (
         "a sandbox with containers may go",
         "A6",
         DEAD,
-        "elif sandbox.id in occupied:",
-        "elif False:",
+        "if sandbox.id in occupied:",
+        "if False:",
         (
             (
                 CONTAINERS,
@@ -296,8 +296,8 @@ REVERTS = (
         "a sandbox that no kubelet has made may go",
         "A16",
         DEAD,
-        "elif judge.guarded and not (sandbox.labelled and uid):",
-        "elif False:",
+        "if judge.guarded and not (sandbox.labelled and uid):",
+        "if False:",
     ),
     # ---- what goes wrong
     Revert(
