@@ -636,14 +636,12 @@ BREAKS = (
         "if now - seen >= threshold.grace_seconds\n    )",
         "if True)",
     ),
-    Break(
-        "an old reading is acted on", THRESHOLDS, "(last is None or seen.time > last.time)", "True"
-    ),
+    Break("an old reading is acted on", THRESHOLDS, "observation.time > last.time", "True"),
     Break(
         "the smallest deficit first",
         THRESHOLDS,
-        "key=lambda t: (-deficit(t, observations), ",
-        "key=lambda t: (deficit(t, observations), ",
+        "                -deficit(threshold, observations),\n",
+        "                deficit(threshold, observations),\n",
     ),
     Break(
         "the minimum reclaim is forgotten",
@@ -660,8 +658,8 @@ BREAKS = (
     Break(
         "a grace period survives a gap",
         SYNCHRONIZE,
-        "known = {} if last is not None and now - last > gap else",
-        "known =",
+        "if last is not None and now - last > state.config.longest_gap_seconds:",
+        "if False:",
     ),
     Break(
         "a row that is empty is chosen",
