@@ -80,8 +80,8 @@ def paths_of_node(
     Only the first entry of each list counts, as in the kubelet; empty strings are skipped. If no
     container filesystem is listed, the writable layers are where the images are.
     """
-    imagefs = next((path for path in image_filesystems if path), None)
-    containerfs = next((path for path in container_filesystems if path), imagefs)
+    imagefs = next(filter(None, image_filesystems), None)
+    containerfs = next(filter(None, container_filesystems), imagefs)
     return FilesystemPaths(root_directory, imagefs, containerfs, own)
 
 
@@ -181,9 +181,11 @@ class KubeletsReader:
         if place is None or place.st_dev != here.device_id:
             place = self._places[path] = self._place(path, here.device_id)
         there = here
-        with suppress(OSError):
-            there = here if place.point == path else self._reader(place.point, now)
-        there = there if there.device_id == here.device_id else here
+        if place.point != path:
+            with suppress(OSError):
+                there = self._reader(place.point, now)
+        if there.device_id != here.device_id:
+            there = here
         limited = here.stats.capacity_bytes < there.stats.capacity_bytes
         return Reading(there.stats, place.device_id, in_directory=here.stats if limited else None)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 MOUNTS = "/proc/self/mountinfo"
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-_SEPARATOR = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Mount:
 
 def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
     """The mounts in the lines of a `mountinfo` file; malformed lines are skipped."""
-    found = []
+    mounts = []
     for line in lines:
         fields = line.rstrip("\n").split(" ")
         try:
-            end = fields.index(_SEPARATOR, 6)
+            end = fields.index("-", 6)
             kind, source, of_filesystem = fields[end + 1 : end + 4]
         except ValueError:
             continue
@@ -55,11 +55,17 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
         # Read-only if either the mount or the filesystem is: the other one still says `rw`.
         if "ro" in options:
             options.pop("rw", None)
-        point, root = _unescaped(fields[4]), _unescaped(fields[3])
-        found.append(
-            Mount(point, fields[2], kind, _unescaped(source), tuple(map(_unescaped, options)), root)
+        mounts.append(
+            Mount(
+                point=_unescaped(fields[4]),
+                device=fields[2],
+                type=kind,
+                source=_unescaped(source),
+                options=tuple(map(_unescaped, options)),
+                root=_unescaped(fields[3]),
+            )
         )
-    return tuple(found)
+    return tuple(mounts)
 
 
 def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
@@ -76,11 +82,11 @@ def index_of_holding(path: str, points: Sequence[str]) -> int | None:
     `points`: in the kernel's order.
     """
     holding = [
-        (len(at), i)
-        for i, at in enumerate(points)
-        if path == at or path.startswith(at.rstrip("/") + "/")
+        index
+        for index, point in enumerate(points)
+        if path == point or path.startswith(point.rstrip("/") + "/")
     ]
-    return max(holding)[1] if holding else None
+    return max(holding, key=lambda index: (len(points[index]), index), default=None)
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
@@ -95,11 +101,9 @@ def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
     """The mounts that this process sees, in the kernel's order; none if the
     table cannot be read.
     """
-    try:
-        with open(table, encoding="utf-8", errors="surrogateescape") as file:
-            return parse_mountinfo(file)
-    except OSError:
-        return ()
+    with suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as file:
+        return parse_mountinfo(file)
+    return ()
 
 
 def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:

@@ -32,10 +32,6 @@ _QUANTITY = re.compile(
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,4}))?",
     re.ASCII,
 )
-_DURATION_UNIT = "ns|us|µs|μs|ms|s|m|h"
-_DURATION_PART = re.compile(
-    rf"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>{_DURATION_UNIT})", re.ASCII
-)
 _DURATION_UNITS_NS = {
     "ns": 1,
     "us": 10**3,
@@ -46,6 +42,10 @@ _DURATION_UNITS_NS = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
+_DURATION_UNIT = "|".join(_DURATION_UNITS_NS)
+_DURATION_PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({_DURATION_UNIT})", re.ASCII)
+_SOME_TIME = f"0|(?:{_DURATION_PART.pattern})+"
+_DURATION = re.compile(f"[+-]?(?:{_SOME_TIME})", re.ASCII)
 _DIGITS, _HEX = "[0-9](?:_?[0-9])*", "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _PERCENT = re.compile(
     rf"(?P<sign>[+-]?)(?:(?P<digits>{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE](?P<exponent>[+-]?{_DIGITS}))?"
@@ -72,7 +72,6 @@ AMOUNT_PATTERN = (  # a quantity with a unit or an exponent, or zero
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]{1,4})|0+\.?0*|\.0+)"
 )
 PERCENTAGE_PATTERN = f"{_unnamed(_PERCENT)}%+"
-_SOME_TIME = f"0|(?:{_unnamed(_DURATION_PART)})+"
 # not negative
 DURATION_PATTERN = rf"\+?(?:{_SOME_TIME})|-(?:0|(?:(?:0+\.?0*|\.0+)(?:{_DURATION_UNIT}))+)"
 
@@ -102,10 +101,10 @@ def parse_quantity(text: str) -> Fraction:
     if suffix in _BINARY:
         amount *= 1024 ** _BINARY[suffix]
     else:
-        power = int(match["exponent"]) if match["exponent"] is not None else _DECIMAL[suffix]
         # with at most 64 digits, a larger power is above the cap anyway, and a
         # smaller one below a billionth
-        amount *= Fraction(10) ** max(-100, min(100, power))
+        exponent = match["exponent"]
+        amount *= Fraction(10) ** (_clamped(exponent, 100) if exponent else _DECIMAL[suffix])
     amount = Fraction(-(-amount * _NANO // 1), _NANO)  # rounded up to a billionth
     amount = min(amount, Fraction(_LARGEST))
     return -amount if match["sign"] == "-" else amount
@@ -195,18 +194,22 @@ def _percentage(text: str) -> Percentage | None:
     )
     if match is None:
         return None
+    # an exponent that is clamped is beyond single precision anyway
     if match["hex"] is not None:
         integer, _, fraction = match["hex"].replace("_", "").partition(".")
-        exponent = max(-1000, min(1000, int(match["power"].replace("_", "")))) - 4 * len(fraction)
+        exponent = _clamped(match["power"], 1000) - 4 * len(fraction)
         amount = int(integer + fraction, 16) * Fraction(2) ** exponent
     else:
-        exponent = max(-200, min(200, int((match["exponent"] or "0").replace("_", ""))))
-        amount = Fraction(match["digits"].replace("_", "")) * Fraction(10) ** exponent
-    value = nearest_single(amount)  # an exponent that was clamped is beyond single precision anyway
+        amount = Fraction(match["digits"]) * Fraction(10) ** _clamped(match["exponent"] or "0", 200)
+    value = nearest_single(amount)
     if math.isinf(value):
         return None
     share = nearest_single(Fraction(value / 100))
     return Percentage(-share if match["sign"] == "-" else share)
+
+
+def _clamped(exponent: str, limit: int) -> int:
+    return max(-limit, min(limit, int(exponent)))
 
 
 def nearest_single(amount: Fraction) -> float:
@@ -230,19 +233,13 @@ def parse_duration(text: str) -> float:
     Bare numbers other than 0 are rejected, and so are days (Go has no such unit) and more than
     2**63 - 1 ns (292 years). Source: `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration).
     """
-    rest = text[1:] if text[:1] in ("+", "-") else text
-    if len(text) > LONGEST_TEXT or not rest:
+    if len(text) > LONGEST_TEXT or not _DURATION.fullmatch(text):
         raise _refuse(text, DURATION_FORMS)
-    if rest == "0":
-        return 0.0
-    total_ns, position = 0, 0
-    while position < len(rest):
-        match = _DURATION_PART.match(rest, position)
-        if match is None:
-            raise _refuse(text, DURATION_FORMS)
-        # Go truncates each part
-        total_ns += int(Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]])
-        position = match.end()
+    # Go truncates each part
+    total_ns = sum(
+        int(Fraction(number) * _DURATION_UNITS_NS[unit])
+        for number, unit in _DURATION_PART.findall(text)
+    )
     if total_ns > _LARGEST:
         raise _refuse(text, DURATION_FORMS)
     seconds = total_ns / _NANO
