@@ -57,6 +57,15 @@ class PodState:
     evicted: bool = False
     static: bool = False
 
+    def agreeing_with(self, other: PodState) -> PodState:
+        """The state of a pod that is listed twice: only what both entries agree on."""
+        return PodState(
+            terminated=self.terminated and other.terminated,
+            deleted=self.deleted and other.deleted,
+            evicted=self.evicted and other.evicted,
+            static=self.static or other.static,
+        )
+
 
 class RootIdentity(NamedTuple):
     """Device and inode of the kubelet's root directory, and of `pods` in it."""
