@@ -458,7 +458,7 @@ BREAKS = (
     Break(
         "a pod that is being made needs no image",
         STARTS,
-        "if age < self.hold_off_seconds:",
+        "if part.held_off and age < self.hold_off_seconds:",
         "if False:",
     ),
     Break(

@@ -8,7 +8,7 @@ from eviction.engine.effects import Refreshed
 from eviction.engine.world import SELDOM_SECONDS
 from reclaim.cri.inventory import GivenUp, Inventory
 from reclaim.evidence.starts import PartAges, parts_of_pods
-from reclaim.evidence.states import DirectoriesDoubted
+from reclaim.evidence.states import Distrust
 from reclaim.images.records import ImageRecords
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.types import RuntimeUnavailable
@@ -75,7 +75,7 @@ class Detection:
         self._part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
         self._inventory.learn_layers(listing.images, goes_on)
 
-    def compare_pods(self) -> DirectoriesDoubted | None:
+    def compare_pods(self) -> Distrust | None:
         """Compares the kubelet's directories with what the runtime holds now.
 
         Raises RuntimeUnavailable.

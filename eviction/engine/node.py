@@ -53,7 +53,7 @@ from reclaim.cri.containers_storage import store_of
 from reclaim.cri.inventory import Inventory
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.starts import PartAges
-from reclaim.evidence.states import DirectoriesDoubted
+from reclaim.evidence.states import Distrust
 from reclaim.function import PassFacts, Policies, ReclaimContext
 from reclaim.functions.periodic_image_gc import PeriodicImages
 from reclaim.functions.table import PERIODIC_CONTAINERS, FunctionTable
@@ -491,7 +491,7 @@ class Node(NodeView):
         return self.pods.list_problem if self.configuration.expects_kubelet else None
 
     @property
-    def pods_doubt(self) -> DirectoriesDoubted | None:
+    def pods_doubt(self) -> Distrust | None:
         """Why no pod counts as gone: the kubelet's directories are not believed. None if they are,
         or if there is no runtime to ask."""
         return self.pods.doubt if self.configuration.has_runtime else None
