@@ -452,6 +452,11 @@ class Verdict(NamedTuple):
         size; 0 if neither is known."""
         return (self.size_bytes if self.frees_bytes is None else self.frees_bytes) or 0
 
+    @property
+    def removed(self) -> bool:
+        """Whether it goes."""
+        return self.action is Action.REMOVE
+
     def kept(self, reason: str) -> Verdict:
         """The verdict when the object was to be removed but is kept for this reason."""
         return self._replace(

@@ -129,7 +129,10 @@ BREAKS = (
         "(refusal := None)",
     ),
     Break(
-        "an image that was just used may go", IMAGES, "if record.last_use >= self.now:", "if False:"
+        "an image that was just used may go",
+        IMAGES,
+        "if known.record.last_use >= self.now:",
+        "if False:",
     ),
     Break(
         "an unresolved reference stops nothing", IMAGES, "if self.usage.unresolved:", "if False:"
@@ -155,8 +158,8 @@ BREAKS = (
     Break(
         "the newest image goes first",
         IMAGES,
-        "by_use.append(((record.last_use, record.first_detected, image.id), verdict))",
-        "by_use.append(((-record.last_use, -record.first_detected, image.id), verdict))",
+        "return known.record.last_use, known.record.first_detected, known.image.id",
+        "return -known.record.last_use, -known.record.first_detected, known.image.id",
     ),
     Break(
         "usage is rounded down",
