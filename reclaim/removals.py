@@ -34,6 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from reclaim.function import Ready, Refused, Stage, Wait
@@ -178,14 +179,14 @@ def sent(claim: Claim, now: float) -> Claim:
 def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
     """The removal goes on for nobody; and its outcome for its pass."""
     if claim.sent_at is None:  # no call went out, and none will
+        state = State.ABANDONED
         seconds = now - claim.claimed_at
         error = f"the check before its removal has not ended for {seconds:.0f} s"
-        return moved_to(claim, State.ABANDONED), Outcome(
-            claim.verdict, Result.PARKED, error, seconds
-        )
-    seconds = now - claim.sent_at
-    error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
-    return moved_to(claim, State.LATE), Outcome(claim.verdict, Result.PARKED, error, seconds)
+    else:
+        state = State.LATE
+        seconds = now - claim.sent_at
+        error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
+    return moved_to(claim, state), Outcome(claim.verdict, Result.PARKED, error, seconds)
 
 
 # ---- how it ends without a call
@@ -216,10 +217,7 @@ def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
 
 def late(claims: Claims) -> list[Claim]:
     """Those that nobody waits for any more, the oldest first."""
-    return sorted(
-        (claim for claim in claims.values() if not claim.awaited),
-        key=lambda claim: claim.claimed_at,
-    )
+    return [claim for claim in _oldest_first(claims) if not claim.awaited]
 
 
 def stuck(claims: Claims, parallel: int, now: float) -> str:
@@ -237,12 +235,11 @@ def stuck(claims: Claims, parallel: int, now: float) -> str:
 
 def sent_claims(claims: Claims) -> tuple[Claim, ...]:
     """Those whose call went out, the oldest first."""
-    return tuple(
-        sorted(
-            (each for each in claims.values() if each.sent_at is not None),
-            key=lambda each: each.claimed_at,
-        )
-    )
+    return tuple(claim for claim in _oldest_first(claims) if claim.sent_at is not None)
+
+
+def _oldest_first(claims: Claims) -> list[Claim]:
+    return sorted(claims.values(), key=attrgetter("claimed_at"))
 
 
 def oldest_seconds(claims: Iterable[Claim], now: float) -> float:
@@ -297,7 +294,8 @@ def send(
     def outcome(result: Result, error: str = "") -> Outcome:
         return Outcome(verdict, result, error, clock.monotonic() - sent_at)
 
-    failure, was_there = "", True
+    failure = ""
+    was_there = True
     try:
         was_there = stage.remove(verdict)
     except ReclaimError as error:

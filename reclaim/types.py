@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeVar
 
 from signals.types import FilesystemRole
 
@@ -119,9 +119,11 @@ class Worded(StrEnum):
     remedy: str
 
     def __new__(cls, word: str, words: str = "", remedy: str = "") -> Self:
-        found = str.__new__(cls, word)
-        found._value_, found.words, found.remedy = word, words, remedy
-        return found
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.words = words
+        member.remedy = remedy
+        return member
 
 
 class Reason(Worded):
@@ -290,6 +292,9 @@ class Image(NamedTuple):
         return next(iter(self.repo_tags + self.repo_digests), self.id)
 
 
+Listed = TypeVar("Listed", Image, Container, PodSandbox)
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Complete answers from the runtime. Images are listed first, containers after them, so that a
@@ -317,11 +322,15 @@ class Listing:
         planning to remove them.
         """
         gone = {(verdict.kind, verdict.id) for verdict in removed}
+
+        def left(kind: Kind, listed: Iterable[Listed]) -> tuple[Listed, ...]:
+            return tuple(each for each in listed if (kind, each.id) not in gone)
+
         return replace(
             self,
-            images=tuple(i for i in self.images if (Kind.IMAGE, i.id) not in gone),
-            containers=tuple(c for c in self.containers if (Kind.CONTAINER, c.id) not in gone),
-            sandboxes=tuple(s for s in self.sandboxes if (Kind.SANDBOX, s.id) not in gone),
+            images=left(Kind.IMAGE, self.images),
+            containers=left(Kind.CONTAINER, self.containers),
+            sandboxes=left(Kind.SANDBOX, self.sandboxes),
         )
 
 
@@ -377,11 +386,8 @@ class ImageRecord:
     @property
     def uses_since(self) -> float:
         """Since when its uses are counted."""
-        return (
-            self.first_detected
-            if self.counted_since is None
-            else min(self.counted_since, self.first_detected)
-        )
+        counted = self.first_detected if self.counted_since is None else self.counted_since
+        return min(counted, self.first_detected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,11 +491,11 @@ class Plan:
         """The plan made of these verdicts, given in the order of removal; kept
         objects are sorted by name.
         """
-        removed, kept = list[Verdict](), list[Verdict]()
-        for verdict in verdicts:
-            (removed if verdict.action is Action.REMOVE else kept).append(verdict)
+        given = tuple(verdicts)
+        kept = [verdict for verdict in given if not verdict.removed]
         return cls(
-            tuple(removed), tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id)))
+            remove=tuple(verdict for verdict in given if verdict.removed),
+            keep=tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id))),
         )
 
     @property

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from signals.clock import LATE_SECONDS, Clock
@@ -152,37 +151,33 @@ class NodeSummary:
         self.paths = paths
         self._samplers = samplers
         self._clock = clock
-        self._readings: PublishedReadings = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
 
     def locate(self, paths: FilesystemPaths) -> None:
         """Observes these paths from now on and closes the samplers of all others."""
         self.paths = paths
-        self._readings = kept(self._readings, paths.distinct())
         self._samplers.keep_only(paths.distinct())
 
     def observe(self) -> SignalObservations:
         """One observation: each distinct path is read once, and all of them together
-        are waited for at most 2 s.
+        are waited for at most 2 s. Earlier ones are not remembered.
         """
-        paths, began = self.paths, self._clock.monotonic()
+        paths = self.paths
         awaited = paths.distinct()
         # each is answered once, perhaps when nobody waits any more
         answers = queue.Queue[Sample](len(awaited))
-        readings = asked(kept(self._readings, awaited), awaited, began)
+        began = self._clock.monotonic()
+        readings = asked({}, awaited, began)
         self._samplers.ask(sorted(awaited), answers.put_nowait)
-        with suppress(queue.Empty):
-            for _ in awaited:
-                left = max(began + LATE_SECONDS - self._clock.monotonic(), 0.0)
-                readings = answered(readings, answers.get(timeout=left))
-        now = self._clock.monotonic()
-        if any(published.asked_at is not None for published in readings.values()):
-            now = max(now, began + LATE_SECONDS)  # a wait may end a moment early
-        remembered = {
-            path: replace(published, asked_at=None) for path, published in readings.items()
-        }
-        # which may have been replaced meanwhile
-        self._readings = kept(remembered, self.paths.distinct())
+        now = began
+        for _ in awaited:
+            try:
+                sample = answers.get(timeout=max(began + LATE_SECONDS - now, 0.0))
+            except queue.Empty:
+                now = began + LATE_SECONDS
+                break
+            readings = answered(readings, sample)
+            now = self._clock.monotonic()
         return observations_of(
             paths, readings, now, wall=self._clock.wall(), imagefs_problem=self.imagefs_problem
         )

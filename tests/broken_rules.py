@@ -616,8 +616,8 @@ BREAKS = (
     Break(
         "layers that images share are promised with each",
         "reclaim/images/order.py",
-        "return sum(size for layer, size in layers.items() if self._count[layer] == 0)\n\n    def restore",
-        "return sum(layers.values())\n\n    def restore",
+        "return sum(size for layer, size in layers.items() if self._count[layer] == 0)",
+        "return sum(layers.values())",
     ),
     Break(
         "layers that stay are promised",

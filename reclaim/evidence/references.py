@@ -85,22 +85,21 @@ class ImageIndex:
 
     def _find(self, reference: str) -> frozenset[str]:
         name = normalized(reference)
-        found = self._by_name.get(name, set()) | self._by_name.get(reference, set())
+        digest = reference.rpartition("@")[2]
+        # by its digest alone, too: the same image may be listed under another repository
+        found = set().union(*(self._by_name.get(key, ()) for key in (name, reference, digest)))
         if is_short(reference) and not names_one_image(reference):
             ending = "/" + name.removeprefix("docker.io/").removeprefix("library/")
-            found = found.union(
-                *(ids for known, ids in self._by_name.items() if known.endswith(ending))
-            )
-        digest = reference.rpartition("@")[2]
-        # the same image may be listed under another repository
-        found |= self._by_name.get(digest, set())
+            for known, ids in self._by_name.items():
+                if known.endswith(ending):
+                    found |= ids
         hexadecimal = bare_hex(digest)
         if hexadecimal in self._by_hex:
             found |= self._by_hex[hexadecimal]
         elif len(hexadecimal) < 64 and _HEX.fullmatch(hexadecimal):
-            found |= {
-                i for full, ids in self._by_hex.items() if full.startswith(hexadecimal) for i in ids
-            }
+            for known, ids in self._by_hex.items():
+                if known.startswith(hexadecimal):
+                    found |= ids
         return frozenset(found)
 
 
@@ -175,12 +174,9 @@ def is_short(name: str) -> bool:
 def is_full_name(reference: str) -> bool:
     """Whether it is a valid name with a registry, which every runtime understands."""
     name, at, digest = reference.partition("@")
-    valid = NAME.fullmatch(name) and len(repository_of(name)) <= LONGEST_REPOSITORY
-    return (
-        bool(valid)
-        and not is_short(name)
-        and (not at or _OF_ANY_ALGORITHM.fullmatch(digest) is not None)
-    )
+    if is_short(name) or not NAME.fullmatch(name) or len(repository_of(name)) > LONGEST_REPOSITORY:
+        return False
+    return not at or _OF_ANY_ALGORITHM.fullmatch(digest) is not None
 
 
 def repository_of(name: str) -> str:

@@ -162,9 +162,15 @@ class PartAges:
 
     def ages(self, parts: Iterable[Part]) -> dict[tuple[str, float], float]:
         """Seconds since each of these parts was made, by its key. All others are forgotten."""
-        last, now, wall = self._last, self._clock.monotonic(), self._clock.wall()
+        last = self._last
+        now = self._clock.monotonic()
+        wall = self._clock.wall()
         known = {} if last is None else last.made_at
-        oldest_seconds = NEVER if last is None else _oldest_new_part(last, now, wall)
+        oldest_seconds = NEVER  # by its date, of a part that was missing in the last look
+        if last is not None:
+            seconds = now - last.monotonic
+            was_set = abs(seconds - (wall - last.wall)) >= STEP_SECONDS
+            oldest_seconds = -1.0 if was_set else seconds + FRESH_SECONDS
         made_at: dict[tuple[str, float], float] = {}
         for part in parts:
             age = wall - part.dated
@@ -173,14 +179,6 @@ class PartAges:
             )
         self._last = _Look(now, wall, made_at)
         return {key: now - at for key, at in made_at.items()}
-
-
-def _oldest_new_part(last: _Look, now: float, wall: float) -> float:
-    """How old a part that was missing in the last look can be by its date;
-    below 0 if dates say nothing.
-    """
-    seconds, by_wall = now - last.monotonic, wall - last.wall
-    return seconds + FRESH_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
 
 
 class _Wait(NamedTuple):
