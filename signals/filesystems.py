@@ -137,14 +137,14 @@ seconds). May block; raises OSError."""
 
 def read_statvfs(path: str, now: float) -> Reading:
     """A full reading, with `statvfs` and `stat`. Raises OSError."""
-    found = os.statvfs(path)
+    status = os.statvfs(path)
     return Reading(
         FsStats(
-            available_bytes=found.f_bavail * found.f_frsize,
-            free_bytes=found.f_bfree * found.f_frsize,
-            capacity_bytes=found.f_blocks * found.f_frsize,
-            inodes_free=found.f_ffree,
-            inodes_total=found.f_files,
+            available_bytes=status.f_bavail * status.f_frsize,
+            free_bytes=status.f_bfree * status.f_frsize,
+            capacity_bytes=status.f_blocks * status.f_frsize,
+            inodes_free=status.f_ffree,
+            inodes_total=status.f_files,
             time=now,
         ),
         os.stat(path).st_dev,

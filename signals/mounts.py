@@ -112,8 +112,11 @@ def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:
     Follows symlinks, so it blocks where a path does.
     """
     mounts = read_mounts(table)
-    found = {path: mount_holding(os.path.realpath(path), mounts) for path in paths}
-    return {path: mount for path, mount in found.items() if mount is not None}
+    return {
+        path: mount
+        for path in paths
+        if (mount := mount_holding(os.path.realpath(path), mounts)) is not None
+    }
 
 
 def filesystem_of(st_dev: int, path: str, mounts: Sequence[Mount]) -> int:

@@ -206,8 +206,8 @@ BREAKS = (
     Break(
         "an image volume is unused",
         REFERENCES,
-        "for references in (own, *volumes):",
-        "for references in (own,):",
+        "needed.update((own, *volumes))",
+        "needed.add(own)",
     ),
     Break(
         "in use is not looked for again",

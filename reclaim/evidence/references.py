@@ -223,36 +223,34 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
     index = index or ImageIndex(listing.images)
     used: set[str] = set()
     named: set[str] = set()
-    unresolved: list[str] = []
-    resolved: set[tuple[str, ...]] = set()  # many containers have the same references
+    unresolved: set[str] = set()
+    needed: set[tuple[str, ...]] = set()  # many containers have the same references
     for container in listing.containers:
-        own, volumes = container.image_references, listing.image_volumes.get(container.id, ())
+        own = container.image_references
+        volumes = listing.image_volumes.get(container.id, ())
         if not own:
-            unresolved.append(f"container {container.id}")
+            unresolved.add(f"container {container.id}")
         named.update(own[:1], *volumes)  # the first is the image id, else the image reference
-        for references in (own, *volumes):
-            if not references or references in resolved:
-                continue
-            resolved.add(references)
-            found, missing = _resolve(references, index, listing.resolved)
-            used |= found
-            unresolved += missing
-    needed = listing.sandbox_image_references
+        needed.update((own, *volumes))
+    for references in needed - {()}:
+        found, missing = _resolve(references, index, listing.resolved)
+        used |= found
+        unresolved.update(missing)
     for reference in listing.named_images:
         used |= _meant(reference, index, listing.resolved)
     by_sandboxes: set[str] = set()
-    for reference in needed or ():
+    for reference in listing.sandbox_image_references or ():
         found, missing = _resolve((reference,), index, listing.resolved)
         by_sandboxes |= found
         # a name unknown to the runtime is not pulled yet
-        unresolved += filter(names_one_image, missing)
-    known = needed is not None or pins_sandbox_image(listing.images)
+        unresolved.update(filter(names_one_image, missing))
+    configured = listing.sandbox_image_references is not None
     return ImagesInUse(
-        frozenset(used),
-        frozenset(by_sandboxes),
-        tuple(sorted(set(unresolved))),
-        known,
-        frozenset(used & named),
+        by_containers=frozenset(used),
+        by_sandboxes=frozenset(by_sandboxes),
+        unresolved=tuple(sorted(unresolved)),
+        sandbox_image_known=configured or pins_sandbox_image(listing.images),
+        by_image_id=frozenset(used & named),
     )
 
 
@@ -281,8 +279,9 @@ def _resolve(
     ids = {reference: _meant(reference, index, answered) for reference in references}
     found = set().union(*ids.values())
     lasting = [reference for reference in references if names_one_image(reference)]
-    if any("@" not in each and bare_hex(each) in map(bare_hex, ids[each]) for each in lasting):
-        return found, []
+    for reference in lasting:
+        if "@" not in reference and bare_hex(reference) in map(bare_hex, ids[reference]):
+            return found, []
     if not lasting:
         return found, [] if found else list(references)
     unknown = [reference for reference in lasting if not ids[reference]]

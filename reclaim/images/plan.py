@@ -445,10 +445,10 @@ NO_NAME = "<none>"  # what Docker lists instead of a name
 def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
     """The entries of each id, in the order of their first one. A runtime may list an id more than
     once, but a removal takes every entry, so they are decided on together."""
-    found: dict[str, list[Image]] = {}
+    entries: dict[str, list[Image]] = {}
     for image in images:
-        found.setdefault(image.id, []).append(image)
-    return found
+        entries.setdefault(image.id, []).append(image)
+    return entries
 
 
 def one_image(entries: list[Image]) -> Image:

@@ -210,16 +210,15 @@ REVERTS = (
         "an image is in use by its id alone",
         "A7",
         REFERENCES,
-        "            found, missing = _resolve(references, index, listing.resolved)\n           "
-        " used |= found\n",
-        "            found, missing = set(references), []\n            used |= found\n",
+        "found, missing = _resolve(references, index, listing.resolved)",
+        "found, missing = set(references), []",
     ),
     Revert(
         "an image that is mounted is unused",
         "A7",
         REFERENCES,
-        "for references in (own, *volumes):",
-        "for references in (own,):",
+        "needed.update((own, *volumes))",
+        "needed.add(own)",
     ),
     Revert(
         "what a runtime can do is asked once",
@@ -275,7 +274,7 @@ REVERTS = (
         "an image that comes again keeps its age",
         "A12",
         RECORDS,
-        "            self.records = {\n                known: each for known, each in self.records.items() if known != image_id\n            }\n",
+        "            self.records = {\n                known: kept for known, kept in self.records.items() if known != image_id\n            }\n",
         "",
         (
             (
