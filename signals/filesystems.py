@@ -56,12 +56,14 @@ class FilesystemPaths:
 
     def by_role(self) -> dict[FilesystemRole, str | None]:
         """The path of each role; None while it is unknown."""
-        kubelets = {
+        if self.nodefs is None:
+            return dict(self.own)
+        return {
             FilesystemRole.NODEFS: self.nodefs,
             FilesystemRole.IMAGEFS: self.imagefs,
             FilesystemRole.CONTAINERFS: self.containerfs,
+            **self.own,
         }
-        return {**(kubelets if self.nodefs is not None else {}), **self.own}
 
     def distinct(self) -> set[str]:
         """The paths to read, without duplicates."""

@@ -53,18 +53,15 @@ Reply = Callable[[Sample], None]
 
 
 class Sampler:
-    """Reads and polls one path on one thread, from `start` until `close`.
+    """Reads and polls one path on the thread that serves it until `close`.
 
-    Any thread may call; only one starts it.
+    Any thread may call.
     """
 
-    def __init__(
-        self, path: str, reader: FilesystemReader, clock: Clock, *, run_on_thread: RunOnThread
-    ):
+    def __init__(self, path: str, reader: FilesystemReader, clock: Clock):
         self.path = path
         self._reader = reader
         self._clock = clock
-        self._run_on_thread = run_on_thread
         # None: look at the levels
         self._orders: queue.Queue[Reply | None] = queue.Queue(MOST_ORDERS)
         self._closed = False
@@ -72,10 +69,6 @@ class Sampler:
         # the sampler's thread only
         self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
         self._identity: FilesystemIdentity | None = None
-
-    def start(self) -> None:
-        """Starts the thread. Raises RuntimeError if there is none."""
-        self._run_on_thread(self._serve)
 
     def ask(self, reply: Reply) -> None:
         """Has `reply` called with a reading that begins from now on. Never, while the
@@ -107,7 +100,8 @@ class Sampler:
 
         A thread that is stuck in the kernel ends with the process.
         """
-        self._closed, self._notifier = True, None
+        self._closed = True
+        self._notifier = None
         self._order(None)
 
     def _refuse(self, reply: Reply, problem: str) -> None:
@@ -121,8 +115,8 @@ class Sampler:
             return False
         return True
 
-    def _serve(self) -> None:
-        """Runs on the sampler's thread: serves orders, and polls when it is time."""
+    def serve(self) -> None:
+        """Runs on the sampler's thread: answers who asks, and polls when it is time."""
         threading.current_thread().name = f"statvfs {self.path}"
         while not self._closed:
             notifier = self._notifier
@@ -235,8 +229,8 @@ class Samplers:
         """
         sampler = self._samplers.get(path)
         if sampler is None:
-            made = Sampler(path, self._reader, self._clock, run_on_thread=self._run_on_thread)
-            made.start()
+            made = Sampler(path, self._reader, self._clock)
+            self._run_on_thread(made.serve)
             sampler = self._samplers.setdefault(path, made)
             # somebody else has asked at the same time; nobody knows of this one
             if sampler is not made:
