@@ -164,9 +164,7 @@ def waiting(claim: Claim, until: float) -> Claim:
 
 
 def checked_again(claim: Claim) -> Claim:
-    """Its check begins once more, because the last one was too old, or because
-    its time has come.
-    """
+    """Its check begins once more: the last one was too old, or its time has come."""
     again = moved_to(claim, State.CHECKING)
     return again if claim.state is State.WAITING else replace(again, attempts=claim.attempts + 1)
 
@@ -221,9 +219,7 @@ def late(claims: Claims) -> list[Claim]:
 
 
 def stuck(claims: Claims, parallel: int, now: float) -> str:
-    """Why none may be sent, in a sentence, if more are late than may run side
-    by side; else empty.
-    """
+    """Why none may be sent: more are late than may run side by side. Empty if one may."""
     unanswered = late(claims)
     if len(unanswered) <= parallel:
         return ""
@@ -248,14 +244,14 @@ def oldest_seconds(claims: Iterable[Claim], now: float) -> float:
 
 
 def limit_in_flight(parallel: int) -> int:
-    """How many removals may be in flight on a disk that fills fast, if `parallel`
-    are configured; 1 stays 1.
+    """How many removals may be in flight on a disk that fills fast; 1 stays 1.
 
-    A runtime that collects garbage before it answers does so once for all removals that arrive in
-    the meantime (containerd, `metadata/gc.go`). With 300 images of 5 MiB, two at a time free 230
-    MiB/s of a disk that fills at 400 MiB/s, while eight free about as much as it fills. Without
-    urgency, two are enough: twelve images of 20 MiB took 146 ms one by one, 107 ms two at a time,
-    96 ms four or eight at a time, and more in flight removes more than needed.
+    `parallel`: as configured. A runtime that collects garbage before it answers does so once for
+    all removals that arrive in the meantime (containerd, `metadata/gc.go`). With 300 images of 5
+    MiB, two at a time free 230 MiB/s of a disk that fills at 400 MiB/s, while eight free about as
+    much as it fills. Without urgency, two are enough: twelve images of 20 MiB took 146 ms one by
+    one, 107 ms two at a time, 96 ms four or eight at a time, and more in flight removes more than
+    needed.
     """
     return 1 if parallel == 1 else max(parallel, URGENT_IN_FLIGHT)
 

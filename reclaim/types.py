@@ -41,9 +41,7 @@ class AnsweredLate(RuntimeUnavailable):
 
 
 class AnsweredWithError(RuntimeUnavailable):
-    """The runtime answered, but not what was asked: with an error of its own, or with
-    something that cannot be used.
-    """
+    """The runtime answered with an error of its own, or with something that cannot be used."""
 
 
 class RequestRefused(AnsweredWithError):
@@ -112,8 +110,11 @@ class Kind(StrEnum):
 
 
 class Worded(StrEnum):
-    """A closed list of words for programs. `words`: what each says, for people. `remedy`: what can
-    be done about it; empty where there is nothing to be done."""
+    """A closed list of words for programs.
+
+    `words`: what each says, for people. `remedy`: what can be done about it; empty where there is
+    nothing to be done.
+    """
 
     words: str
     remedy: str
@@ -127,8 +128,10 @@ class Worded(StrEnum):
 
 
 class Reason(Worded):
-    """Why an object is removed or kept. `reclaim/README.md` documents each word; other
-    functions may define their own."""
+    """Why an object is removed or kept.
+
+    `reclaim/README.md` documents each word; other functions may define their own.
+    """
 
     # removed
     OLDER_COPY = "older_copy", "a newer dead copy of it is kept"
@@ -318,9 +321,7 @@ class Listing:
     named_images: frozenset[str] = frozenset()
 
     def without(self, removed: Iterable[Verdict]) -> Listing:
-        """The listing without these objects: how a dry run continues after
-        planning to remove them.
-        """
+        """The listing without these objects: how a dry run goes on after planning them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
 
         def left(kind: Kind, listed: Iterable[Listed]) -> tuple[Listed, ...]:
@@ -407,9 +408,7 @@ NO_LAYERS: Final = Layers()
 
 
 class ImageOrder(StrEnum):
-    """Which image goes first: the least recently used, as in the kubelet, or the
-    one that costs the least.
-    """
+    """Which image goes first: the least recently used, or the one that costs the least."""
 
     LRU = "lru"
     COST = "cost"
@@ -454,8 +453,10 @@ class Verdict(NamedTuple):
 
     @property
     def promised_bytes(self) -> int:
-        """What a pass counts on before its removal has ended: what it frees, else the runtime's
-        size; 0 if neither is known."""
+        """What a pass counts on until its removal has ended: what it frees, else its size.
+
+        0 if neither is known.
+        """
         return (self.size_bytes if self.frees_bytes is None else self.frees_bytes) or 0
 
     @property
@@ -488,8 +489,9 @@ class Plan:
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Plan:
-        """The plan made of these verdicts, given in the order of removal; kept
-        objects are sorted by name.
+        """The plan made of these verdicts, given in the order of removal.
+
+        What is kept is sorted by name.
         """
         given = tuple(verdicts)
         kept = [verdict for verdict in given if not verdict.removed]
@@ -500,9 +502,7 @@ class Plan:
 
     @property
     def eligible_in_seconds(self) -> float | None:
-        """Seconds until the next kept object is old enough to be removed; None if none
-        is kept because of its age.
-        """
+        """Seconds until the next kept object is old enough; None if no age keeps one."""
         waits = [
             verdict.eligible_in_seconds
             for verdict in self.keep
@@ -622,9 +622,7 @@ class ReclaimResult:
 
     @property
     def nominal_bytes(self) -> int:
-        """The total size that the runtime reports for what was removed, or
-        would be in a dry run.
-        """
+        """The sizes, by the runtime, of what was removed or would be in a dry run."""
         gone = (Result.REMOVED, Result.PLANNED)
         return sum(o.verdict.size_bytes or 0 for o in self.outcomes if o.result in gone)
 
@@ -649,9 +647,10 @@ class ReclaimResult:
 
 
 class EventReason(StrEnum):
-    """The kubelet's event reasons for garbage collection and eviction on its
-    node (`pkg/kubelet/events/event.go`,
-    `pkg/kubelet/eviction/eviction_manager.go`). All are warnings."""
+    """The kubelet's event reasons for garbage collection and eviction. All are warnings.
+
+    Source: `pkg/kubelet/events/event.go`, `pkg/kubelet/eviction/eviction_manager.go`.
+    """
 
     EVICTION_THRESHOLD_MET = "EvictionThresholdMet"
     CONTAINER_GC_FAILED = "ContainerGCFailed"

@@ -118,8 +118,7 @@ def describe(path: str, device_id: int) -> FilesystemIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The numbers of a filesystem and its device. The device changes if
-    another filesystem is mounted.
+    """The numbers of a filesystem and its device, which changes with what is mounted.
 
     `device_id`: `st_dev`, except that all subvolumes of a btrfs share one number. `polls`: what the
     last polls of this path read, oldest first, the same for every reader. `in_directory`: what
@@ -154,12 +153,11 @@ def read_statvfs(path: str, now: float) -> Reading:
 
 
 class KubeletsReader:
-    """Reads a filesystem as the kubelet sees it: at its mount point, and as one filesystem
-    however many subvolumes it has.
+    """Reads filesystems as the kubelet sees them.
 
-    `directories`: paths that no kubelet looks at; they are read in place, within any
-    quota. `reader` reads one path; `table` is this process's mount table. Any thread may
-    call. May block; raises OSError.
+    That is at the mount point, and as one filesystem however many subvolumes it has. `directories`:
+    paths that no kubelet looks at; they are read in place, within any quota. `reader` reads one
+    path; `table` is this process's mount table. Any thread may call. May block; raises OSError.
     """
 
     def __init__(
@@ -200,9 +198,7 @@ class KubeletsReader:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a path is read while its `st_dev` stays the same: its filesystem, and the
-    point at which to read it.
-    """
+    """Where a path is read while its `st_dev` stays the same, and its filesystem."""
 
     st_dev: int
     device_id: int

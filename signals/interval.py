@@ -135,11 +135,10 @@ def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[S
 
 
 def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> float:
-    """Units a second by which the amount falls without its largest step, at least 0; 0
-    until it has fallen twice.
+    """Units a second by which the amount falls without its largest step.
 
-    `steps`: the falls, oldest first. `watched_since`: when the amount was first read. Times
-    are in monotonic seconds.
+    At least 0; 0 until it has fallen twice. `steps`: the falls, oldest first. `watched_since`: when
+    the amount was first read. Times are in monotonic seconds.
     """
     if len(steps) < 2:
         return 0.0

@@ -18,9 +18,9 @@ _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mount. `device`: the filesystem's `major:minor`, which on btrfs is not
-    the `st_dev` of its files.
+    """One mount.
 
+    `device`: the filesystem's `major:minor`, which on btrfs is not the `st_dev` of its files.
     `source`: what is mounted, such as `/dev/sda2`. `options`: those of the mount and of the
     filesystem, without duplicates. `root`: the directory of the filesystem that is mounted.
     """
@@ -69,9 +69,7 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
 
 
 def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount that holds a path without symlinks: the deepest of nested mounts, the
-    last of several on one point.
-    """
+    """The mount that holds a path without symlinks: the deepest, the last on one point."""
     index = index_of_holding(path, [mount.point for mount in mounts])
     return None if index is None else mounts[index]
 
@@ -98,9 +96,7 @@ def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
 
 
 def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
-    """The mounts that this process sees, in the kernel's order; none if the
-    table cannot be read.
-    """
+    """The mounts that this process sees, in the kernel's order; none if unreadable."""
     with suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as file:
         return parse_mountinfo(file)
     return ()

@@ -60,9 +60,7 @@ _NANO = 10**9
 
 
 def _unnamed(pattern: re.Pattern[str]) -> str:
-    """The pattern without group names, which JSON Schema's regular expressions
-    (ECMA-262) spell differently.
-    """
+    """The pattern without group names, which ECMA-262 (JSON Schema) spells differently."""
     return re.sub(r"\?P<[a-z]+>", "", pattern.pattern)
 
 
@@ -86,12 +84,11 @@ def _refuse(text: str, forms: str) -> QuantityError:
 
 
 def parse_quantity(text: str) -> Fraction:
-    """The exact amount of a Kubernetes quantity in units (bytes or inodes); may
-    be negative or a fraction.
+    """The exact amount of a Kubernetes quantity in units (bytes or inodes).
 
-    Raises QuantityError if the text is not a quantity or is longer than 64 characters. Amounts of
-    2**63 and more are capped at 2**63 - 1, as in Kubernetes. Source:
-    `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
+    It may be negative or a fraction. Raises QuantityError if the text is not a quantity or is
+    longer than 64 characters. Amounts of 2**63 and more are capped at 2**63 - 1, as in Kubernetes.
+    Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
     """
     match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_TEXT else None
     if match is None:
@@ -111,18 +108,15 @@ def parse_quantity(text: str) -> Fraction:
 
 
 def whole(amount: Fraction) -> int:
-    """The amount as a whole number, fractions rounded away from zero
-    (`Quantity.Value()` in apimachinery).
-    """
+    """The amount as a whole number, fractions rounded away from zero (`Quantity.Value()`)."""
     up = -(-abs(amount.numerator) // amount.denominator)
     return up if amount >= 0 else -up
 
 
 def format_quantity(amount: int) -> str:
-    """A whole amount as a quantity with the largest exact binary suffix: 536870912
-    -> `512Mi`, 1000 -> `1000`.
+    """A whole amount as a quantity with the largest exact binary suffix.
 
-    `parse_quantity` returns the same amount.
+    536870912 -> `512Mi`, 1000 -> `1000`. `parse_quantity` returns the same amount.
     """
     for suffix, power in reversed(_BINARY.items()):
         if amount and amount % 1024**power == 0:
@@ -172,13 +166,12 @@ class Percentage:
 
 
 def parse_percentage(text: str) -> Percentage:
-    """Text that ends in `%`, as a share of a capacity. Raises QuantityError; NaN
-    and infinities are rejected.
+    """Text that ends in `%`, as a share of a capacity.
 
-    All trailing `%` are dropped; the rest is read in single precision and divided by 100 in
-    single precision, as in the kubelet (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any
-    size is allowed, including negative ones, and any form that Go's `strconv.ParseFloat` accepts:
-    `0x1p3%` is 8%, `1_0%` is 10%.
+    Raises QuantityError; NaN and infinities are rejected. All trailing `%` are dropped; the rest is
+    read in single precision and divided by 100 in single precision, as in the kubelet
+    (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, including negative
+    ones, and any form that Go's `strconv.ParseFloat` accepts: `0x1p3%` is 8%, `1_0%` is 10%.
     """
     percentage = _percentage(text)
     if percentage is None:
@@ -213,12 +206,11 @@ def _clamped(exponent: str, limit: int) -> int:
 
 
 def nearest_single(amount: Fraction) -> float:
-    """The nearest single-precision number to a non-negative amount, ties to even,
-    infinite beyond the range.
+    """The nearest single-precision number to a non-negative amount.
 
-    Rounded once, as in Go's `strconv.ParseFloat(s, 32)`. Rounding to a double first would turn
-    a decimal slightly above the midpoint of two singles into exactly the midpoint, and then
-    into the lower of the two.
+    Ties go to even; beyond the range it is infinite. Rounded once, as in Go's
+    `strconv.ParseFloat(s, 32)`. Rounding to a double first would turn a decimal slightly above the
+    midpoint of two singles into exactly the midpoint, and then into the lower of the two.
     """
     if amount >= _BEYOND_SINGLE:
         return math.inf

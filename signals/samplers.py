@@ -71,10 +71,10 @@ class Sampler:
         self._identity: FilesystemIdentity | None = None
 
     def ask(self, reply: Reply) -> None:
-        """Has `reply` called with a reading that begins from now on. Never, while the
-        filesystem does not answer.
+        """Has `reply` called with a reading that begins from now on.
 
-        If it is closed, or too many wait already, it is called at once with that problem.
+        Never, while the filesystem does not answer. If it is closed, or too many wait already, it
+        is called at once with that problem.
         """
         if self._closed:
             self._refuse(reply, CLOSED)
@@ -82,13 +82,12 @@ class Sampler:
             self._refuse(reply, "the filesystem has not answered an earlier statvfs yet")
 
     def watch(self, levels: WatchedLevels, notify: Callable[[], None]) -> None:
-        """Polls from now on until an observation is due, then calls `notify` once on the
-        sampler's thread and stops.
+        """Polls until an observation is due, then calls `notify` once and stops.
 
-        An observation is due when an amount falls below its level, when a fill begins on an
-        idle filesystem, and when the filesystem cannot be read. Different levels replace the
-        current ones and are polled at once; the same levels change nothing and do not wake
-        the thread. Returns at once.
+        It is called on the sampler's thread. An observation is due when an amount falls below its
+        level, when a fill begins on an idle filesystem, and when the filesystem cannot be read.
+        Different levels replace the current ones and are polled at once; the same levels change
+        nothing and do not wake the thread. Returns at once.
         """
         current = self._notifier
         if current is None or current.levels != levels:
@@ -155,9 +154,7 @@ class Sampler:
         return Sample(self.path, begun_at, reading, self._identity)
 
     def _poll(self) -> None:
-        """Polls once, and notifies if an observation is due and the levels have
-        not been replaced meanwhile.
-        """
+        """Polls once, and notifies if an observation is due and the levels are still these."""
         notifier = self._notifier
         if notifier is None:
             return

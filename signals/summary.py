@@ -141,8 +141,7 @@ def _problem(path: str, published: Published, now: float) -> str:
 
 
 class NodeSummary:
-    """Where the filesystems of this node are, and how anybody but the owner
-    of the state observes them.
+    """Where the filesystems are, and how all but the owner of the state observe them.
 
     Any thread may call. `locate` replaces the paths once the runtime says where its images are.
     """
@@ -159,8 +158,9 @@ class NodeSummary:
         self._samplers.keep_only(paths.distinct())
 
     def observe(self) -> SignalObservations:
-        """One observation: each distinct path is read once, and all of them together
-        are waited for at most 2 s. Earlier ones are not remembered.
+        """One observation, without memory of earlier ones.
+
+        Each distinct path is read once, and all of them together are waited for at most 2 s.
         """
         paths = self.paths
         awaited = paths.distinct()

@@ -39,8 +39,7 @@ logging.getLogger("pyinotify").propagate = False
 
 
 class FsWatcher:
-    """Calls `notify` soon after a file or directory is created in one of the
-    directories, or moved there.
+    """Calls `notify` soon after something is created in, or moved to, a directory.
 
     Missing directories are tried again every `rearm_seconds`. `notify` is called on the watcher's
     thread, at most four times a second; it must return at once. If the kernel has no inotify

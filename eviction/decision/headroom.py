@@ -131,9 +131,7 @@ def update_fill_rates(
 
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
-    """Whether no filesystem has been filled lately at a rate that counts
-    (`signals.interval.is_negligible`).
-    """
+    """Whether nothing was filled lately at a rate that counts (`is_negligible`)."""
     return all(
         is_negligible(rate.steady_rate, policy.assumed_rate(inodes=inodes))
         for (_, inodes), rate in fill_rates.items()
@@ -170,12 +168,11 @@ def near_their_marks(
     policy: PollPolicy,
     before: Container[int] = (),
 ) -> frozenset[int]:
-    """The devices of the filesystems that are worth a watch: those that could reach
-    a mark within the ceiling.
+    """The devices that are worth a watch: they could reach a mark within the ceiling.
 
-    Farther away, the next reading is early enough for every fill that is assumed to
-    be possible. Those in `before` stay until it takes twice the ceiling, beyond which
-    the interval is the ceiling.
+    Farther away, the next reading is early enough for every fill that is assumed to be possible.
+    Those in `before` stay until it takes twice the ceiling, beyond which the interval is the
+    ceiling.
     """
     near = set()
     for headroom in _headrooms(thresholds, observations):
@@ -193,8 +190,7 @@ def levels_to_watch(
     *,
     policy: PollPolicy,
 ) -> dict[str, WatchedLevels]:
-    """For each filesystem, by the path that it is read at, the next thresholds
-    that it could fall below.
+    """For each filesystem, by its path, the next thresholds that it could fall below.
 
     A filesystem that is above none of its thresholds is left out.
     """
@@ -269,9 +265,7 @@ def _seconds_left(headroom: Headroom, limits: Mapping[Amount, int], fill_rates: 
 
 
 def faster(before: FillRates, now: FillRates) -> FillRates:
-    """For each amount, the steadily faster fill rate; that of `now` if they
-    are equal or one is missing.
-    """
+    """For each amount, the steadily faster rate; that of `now` if equal, or one is missing."""
     return {
         key: before[key] if key in before and before[key].steady_rate > rate.steady_rate else rate
         for key, rate in now.items()

@@ -19,9 +19,9 @@ from signals.types import FsLayout, Signal, SignalObservation, SignalObservation
 
 @dataclass(frozen=True, slots=True)
 class EvictionConfig:
-    """The thresholds as configured, and how long ReclaimPressure is reported after it
-    was last observed (seconds).
+    """The thresholds as configured.
 
+    `transition_period_seconds`: how long ReclaimPressure is reported after it was last observed.
     `kubelets`: the kubelet's own thresholds, without a margin; None if they are unknown.
     `longest_gap_seconds`: grace periods start over if two observations are further apart than this.
     `rows`: those of the configuration, which replace the built-in ones.
@@ -46,15 +46,11 @@ class EvictionConfig:
         return rules.update_container_fs_thresholds(self.kubelets or (), layout)
 
     def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The thresholds that no filesystem may pass unseen: those in force and
-        the kubelet's own.
-        """
+        """The thresholds that none may pass unseen: those in force and the kubelet's."""
         return (*self.in_layout(layout), *self.kubelets_in_layout(layout))
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
-        """The names of the reclaim functions for a signal; none for the kubelet's
-        while the layout is unknown.
-        """
+        """The names of the functions for a signal; none for the kubelet's without a layout."""
         return row(signal, observations.layout, self.rows)
 
     def goal(
@@ -175,9 +171,7 @@ def synchronize(
 
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
-    """The state for a pass at `now`; after a gap, without the times at which
-    thresholds were first observed.
-    """
+    """The state for a pass at `now`; after a gap, no threshold has been observed."""
     last = state.last_observed_at
     if last is not None and now - last > state.config.longest_gap_seconds:
         state = replace(state, first_observed_at={})
@@ -187,11 +181,10 @@ def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
 def _ranked(
     thresholds: tuple[Threshold, ...], config: EvictionConfig, observations: SignalObservations
 ) -> tuple[Threshold, ...]:
-    """In order of choice: those with a non-empty row first. None of the kubelet's
-    while the layout is unknown.
+    """In order of choice: those with a non-empty row first.
 
-    Pressure that no function relieves (on a filesystem of the kubelet's own) must not
-    delay pressure that one does.
+    None of the kubelet's while the layout is unknown. Pressure that no function relieves (on a
+    filesystem of the kubelet's own) must not delay pressure that one does.
     """
     relievable = [
         threshold

@@ -43,9 +43,7 @@ Observations = Mapping[Signal, SignalObservation]
 
 
 def usable(observations: Observations) -> dict[Signal, SignalObservation]:
-    """The observations that are not stale: a stale one counts neither as
-    pressure nor as its end.
-    """
+    """The observations that are not stale: a stale one is neither pressure nor its end."""
     return {
         signal: observation for signal, observation in observations.items() if not observation.stale
     }
@@ -83,8 +81,7 @@ def node_conditions(*, reclaim_pressure: bool, disk_pressure: bool) -> frozenset
 def below_kubelets_marks(
     kubelets: Iterable[Threshold], observations: Observations, *, before: bool
 ) -> bool:
-    """Whether a signal is below one of the kubelet's own marks, so that the kubelet
-    would report DiskPressure.
+    """Whether a signal is below a mark of the kubelet's, so it would report DiskPressure.
 
     `before`: whether one was at the last observation. If so, it counts as below until all of these
     signals are read again: an unread signal neither raises a condition nor ends it.
@@ -121,8 +118,9 @@ def thresholds_updated_stats(
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:
-    """How far below its mark the signal is, as a share of the mark; negative if it is
-    clear, 0 without a reading.
+    """How far below its mark the signal is, as a share of the mark.
+
+    It is negative if it is clear, 0 without a reading.
     """
     observation = observations.get(threshold.signal)
     if observation is None:
@@ -134,9 +132,7 @@ def deficit(threshold: Threshold, observations: Observations) -> Fraction:
 def by_priority(
     thresholds: Iterable[Threshold], observations: Observations
 ) -> tuple[Threshold, ...]:
-    """The largest deficit relative to the mark first, then the order of the
-    signals, then hard before soft.
-    """
+    """The largest deficit relative to the mark first, then by signal, hard before soft."""
     return tuple(
         sorted(
             thresholds,
@@ -177,9 +173,7 @@ def highest_mark(
 
 
 def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -> bool:
-    """Whether a threshold that was met stays met only because its minimum
-    reclaim is not reached.
-    """
+    """Whether a threshold stays met only because its minimum reclaim is not reached."""
     capacity = observation.capacity
     return (
         threshold.mark(capacity)

@@ -107,8 +107,7 @@ NOT_DEAD = {
 
 @dataclass(frozen=True, slots=True)
 class ContainerGCPolicy:
-    """Which dead containers may be removed: the fields of the kubelet's policy of
-    the same name, and two more.
+    """Which dead containers may be removed: the kubelet's policy, and two fields more.
 
     `min_age_seconds`: since creation, at least 0. `max_per_pod_container`: dead copies kept of each
     (pod UID, name). `max_containers`: dead containers kept on the node. For both, a negative number
@@ -124,8 +123,11 @@ class ContainerGCPolicy:
     evict_non_deleted_pods: bool = True
 
     def guarded(self, pods: PodStates) -> bool:
-        """Whether the guards apply: the kubelet's state is not known, its directories are not
-        trusted, or the policy is cautious."""
+        """Whether the guards apply.
+
+        They do if the kubelet's state is not known, its directories are not trusted, or the policy
+        is cautious.
+        """
         return self.cautious or not pods.known or pods.doubt is not None
 
 
@@ -210,8 +212,7 @@ class _Fate:
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """What a plan is based on. `alive`: UIDs of pods that have a container that runs or may
-    start, or a ready sandbox."""
+    """What a plan is based on. `alive`: UIDs of pods of which something runs or may start."""
 
     pods: PodStates
     policy: ContainerGCPolicy
@@ -299,8 +300,10 @@ def _age_order(part: Container | PodSandbox) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class _EvictUnit:
-    """The dead containers of one (pod UID, container name), newest first, each with the seconds it
-    is still too young by."""
+    """The dead containers of one (pod UID, container name), newest first.
+
+    `waits`: each with the seconds it is still too young by.
+    """
 
     fate: _Fate
     waits: list[tuple[Container, float]]

@@ -88,15 +88,19 @@ KINDS: Final = {
 
 
 class Field(NamedTuple):
-    """A value in an answer, and its path, which is empty for the whole answer. Missing values and
-    null are the same: empty."""
+    """A value in an answer, and its path, which is empty for the whole answer.
+
+    Missing values and null are the same: empty.
+    """
 
     value: Any
     path: str = ""
 
     def read(self, kind: type[Value]) -> Value:
-        """The value, which has exactly this type (a bool is not an int); an empty one if there is
-        none."""
+        """The value, or an empty one if there is none.
+
+        Raises KubeletAnswerError unless it has exactly this type (a bool is not an int).
+        """
         if self.value is None:
             return kind()
         if type(self.value) is not kind:
@@ -146,9 +150,11 @@ def _parsed(body: bytes) -> Field:
 
 
 class PodList(NamedTuple):
-    """The pods that the kubelet knows, by UID and alias. `from_api_server`: the API server
-    has delivered its pods. `images`: what pods that have not terminated need, by UID;
-    references as written."""
+    """The pods that the kubelet knows, by UID and alias.
+
+    `from_api_server`: the API server has delivered its pods. `images`: what pods that have not
+    terminated need, by UID; references as written.
+    """
 
     states: Mapping[str, PodState]
     from_api_server: bool

@@ -76,9 +76,7 @@ class ImageIndex:
                     self._by_name[digest].add(image.id)
 
     def find(self, reference: str) -> frozenset[str]:
-        """The ids that `reference` means among the listed images; empty if it
-        means none of them.
-        """
+        """The ids that `reference` means among the listed images; empty if it means none."""
         if reference not in self._found:
             self._found[reference] = self._find(reference)
         return self._found[reference]
@@ -114,9 +112,7 @@ def means(reference: str, image: Image) -> bool:
 
 
 def names_one_image(reference: str) -> bool:
-    """Whether the reference is an id or carries a digest, which always mean the
-    same image; a tag may move.
-    """
+    """Whether it is an id or carries a digest, which never move as tags do."""
     return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None
 
 

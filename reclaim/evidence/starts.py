@@ -78,8 +78,9 @@ def parts_of_pods(
     sandboxes: Sequence[PodSandbox],
     directories: Mapping[str, PodDirectory],
 ) -> Iterator[Part]:
-    """The parts whose age counts: directories of pods and of containers, ready sandboxes,
-    first runs of containers.
+    """The parts whose age counts.
+
+    Directories of pods and of containers, ready sandboxes, first runs of containers.
     """
     occupied = {container.sandbox_id for container in containers}
     with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
@@ -215,9 +216,7 @@ class PodStarts:
 
     @property
     def patience_used_up(self) -> bool:
-        """Whether so much was waited and lost in this pass that the last look no
-        longer stops an image twice.
-        """
+        """Whether so much was waited and lost that the last look stops no image twice."""
         return self._spent_seconds >= PATIENCE_HOLD_OFFS * max(self.hold_off_seconds, 1.0)
 
     def lost(self, seconds: float) -> None:

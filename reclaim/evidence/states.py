@@ -140,9 +140,7 @@ class PodStates:
         return self.kubelet is not None
 
     def listed(self, uid: str) -> PodState | None:
-        """What the kubelet's list says about the pod; None if the list is not
-        known or does not contain it.
-        """
+        """What the kubelet's list says about the pod; None if nothing."""
         return None if self.kubelet is None else self.kubelet.get(uid)
 
     def gone(self, uid: str) -> bool:
@@ -218,9 +216,7 @@ class PodStateProvider(Protocol):
         """
 
     def read(self) -> PodStates:
-        """The pods that exist now, to be compared; by itself this does not
-        say that any pod is gone.
-        """
+        """The pods that exist now, to be compared; before that, none of them is gone."""
 
     def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
         """Decides whether what was read before and after complete lists of the runtime is trusted;
@@ -230,8 +226,10 @@ class PodStateProvider(Protocol):
         """Whether this pod is known not to exist; checked right before a removal."""
 
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
-        """The directories of all pods by UID; None if they are unknown. As they are now, or at
-        `since` (monotonic) or later."""
+        """The directories of all pods by UID; None if they are unknown.
+
+        As they are now, or at `since` (monotonic) or later.
+        """
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of pods that have not terminated name, by UID, according to the
@@ -305,9 +303,7 @@ def exchanged(path: str) -> Distrust:
 
 
 def _unexplained(states: PodStates, held: Collection[str], path: str) -> Distrust | None:
-    """A doubt if the directories explain nothing that the runtime holds, or nothing that
-    the kubelet says is alive.
-    """
+    """Why the directories are not trusted if they explain nothing held, or nothing alive."""
     present, kubelet = states.present or frozenset(), states.kubelet or {}
     alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
     if alive and present.isdisjoint(alive):

@@ -60,9 +60,7 @@ class KeepList:
         return frozenset(image.id for image in images if self._keeps(image))
 
     def unmatched(self, images: Iterable[Image]) -> tuple[str, ...]:
-        """The entries, as written, that keep none of these images: misspelt, or
-        no longer needed.
-        """
+        """The entries that keep none of these images: misspelt, or no longer needed."""
         images = tuple(images)
         return tuple(
             entry for entry in self.entries if not parse_keep_list([entry]).kept_ids(images)

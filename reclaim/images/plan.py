@@ -285,9 +285,7 @@ class _Guards(NamedTuple):
 
 
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
-    """The plan without the images that go only if nothing else is enough, which it
-    keeps; or, `last`, these alone.
-    """
+    """The plan, which keeps what goes only if nothing else is enough; or, `last`, that alone."""
     if last:
         return replace(
             plan, remove=tuple(verdict for verdict in plan.remove if verdict.last_resort)
@@ -452,8 +450,9 @@ def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
 
 
 def one_image(entries: list[Image]) -> Image:
-    """The entries of one id as one image, with all names and the sum of the
-    sizes by runtime handler.
+    """The entries of one id as one image.
+
+    It has all names, and the sum of the sizes by runtime handler.
     """
     if len(entries) == 1 and len(entries[0].repo_tags) <= 1:  # as nearly every image is listed
         return entries[0]
@@ -478,8 +477,7 @@ def repositories_of(image: Image) -> frozenset[str]:
 
 
 class KnownImage(NamedTuple):
-    """An id that is listed: all its entries as one image, what is remembered of it, and its entries
-    one by one."""
+    """An id that is listed: its entries as one image, its record, and the entries."""
 
     image: Image
     record: ImageRecord
@@ -511,8 +509,10 @@ class NewestOfRepositories:
         self.ids = frozenset(image_id for ids in self._ids.values() for image_id in ids[:count])
 
     def newer_than(self, image: Image) -> Iterator[tuple[str, list[str]]]:
-        """Each repository that this image belongs to by its current names, and the ids of the
-        listed images in it that are newer, newest first. Empty if the count is 0."""
+        """Each repository of this image by its current names, with the ids of newer images.
+
+        The newest comes first. Empty if the count is 0.
+        """
         place = self._newest_first.get(image.id)
         if place is not None:
             for repository in repositories_of(image):

@@ -115,8 +115,7 @@ class ImageRecords:
             return dict(self._gone)
 
     def restore(self, loaded: Loaded) -> None:
-        """Restores what an earlier process remembered; records that this process
-        already has are not changed.
+        """Restores what an earlier process remembered; records of this process stay.
 
         The next detection checks each against its pull time, and forgets those no longer listed.
         """
@@ -278,9 +277,7 @@ class ImageRecords:
 
 
 def _with_uses_of(earlier: ImageRecord, record: ImageRecord) -> ImageRecord:
-    """The record of an image that was here before, with how often it was
-    used and came back until now.
-    """
+    """The record of an image that was here before, with its uses and returns until now."""
     return replace(
         record,
         uses=record.uses + earlier.uses,

@@ -144,9 +144,7 @@ class TreeRemoval:
 
     @property
     def sentence(self) -> str:
-        """The first failure and the number of others, for messages; empty if
-        there is no failure.
-        """
+        """The first failure and the number of others, for messages; empty without one."""
         return f"{self.failure}, and {self.failed - 1} more" if self.failed > 1 else self.failure
 
 
@@ -202,9 +200,7 @@ def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
 
 
 class _Moved(Exception):
-    """The lowest directory, or one above it, was moved or removed, or
-    something else has its name now.
-    """
+    """One of the directories was moved or removed, or something else has its name now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -341,9 +337,7 @@ class _Walk:
                 self._fail(level, name, why or error.strerror)
 
     def _check(self) -> None:
-        """Raises _Moved if one of the lowest 8 directories has left the
-        directory it was entered from.
-        """
+        """Raises _Moved if one of the lowest 8 directories is no longer where it was entered."""
         above = b".."
         for level in self._levels[-2 : -2 - CHECK_LEVELS : -1]:
             try:
