@@ -26,6 +26,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 
 import psutil
@@ -33,7 +34,6 @@ import psutil
 from signals.mounts import (
     MOUNTS,
     filesystem_of,
-    index_of_holding,
     mount_holding,
     point_asked,
     read_mounts,
@@ -104,15 +104,14 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
 def describe(path: str, device_id: int) -> FilesystemIdentity:
     """The filesystem with this device number and the mount that holds `path`, from this process's
     mount table. Never raises OSError: what is unknown is empty."""
-    try:
-        mounts, real = psutil.disk_partitions(all=True), os.path.realpath(path)
-    except OSError:
-        return FilesystemIdentity(path, device_id)
-    index = index_of_holding(real, [mount.mountpoint for mount in mounts])
-    if index is None:
+    mount = None
+    with suppress(OSError):
+        mounts = psutil.disk_partitions(all=True)
+        mount = mount_holding(os.path.realpath(path), mounts, attrgetter("mountpoint"))
+    if mount is None:
         return FilesystemIdentity(path, device_id)
     return FilesystemIdentity(
-        path, device_id, mounts[index].device, mounts[index].fstype, mounts[index].mountpoint
+        path, device_id, device=mount.device, type=mount.fstype, mount_point=mount.mountpoint
     )
 
 

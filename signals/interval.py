@@ -56,10 +56,6 @@ class Step:
     time: float
     fall: int
 
-    @property
-    def seconds(self) -> float:
-        return self.time - self.since
-
 
 @dataclass(frozen=True, slots=True)
 class FillRate:
@@ -150,7 +146,7 @@ def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> floa
         return 0.0
     fallen = sum(step.fall for step in inside)
     seconds = max(now - min(start, inside[0].since), WINDOW_SECONDS)
-    return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)
+    return min((fallen - step.fall) / (seconds - (step.time - step.since)) for step in inside)
 
 
 def next_interval(

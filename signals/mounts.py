@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 MOUNTS = "/proc/self/mountinfo"
+Entry = TypeVar("Entry")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -68,23 +71,19 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount that holds a path without symlinks: the deepest, the last on one point."""
-    index = index_of_holding(path, [mount.point for mount in mounts])
-    return None if index is None else mounts[index]
+def mount_holding(
+    path: str, mounts: Sequence[Entry], point: Callable[[Entry], str] = attrgetter("point")
+) -> Entry | None:
+    """The mount that holds a path without symlinks: the deepest, the last on one point.
 
-
-def index_of_holding(path: str, points: Sequence[str]) -> int | None:
-    """The index of the mount point that holds a path without symlinks.
-
-    `points`: in the kernel's order.
+    `mounts`: in the kernel's order. `point`: where each is mounted.
     """
     holding = [
-        index
-        for index, point in enumerate(points)
-        if path == point or path.startswith(point.rstrip("/") + "/")
+        mount
+        for mount in reversed(mounts)
+        if path == point(mount) or path.startswith(point(mount).rstrip("/") + "/")
     ]
-    return max(holding, key=lambda index: (len(points[index]), index), default=None)
+    return max(holding, key=lambda mount: len(point(mount)), default=None)
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:

@@ -679,7 +679,7 @@ BREAKS = (
     Break(
         "a jump is a rate",
         INTERVAL,
-        "return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)",
+        "return min((fallen - step.fall) / (seconds - (step.time - step.since)) for step in inside)",
         "return fallen / seconds",
     ),
     Break(
