@@ -34,6 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from reclaim.function import Ready, Refused, Stage, Wait
@@ -163,9 +164,7 @@ def waiting(claim: Claim, until: float) -> Claim:
 
 
 def checked_again(claim: Claim) -> Claim:
-    """Its check begins once more, because the last one was too old, or because
-    its time has come.
-    """
+    """Its check begins once more: the last one was too old, or its time has come."""
     again = moved_to(claim, State.CHECKING)
     return again if claim.state is State.WAITING else replace(again, attempts=claim.attempts + 1)
 
@@ -178,14 +177,14 @@ def sent(claim: Claim, now: float) -> Claim:
 def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
     """The removal goes on for nobody; and its outcome for its pass."""
     if claim.sent_at is None:  # no call went out, and none will
+        state = State.ABANDONED
         seconds = now - claim.claimed_at
         error = f"the check before its removal has not ended for {seconds:.0f} s"
-        return moved_to(claim, State.ABANDONED), Outcome(
-            claim.verdict, Result.PARKED, error, seconds
-        )
-    seconds = now - claim.sent_at
-    error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
-    return moved_to(claim, State.LATE), Outcome(claim.verdict, Result.PARKED, error, seconds)
+    else:
+        state = State.LATE
+        seconds = now - claim.sent_at
+        error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
+    return moved_to(claim, state), Outcome(claim.verdict, Result.PARKED, error, seconds)
 
 
 # ---- how it ends without a call
@@ -216,16 +215,11 @@ def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
 
 def late(claims: Claims) -> list[Claim]:
     """Those that nobody waits for any more, the oldest first."""
-    return sorted(
-        (claim for claim in claims.values() if not claim.awaited),
-        key=lambda claim: claim.claimed_at,
-    )
+    return [claim for claim in _oldest_first(claims) if not claim.awaited]
 
 
 def stuck(claims: Claims, parallel: int, now: float) -> str:
-    """Why none may be sent, in a sentence, if more are late than may run side
-    by side; else empty.
-    """
+    """Why none may be sent: more are late than may run side by side. Empty if one may."""
     unanswered = late(claims)
     if len(unanswered) <= parallel:
         return ""
@@ -237,12 +231,11 @@ def stuck(claims: Claims, parallel: int, now: float) -> str:
 
 def sent_claims(claims: Claims) -> tuple[Claim, ...]:
     """Those whose call went out, the oldest first."""
-    return tuple(
-        sorted(
-            (each for each in claims.values() if each.sent_at is not None),
-            key=lambda each: each.claimed_at,
-        )
-    )
+    return tuple(claim for claim in _oldest_first(claims) if claim.sent_at is not None)
+
+
+def _oldest_first(claims: Claims) -> list[Claim]:
+    return sorted(claims.values(), key=attrgetter("claimed_at"))
 
 
 def oldest_seconds(claims: Iterable[Claim], now: float) -> float:
@@ -251,14 +244,14 @@ def oldest_seconds(claims: Iterable[Claim], now: float) -> float:
 
 
 def limit_in_flight(parallel: int) -> int:
-    """How many removals may be in flight on a disk that fills fast, if `parallel`
-    are configured; 1 stays 1.
+    """How many removals may be in flight on a disk that fills fast; 1 stays 1.
 
-    A runtime that collects garbage before it answers does so once for all removals that arrive in
-    the meantime (containerd, `metadata/gc.go`). With 300 images of 5 MiB, two at a time free 230
-    MiB/s of a disk that fills at 400 MiB/s, while eight free about as much as it fills. Without
-    urgency, two are enough: twelve images of 20 MiB took 146 ms one by one, 107 ms two at a time,
-    96 ms four or eight at a time, and more in flight removes more than needed.
+    `parallel`: as configured. A runtime that collects garbage before it answers does so once for
+    all removals that arrive in the meantime (containerd, `metadata/gc.go`). With 300 images of 5
+    MiB, two at a time free 230 MiB/s of a disk that fills at 400 MiB/s, while eight free about as
+    much as it fills. Without urgency, two are enough: twelve images of 20 MiB took 146 ms one by
+    one, 107 ms two at a time, 96 ms four or eight at a time, and more in flight removes more than
+    needed.
     """
     return 1 if parallel == 1 else max(parallel, URGENT_IN_FLIGHT)
 
@@ -297,7 +290,8 @@ def send(
     def outcome(result: Result, error: str = "") -> Outcome:
         return Outcome(verdict, result, error, clock.monotonic() - sent_at)
 
-    failure, was_there = "", True
+    failure = ""
+    was_there = True
     try:
         was_there = stage.remove(verdict)
     except ReclaimError as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum, auto
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeVar
 
 from signals.types import FilesystemRole
 
@@ -44,9 +44,7 @@ class AnsweredLate(RuntimeUnavailable):
 
 
 class AnsweredWithError(RuntimeUnavailable):
-    """The runtime answered, but not what was asked: with an error of its own, or with
-    something that cannot be used.
-    """
+    """The runtime answered with an error of its own, or with something that cannot be used."""
 
 
 class RequestRefused(AnsweredWithError):
@@ -111,21 +109,28 @@ class Kind(StrEnum):
 
 
 class Worded(StrEnum):
-    """A closed list of words for programs. `words`: what each says, for people. `remedy`: what can
-    be done about it; empty where there is nothing to be done."""
+    """A closed list of words for programs.
+
+    `words`: what each says, for people. `remedy`: what can be done about it; empty where there is
+    nothing to be done.
+    """
 
     words: str
     remedy: str
 
     def __new__(cls, word: str, words: str = "", remedy: str = "") -> Self:
-        found = str.__new__(cls, word)
-        found._value_, found.words, found.remedy = word, words, remedy
-        return found
+        member = str.__new__(cls, word)
+        member._value_ = word
+        member.words = words
+        member.remedy = remedy
+        return member
 
 
 class Reason(Worded):
-    """Why an object is removed or kept. `reclaim/README.md` documents each word; other
-    functions may define their own."""
+    """Why an object is removed or kept.
+
+    `reclaim/README.md` documents each word; other functions may define their own.
+    """
 
     # removed
     OLDER_COPY = "older_copy", "a newer dead copy of it is kept"
@@ -289,6 +294,9 @@ class Image(NamedTuple):
         return next(iter(self.repo_tags + self.repo_digests), self.id)
 
 
+Listed = TypeVar("Listed", Image, Container, PodSandbox)
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """Complete answers from the runtime. Images are listed first, containers after them, so that a
@@ -312,15 +320,17 @@ class Listing:
     named_images: frozenset[str] = frozenset()
 
     def without(self, removed: Iterable[Verdict]) -> Listing:
-        """The listing without these objects: how a dry run continues after
-        planning to remove them.
-        """
+        """The listing without these objects: how a dry run goes on after planning them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
+
+        def left(kind: Kind, listed: Iterable[Listed]) -> tuple[Listed, ...]:
+            return tuple(each for each in listed if (kind, each.id) not in gone)
+
         return replace(
             self,
-            images=tuple(i for i in self.images if (Kind.IMAGE, i.id) not in gone),
-            containers=tuple(c for c in self.containers if (Kind.CONTAINER, c.id) not in gone),
-            sandboxes=tuple(s for s in self.sandboxes if (Kind.SANDBOX, s.id) not in gone),
+            images=left(Kind.IMAGE, self.images),
+            containers=left(Kind.CONTAINER, self.containers),
+            sandboxes=left(Kind.SANDBOX, self.sandboxes),
         )
 
 
@@ -376,11 +386,8 @@ class ImageRecord:
     @property
     def uses_since(self) -> float:
         """Since when its uses are counted."""
-        return (
-            self.first_detected
-            if self.counted_since is None
-            else min(self.counted_since, self.first_detected)
-        )
+        counted = self.first_detected if self.counted_since is None else self.counted_since
+        return min(counted, self.first_detected)
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,9 +407,7 @@ NO_LAYERS: Final = Layers()
 
 
 class ImageOrder(StrEnum):
-    """Which image goes first: the least recently used, as in the kubelet, or the
-    one that costs the least.
-    """
+    """Which image goes first: the least recently used, or the one that costs the least."""
 
     LRU = "lru"
     COST = "cost"
@@ -447,9 +452,16 @@ class Verdict(NamedTuple):
 
     @property
     def promised_bytes(self) -> int:
-        """What a pass counts on before its removal has ended: what it frees, else the runtime's
-        size; 0 if neither is known."""
+        """What a pass counts on until its removal has ended: what it frees, else its size.
+
+        0 if neither is known.
+        """
         return (self.size_bytes if self.frees_bytes is None else self.frees_bytes) or 0
+
+    @property
+    def removed(self) -> bool:
+        """Whether it goes."""
+        return self.action is Action.REMOVE
 
     def kept(self, reason: str) -> Verdict:
         """The verdict when the object was to be removed but is kept for this reason."""
@@ -476,21 +488,20 @@ class Plan:
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Plan:
-        """The plan made of these verdicts, given in the order of removal; kept
-        objects are sorted by name.
+        """The plan made of these verdicts, given in the order of removal.
+
+        What is kept is sorted by name.
         """
-        removed, kept = list[Verdict](), list[Verdict]()
-        for verdict in verdicts:
-            (removed if verdict.action is Action.REMOVE else kept).append(verdict)
+        given = tuple(verdicts)
+        kept = [verdict for verdict in given if not verdict.removed]
         return cls(
-            tuple(removed), tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id)))
+            remove=tuple(verdict for verdict in given if verdict.removed),
+            keep=tuple(sorted(kept, key=lambda verdict: (verdict.name, verdict.id))),
         )
 
     @property
     def eligible_in_seconds(self) -> float | None:
-        """Seconds until the next kept object is old enough to be removed; None if none
-        is kept because of its age.
-        """
+        """Seconds until the next kept object is old enough; None if no age keeps one."""
         waits = [
             verdict.eligible_in_seconds
             for verdict in self.keep
@@ -610,9 +621,7 @@ class ReclaimResult:
 
     @property
     def nominal_bytes(self) -> int:
-        """The total size that the runtime reports for what was removed, or
-        would be in a dry run.
-        """
+        """The sizes, by the runtime, of what was removed or would be in a dry run."""
         gone = (Result.REMOVED, Result.PLANNED)
         return sum(o.verdict.size_bytes or 0 for o in self.outcomes if o.result in gone)
 
@@ -637,9 +646,10 @@ class ReclaimResult:
 
 
 class EventReason(StrEnum):
-    """The kubelet's event reasons for garbage collection and eviction on its
-    node (`pkg/kubelet/events/event.go`,
-    `pkg/kubelet/eviction/eviction_manager.go`). All are warnings."""
+    """The kubelet's event reasons for garbage collection and eviction. All are warnings.
+
+    Source: `pkg/kubelet/events/event.go`, `pkg/kubelet/eviction/eviction_manager.go`.
+    """
 
     EVICTION_THRESHOLD_MET = "EvictionThresholdMet"
     CONTAINER_GC_FAILED = "ContainerGCFailed"

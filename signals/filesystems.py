@@ -26,6 +26,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 
 import psutil
@@ -33,7 +34,6 @@ import psutil
 from signals.mounts import (
     MOUNTS,
     filesystem_of,
-    index_of_holding,
     mount_holding,
     point_asked,
     read_mounts,
@@ -56,12 +56,14 @@ class FilesystemPaths:
 
     def by_role(self) -> dict[FilesystemRole, str | None]:
         """The path of each role; None while it is unknown."""
-        kubelets = {
+        if self.nodefs is None:
+            return dict(self.own)
+        return {
             FilesystemRole.NODEFS: self.nodefs,
             FilesystemRole.IMAGEFS: self.imagefs,
             FilesystemRole.CONTAINERFS: self.containerfs,
+            **self.own,
         }
-        return {**(kubelets if self.nodefs is not None else {}), **self.own}
 
     def distinct(self) -> set[str]:
         """The paths to read, without duplicates."""
@@ -80,8 +82,8 @@ def paths_of_node(
     Only the first entry of each list counts, as in the kubelet; empty strings are skipped. If no
     container filesystem is listed, the writable layers are where the images are.
     """
-    imagefs = next((path for path in image_filesystems if path), None)
-    containerfs = next((path for path in container_filesystems if path), imagefs)
+    imagefs = next(filter(None, image_filesystems), None)
+    containerfs = next(filter(None, container_filesystems), imagefs)
     return FilesystemPaths(root_directory, imagefs, containerfs, own)
 
 
@@ -102,22 +104,20 @@ def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) 
 def describe(path: str, device_id: int) -> FilesystemIdentity:
     """The filesystem with this device number and the mount that holds `path`, from this process's
     mount table. Never raises OSError: what is unknown is empty."""
-    try:
-        mounts, real = psutil.disk_partitions(all=True), os.path.realpath(path)
-    except OSError:
-        return FilesystemIdentity(path, device_id)
-    index = index_of_holding(real, [mount.mountpoint for mount in mounts])
-    if index is None:
+    mount = None
+    with suppress(OSError):
+        mounts = psutil.disk_partitions(all=True)
+        mount = mount_holding(os.path.realpath(path), mounts, attrgetter("mountpoint"))
+    if mount is None:
         return FilesystemIdentity(path, device_id)
     return FilesystemIdentity(
-        path, device_id, mounts[index].device, mounts[index].fstype, mounts[index].mountpoint
+        path, device_id, device=mount.device, type=mount.fstype, mount_point=mount.mountpoint
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The numbers of a filesystem and its device. The device changes if
-    another filesystem is mounted.
+    """The numbers of a filesystem and its device, which changes with what is mounted.
 
     `device_id`: `st_dev`, except that all subvolumes of a btrfs share one number. `polls`: what the
     last polls of this path read, oldest first, the same for every reader. `in_directory`: what
@@ -137,14 +137,14 @@ seconds). May block; raises OSError."""
 
 def read_statvfs(path: str, now: float) -> Reading:
     """A full reading, with `statvfs` and `stat`. Raises OSError."""
-    found = os.statvfs(path)
+    status = os.statvfs(path)
     return Reading(
         FsStats(
-            available_bytes=found.f_bavail * found.f_frsize,
-            free_bytes=found.f_bfree * found.f_frsize,
-            capacity_bytes=found.f_blocks * found.f_frsize,
-            inodes_free=found.f_ffree,
-            inodes_total=found.f_files,
+            available_bytes=status.f_bavail * status.f_frsize,
+            free_bytes=status.f_bfree * status.f_frsize,
+            capacity_bytes=status.f_blocks * status.f_frsize,
+            inodes_free=status.f_ffree,
+            inodes_total=status.f_files,
             time=now,
         ),
         os.stat(path).st_dev,
@@ -152,12 +152,11 @@ def read_statvfs(path: str, now: float) -> Reading:
 
 
 class KubeletsReader:
-    """Reads a filesystem as the kubelet sees it: at its mount point, and as one filesystem
-    however many subvolumes it has.
+    """Reads filesystems as the kubelet sees them.
 
-    `directories`: paths that no kubelet looks at; they are read in place, within any
-    quota. `reader` reads one path; `table` is this process's mount table. Any thread may
-    call. May block; raises OSError.
+    That is at the mount point, and as one filesystem however many subvolumes it has. `directories`:
+    paths that no kubelet looks at; they are read in place, within any quota. `reader` reads one
+    path; `table` is this process's mount table. Any thread may call. May block; raises OSError.
     """
 
     def __init__(
@@ -181,9 +180,11 @@ class KubeletsReader:
         if place is None or place.st_dev != here.device_id:
             place = self._places[path] = self._place(path, here.device_id)
         there = here
-        with suppress(OSError):
-            there = here if place.point == path else self._reader(place.point, now)
-        there = there if there.device_id == here.device_id else here
+        if place.point != path:
+            with suppress(OSError):
+                there = self._reader(place.point, now)
+        if there.device_id != here.device_id:
+            there = here
         limited = here.stats.capacity_bytes < there.stats.capacity_bytes
         return Reading(there.stats, place.device_id, in_directory=here.stats if limited else None)
 
@@ -196,9 +197,7 @@ class KubeletsReader:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a path is read while its `st_dev` stays the same: its filesystem, and the
-    point at which to read it.
-    """
+    """Where a path is read while its `st_dev` stays the same, and its filesystem."""
 
     st_dev: int
     device_id: int

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from signals.types import Poll
 
@@ -47,12 +47,6 @@ IDLE_FLOORS = 5  # between polls while nothing fills: waking up costs more than 
 IDLE_SHARE = 1 / 64
 MIN_NOTIFY_SECONDS = 0.25  # bursts of writes cause at most one observation in this time
 
-Notify = Callable[[], None]
-"""Reports that an observation is due.
-
-Called on the filesystem's thread; must return at once and must not raise.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -61,10 +55,6 @@ class Step:
     since: float
     time: float
     fall: int
-
-    @property
-    def seconds(self) -> float:
-        return self.time - self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +92,23 @@ def update_fill_rate(
     """
     if previous is None:
         return FillRate(available, now, watched_since=now)
-    if now - previous.time < max(shortest_seconds, SHORTEST_SECONDS):
-        return previous
     elapsed = now - previous.time
-    rate = max(previous.available - available, 0) / elapsed
+    if elapsed < max(shortest_seconds, SHORTEST_SECONDS):
+        return previous
     steps = _steps(previous, [*polled, (now, available)])
-    return FillRate(
+    return replace(
+        previous,
         available=available,
         time=now,
-        fastest=max(previous.fastest * 0.5 ** (elapsed / HALF_LIFE_SECONDS), rate),
+        fastest=max(_faded(previous.fastest, elapsed), (previous.available - available) / elapsed),
         steps=steps,
-        watched_since=previous.watched_since,
         steady_rate=steady_rate(steps, previous.watched_since, now),
     )
+
+
+def _faded(rate: float, seconds: float) -> float:
+    """What a rate that was observed so long ago still counts."""
+    return rate * math.exp2(-seconds / HALF_LIFE_SECONDS)
 
 
 def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:
@@ -122,23 +116,25 @@ def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[S
 
     Readings less than 1 ms apart do not count.
     """
-    steps, time, amount = list(previous.steps), previous.time, previous.available
+    steps = list(previous.steps)
     now = readings[-1][0]
-    polls = (poll for poll in readings[:-1] if now - poll[0] >= SHORTEST_SECONDS)
-    for at, read in (*polls, readings[-1]):
-        if at - time >= SHORTEST_SECONDS:
-            if read < amount:
-                steps.append(Step(time, at, amount - read))
-            time, amount = at, read
+    time_before = previous.time
+    amount_before = previous.available
+    for time, amount in readings:
+        if time - time_before < SHORTEST_SECONDS or now - SHORTEST_SECONDS < time < now:
+            continue
+        if amount < amount_before:
+            steps.append(Step(time_before, time, amount_before - amount))
+        time_before = time
+        amount_before = amount
     return tuple(step for step in steps[-MOST_STEPS:] if step.time > now - FARTHEST_SECONDS)
 
 
 def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> float:
-    """Units a second by which the amount falls without its largest step, at least 0; 0
-    until it has fallen twice.
+    """Units a second by which the amount falls without its largest step.
 
-    `steps`: the falls, oldest first. `watched_since`: when the amount was first read. Times
-    are in monotonic seconds.
+    At least 0; 0 until it has fallen twice. `steps`: the falls, oldest first. `watched_since`: when
+    the amount was first read. Times are in monotonic seconds.
     """
     if len(steps) < 2:
         return 0.0
@@ -148,11 +144,9 @@ def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> floa
     inside = [step for step in steps if step.time > start]
     if len(inside) < 2:
         return 0.0
-    fallen, seconds = (
-        sum(step.fall for step in inside),
-        max(now - min(start, inside[0].since), WINDOW_SECONDS),
-    )
-    return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)
+    fallen = sum(step.fall for step in inside)
+    seconds = max(now - min(start, inside[0].since), WINDOW_SECONDS)
+    return min((fallen - step.fall) / (seconds - (step.time - step.since)) for step in inside)
 
 
 def next_interval(
@@ -164,7 +158,7 @@ def next_interval(
     as 0) and the fastest fill that is assumed to be possible (units a second, above 0). The amount
     that could reach its threshold first decides.
     """
-    soonest = min((max(headroom, 0) / fastest for headroom, fastest in headrooms), default=math.inf)
+    soonest = min((headroom / fastest for headroom, fastest in headrooms), default=math.inf)
     return min(max(soonest / 2, floor_seconds), ceiling_seconds)
 
 
@@ -191,23 +185,19 @@ class WatchedLevels:
     floor_seconds: float
     ceiling_seconds: float
 
-    def crossed(self, amounts: tuple[int, int]) -> bool:
+    def crossed(self, amounts: Iterable[int]) -> bool:
         """Whether an amount is below its level; equal does not count."""
         return any(
             level is not None and amount < level
             for amount, level in zip(amounts, self.levels, strict=True)
         )
 
-    def is_idle(self, rates: tuple[float, float]) -> bool:
+    def is_idle(self, rates: Iterable[float]) -> bool:
         """Whether fills at these rates (units a second) both count as none."""
         return all(map(is_negligible, rates, self.rates))
 
     def poll_interval(
-        self,
-        amounts: tuple[int, int],
-        rates: tuple[float, float] = (0.0, 0.0),
-        *,
-        idle: bool = False,
+        self, amounts: Iterable[int], rates: Iterable[float] = (0.0, 0.0), *, idle: bool = False
     ) -> float:
         """Seconds from a poll that read these amounts to the next one, within [floor, ceiling].
 
@@ -215,28 +205,29 @@ class WatchedLevels:
         the filesystem now, so polls are at least five floors apart.
         """
         fastest = map(max, self.rates, rates)
-        known = zip(amounts, self.levels, fastest, strict=True)
         headrooms = [
-            (amount - level, fastest) for amount, level, fastest in known if level is not None
+            (amount - level, rate)
+            for amount, level, rate in zip(amounts, self.levels, fastest, strict=True)
+            if level is not None
         ]
-        return next_interval(
-            headrooms, self.floor_seconds * (IDLE_FLOORS if idle else 1), self.ceiling_seconds
-        )
+        floor = self.floor_seconds * (IDLE_FLOORS if idle else 1)
+        return next_interval(headrooms, floor, self.ceiling_seconds)
 
 
 class ThresholdNotifier:
     """Watches one filesystem until an observation is due. Not thread-safe: one thread polls.
 
-    `due_at`: when the next poll is due (monotonic seconds); the first one is due at once.
+    `notify`: reports that it is due; it returns at once and does not raise. `due_at`: when the next
+    poll is due (monotonic seconds); the first one is due at once.
     """
 
-    def __init__(self, levels: WatchedLevels, notify: Notify):
+    def __init__(self, levels: WatchedLevels, notify: Callable[[], None]):
         self.levels = levels
         self.notify = notify
         self.due_at = -math.inf
         self._last: Poll | None = None
         self._first_poll = math.inf
-        self._fastest = (0.0, 0.0)  # halved every minute
+        self._fastest = [0.0, 0.0]  # halved every minute
         self._idle = False
 
     def update(self, poll: Poll) -> bool:
@@ -249,19 +240,18 @@ class ThresholdNotifier:
         amounts = (poll.available_bytes, poll.inodes_free)
         if self.levels.crossed(amounts):
             return True
-        last, self._last = self._last, poll
-        self._first_poll = min(self._first_poll, poll.time)
+        last = self._last or poll
         was_idle = self._idle
-        if last is not None and (elapsed := poll.time - last.time) >= SHORTEST_SECONDS:
-            kept = 0.5 ** (elapsed / HALF_LIFE_SECONDS)
-            rates = (
-                (last.available_bytes - amounts[0]) / elapsed,
-                (last.inodes_free - amounts[1]) / elapsed,
-            )
-            self._fastest = (
-                max(self._fastest[0] * kept, rates[0]),
-                max(self._fastest[1] * kept, rates[1]),
-            )
+        self._last = poll
+        self._first_poll = min(self._first_poll, poll.time)
+        elapsed = poll.time - last.time
+        if elapsed >= SHORTEST_SECONDS:
+            rates = [
+                (last.available_bytes - poll.available_bytes) / elapsed,
+                (last.inodes_free - poll.inodes_free) / elapsed,
+            ]
+            faded = [_faded(rate, elapsed) for rate in self._fastest]
+            self._fastest = list(map(max, faded, rates))
             self._idle = self.levels.is_idle(rates)
         self.due_at = poll.time + self.levels.poll_interval(amounts, self._fastest, idle=self._idle)
         return was_idle and not self._idle and poll.time - self._first_poll >= MIN_NOTIFY_SECONDS

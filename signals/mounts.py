@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 MOUNTS = "/proc/self/mountinfo"
+Entry = TypeVar("Entry")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-_SEPARATOR = "-"
 
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One mount. `device`: the filesystem's `major:minor`, which on btrfs is not
-    the `st_dev` of its files.
+    """One mount.
 
+    `device`: the filesystem's `major:minor`, which on btrfs is not the `st_dev` of its files.
     `source`: what is mounted, such as `/dev/sda2`. `options`: those of the mount and of the
     filesystem, without duplicates. `root`: the directory of the filesystem that is mounted.
     """
@@ -43,11 +46,11 @@ class Mount:
 
 def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
     """The mounts in the lines of a `mountinfo` file; malformed lines are skipped."""
-    found = []
+    mounts = []
     for line in lines:
         fields = line.rstrip("\n").split(" ")
         try:
-            end = fields.index(_SEPARATOR, 6)
+            end = fields.index("-", 6)
             kind, source, of_filesystem = fields[end + 1 : end + 4]
         except ValueError:
             continue
@@ -55,32 +58,32 @@ def parse_mountinfo(lines: Iterable[str]) -> tuple[Mount, ...]:
         # Read-only if either the mount or the filesystem is: the other one still says `rw`.
         if "ro" in options:
             options.pop("rw", None)
-        point, root = _unescaped(fields[4]), _unescaped(fields[3])
-        found.append(
-            Mount(point, fields[2], kind, _unescaped(source), tuple(map(_unescaped, options)), root)
+        mounts.append(
+            Mount(
+                point=_unescaped(fields[4]),
+                device=fields[2],
+                type=kind,
+                source=_unescaped(source),
+                options=tuple(map(_unescaped, options)),
+                root=_unescaped(fields[3]),
+            )
         )
-    return tuple(found)
+    return tuple(mounts)
 
 
-def mount_holding(path: str, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount that holds a path without symlinks: the deepest of nested mounts, the
-    last of several on one point.
-    """
-    index = index_of_holding(path, [mount.point for mount in mounts])
-    return None if index is None else mounts[index]
+def mount_holding(
+    path: str, mounts: Sequence[Entry], point: Callable[[Entry], str] = attrgetter("point")
+) -> Entry | None:
+    """The mount that holds a path without symlinks: the deepest, the last on one point.
 
-
-def index_of_holding(path: str, points: Sequence[str]) -> int | None:
-    """The index of the mount point that holds a path without symlinks.
-
-    `points`: in the kernel's order.
+    `mounts`: in the kernel's order. `point`: where each is mounted.
     """
     holding = [
-        (len(at), i)
-        for i, at in enumerate(points)
-        if path == at or path.startswith(at.rstrip("/") + "/")
+        mount
+        for mount in reversed(mounts)
+        if path == point(mount) or path.startswith(point(mount).rstrip("/") + "/")
     ]
-    return max(holding)[1] if holding else None
+    return max(holding, key=lambda mount: len(point(mount)), default=None)
 
 
 def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
@@ -92,14 +95,10 @@ def point_asked(mount: Mount, mounts: Iterable[Mount]) -> str:
 
 
 def read_mounts(table: str = MOUNTS) -> tuple[Mount, ...]:
-    """The mounts that this process sees, in the kernel's order; none if the
-    table cannot be read.
-    """
-    try:
-        with open(table, encoding="utf-8", errors="surrogateescape") as file:
-            return parse_mountinfo(file)
-    except OSError:
-        return ()
+    """The mounts that this process sees, in the kernel's order; none if unreadable."""
+    with suppress(OSError), open(table, encoding="utf-8", errors="surrogateescape") as file:
+        return parse_mountinfo(file)
+    return ()
 
 
 def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:
@@ -108,8 +107,11 @@ def mounts_of(paths: Iterable[str], table: str = MOUNTS) -> dict[str, Mount]:
     Follows symlinks, so it blocks where a path does.
     """
     mounts = read_mounts(table)
-    found = {path: mount_holding(os.path.realpath(path), mounts) for path in paths}
-    return {path: mount for path, mount in found.items() if mount is not None}
+    return {
+        path: mount
+        for path in paths
+        if (mount := mount_holding(os.path.realpath(path), mounts)) is not None
+    }
 
 
 def filesystem_of(st_dev: int, path: str, mounts: Sequence[Mount]) -> int:

@@ -32,10 +32,6 @@ _QUANTITY = re.compile(
     r"(?:(?P<suffix>[KMGTPE]i|[numkMGTPE])|[eE](?P<exponent>[+-]?[0-9]{1,4}))?",
     re.ASCII,
 )
-_DURATION_UNIT = "ns|us|µs|μs|ms|s|m|h"
-_DURATION_PART = re.compile(
-    rf"(?P<number>[0-9]+\.?[0-9]*|\.[0-9]+)(?P<unit>{_DURATION_UNIT})", re.ASCII
-)
 _DURATION_UNITS_NS = {
     "ns": 1,
     "us": 10**3,
@@ -46,6 +42,10 @@ _DURATION_UNITS_NS = {
     "m": 60 * 10**9,
     "h": 3600 * 10**9,
 }
+_DURATION_UNIT = "|".join(_DURATION_UNITS_NS)
+_DURATION_PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({_DURATION_UNIT})", re.ASCII)
+_SOME_TIME = f"0|(?:{_DURATION_PART.pattern})+"
+_DURATION = re.compile(f"[+-]?(?:{_SOME_TIME})", re.ASCII)
 _DIGITS, _HEX = "[0-9](?:_?[0-9])*", "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _PERCENT = re.compile(
     rf"(?P<sign>[+-]?)(?:(?P<digits>{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE](?P<exponent>[+-]?{_DIGITS}))?"
@@ -60,9 +60,7 @@ _NANO = 10**9
 
 
 def _unnamed(pattern: re.Pattern[str]) -> str:
-    """The pattern without group names, which JSON Schema's regular expressions
-    (ECMA-262) spell differently.
-    """
+    """The pattern without group names, which ECMA-262 (JSON Schema) spells differently."""
     return re.sub(r"\?P<[a-z]+>", "", pattern.pattern)
 
 
@@ -72,7 +70,6 @@ AMOUNT_PATTERN = (  # a quantity with a unit or an exponent, or zero
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[KMGTPE]i|[kMGTPE]|[eE][+-]?[0-9]{1,4})|0+\.?0*|\.0+)"
 )
 PERCENTAGE_PATTERN = f"{_unnamed(_PERCENT)}%+"
-_SOME_TIME = f"0|(?:{_unnamed(_DURATION_PART)})+"
 # not negative
 DURATION_PATTERN = rf"\+?(?:{_SOME_TIME})|-(?:0|(?:(?:0+\.?0*|\.0+)(?:{_DURATION_UNIT}))+)"
 
@@ -87,12 +84,11 @@ def _refuse(text: str, forms: str) -> QuantityError:
 
 
 def parse_quantity(text: str) -> Fraction:
-    """The exact amount of a Kubernetes quantity in units (bytes or inodes); may
-    be negative or a fraction.
+    """The exact amount of a Kubernetes quantity in units (bytes or inodes).
 
-    Raises QuantityError if the text is not a quantity or is longer than 64 characters. Amounts of
-    2**63 and more are capped at 2**63 - 1, as in Kubernetes. Source:
-    `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
+    It may be negative or a fraction. Raises QuantityError if the text is not a quantity or is
+    longer than 64 characters. Amounts of 2**63 and more are capped at 2**63 - 1, as in Kubernetes.
+    Source: `apimachinery/pkg/api/resource/quantity.go` (ParseQuantity).
     """
     match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST_TEXT else None
     if match is None:
@@ -102,28 +98,25 @@ def parse_quantity(text: str) -> Fraction:
     if suffix in _BINARY:
         amount *= 1024 ** _BINARY[suffix]
     else:
-        power = int(match["exponent"]) if match["exponent"] is not None else _DECIMAL[suffix]
         # with at most 64 digits, a larger power is above the cap anyway, and a
         # smaller one below a billionth
-        amount *= Fraction(10) ** max(-100, min(100, power))
+        exponent = match["exponent"]
+        amount *= Fraction(10) ** (_clamped(exponent, 100) if exponent else _DECIMAL[suffix])
     amount = Fraction(-(-amount * _NANO // 1), _NANO)  # rounded up to a billionth
     amount = min(amount, Fraction(_LARGEST))
     return -amount if match["sign"] == "-" else amount
 
 
 def whole(amount: Fraction) -> int:
-    """The amount as a whole number, fractions rounded away from zero
-    (`Quantity.Value()` in apimachinery).
-    """
+    """The amount as a whole number, fractions rounded away from zero (`Quantity.Value()`)."""
     up = -(-abs(amount.numerator) // amount.denominator)
     return up if amount >= 0 else -up
 
 
 def format_quantity(amount: int) -> str:
-    """A whole amount as a quantity with the largest exact binary suffix: 536870912
-    -> `512Mi`, 1000 -> `1000`.
+    """A whole amount as a quantity with the largest exact binary suffix.
 
-    `parse_quantity` returns the same amount.
+    536870912 -> `512Mi`, 1000 -> `1000`. `parse_quantity` returns the same amount.
     """
     for suffix, power in reversed(_BINARY.items()):
         if amount and amount % 1024**power == 0:
@@ -173,13 +166,12 @@ class Percentage:
 
 
 def parse_percentage(text: str) -> Percentage:
-    """Text that ends in `%`, as a share of a capacity. Raises QuantityError; NaN
-    and infinities are rejected.
+    """Text that ends in `%`, as a share of a capacity.
 
-    All trailing `%` are dropped; the rest is read in single precision and divided by 100 in
-    single precision, as in the kubelet (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any
-    size is allowed, including negative ones, and any form that Go's `strconv.ParseFloat` accepts:
-    `0x1p3%` is 8%, `1_0%` is 10%.
+    Raises QuantityError; NaN and infinities are rejected. All trailing `%` are dropped; the rest is
+    read in single precision and divided by 100 in single precision, as in the kubelet
+    (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, including negative
+    ones, and any form that Go's `strconv.ParseFloat` accepts: `0x1p3%` is 8%, `1_0%` is 10%.
     """
     percentage = _percentage(text)
     if percentage is None:
@@ -195,27 +187,30 @@ def _percentage(text: str) -> Percentage | None:
     )
     if match is None:
         return None
+    # an exponent that is clamped is beyond single precision anyway
     if match["hex"] is not None:
         integer, _, fraction = match["hex"].replace("_", "").partition(".")
-        exponent = max(-1000, min(1000, int(match["power"].replace("_", "")))) - 4 * len(fraction)
+        exponent = _clamped(match["power"], 1000) - 4 * len(fraction)
         amount = int(integer + fraction, 16) * Fraction(2) ** exponent
     else:
-        exponent = max(-200, min(200, int((match["exponent"] or "0").replace("_", ""))))
-        amount = Fraction(match["digits"].replace("_", "")) * Fraction(10) ** exponent
-    value = nearest_single(amount)  # an exponent that was clamped is beyond single precision anyway
+        amount = Fraction(match["digits"]) * Fraction(10) ** _clamped(match["exponent"] or "0", 200)
+    value = nearest_single(amount)
     if math.isinf(value):
         return None
     share = nearest_single(Fraction(value / 100))
     return Percentage(-share if match["sign"] == "-" else share)
 
 
-def nearest_single(amount: Fraction) -> float:
-    """The nearest single-precision number to a non-negative amount, ties to even,
-    infinite beyond the range.
+def _clamped(exponent: str, limit: int) -> int:
+    return max(-limit, min(limit, int(exponent)))
 
-    Rounded once, as in Go's `strconv.ParseFloat(s, 32)`. Rounding to a double first would turn
-    a decimal slightly above the midpoint of two singles into exactly the midpoint, and then
-    into the lower of the two.
+
+def nearest_single(amount: Fraction) -> float:
+    """The nearest single-precision number to a non-negative amount.
+
+    Ties go to even; beyond the range it is infinite. Rounded once, as in Go's
+    `strconv.ParseFloat(s, 32)`. Rounding to a double first would turn a decimal slightly above the
+    midpoint of two singles into exactly the midpoint, and then into the lower of the two.
     """
     if amount >= _BEYOND_SINGLE:
         return math.inf
@@ -230,19 +225,13 @@ def parse_duration(text: str) -> float:
     Bare numbers other than 0 are rejected, and so are days (Go has no such unit) and more than
     2**63 - 1 ns (292 years). Source: `time.ParseDuration` (https://pkg.go.dev/time#ParseDuration).
     """
-    rest = text[1:] if text[:1] in ("+", "-") else text
-    if len(text) > LONGEST_TEXT or not rest:
+    if len(text) > LONGEST_TEXT or not _DURATION.fullmatch(text):
         raise _refuse(text, DURATION_FORMS)
-    if rest == "0":
-        return 0.0
-    total_ns, position = 0, 0
-    while position < len(rest):
-        match = _DURATION_PART.match(rest, position)
-        if match is None:
-            raise _refuse(text, DURATION_FORMS)
-        # Go truncates each part
-        total_ns += int(Fraction(match["number"]) * _DURATION_UNITS_NS[match["unit"]])
-        position = match.end()
+    # Go truncates each part
+    total_ns = sum(
+        int(Fraction(number) * _DURATION_UNITS_NS[unit])
+        for number, unit in _DURATION_PART.findall(text)
+    )
     if total_ns > _LARGEST:
         raise _refuse(text, DURATION_FORMS)
     seconds = total_ns / _NANO

@@ -53,18 +53,15 @@ Reply = Callable[[Sample], None]
 
 
 class Sampler:
-    """Reads and polls one path on one thread, from `start` until `close`.
+    """Reads and polls one path on the thread that serves it until `close`.
 
-    Any thread may call; only one starts it.
+    Any thread may call.
     """
 
-    def __init__(
-        self, path: str, reader: FilesystemReader, clock: Clock, *, run_on_thread: RunOnThread
-    ):
+    def __init__(self, path: str, reader: FilesystemReader, clock: Clock):
         self.path = path
         self._reader = reader
         self._clock = clock
-        self._run_on_thread = run_on_thread
         # None: look at the levels
         self._orders: queue.Queue[Reply | None] = queue.Queue(MOST_ORDERS)
         self._closed = False
@@ -73,28 +70,24 @@ class Sampler:
         self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
         self._identity: FilesystemIdentity | None = None
 
-    def start(self) -> None:
-        """Starts the thread. Raises RuntimeError if there is none."""
-        self._run_on_thread(self._serve)
-
     def ask(self, reply: Reply) -> None:
-        """Has `reply` called with a reading that begins from now on. Never, while the
-        filesystem does not answer.
+        """Has `reply` called with a reading that begins from now on.
 
-        If it is closed, or too many wait already, it is called at once with that problem.
+        Never, while the filesystem does not answer. If it is closed, or too many wait already, it
+        is called at once with that problem.
         """
-        problem = self._order(reply)
-        if problem:
-            self._refuse(reply, problem)
+        if self._closed:
+            self._refuse(reply, CLOSED)
+        elif not self._order(reply):
+            self._refuse(reply, "the filesystem has not answered an earlier statvfs yet")
 
     def watch(self, levels: WatchedLevels, notify: Callable[[], None]) -> None:
-        """Polls from now on until an observation is due, then calls `notify` once on the
-        sampler's thread and stops.
+        """Polls until an observation is due, then calls `notify` once and stops.
 
-        An observation is due when an amount falls below its level, when a fill begins on an
-        idle filesystem, and when the filesystem cannot be read. Different levels replace the
-        current ones and are polled at once; the same levels change nothing and do not wake
-        the thread. Returns at once.
+        It is called on the sampler's thread. An observation is due when an amount falls below its
+        level, when a fill begins on an idle filesystem, and when the filesystem cannot be read.
+        Different levels replace the current ones and are polled at once; the same levels change
+        nothing and do not wake the thread. Returns at once.
         """
         current = self._notifier
         if current is None or current.levels != levels:
@@ -106,45 +99,48 @@ class Sampler:
 
         A thread that is stuck in the kernel ends with the process.
         """
-        self._closed, self._notifier = True, None
+        self._closed = True
+        self._notifier = None
         self._order(None)
 
     def _refuse(self, reply: Reply, problem: str) -> None:
         reply(Sample(self.path, self._clock.monotonic(), problem=f"{self.path}: {problem}"))
 
-    def _order(self, order: Reply | None) -> str:
-        """Returns why nothing was ordered; empty if it was."""
-        if self._closed and order is not None:
-            return CLOSED
+    def _order(self, order: Reply | None) -> bool:
+        """Whether there was room for it."""
         try:
             self._orders.put_nowait(order)
         except queue.Full:
-            return "the filesystem has not answered an earlier statvfs yet"
-        return ""
+            return False
+        return True
 
-    def _serve(self) -> None:
-        """Runs on the sampler's thread: serves orders, and polls when it is time."""
+    def serve(self) -> None:
+        """Runs on the sampler's thread: answers who asks, and polls when it is time."""
         threading.current_thread().name = f"statvfs {self.path}"
         while not self._closed:
             notifier = self._notifier
-            pause = (
-                None if notifier is None else max(notifier.due_at - self._clock.monotonic(), 0.0)
-            )
+            pause = None
+            if notifier is not None:
+                pause = max(notifier.due_at - self._clock.monotonic(), 0.0)
             try:
-                orders = [self._orders.get(timeout=pause)]
+                first = self._orders.get(timeout=pause)
             except queue.Empty:
                 self._poll()
                 continue
-            while not self._orders.empty():
-                orders.append(self._orders.get())
-            replies = [reply for reply in orders if reply is not None]
+            replies = self._replies(first)
             if replies:
                 sample = self._sample()
                 for reply in replies:
                     reply(sample)
+        for reply in self._replies(None):
+            self._refuse(reply, CLOSED)
+
+    def _replies(self, first: Reply | None) -> list[Reply]:
+        """Those that are waited for by now: this one, and those of all other orders."""
+        orders = [first]
         while not self._orders.empty():
-            if (order := self._orders.get()) is not None:
-                self._refuse(order, CLOSED)
+            orders.append(self._orders.get())
+        return [reply for reply in orders if reply is not None]
 
     def _sample(self) -> Sample:
         begun_at = self._clock.monotonic()
@@ -153,22 +149,19 @@ class Sampler:
             if self._identity is None or self._identity.device_id != reading.device_id:
                 self._identity = describe(self.path, reading.device_id)
         except Exception as error:  # noqa: BLE001 # whatever a reader raises, who has asked gets an answer
-            return Sample(
-                self.path, begun_at, problem=f"{self.path}: cannot be read: {_reason(error)}"
-            )
+            problem = f"{self.path}: cannot be read: {_reason(error)}"
+            return Sample(self.path, begun_at, problem=problem)
         return Sample(self.path, begun_at, reading, self._identity)
 
     def _poll(self) -> None:
-        """Polls once, and notifies if an observation is due and the levels have
-        not been replaced meanwhile.
-        """
+        """Polls once, and notifies if an observation is due and the levels are still these."""
         notifier = self._notifier
         if notifier is None:
             return
         now = self._clock.monotonic()
         try:
-            found = self._reader(self.path, now).stats
-            poll = Poll(now, found.available_bytes, found.inodes_free)
+            stats = self._reader(self.path, now).stats
+            poll = Poll(now, stats.available_bytes, stats.inodes_free)
             self._polls.append(poll)
             observation_due = notifier.update(poll)
         except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read
@@ -192,9 +185,8 @@ class Samplers:
 
     def __init__(self, clock: Clock, reader: FilesystemReader, run_on_thread: RunOnThread):
         self._clock = clock
-        self._make: Callable[[str], Sampler] = lambda path: Sampler(
-            path, reader, clock, run_on_thread=run_on_thread
-        )
+        self._reader = reader
+        self._run_on_thread = run_on_thread
         self._samplers: dict[str, Sampler] = {}
 
     def ask(self, paths: Iterable[str], reply: Reply) -> None:
@@ -234,8 +226,8 @@ class Samplers:
         """
         sampler = self._samplers.get(path)
         if sampler is None:
-            made = self._make(path)
-            made.start()
+            made = Sampler(path, self._reader, self._clock)
+            self._run_on_thread(made.serve)
             sampler = self._samplers.setdefault(path, made)
             # somebody else has asked at the same time; nobody knows of this one
             if sampler is not made:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from signals.clock import LATE_SECONDS, Clock
 from signals.filesystems import FilesystemPaths, Reading, layout_of
@@ -97,7 +96,7 @@ def observations_of(
     `imagefs_problem`: why it is not known where images are.
     """
     known = _one_per_filesystem(
-        {path: one.last for path, one in readings.items() if one.last is not None}
+        published.last for published in readings.values() if published.last is not None
     )
     signals: dict[Signal, SignalObservation] = {}
     unavailable: list[Unavailable] = []
@@ -142,8 +141,7 @@ def _problem(path: str, published: Published, now: float) -> str:
 
 
 class NodeSummary:
-    """Where the filesystems of this node are, and how anybody but the owner
-    of the state observes them.
+    """Where the filesystems are, and how all but the owner of the state observe them.
 
     Any thread may call. `locate` replaces the paths once the runtime says where its images are.
     """
@@ -152,63 +150,58 @@ class NodeSummary:
         self.paths = paths
         self._samplers = samplers
         self._clock = clock
-        self._readings: PublishedReadings = {}
         self.imagefs_problem = "the container runtime has not said where its images are"
 
     def locate(self, paths: FilesystemPaths) -> None:
         """Observes these paths from now on and closes the samplers of all others."""
         self.paths = paths
-        self._readings = kept(self._readings, paths.distinct())
         self._samplers.keep_only(paths.distinct())
 
     def observe(self) -> SignalObservations:
-        """One observation: each distinct path is read once, and all of them together
-        are waited for at most 2 s.
+        """One observation, without memory of earlier ones.
+
+        Each distinct path is read once, and all of them together are waited for at most 2 s.
         """
-        paths, began = self.paths, self._clock.monotonic()
+        paths = self.paths
         awaited = paths.distinct()
         # each is answered once, perhaps when nobody waits any more
         answers = queue.Queue[Sample](len(awaited))
-        readings = asked(kept(self._readings, awaited), awaited, began)
+        began = self._clock.monotonic()
+        readings = asked({}, awaited, began)
         self._samplers.ask(sorted(awaited), answers.put_nowait)
+        now = began
         for _ in awaited:
             try:
-                sample = answers.get(
-                    timeout=max(began + LATE_SECONDS - self._clock.monotonic(), 0.0)
-                )
+                sample = answers.get(timeout=max(began + LATE_SECONDS - now, 0.0))
             except queue.Empty:
+                now = began + LATE_SECONDS
                 break
             readings = answered(readings, sample)
-        now = self._clock.monotonic()
-        if any(one.asked_at is not None for one in readings.values()):
-            now = max(now, began + LATE_SECONDS)  # a wait may end a moment early
-        remembered = {path: replace(one, asked_at=None) for path, one in readings.items()}
-        # which may have been replaced meanwhile
-        self._readings = kept(remembered, self.paths.distinct())
+            now = self._clock.monotonic()
         return observations_of(
             paths, readings, now, wall=self._clock.wall(), imagefs_problem=self.imagefs_problem
         )
 
 
 def _one_per_filesystem(
-    samples: Mapping[str, Sample],
+    samples: Iterable[Sample],
 ) -> dict[str, tuple[FilesystemIdentity, Reading]]:
     """For each path, the latest reading of its filesystem, with the polls of all paths on it: only
     one of them is polled."""
-    read: dict[tuple[int, int, int], dict[str, Reading]] = {}
-    for path, sample in samples.items():
-        if (reading := sample.reading) is not None:
-            size = reading.device_id, reading.stats.capacity_bytes, reading.stats.inodes_total
-            read.setdefault(size, {})[path] = reading
-    found = {}
-    for (device_id, *_), readings in read.items():
-        stats = max((each.stats for each in readings.values()), key=lambda each: each.time)
-        polled = [each.polls for each in readings.values() if each.polls]
-        polls = polled[0] if len(polled) == 1 else tuple(sorted({*chain(*polled)}))
-        for path, reading in readings.items():
-            identity = samples[path].identity or FilesystemIdentity(path, device_id)
-            found[path] = identity, Reading(stats, device_id, polls, reading.in_directory)
-    return found
+    filesystems: dict[tuple[int, int, int], list[tuple[Sample, Reading]]] = {}
+    for sample in samples:
+        if sample.reading is not None:
+            stats = sample.reading.stats
+            size = sample.reading.device_id, stats.capacity_bytes, stats.inodes_total
+            filesystems.setdefault(size, []).append((sample, sample.reading))
+    latest = {}
+    for read in filesystems.values():
+        stats = max((reading.stats for _, reading in read), key=lambda stats: stats.time)
+        polls = tuple(sorted({poll for _, reading in read for poll in reading.polls}))
+        for sample, reading in read:
+            identity = sample.identity or FilesystemIdentity(sample.path, reading.device_id)
+            latest[sample.path] = identity, replace(reading, stats=stats, polls=polls)
+    return latest
 
 
 def signals_of(
@@ -216,10 +209,12 @@ def signals_of(
 ) -> dict[Signal, SignalObservation]:
     """The signals of one filesystem in one role: bytes, and inodes if it counts them."""
     available, inodes_free = signals_about(role)
-    numbers = [(available, stats.available_bytes, stats.capacity_bytes)]
+    numbers = {available: (stats.available_bytes, stats.capacity_bytes)}
     if stats.inodes_total > 0:
-        numbers.append((inodes_free, stats.inodes_free, stats.inodes_total))
+        numbers[inodes_free] = (stats.inodes_free, stats.inodes_total)
     return {
-        one: SignalObservation(one, left, total, stats.time, stale, identity)
-        for one, left, total in numbers
+        signal: SignalObservation(
+            signal, left, total, time=stats.time, stale=stale, filesystem=identity
+        )
+        for signal, (left, total) in numbers.items()
     }

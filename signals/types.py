@@ -89,6 +89,11 @@ class Signal(str):
             cls._known[name] = signal
         return cls._known[name]
 
+    def on(self, role: FilesystemRole) -> Signal:
+        """The same of another filesystem."""
+        in_bytes, in_inodes = signals_about(role)
+        return in_inodes if self.counts_inodes else in_bytes
+
 
 @cache
 def signals_about(role: FilesystemRole) -> tuple[Signal, Signal]:

@@ -39,8 +39,7 @@ logging.getLogger("pyinotify").propagate = False
 
 
 class FsWatcher:
-    """Calls `notify` soon after a file or directory is created in one of the
-    directories, or moved there.
+    """Calls `notify` soon after something is created in, or moved to, a directory.
 
     Missing directories are tried again every `rearm_seconds`. `notify` is called on the watcher's
     thread, at most four times a second; it must return at once. If the kernel has no inotify
@@ -120,8 +119,8 @@ class FsWatcher:
     def _arm(self, manager: pyinotify.WatchManager) -> None:
         """Watches those of the wanted directories that exist, and nothing else. Runs on the
         watcher's thread, because inotify_add_watch(2) may block forever on a dead filesystem."""
-        found = manager.add_watch(list(self._wanted), _MASK, quiet=True)
-        armed = {path: descriptor for path, descriptor in found.items() if descriptor > 0}
+        added = manager.add_watch(list(self._wanted), _MASK, quiet=True)
+        armed = {path: descriptor for path, descriptor in added.items() if descriptor > 0}
         for descriptor in set(self._armed.values()) - set(armed.values()):
             if not manager.rm_watch(descriptor, quiet=True)[descriptor]:
                 manager.del_watch(descriptor)  # the kernel has dropped it

@@ -129,7 +129,10 @@ BREAKS = (
         "(refusal := None)",
     ),
     Break(
-        "an image that was just used may go", IMAGES, "if record.last_use >= self.now:", "if False:"
+        "an image that was just used may go",
+        IMAGES,
+        "if known.record.last_use >= self.now:",
+        "if False:",
     ),
     Break(
         "an unresolved reference stops nothing", IMAGES, "if self.usage.unresolved:", "if False:"
@@ -155,8 +158,8 @@ BREAKS = (
     Break(
         "the newest image goes first",
         IMAGES,
-        "by_use.append(((record.last_use, record.first_detected, image.id), verdict))",
-        "by_use.append(((-record.last_use, -record.first_detected, image.id), verdict))",
+        "return known.record.last_use, known.record.first_detected, known.image.id",
+        "return -known.record.last_use, -known.record.first_detected, known.image.id",
     ),
     Break(
         "usage is rounded down",
@@ -203,8 +206,8 @@ BREAKS = (
     Break(
         "an image volume is unused",
         REFERENCES,
-        "for references in (own, *volumes):",
-        "for references in (own,):",
+        "needed.update((own, *volumes))",
+        "needed.add(own)",
     ),
     Break(
         "in use is not looked for again",
@@ -294,8 +297,8 @@ BREAKS = (
     Break(
         "a gone pod need not settle",
         CONTAINERS,
-        "held, None if held else SETTLE_SECONDS)",
-        "held, None)",
+        "settle_seconds=SETTLE_SECONDS if gone else 0.0",
+        "settle_seconds=0.0",
     ),
     Break(
         "a pod of which something runs is gone",
@@ -318,20 +321,20 @@ BREAKS = (
     Break(
         "a sandbox with containers may go",
         CONTAINERS,
-        "elif sandbox.id in occupied:",
-        "elif False:",
+        "if sandbox.id in occupied:",
+        "if False:",
     ),
     Break(
         "the newest sandbox may go",
         CONTAINERS,
-        "elif fate.removable is None and sandbox is newest:",
-        "elif False:",
+        "if fate.removable is None and sandbox is newest[uid]:",
+        "if False:",
     ),
     Break(
         "the newest dead container goes first",
         CONTAINERS,
-        "verdicts.sort(key=lambda item: (item[0], item[1], item[2].id))",
-        "verdicts.sort(key=lambda item: (item[0], -item[1], item[2].id))",
+        "key=lambda removal: (removal[0], _age_order(removal[1]))",
+        "key=lambda removal: (removal[0], -removal[1].created_at_ns)",
     ),
     Break(
         "sources that are not ready do not matter",
@@ -385,8 +388,8 @@ BREAKS = (
     Break(
         "logs go without complete lists",
         CONTAINERS,
-        "    if in_runtime is None:\n        return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD\n",
-        "    in_runtime = in_runtime or ()\n",
+        "return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD\n        if uid in",
+        "return Action.REMOVE, Reason.POD_GONE, Rule.GUARD\n        if uid in",
     ),
     Break(
         "a link is dangling while its container runs",
@@ -458,7 +461,7 @@ BREAKS = (
     Break(
         "a pod that is being made needs no image",
         STARTS,
-        "if age < self.hold_off_seconds:",
+        "if part.held_off and age < self.hold_off_seconds:",
         "if False:",
     ),
     Break(
@@ -613,8 +616,8 @@ BREAKS = (
     Break(
         "layers that images share are promised with each",
         "reclaim/images/order.py",
-        "return sum(size for layer, size in layers.items() if self._count[layer] == 0)\n\n    def restore",
-        "return sum(layers.values())\n\n    def restore",
+        "return sum(size for layer, size in layers.items() if self._count[layer] == 0)",
+        "return sum(layers.values())",
     ),
     Break(
         "layers that stay are promised",
@@ -636,14 +639,12 @@ BREAKS = (
         "if now - seen >= threshold.grace_seconds\n    )",
         "if True)",
     ),
-    Break(
-        "an old reading is acted on", THRESHOLDS, "(last is None or seen.time > last.time)", "True"
-    ),
+    Break("an old reading is acted on", THRESHOLDS, "observation.time > last.time", "True"),
     Break(
         "the smallest deficit first",
         THRESHOLDS,
-        "key=lambda t: (-deficit(t, observations), ",
-        "key=lambda t: (deficit(t, observations), ",
+        "                -deficit(threshold, observations),\n",
+        "                deficit(threshold, observations),\n",
     ),
     Break(
         "the minimum reclaim is forgotten",
@@ -660,8 +661,8 @@ BREAKS = (
     Break(
         "a grace period survives a gap",
         SYNCHRONIZE,
-        "known = {} if last is not None and now - last > gap else",
-        "known =",
+        "if last is not None and now - last > state.config.longest_gap_seconds:",
+        "if False:",
     ),
     Break(
         "a row that is empty is chosen",
@@ -672,13 +673,13 @@ BREAKS = (
     Break(
         "a soft threshold is led",
         HEADROOM,
-        "        if threshold.hard\n        and headroom >= 0",
-        "        if headroom >= 0",
+        "if headroom.threshold.hard\n        and headroom.above >= 0",
+        "if headroom.above >= 0",
     ),
     Break(
         "a jump is a rate",
         INTERVAL,
-        "return min((fallen - step.fall) / (seconds - step.seconds) for step in inside)",
+        "return min((fallen - step.fall) / (seconds - (step.time - step.since)) for step in inside)",
         "return fallen / seconds",
     ),
     Break(

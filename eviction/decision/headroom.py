@@ -16,10 +16,10 @@ what a pass does is in `eviction.engine.relief`.
 
 from __future__ import annotations
 
-from bisect import bisect
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from eviction.types import Threshold
 from reclaim.types import NEVER
@@ -33,8 +33,11 @@ from signals.interval import (
 )
 from signals.types import FilesystemIdentity, SignalObservations
 
-FillRates = Mapping[tuple[int, bool], FillRate]
-"""(device, whether inodes) -> how fast that amount falls."""
+Amount = tuple[int, bool]
+"""What is left on a device: (its id, whether inodes are counted)."""
+
+FillRates = Mapping[Amount, FillRate]
+"""How fast each amount falls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,46 @@ class PollPolicy:
         """The fill rate that is always assumed to be possible, units a second."""
         return ASSUMED_INODES_PER_SECOND if inodes else self.assumed_fill_rate
 
+    def fastest(self, amount: Amount, fill_rates: FillRates) -> float:
+        """The fastest fill of an amount that is taken to be possible, units a second."""
+        rate = fill_rates.get(amount)
+        return max(self.assumed_rate(inodes=amount[1]), rate.fastest if rate is not None else 0.0)
+
+
+class Headroom(NamedTuple):
+    """How far what is available on a filesystem is above a threshold; negative: it is met."""
+
+    threshold: Threshold
+    filesystem: FilesystemIdentity
+    available: int
+    above: int
+
+    @property
+    def amount(self) -> Amount:
+        """What the threshold is about."""
+        return self.filesystem.device_id, self.threshold.signal.counts_inodes
+
+
+def _headrooms(
+    thresholds: Iterable[Threshold], observations: SignalObservations
+) -> Iterator[Headroom]:
+    """Of the thresholds whose signal was read on a filesystem."""
+    for threshold in thresholds:
+        seen = observations.signals.get(threshold.signal)
+        if seen is not None and seen.filesystem is not None:
+            above = seen.available - threshold.mark(seen.capacity)
+            yield Headroom(threshold, seen.filesystem, available=seen.available, above=above)
+
+
+def _next_marks(headrooms: Iterable[Headroom]) -> dict[Amount, int]:
+    """The highest mark of each amount that it is not below yet."""
+    marks: dict[Amount, int] = {}
+    for headroom in headrooms:
+        if headroom.above >= 0:
+            mark = headroom.available - headroom.above
+            marks[headroom.amount] = max(marks.get(headroom.amount, 0), mark)
+    return marks
+
 
 def update_fill_rates(
     fill_rates: FillRates,
@@ -59,45 +102,36 @@ def update_fill_rates(
     shortest_seconds: float = 0.0,
     *,
     incomplete: Container[int] = (),
-) -> dict[tuple[int, bool], FillRate]:
+) -> dict[Amount, FillRate]:
     """The fill rates after an observation, including its polls since the previous one. Rates of
     filesystems that are gone are dropped. `shortest_seconds`: a reading sooner after the last one
     says nothing about a rate. `incomplete`: devices of which more is to come, such as the polls of
     another path: their rates stay."""
-    after: dict[tuple[int, bool], FillRate] = {}
+    after: dict[Amount, FillRate] = {}
     for role, (identity, stats) in observations.filesystems.items():
-        of_bytes, of_inodes = (identity.device_id, False), (identity.device_id, True)
-        if of_bytes in after:  # another role of the same filesystem
-            continue
-        if identity.device_id in incomplete:
-            after |= {key: fill_rates[key] for key in (of_bytes, of_inodes) if key in fill_rates}
-            continue
-        polls, known = observations.polls.get(role, ()), fill_rates.get(of_bytes)
-        if known is not None:  # there are many, and most of them are older
-            polls = polls[bisect(polls, known.time, key=attrgetter("time")) :]
-        polled_bytes = ((poll.time, poll.available_bytes) for poll in polls)
-        polled_inodes = ((poll.time, poll.inodes_free) for poll in polls)
-        after[of_bytes] = update_fill_rate(
-            known,
-            stats.available_bytes,
-            stats.time,
-            polled=polled_bytes,
-            shortest_seconds=shortest_seconds,
-        )
-        after[of_inodes] = update_fill_rate(
-            fill_rates.get(of_inodes),
-            stats.inodes_free,
-            stats.time,
-            polled=polled_inodes,
-            shortest_seconds=shortest_seconds,
-        )
+        polls = observations.polls.get(role, ())
+        for inodes, field in ((False, "available_bytes"), (True, "inodes_free")):
+            amount = identity.device_id, inodes
+            known = fill_rates.get(amount)
+            if amount in after:  # another role of the same filesystem
+                continue
+            if identity.device_id in incomplete:
+                if known is not None:
+                    after[amount] = known
+                continue
+            read = attrgetter(field)
+            after[amount] = update_fill_rate(
+                known,
+                read(stats),
+                stats.time,
+                polled=[(poll.time, read(poll)) for poll in polls],
+                shortest_seconds=shortest_seconds,
+            )
     return after
 
 
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
-    """Whether no filesystem has been filled lately at a rate that counts
-    (`signals.interval.is_negligible`).
-    """
+    """Whether nothing was filled lately at a rate that counts (`is_negligible`)."""
     return all(
         is_negligible(rate.steady_rate, policy.assumed_rate(inodes=inodes))
         for (_, inodes), rate in fill_rates.items()
@@ -118,15 +152,12 @@ def observation_interval(
     has to wait. `thresholds` include the kubelet's own if they are known, so that its marks
     do not pass unseen either.
     """
-    headrooms = [
-        (
-            headroom,
-            _fastest(where.device_id, threshold.signal.counts_inodes, fill_rates, policy=policy),
-        )
-        for threshold, where, _, headroom in _known(thresholds, observations)
-        if headroom >= 0
+    ahead = [
+        (headroom.above, policy.fastest(headroom.amount, fill_rates))
+        for headroom in _headrooms(thresholds, observations)
+        if headroom.above >= 0
     ]
-    return next_interval(headrooms, policy.floor_seconds, policy.ceiling_seconds)
+    return next_interval(ahead, policy.floor_seconds, policy.ceiling_seconds)
 
 
 def near_their_marks(
@@ -137,20 +168,18 @@ def near_their_marks(
     policy: PollPolicy,
     before: Container[int] = (),
 ) -> frozenset[int]:
-    """The devices of the filesystems that are worth a watch: those that could reach
-    a mark within the ceiling.
+    """The devices that are worth a watch: they could reach a mark within the ceiling.
 
-    Farther away, the next reading is early enough for every fill that is assumed to
-    be possible. Those in `before` stay until it takes twice the ceiling, beyond which
-    the interval is the ceiling.
+    Farther away, the next reading is early enough for every fill that is assumed to be possible.
+    Those in `before` stay until it takes twice the ceiling, beyond which the interval is the
+    ceiling.
     """
     near = set()
-    for threshold, where, _, headroom in _known(thresholds, observations):
-        seconds = headroom / _fastest(
-            where.device_id, threshold.signal.counts_inodes, fill_rates, policy=policy
-        )
-        if 0 <= seconds < policy.ceiling_seconds * (2 if where.device_id in before else 1):
-            near.add(where.device_id)
+    for headroom in _headrooms(thresholds, observations):
+        device = headroom.filesystem.device_id
+        ceiling = policy.ceiling_seconds * (2 if device in before else 1)
+        if 0 <= headroom.above / policy.fastest(headroom.amount, fill_rates) < ceiling:
+            near.add(device)
     return frozenset(near)
 
 
@@ -161,28 +190,26 @@ def levels_to_watch(
     *,
     policy: PollPolicy,
 ) -> dict[str, WatchedLevels]:
-    """For each filesystem, by the path that it is read at, the next thresholds
-    that it could fall below.
+    """For each filesystem, by its path, the next thresholds that it could fall below.
 
     A filesystem that is above none of its thresholds is left out.
     """
-    highest: dict[int, dict[bool, int]] = {}
+    headrooms = list(_headrooms(thresholds, observations))
+    marks = _next_marks(headrooms)
     paths: dict[int, str] = {}
-    for threshold, where, available, headroom in _known(thresholds, observations):
-        if headroom >= 0:
+    for headroom in headrooms:
+        if headroom.above >= 0:
             # a device with several roles is read at several paths
-            paths.setdefault(where.device_id, where.path)
-            levels, inodes = highest.setdefault(where.device_id, {}), threshold.signal.counts_inodes
-            levels[inodes] = max(levels.get(inodes, 0), available - headroom)
+            paths.setdefault(headroom.filesystem.device_id, headroom.filesystem.path)
     return {
         path: WatchedLevels(
-            (highest[device].get(False), highest[device].get(True)),
-            (
-                _fastest(device, False, fill_rates, policy=policy),
-                _fastest(device, True, fill_rates, policy=policy),
+            levels=(marks.get((device, False)), marks.get((device, True))),
+            rates=(
+                policy.fastest((device, False), fill_rates),
+                policy.fastest((device, True), fill_rates),
             ),
-            policy.floor_seconds,
-            policy.ceiling_seconds,
+            floor_seconds=policy.floor_seconds,
+            ceiling_seconds=policy.ceiling_seconds,
         )
         for device, path in paths.items()
     }
@@ -200,26 +227,12 @@ def urgency(
 
     Below the kubelet's mark it is the time until nothing is left.
     """
-    if not any(rate.steady_rate for (_, inodes), rate in fill_rates.items() if not inodes):
-        return NEVER
-    limits, seconds = _kubelets_marks(kubelets, observations), NEVER
-    for _, where, available, _ in _known(_of_bytes(thresholds), observations):
-        rate = fill_rates.get((where.device_id, False))
-        if rate is not None and rate.steady_rate > 0:
-            left = available - limits.get(where.device_id, 0)
-            seconds = min(seconds, max(left, 0) / rate.steady_rate)
-    return seconds
-
-
-def _kubelets_marks(
-    kubelets: Iterable[Threshold], observations: SignalObservations
-) -> dict[int, int]:
-    """The kubelet's mark in bytes by device: the highest one that is not reached yet."""
-    marks: dict[int, int] = {}
-    for _, where, available, headroom in _known(_of_bytes(kubelets), observations):
-        if headroom > 0:
-            marks[where.device_id] = max(marks.get(where.device_id, 0), available - headroom)
-    return marks
+    limits = _next_marks(_headrooms(kubelets, observations))
+    seconds = (
+        _seconds_left(headroom, limits, fill_rates)
+        for headroom in _headrooms(thresholds, observations)
+    )
+    return min(seconds, default=NEVER)
 
 
 def begins_by_lead(
@@ -232,50 +245,28 @@ def begins_by_lead(
 ) -> tuple[Threshold, ...]:
     """The hard thresholds that are not met but whose pass begins now, because the time until the
     kubelet's mark is less than the lead. None if that mark is unknown."""
-    thresholds, kubelets = tuple(thresholds), tuple(kubelets)
-    if urgency(thresholds, observations, fill_rates, kubelets=kubelets) >= lead_seconds:
-        return ()
-    marks = _kubelets_marks(kubelets, observations)
+    limits = _next_marks(_headrooms(kubelets, observations))
     return tuple(
-        threshold
-        for threshold, where, _, headroom in _known(thresholds, observations)
-        if threshold.hard
-        and headroom >= 0
-        and where.device_id in marks
-        and urgency([threshold], observations, fill_rates, kubelets=kubelets) < lead_seconds
+        headroom.threshold
+        for headroom in _headrooms(thresholds, observations)
+        if headroom.threshold.hard
+        and headroom.above >= 0
+        and headroom.amount in limits
+        and _seconds_left(headroom, limits, fill_rates) < lead_seconds
     )
 
 
-def faster(some: FillRates, others: FillRates) -> FillRates:
-    """For each amount, the steadily faster fill rate; that of `others` if they
-    are equal or one is missing.
-    """
+def _seconds_left(headroom: Headroom, limits: Mapping[Amount, int], fill_rates: FillRates) -> float:
+    """Until the amount reaches its limit, or 0 without one, if it is filled on as it is now."""
+    rate = fill_rates.get(headroom.amount)
+    if headroom.threshold.signal.counts_inodes or rate is None or rate.steady_rate <= 0:
+        return NEVER
+    return max(headroom.available - limits.get(headroom.amount, 0), 0) / rate.steady_rate
+
+
+def faster(before: FillRates, now: FillRates) -> FillRates:
+    """For each amount, the steadily faster rate; that of `now` if equal, or one is missing."""
     return {
-        key: some[key] if key in some and some[key].steady_rate > rate.steady_rate else rate
-        for key, rate in others.items()
+        key: before[key] if key in before and before[key].steady_rate > rate.steady_rate else rate
+        for key, rate in now.items()
     }
-
-
-def _of_bytes(thresholds: Iterable[Threshold]) -> Iterable[Threshold]:
-    return (one for one in thresholds if not one.signal.counts_inodes)
-
-
-def _known(
-    thresholds: Iterable[Threshold], observations: SignalObservations
-) -> Iterable[tuple[Threshold, FilesystemIdentity, int, int]]:
-    """The thresholds whose signal was read on a filesystem, with that filesystem, what is
-    available, and its distance above the threshold (negative: it is met)."""
-    for threshold in thresholds:
-        seen = observations.signals.get(threshold.signal)
-        if seen is not None and seen.filesystem is not None:
-            yield (
-                threshold,
-                seen.filesystem,
-                seen.available,
-                seen.available - threshold.mark(seen.capacity),
-            )
-
-
-def _fastest(device: int, inodes: bool, fill_rates: FillRates, *, policy: PollPolicy) -> float:
-    rate = fill_rates.get((device, inodes))
-    return max(policy.assumed_rate(inodes=inodes), rate.fastest if rate is not None else 0.0)

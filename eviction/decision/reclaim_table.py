@@ -28,11 +28,11 @@ from typing import Final, NamedTuple
 from eviction.decision.thresholds import filesystem_of_writable_layers
 from eviction.types import Threshold, ThresholdValue
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from signals.types import FilesystemRole, FsLayout, Signal, signals_about
+from signals.types import FilesystemRole, FsLayout, Signal
 
 _C: Final = DELETE_ALL_UNUSED_CONTAINERS
 _I: Final = DELETE_UNUSED_IMAGES
-RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout], tuple[str, ...]]] = {
+RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout | None], tuple[str, ...]]] = {
     (FilesystemRole.NODEFS, FsLayout.SINGLE): (_C, _I),
     (FilesystemRole.NODEFS, FsLayout.DEDICATED_IMAGEFS): (),
     (FilesystemRole.NODEFS, FsLayout.SPLIT): (_C,),
@@ -72,7 +72,7 @@ def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> tuple[
     configured = entries_of(signal, layout, rows)
     if configured is not None:
         return tuple(entry.function for entry in configured)
-    return () if layout is None else RECLAIM_TABLE.get((signal.filesystem, layout), ())
+    return RECLAIM_TABLE.get((signal.filesystem, layout), ())
 
 
 def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:
@@ -83,16 +83,14 @@ def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[Row
         and signal not in rows
         and layout is not None
     ):
-        in_bytes, in_inodes = signals_about(filesystem_of_writable_layers(layout))
-        signal = in_inodes if signal.counts_inodes else in_bytes
+        signal = signal.on(filesystem_of_writable_layers(layout))
     return rows.get(signal)
 
 
 def functions_of(rows: Rows = NO_ROWS) -> frozenset[str]:
     """The names of all functions that rows call."""
-    built_in = {name for functions in RECLAIM_TABLE.values() for name in functions}
-    configured = {entry.function for entries in rows.values() for entry in entries}
-    return frozenset(built_in | configured)
+    configured = (entry.function for entries in rows.values() for entry in entries)
+    return frozenset({_C, _I, *configured})
 
 
 def relieved_by(
@@ -107,4 +105,6 @@ def relieved_by(
     A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own
     filesystem would otherwise cost every image.
     """
-    return tuple(one for one in thresholds if function in row(one.signal, layout, rows))
+    return tuple(
+        threshold for threshold in thresholds if function in row(threshold.signal, layout, rows)
+    )

@@ -10,28 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Final
 
 from eviction.decision import thresholds as rules
 from eviction.decision.reclaim_table import Rows, entries_of, functions_of, relieved_by, row
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
-LAYOUTS: Final = (None, *FsLayout)
-InLayouts = Mapping[FsLayout | None, tuple[Threshold, ...]]
 
-
-def _in_layouts(thresholds: tuple[Threshold, ...]) -> InLayouts:
-    return {layout: rules.update_container_fs_thresholds(thresholds, layout) for layout in LAYOUTS}
-
-
-# without slots: what follows from the layout is derived once, when it is first asked for
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class EvictionConfig:
-    """The thresholds as configured, and how long ReclaimPressure is reported after it
-    was last observed (seconds).
+    """The thresholds as configured.
 
+    `transition_period_seconds`: how long ReclaimPressure is reported after it was last observed.
     `kubelets`: the kubelet's own thresholds, without a margin; None if they are unknown.
     `longest_gap_seconds`: grace periods start over if two observations are further apart than this.
     `rows`: those of the configuration, which replace the built-in ones.
@@ -49,22 +39,18 @@ class EvictionConfig:
         The kubelet derives them once and uses them one pass late; here they follow every
         change of the layout at once.
         """
-        return self._in_layouts[layout]
+        return rules.update_container_fs_thresholds(self.thresholds, layout)
 
     def kubelets_in_layout(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
         """The kubelet's own thresholds in a layout; none if they are unknown."""
-        return self._kubelets_in_layouts[layout]
+        return rules.update_container_fs_thresholds(self.kubelets or (), layout)
 
     def marks_to_watch(self, layout: FsLayout | None) -> tuple[Threshold, ...]:
-        """The thresholds that no filesystem may pass unseen: those in force and
-        the kubelet's own.
-        """
+        """The thresholds that none may pass unseen: those in force and the kubelet's."""
         return (*self.in_layout(layout), *self.kubelets_in_layout(layout))
 
     def row(self, signal: Signal, observations: SignalObservations) -> tuple[str, ...]:
-        """The names of the reclaim functions for a signal; none for the kubelet's
-        while the layout is unknown.
-        """
+        """The names of the functions for a signal; none for the kubelet's without a layout."""
         return row(signal, observations.layout, self.rows)
 
     def goal(
@@ -73,46 +59,30 @@ class EvictionConfig:
         """What a reclaim function has to clear: the thresholds in force that it can relieve; and
         whether it waits: if its row calls it only below a mark of its own that is lower than the
         threshold's, that mark counts."""
-        relieves = self._relieved_by.get((function, observations.layout), ())
-        if not self.rows:
-            return relieves, False
-        goal = tuple(self._own_mark(function, one, observations) or one for one in relieves)
+        layout = observations.layout
+        relieves = relieved_by(self.in_layout(layout), function, layout, rows=self.rows)
+        goal = tuple(self._lower(threshold, function, observations) for threshold in relieves)
         return goal, goal != relieves
 
-    def _own_mark(
-        self, function: str, threshold: Threshold, observations: SignalObservations
-    ) -> Threshold | None:
-        entries = entries_of(threshold.signal, observations.layout, self.rows) or ()
-        below = next((entry.below for entry in entries if entry.function == function), None)
+    def _lower(
+        self, threshold: Threshold, function: str, observations: SignalObservations
+    ) -> Threshold:
+        """The threshold, or the mark of the function in its row if that is lower."""
         observation = observations.signals.get(threshold.signal)
-        if below is None or observation is None:
-            return None
-        own = Threshold(threshold.signal, below, origin=f"reclaimTable: {function}")
-        return (
-            own if own.mark(observation.capacity) < threshold.mark(observation.capacity) else None
-        )
+        if observation is None:
+            return threshold
+        capacity = observation.capacity
+        own = [
+            Threshold(threshold.signal, entry.below, origin=f"reclaimTable: {function}")
+            for entry in entries_of(threshold.signal, observations.layout, self.rows) or ()
+            if entry.function == function and entry.below is not None
+        ]
+        return min([threshold, *own], key=lambda mark: mark.mark(capacity))
 
-    @cached_property
+    @property
     def functions(self) -> frozenset[str]:
+        """The names of all functions that rows call."""
         return functions_of(self.rows)
-
-    @cached_property
-    def _in_layouts(self) -> InLayouts:
-        return _in_layouts(self.thresholds)
-
-    @cached_property
-    def _kubelets_in_layouts(self) -> InLayouts:
-        return _in_layouts(self.kubelets or ())
-
-    @cached_property
-    def _relieved_by(self) -> Mapping[tuple[str, FsLayout | None], tuple[Threshold, ...]]:
-        return {
-            (function, layout): relieved_by(
-                self.in_layout(layout), function, layout, rows=self.rows
-            )
-            for function in self.functions
-            for layout in LAYOUTS
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +129,9 @@ def synchronize(
     unresolved = rules.thresholds_met(still_in_force, usable, enforce_min_reclaim=True)
     unread = observations.signals.keys() - usable.keys()
     frozen = [
-        known for known in state.first_observed_at if known.signal in unread and known in in_force
+        threshold
+        for threshold in state.first_observed_at
+        if threshold.signal in unread and threshold in in_force
     ]
     met = tuple(dict.fromkeys((*met, *unresolved, *frozen)))
     first_observed = {threshold: state.first_observed_at.get(threshold, now) for threshold in met}
@@ -168,12 +140,11 @@ def synchronize(
     fresh = rules.thresholds_updated_stats(served, usable, state.last_observations)
     ranked = _ranked(rules.by_priority(fresh, usable), state.config, observations)
     chosen = next(iter(ranked), None)
-    kubelets = state.config.kubelets_in_layout(observations.layout)
     decision = Decision(
         conditions=rules.node_conditions(
             reclaim_pressure=now - pressure_at < state.config.transition_period_seconds,
             disk_pressure=rules.below_kubelets_marks(
-                kubelets,
+                state.config.kubelets_in_layout(observations.layout),
                 observations.signals,
                 before=NodeCondition.DISK_PRESSURE in state.conditions,
             ),
@@ -188,7 +159,11 @@ def synchronize(
         state,
         first_observed_at=first_observed,
         pressure_last_observed_at=pressure_at,
-        met=tuple(one for one in served if one.signal not in unread or one in state.met),
+        met=tuple(
+            threshold
+            for threshold in served
+            if threshold.signal not in unread or threshold in state.met
+        ),
         conditions=decision.conditions,
         last_observations=dict(usable),
     )
@@ -196,28 +171,26 @@ def synchronize(
 
 
 def _after_a_gap(state: ManagerState, now: float) -> ManagerState:
-    """The state for a pass at `now`; after a gap, without the times at which
-    thresholds were first observed.
-    """
-    last, gap = state.last_observed_at, state.config.longest_gap_seconds
-    known = {} if last is not None and now - last > gap else state.first_observed_at
-    return replace(state, first_observed_at=known, last_observed_at=now)
+    """The state for a pass at `now`; after a gap, no threshold has been observed."""
+    last = state.last_observed_at
+    if last is not None and now - last > state.config.longest_gap_seconds:
+        state = replace(state, first_observed_at={})
+    return replace(state, last_observed_at=now)
 
 
 def _ranked(
     thresholds: tuple[Threshold, ...], config: EvictionConfig, observations: SignalObservations
 ) -> tuple[Threshold, ...]:
-    """In order of choice: those with a non-empty row first. None of the kubelet's
-    while the layout is unknown.
+    """In order of choice: those with a non-empty row first.
 
-    Pressure that no function relieves (on a filesystem of the kubelet's own) must not
-    delay pressure that one does.
+    None of the kubelet's while the layout is unknown. Pressure that no function relieves (on a
+    filesystem of the kubelet's own) must not delay pressure that one does.
     """
-    known = [
-        one
-        for one in thresholds
-        if observations.layout is not None or not one.signal.filesystem.kubelets
+    relievable = [
+        threshold
+        for threshold in thresholds
+        if observations.layout is not None or not threshold.signal.filesystem.kubelets
     ]
     return tuple(
-        sorted(known, key=lambda threshold: not config.row(threshold.signal, observations))
+        sorted(relievable, key=lambda threshold: not config.row(threshold.signal, observations))
     )

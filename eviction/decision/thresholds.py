@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from eviction.types import NodeCondition, Threshold
 from signals.types import (
@@ -42,9 +43,7 @@ Observations = Mapping[Signal, SignalObservation]
 
 
 def usable(observations: Observations) -> dict[Signal, SignalObservation]:
-    """The observations that are not stale: a stale one counts neither as
-    pressure nor as its end.
-    """
+    """The observations that are not stale: a stale one is neither pressure nor its end."""
     return {
         signal: observation for signal, observation in observations.items() if not observation.stale
     }
@@ -67,7 +66,7 @@ def thresholds_met(
 def raise_pressure(thresholds: Iterable[Threshold]) -> bool:
     """Whether these raise ReclaimPressure: those of the kubelet's disk signals do, those of
     filesystems that the configuration adds do not."""
-    return any(one.signal.filesystem.kubelets for one in thresholds)
+    return any(threshold.signal.filesystem.kubelets for threshold in thresholds)
 
 
 def node_conditions(*, reclaim_pressure: bool, disk_pressure: bool) -> frozenset[NodeCondition]:
@@ -82,18 +81,16 @@ def node_conditions(*, reclaim_pressure: bool, disk_pressure: bool) -> frozenset
 def below_kubelets_marks(
     kubelets: Iterable[Threshold], observations: Observations, *, before: bool
 ) -> bool:
-    """Whether a signal is below one of the kubelet's own marks, so that the kubelet
-    would report DiskPressure.
+    """Whether a signal is below a mark of the kubelet's, so it would report DiskPressure.
 
     `before`: whether one was at the last observation. If so, it counts as below until all of these
     signals are read again: an unread signal neither raises a condition nor ends it.
     """
-    own = tuple(kubelets)
-    if thresholds_met(own, observations, enforce_min_reclaim=False):
+    kubelets = tuple(kubelets)
+    if thresholds_met(kubelets, observations, enforce_min_reclaim=False):
         return True
-    return before and any(
-        (seen := observations.get(one.signal)) is not None and seen.stale for one in own
-    )
+    stale = {signal for signal, observation in observations.items() if observation.stale}
+    return before and any(threshold.signal in stale for threshold in kubelets)
 
 
 def thresholds_met_grace_period(
@@ -110,18 +107,20 @@ def thresholds_met_grace_period(
 def thresholds_updated_stats(
     thresholds: Iterable[Threshold], observations: Observations, previous: Observations
 ) -> tuple[Threshold, ...]:
-    """The thresholds whose signal has a newer reading than in the previous pass."""
-
-    def is_new(signal: Signal) -> bool:
-        seen, last = observations.get(signal), previous.get(signal)
-        return seen is not None and not seen.stale and (last is None or seen.time > last.time)
-
-    return tuple(threshold for threshold in thresholds if is_new(threshold.signal))
+    """The thresholds whose signal has a newer reading than in the previous pass. `observations`:
+    those that are not stale."""
+    new = {
+        signal
+        for signal, observation in observations.items()
+        if (last := previous.get(signal)) is None or observation.time > last.time
+    }
+    return tuple(threshold for threshold in thresholds if threshold.signal in new)
 
 
 def deficit(threshold: Threshold, observations: Observations) -> Fraction:
-    """How far below its mark the signal is, as a share of the mark; negative if it is
-    clear, 0 without a reading.
+    """How far below its mark the signal is, as a share of the mark.
+
+    It is negative if it is clear, 0 without a reading.
     """
     observation = observations.get(threshold.signal)
     if observation is None:
@@ -133,13 +132,15 @@ def deficit(threshold: Threshold, observations: Observations) -> Fraction:
 def by_priority(
     thresholds: Iterable[Threshold], observations: Observations
 ) -> tuple[Threshold, ...]:
-    """The largest deficit relative to the mark first, then the order of the
-    signals, then hard before soft.
-    """
+    """The largest deficit relative to the mark first, then by signal, hard before soft."""
     return tuple(
         sorted(
             thresholds,
-            key=lambda t: (-deficit(t, observations), order_of(t.signal), t.grace_seconds),
+            key=lambda threshold: (
+                -deficit(threshold, observations),
+                order_of(threshold.signal),
+                threshold.grace_seconds,
+            ),
         )
     )
 
@@ -158,23 +159,21 @@ def highest_mark(
 ) -> int:
     """How many bytes have to stay available on the filesystem of a role, minimum reclaim included:
     the highest such mark of all its signals, 0 without a threshold or a reading."""
-    found = observations.filesystems.get(role)
-    if found is None:
+    if role not in observations.filesystems:
         return 0
-    device_id, marks = found[0].device_id, [0]
+    filesystem, _ = observations.filesystems[role]
+    highest = 0
     for threshold in thresholds:
         observation = observations.signals.get(threshold.signal)
         if observation is None or observation.filesystem is None or threshold.signal.counts_inodes:
             continue
-        if observation.filesystem.device_id == device_id:
-            marks.append(threshold.mark_with_min_reclaim(observation.capacity))
-    return max(marks)
+        if observation.filesystem.device_id == filesystem.device_id:
+            highest = max(highest, threshold.mark_with_min_reclaim(observation.capacity))
+    return highest
 
 
 def short_of_min_reclaim(threshold: Threshold, observation: SignalObservation) -> bool:
-    """Whether a threshold that was met stays met only because its minimum
-    reclaim is not reached.
-    """
+    """Whether a threshold stays met only because its minimum reclaim is not reached."""
     capacity = observation.capacity
     return (
         threshold.mark(capacity)
@@ -191,6 +190,7 @@ def filesystem_of_writable_layers(layout: FsLayout) -> FilesystemRole:
     return FilesystemRole.IMAGEFS if layout is FsLayout.DEDICATED_IMAGEFS else FilesystemRole.NODEFS
 
 
+@lru_cache(maxsize=16)  # asked at every step, always about the same
 def update_container_fs_thresholds(
     thresholds: tuple[Threshold, ...], layout: FsLayout | None
 ) -> tuple[Threshold, ...]:
@@ -202,16 +202,15 @@ def update_container_fs_thresholds(
     layout is unknown (None).
     """
     source = None if layout is None else filesystem_of_writable_layers(layout)
+    kept = [
+        threshold
+        for threshold in thresholds
+        if threshold.signal.filesystem is not FilesystemRole.CONTAINERFS
+    ]
     derived: dict[tuple[bool, bool], Threshold] = {}
-    kept: list[Threshold] = []
-    for threshold in thresholds:
-        if threshold.signal.filesystem is FilesystemRole.CONTAINERFS:
-            continue
-        kept.append(threshold)
+    for threshold in kept:
         if threshold.signal.filesystem is source:
-            inodes = threshold.signal.counts_inodes
-            signal = Signal.CONTAINERFS_INODES_FREE if inodes else Signal.CONTAINERFS_AVAILABLE
-            origin = f"derived from {threshold.signal}"
-            derived[threshold.hard, inodes] = replace(threshold, signal=signal, origin=origin)
-    order = [(hard, inodes) for hard in (True, False) for inodes in (False, True)]
-    return (*kept, *(derived[key] for key in order if key in derived))
+            signal = threshold.signal.on(FilesystemRole.CONTAINERFS)
+            copy = replace(threshold, signal=signal, origin=f"derived from {threshold.signal}")
+            derived[not threshold.hard, signal.counts_inodes] = copy
+    return (*kept, *(derived[key] for key in sorted(derived)))

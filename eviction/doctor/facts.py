@@ -24,7 +24,7 @@ from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.references import images_in_use
-from reclaim.evidence.states import DirectoriesDoubted, is_pod_uid
+from reclaim.evidence.states import Distrust, is_pod_uid
 from reclaim.kubelet.pull_records import NOT_READ, PullRecords
 from reclaim.services import RuntimeVersion
 from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
@@ -54,7 +54,7 @@ class Runtime:
     listing: Listing = field(default_factory=Listing)
     sandbox_image: str | None = None
     """The image that pods need to start; None if nothing names it."""
-    doubt: DirectoriesDoubted | None = None
+    doubt: Distrust | None = None
     """Why the kubelet's pod directories are not believed."""
     records: Mapping[str, ImageRecord] = field(default_factory=dict)
     """What is remembered of images, by id."""

@@ -21,7 +21,7 @@ from reclaim.cri.containers_storage import store_of, stored_at, stored_layers
 from reclaim.cri.inventory import GivenUp, Inventory
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.starts import PartAges, parts_of_pods
-from reclaim.evidence.states import DirectoriesDoubted
+from reclaim.evidence.states import Distrust
 from reclaim.function import ReclaimFunction
 from reclaim.functions.containerd_garbage import HeldLayers, brought_at, clocks_at_start
 from reclaim.functions.table import FUNCTIONS, FunctionTable, table_of
@@ -181,7 +181,7 @@ class Detection:
         self.part_ages.ages(parts_of_pods(listing.containers, listing.sandboxes, directories))
         self.inventory.learn_layers(listing.images, goes_on)
 
-    def compare_pods(self) -> DirectoriesDoubted | None:
+    def compare_pods(self) -> Distrust | None:
         """Compares the kubelet's directories with what the runtime holds now.
 
         Raises RuntimeUnavailable.

@@ -52,7 +52,7 @@ from eviction.records.replay import History, HistoryEntry
 from eviction.records.state_file import RecordFile
 from eviction.types import Decision, EvictionError, Extent
 from reclaim.evidence.directories import KubeletDirectories
-from reclaim.evidence.states import DirectoriesDoubted
+from reclaim.evidence.states import Distrust
 from reclaim.function import PassFacts, Policies, ReclaimContext
 from reclaim.functions.periodic_image_gc import PeriodicImages
 from reclaim.functions.table import PERIODIC_CONTAINERS, FunctionTable, table_of
@@ -445,7 +445,7 @@ class Node(NodeView):
         return self.pods.list_problem if self.configuration.expects_kubelet else None
 
     @property
-    def pods_doubt(self) -> DirectoriesDoubted | None:
+    def pods_doubt(self) -> Distrust | None:
         """Why no pod counts as gone: the kubelet's directories are not believed. None if they are,
         or if there is no runtime to ask."""
         return self.pods.doubt if self.configuration.has_runtime else None

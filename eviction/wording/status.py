@@ -23,7 +23,7 @@ from eviction.records.observations_json import ObservationJson, ThresholdJson, t
 from eviction.records.pass_json import BytesJson, FunctionJson, KindWord, PassJson
 from eviction.records.passes import Amounts
 from eviction.types import NodeCondition, Threshold
-from reclaim.evidence.states import DirectoriesDoubted, Why
+from reclaim.evidence.states import Distrust, Why
 from reclaim.removals import Claim, StageId
 from signals.types import FsLayout, SignalObservations
 
@@ -188,7 +188,7 @@ def hanging_sentences(hanging: Iterable[StageId]) -> Iterator[str]:
         )
 
 
-def pod_directories(doubt: DirectoriesDoubted | None) -> PodDirectories:
+def pod_directories(doubt: Distrust | None) -> PodDirectories:
     return PodDirectories() if doubt is None else PodDirectories.of(doubt, believed=False)
 
 

@@ -73,7 +73,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Protocol
+from itertools import chain
 
 from reclaim.evidence.states import SETTLE_SECONDS, PodStates
 from reclaim.pod_logs.names import (
@@ -107,8 +107,7 @@ NOT_DEAD = {
 
 @dataclass(frozen=True, slots=True)
 class ContainerGCPolicy:
-    """Which dead containers may be removed: the fields of the kubelet's policy of
-    the same name, and two more.
+    """Which dead containers may be removed: the kubelet's policy, and two fields more.
 
     `min_age_seconds`: since creation, at least 0. `max_per_pod_container`: dead copies kept of each
     (pod UID, name). `max_containers`: dead containers kept on the node. For both, a negative number
@@ -124,8 +123,11 @@ class ContainerGCPolicy:
     evict_non_deleted_pods: bool = True
 
     def guarded(self, pods: PodStates) -> bool:
-        """Whether the guards apply: the kubelet's state is not known, its directories are not
-        trusted, or the policy is cautious."""
+        """Whether the guards apply.
+
+        They do if the kubelet's state is not known, its directories are not trusted, or the policy
+        is cautious.
+        """
         return self.cautious or not pods.known or pods.doubt is not None
 
 
@@ -135,16 +137,6 @@ def why_removable(pods: PodStates, uid: str) -> Reason:
     if state is None:
         return Reason.POD_GONE
     return Reason.POD_EVICTED if state.evicted else Reason.POD_TERMINATED
-
-
-class Planner(Protocol):
-    """A plan for containers or for sandboxes."""
-
-    def __call__(
-        self, listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, now_ns: int
-    ) -> Plan:
-        """`now_ns`: nanoseconds since the epoch."""
-        ...
 
 
 def plan_container_gc(
@@ -161,13 +153,14 @@ def plan_container_gc(
     plan = _plan_containers(listing, judge)
     if not pods.known or not judge.guarded:
         return plan
-    exact = {
-        verdict.id for verdict in _plan_containers(listing, replace(judge, guarded=False)).remove
-    }
-    rules = (Rule.GUARD if verdict.id in exact else Rule.KUBELET for verdict in plan.keep)
-    return replace(
-        plan, keep=tuple(v._replace(rule=rule) for v, rule in zip(plan.keep, rules, strict=True))
+    # what the kubelet would remove is kept by a guard
+    kubelets = _plan_containers(listing, replace(judge, guarded=False))
+    removed = {verdict.id for verdict in kubelets.remove}
+    keep = tuple(
+        verdict._replace(rule=Rule.GUARD if verdict.id in removed else Rule.KUBELET)
+        for verdict in plan.keep
     )
+    return replace(plan, keep=keep)
 
 
 def plan_sandbox_gc(
@@ -176,35 +169,29 @@ def plan_sandbox_gc(
     """The plan for every listed sandbox; parameters as above. Oldest first, equal times by id."""
     judge = _judge(listing, pods, policy, now_ns=now_ns)
     occupied = {container.sandbox_id for container in listing.containers}
-    by_pod: dict[str, list[PodSandbox]] = defaultdict(list)
-    for sandbox in listing.sandboxes:
-        by_pod[sandbox.pod_uid].append(sandbox)
-    verdicts: list[tuple[int, int, Verdict]] = []  # with the step and the creation time of each
-    for uid, sandboxes in by_pod.items():
-        fate, newest = judge.fate(uid), max(sandboxes, key=_newness)
-        for sandbox in sandboxes:
-            wait = (
-                judge.missing_age(sandbox, fate.settle_seconds)
-                if fate.settle_seconds is not None
-                else 0.0
-            )
-            if sandbox.state is PodSandboxState.READY:
-                verdict = judge.verdict(sandbox, Reason.READY)
-            elif sandbox.id in occupied:
-                verdict = judge.verdict(sandbox, Reason.HAS_CONTAINERS)
-            elif judge.guarded and not (sandbox.labelled and uid):
-                verdict = judge.verdict(sandbox, Reason.NOT_KUBELETS, Rule.GUARD)
-            elif fate.removable is None and sandbox is newest:
-                rule = Rule.GUARD if fate.held_by_guard or not pods.known else Rule.KUBELET
-                verdict = judge.verdict(sandbox, Reason.NEWEST_SANDBOX, rule)
-            elif wait > 0:
-                verdict = judge.verdict(sandbox, Reason.TOO_YOUNG, Rule.GUARD, wait=wait)
-            else:
-                verdict = judge.verdict(
-                    sandbox, fate.removable or Reason.OLDER_SANDBOX, action=Action.REMOVE
-                )
-            verdicts.append((0, sandbox.created_at_ns, verdict))
-    return _in_order(verdicts)
+    newest: dict[str, PodSandbox] = {}
+    for sandbox in sorted(listing.sandboxes, key=_newness):
+        newest[sandbox.pod_uid] = sandbox
+    fates = {uid: judge.fate(uid) for uid in newest}
+
+    def verdict_on(sandbox: PodSandbox) -> Verdict:
+        uid = sandbox.pod_uid
+        fate = fates[uid]
+        if sandbox.state is PodSandboxState.READY:
+            return judge.keeps(sandbox, Reason.READY)
+        if sandbox.id in occupied:
+            return judge.keeps(sandbox, Reason.HAS_CONTAINERS)
+        if judge.guarded and not (sandbox.labelled and uid):
+            return judge.keeps(sandbox, Reason.NOT_KUBELETS, Rule.GUARD)
+        if fate.removable is None and sandbox is newest[uid]:
+            rule = Rule.GUARD if fate.held_by_guard or not pods.known else Rule.KUBELET
+            return judge.keeps(sandbox, Reason.NEWEST_SANDBOX, rule)
+        wait = judge.missing_age(sandbox, fate.settle_seconds)
+        if fate.settle_seconds and wait > 0:
+            return judge.keeps(sandbox, Reason.TOO_YOUNG, Rule.GUARD, wait=wait)
+        return judge.removes(sandbox, fate.removable or Reason.OLDER_SANDBOX)
+
+    return Plan.of(map(verdict_on, sorted(listing.sandboxes, key=_age_order)))
 
 
 # ---- what the plans for containers and sandboxes share
@@ -215,18 +202,17 @@ class _Fate:
     """What is decided for everything that is left of a pod.
 
     `removable`: why it goes; None: it may be needed. `held_by_guard`: only one of our guards keeps
-    it, or may be what keeps it. `settle_seconds`: how old it must be, if a guard requires that.
+    it, or may be what keeps it. `settle_seconds`: how old it must be, as a guard requires.
     """
 
     removable: Reason | None
     held_by_guard: bool
-    settle_seconds: float | None
+    settle_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """What a plan is based on. `alive`: UIDs of pods that have a container that runs or may
-    start, or a ready sandbox."""
+    """What a plan is based on. `alive`: UIDs of pods of which something runs or may start."""
 
     pods: PodStates
     policy: ContainerGCPolicy
@@ -240,82 +226,73 @@ class _Judge:
             self.policy.evict_non_deleted_pods and self.pods.runtime_should_be_removed(uid)
         )
         if not removable:
-            return _Fate(None, self.pods.unknown(uid), None)
+            return _Fate(None, self.pods.unknown(uid))
         reason = why_removable(self.pods, uid)
         if not self.guarded:
-            return _Fate(reason, False, None)
-        if reason is not Reason.POD_GONE:
-            held = self.pods.only_runtime_remembers(uid)
-            return _Fate(None if held else reason, held, None)
-        held = uid in self.alive
-        return _Fate(None if held else reason, held, None if held else SETTLE_SECONDS)
+            return _Fate(reason, held_by_guard=False)
+        gone = reason is Reason.POD_GONE
+        held = uid in self.alive if gone else self.pods.only_runtime_remembers(uid)
+        if held:
+            return _Fate(None, held_by_guard=True)
+        return _Fate(reason, held_by_guard=False, settle_seconds=SETTLE_SECONDS if gone else 0.0)
 
-    def missing_age(self, one: Container | PodSandbox, min_age_seconds: float) -> float:
+    def missing_age(self, part: Container | PodSandbox, min_age_seconds: float) -> float:
         """Seconds until the age is reached; 0 or less if it is (an equal age is old enough).
 
         Infinite without a creation time if guarded; the kubelet takes that for
         the beginning of the epoch.
         """
-        if self.guarded and one.created_at_ns <= 0:
+        if self.guarded and part.created_at_ns <= 0:
             return float("inf")
-        return min_age_seconds - self._age(one)
+        return min_age_seconds - self._age(part)
 
-    def _age(self, one: Container | PodSandbox) -> float:
-        return (self.now_ns - one.created_at_ns) * 1e-9
+    def _age(self, part: Container | PodSandbox) -> float:
+        return (self.now_ns - part.created_at_ns) * 1e-9
 
-    def verdict(
+    def keeps(
         self,
-        one: Container | PodSandbox,
+        part: Container | PodSandbox,
         reason: Reason,
         rule: Rule = Rule.KUBELET,
         *,
-        action: Action = Action.KEEP,
         wait: float | None = None,
-        superseded_by: str = "",
     ) -> Verdict:
-        """The verdict on one object; parameters as the fields of `Verdict`, with `wait`
-        for `eligible_in_seconds`.
-        """
-        state = one.state if isinstance(one, Container) else None
+        """It stays; `wait`: for how many seconds, if its age alone keeps it."""
+        verdict = self.removes(part, reason)
+        return verdict._replace(action=Action.KEEP, rule=rule, eligible_in_seconds=wait)
+
+    def removes(
+        self, part: Container | PodSandbox, reason: Reason, superseded_by: str = ""
+    ) -> Verdict:
+        """It goes."""
+        state = part.state if isinstance(part, Container) else None
         return Verdict(
-            Kind.SANDBOX if state is None else Kind.CONTAINER,
-            one.id,
-            one.title,
-            action,
-            reason,
-            age_seconds=self._age(one),
-            pod_uid=one.pod_uid,
-            eligible_in_seconds=wait,
+            kind=Kind.SANDBOX if state is None else Kind.CONTAINER,
+            id=part.id,
+            name=part.title,
+            action=Action.REMOVE,
+            reason=reason,
+            age_seconds=self._age(part),
+            pod_uid=part.pod_uid,
             superseded_by=superseded_by,
             state=state,
-            rule=rule,
-            identity=one.identity,
+            identity=part.identity,
         )
 
 
 def _judge(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, now_ns: int) -> _Judge:
-    alive = {
-        container.pod_uid
-        for container in listing.containers
-        if container.state is not ContainerState.EXITED
-    }
-    alive |= {
-        sandbox.pod_uid for sandbox in listing.sandboxes if sandbox.state is PodSandboxState.READY
-    }
-    return _Judge(pods, policy, now_ns, frozenset(alive), policy.guarded(pods))
+    dead = (ContainerState.EXITED, PodSandboxState.NOTREADY)
+    parts: list[Container | PodSandbox] = [*listing.containers, *listing.sandboxes]
+    alive = frozenset(part.pod_uid for part in parts if part.state not in dead)
+    return _Judge(pods, policy, now_ns, alive=alive, guarded=policy.guarded(pods))
 
 
-def _newness(one: Container | PodSandbox) -> tuple[int, int, str]:
-    return one.created_at_ns, one.attempt, one.id
+def _newness(part: Container | PodSandbox) -> tuple[int, int, str]:
+    return part.created_at_ns, part.attempt, part.id
 
 
-def _in_order(verdicts: list[tuple[int, int, Verdict]]) -> Plan:
-    """The plan.
-
-    `verdicts`: with the step and creation time of each; the step of a kept object does not matter.
-    """
-    verdicts.sort(key=lambda item: (item[0], item[1], item[2].id))
-    return Plan.of(verdict for _, _, verdict in verdicts)
+def _age_order(part: Container | PodSandbox) -> tuple[int, str]:
+    return part.created_at_ns, part.id
 
 
 # ---- containers
@@ -323,8 +300,10 @@ def _in_order(verdicts: list[tuple[int, int, Verdict]]) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _EvictUnit:
-    """The dead containers of one (pod UID, container name), newest first, each with the seconds it
-    is still too young by."""
+    """The dead containers of one (pod UID, container name), newest first.
+
+    `waits`: each with the seconds it is still too young by.
+    """
 
     fate: _Fate
     waits: list[tuple[Container, float]]
@@ -340,45 +319,45 @@ class _EvictUnit:
 
 def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
     """One walk through the steps, with or without the guards."""
-    units: dict[tuple[str, str], list[Container]] = defaultdict(list)
-    verdicts: list[tuple[int, int, Verdict]] = []
+    kept: list[Verdict] = []
+    by_unit: dict[tuple[str, str], list[Container]] = defaultdict(list)
     for container in listing.containers:
         not_dead = _why_not_dead(container, guarded=judge.guarded)
         if not_dead is None:
-            units[container.pod_uid, container.name].append(container)
+            by_unit[container.pod_uid, container.name].append(container)
         else:
             rule = Rule.KUBELET if not_dead is Reason.RUNNING else Rule.GUARD
-            verdicts.append((0, container.created_at_ns, judge.verdict(container, not_dead, rule)))
-    evict_units = [_evict_unit(unit, judge) for unit in units.values()]
-    of_live_pods = [unit for unit in evict_units if unit.fate.removable is None]
+            kept.append(judge.keeps(container, not_dead, rule))
+    units = [_evict_unit(unit, judge) for unit in by_unit.values()]
+    of_live_pods = [unit for unit in units if unit.fate.removable is None]
     kept_newest = {unit.newest.id for unit in of_live_pods} if judge.guarded else set[str]()
     steps = _beyond_limits(of_live_pods, judge.policy, kept_newest)
-    for unit in evict_units:
-        swept, newest = unit.fate.removable, unit.newest
-        superseded_by = "" if swept or newest.id in steps else newest.id
-        why_newest = (
-            Reason.POD_UNKNOWN if judge.pods.unknown(newest.pod_uid) else Reason.NEWEST_OF_LIVE_POD
-        )
+    remove: list[tuple[int, Container, Verdict]] = []
+    for unit in units:
         for container, wait in unit.waits:
-            step = 0 if swept and wait <= 0 else steps.get(container.id)
+            step = 0 if unit.fate.removable and wait <= 0 else steps.get(container.id)
             if step is not None:
-                reason = swept or (
-                    Reason.OLDER_COPY if step == 1 and superseded_by else Reason.OVER_LIMIT
-                )
-                verdict = judge.verdict(
-                    container, reason, action=Action.REMOVE, superseded_by=superseded_by
-                )
+                newer = "" if step == 0 or unit.newest.id in steps else unit.newest.id
+                reason = Reason.OLDER_COPY if step == 1 and newer else Reason.OVER_LIMIT
+                verdict = judge.removes(container, unit.fate.removable or reason, newer)
+                remove.append((step, container, verdict))
             elif wait > 0 and container.id not in kept_newest:
                 by_policy = judge.missing_age(container, judge.policy.min_age_seconds) > 0
                 rule = Rule.KUBELET if by_policy else Rule.GUARD
-                verdict = judge.verdict(container, Reason.TOO_YOUNG, rule, wait=wait)
+                kept.append(judge.keeps(container, Reason.TOO_YOUNG, rule, wait=wait))
             else:
-                reason = why_newest if container is newest else Reason.WITHIN_LIMIT
-                verdict = judge.verdict(
-                    container, reason, Rule.GUARD if judge.guarded else Rule.KUBELET
-                )
-            verdicts.append((step or 0, container.created_at_ns, verdict))
-    return _in_order(verdicts)
+                rule = Rule.GUARD if judge.guarded else Rule.KUBELET
+                kept.append(judge.keeps(container, _why_counted(container, unit, judge), rule))
+    remove.sort(key=lambda removal: (removal[0], _age_order(removal[1])))
+    return Plan.of([*kept, *(verdict for _, _, verdict in remove)])
+
+
+def _why_counted(container: Container, unit: _EvictUnit, judge: _Judge) -> Reason:
+    """Why a dead container that is old enough is kept."""
+    if container is not unit.newest:
+        return Reason.WITHIN_LIMIT
+    unknown = judge.pods.unknown(container.pod_uid)
+    return Reason.POD_UNKNOWN if unknown else Reason.NEWEST_OF_LIVE_POD
 
 
 def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
@@ -396,13 +375,10 @@ def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
 def _evict_unit(unit: list[Container], judge: _Judge) -> _EvictUnit:
     newest_first = sorted(unit, key=_newness, reverse=True)
     uid = newest_first[0].pod_uid
-    fate = (
-        judge.fate(uid) if judge.pods.sources_ready else _Fate(None, judge.pods.unknown(uid), None)
-    )
-    min_age = max(judge.policy.min_age_seconds, fate.settle_seconds or 0.0)
-    return _EvictUnit(
-        fate, [(container, judge.missing_age(container, min_age)) for container in newest_first]
-    )
+    fate = judge.fate(uid) if judge.pods.sources_ready else _Fate(None, judge.pods.unknown(uid))
+    min_age = max(judge.policy.min_age_seconds, fate.settle_seconds)
+    waits = [(container, judge.missing_age(container, min_age)) for container in newest_first]
+    return _EvictUnit(fate, waits)
 
 
 def _beyond_limits(
@@ -421,21 +397,19 @@ def _beyond_limits(
             (container.id, step) for container in containers if container.id not in kept_newest
         )
 
-    def left() -> list[list[Container]]:
+    def remaining() -> list[list[Container]]:
         return [[container for container in unit if container.id not in steps] for unit in counted]
 
     if policy.max_per_pod_container >= 0:
         for unit in units:
             take(1, unit.old_enough[policy.max_per_pod_container :])
-    remaining, most = left(), policy.max_containers
-    if 0 <= most < sum(map(len, remaining)):
-        share = max(1, most // len(remaining))
-        for containers in remaining:
+    limit = policy.max_containers
+    if 0 <= limit < sum(map(len, remaining())):
+        share = max(1, limit // len(counted))
+        for containers in remaining():
             take(2, containers[share:])
-        loose = sorted(
-            (c for containers in left() for c in containers), key=lambda c: (c.created_at_ns, c.id)
-        )
-        take(3, loose[: max(len(loose) - most, 0)])
+        loose = sorted(chain(*remaining()), key=_age_order)
+        take(3, loose[: max(len(loose) - limit, 0)])
     return steps
 
 
@@ -489,57 +463,49 @@ def plan_pod_logs(
     `in_runtime`: the UIDs that have a container or a sandbox, in any state; None if the runtime
     gave no complete lists. `now_ns`: wall time in nanoseconds since the epoch.
     """
+
+    def judge(uid: str | None, age: float) -> tuple[Action, Reason, Rule]:
+        if not pods.sources_ready:
+            return Action.KEEP, Reason.HELD_OFF, Rule.KUBELET
+        if uid is None:
+            return Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD
+        listed = pods.listed(uid) is not None
+        if (listed or not policy.guarded(pods)) and pods.content_should_be_removed(uid):
+            return Action.REMOVE, why_removable(pods, uid), Rule.KUBELET
+        if listed:
+            return Action.KEEP, Reason.POD_ALIVE, Rule.KUBELET
+        if pods.unknown(uid):
+            return Action.KEEP, Reason.POD_UNKNOWN, Rule.GUARD
+        if not pods.gone(uid):
+            return Action.KEEP, Reason.POD_ALIVE, Rule.GUARD
+        if in_runtime is None:
+            return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD
+        if uid in in_runtime:
+            return Action.KEEP, Reason.HAS_CONTAINERS, Rule.GUARD
+        if age < SETTLE_SECONDS:
+            return Action.KEEP, Reason.TOO_YOUNG, Rule.GUARD
+        return Action.REMOVE, Reason.POD_GONE, Rule.GUARD
+
     verdicts = []
     for entry in sorted(entries, key=lambda entry: entry.name):
         uid = uid_of_kubelets_log_directory(entry.name)
         age = (now_ns - entry.changed_at_ns) * 1e-9
-        action, reason, rule = _judge_entry(uid, age, pods, policy=policy, in_runtime=in_runtime)
+        action, reason, rule = judge(uid, age)
+        wait = SETTLE_SECONDS - age if reason is Reason.TOO_YOUNG else None
         verdicts.append(
             Verdict(
-                Kind.POD_LOG,
-                entry.id,
-                entry.id,
-                action,
-                reason,
+                kind=Kind.POD_LOG,
+                id=entry.id,
+                name=entry.id,
+                action=action,
+                reason=reason,
                 age_seconds=age,
                 pod_uid=uid or "",
-                eligible_in_seconds=SETTLE_SECONDS - age if reason is Reason.TOO_YOUNG else None,
+                eligible_in_seconds=wait,
                 rule=rule,
             )
         )
     return Plan.of(verdicts)
-
-
-def _judge_entry(
-    uid: str | None,
-    age: float,
-    pods: PodStates,
-    *,
-    policy: ContainerGCPolicy,
-    in_runtime: Collection[str] | None,
-) -> tuple[Action, Reason, Rule]:
-    if not pods.sources_ready:
-        return Action.KEEP, Reason.HELD_OFF, Rule.KUBELET
-    if uid is None:
-        return Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD
-    listed = pods.listed(uid) is not None
-    if (listed or not policy.guarded(pods)) and pods.content_should_be_removed(uid):
-        return Action.REMOVE, why_removable(pods, uid), Rule.KUBELET
-    if listed:
-        return Action.KEEP, Reason.POD_ALIVE, Rule.KUBELET
-    if not pods.gone(uid):
-        return (
-            Action.KEEP,
-            Reason.POD_UNKNOWN if pods.unknown(uid) else Reason.POD_ALIVE,
-            Rule.GUARD,
-        )
-    if in_runtime is None:
-        return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD
-    if uid in in_runtime:
-        return Action.KEEP, Reason.HAS_CONTAINERS, Rule.GUARD
-    if age < SETTLE_SECONDS:
-        return Action.KEEP, Reason.TOO_YOUNG, Rule.GUARD
-    return Action.REMOVE, Reason.POD_GONE, Rule.GUARD
 
 
 def plan_log_symlinks(
@@ -551,13 +517,17 @@ def plan_log_symlinks(
     """
     verdicts = []
     for link in sorted(links, key=lambda link: link.name):
-        reason, rule = judge_link(
-            link, answers.get(container_id_of_symlink(link.name)), guarded=guarded
-        )
-        action = Action.REMOVE if reason is Reason.DANGLING else Action.KEEP
+        answer = answers.get(container_id_of_symlink(link.name))
+        reason, rule = judge_link(link, answer, guarded=guarded)
         verdicts.append(
             Verdict(
-                Kind.LOG_SYMLINK, link.id, link.id, action, reason, pod_uid=link.pod_uid, rule=rule
+                kind=Kind.LOG_SYMLINK,
+                id=link.id,
+                name=link.id,
+                action=Action.REMOVE if reason is Reason.DANGLING else Action.KEEP,
+                reason=reason,
+                pod_uid=link.pod_uid,
+                rule=rule,
             )
         )
     return Plan.of(verdicts)

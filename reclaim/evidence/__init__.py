@@ -14,7 +14,7 @@ used. So an object goes only if all of this shows that nothing needs it, and unk
 How an image goes: lists show it unused (`references`); the list of containers is so young that it
 counts (`lists`); no pod is being made (`starts`); right before the call, the directories are as
 they were right before that list (`lists.Evidence.holds`). How what is left of a pod goes:
-directories that account for what runs do not have the pod (`states.doubt_about`, `PodStates.gone`),
+directories that account for what runs do not have the pod (`states.distrust_of`, `PodStates.gone`),
 nor has the kubelet's list; and so it is once more right before the call (`KubeletPods.gone`).
 
 Nothing here knows a policy or a pass: which unused objects go, and in which order, is

@@ -9,11 +9,12 @@ before the runtime does. Nothing is made here, and no symlink below the root is 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, doubt
+from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, distrust
 from reclaim.types import ReclaimError
 from reclaim.workers import ReadingsInTime
 
@@ -38,7 +39,7 @@ class KubeletDirectories:
             return self._timed(self._pod_states)
         except (OSError, ReclaimError) as error:
             why = getattr(error, "strerror", None) or str(error)
-        return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
+        return PodStates(doubt=distrust(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
 
     def pod_directories(self) -> Mapping[str, PodDirectory] | None:
         """When each pod's directory itself last changed, and those of its containers. None if
@@ -51,20 +52,17 @@ class KubeletDirectories:
         return read() if self._in_time is None else self._in_time(read)
 
     def _pod_states(self) -> PodStates:
-        with self._opened() as (descriptor, identity):
-            return PodStates(frozenset(os.listdir(descriptor)), identity=identity)
+        with self._opened() as (pods, identity):
+            return PodStates(frozenset(os.listdir(pods)), identity=identity)
 
     def _pod_directories(self) -> Mapping[str, PodDirectory]:
-        found: dict[str, PodDirectory] = {}
-        with self._opened() as (pods, _), os.scandir(pods) as entries:
-            for entry in entries:
+        directories = {}
+        with self._opened() as (pods, _):
+            for uid, status in _entries(pods).items():
                 with suppress(FileNotFoundError):  # removed in the meantime
-                    changed = entry.stat(follow_symlinks=False).st_mtime
-                    is_pod = entry.is_dir(follow_symlinks=False)
-                    found[entry.name] = PodDirectory(
-                        changed, _container_directories(pods, entry.name) if is_pod else {}
-                    )
-        return found
+                    containers = _containers(pods, uid) if stat.S_ISDIR(status.st_mode) else {}
+                    directories[uid] = PodDirectory(status.st_mtime, containers)
+        return directories
 
     @contextmanager
     def _opened(self) -> Iterator[tuple[int, RootIdentity]]:
@@ -80,23 +78,32 @@ class KubeletDirectories:
             yield pods, RootIdentity(_identity(root), _identity(pods))
 
 
-def _container_directories(pods: int, uid: str) -> Mapping[str, float]:
+def _containers(pods: int, uid: str) -> Mapping[str, float]:
     """When each directory in `<uid>/containers` last changed; empty if that is not made yet.
 
     Raises OSError.
     """
-    found: dict[str, float] = {}
     with (
         _directory(uid, os.O_PATH | os.O_NOFOLLOW, pods) as pod,
         suppress(FileNotFoundError),
         _directory("containers", os.O_NOFOLLOW, pod) as containers,
-        os.scandir(containers) as entries,
     ):
+        return {
+            name: status.st_mtime
+            for name, status in _entries(containers).items()
+            if stat.S_ISDIR(status.st_mode)
+        }
+    return {}
+
+
+def _entries(directory: int) -> dict[str, os.stat_result]:
+    """What is in an opened directory, without what is removed in the meantime. Raises OSError."""
+    statuses = {}
+    with os.scandir(directory) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # removed in the meantime
-                if entry.is_dir(follow_symlinks=False):
-                    found[entry.name] = entry.stat(follow_symlinks=False).st_mtime
-    return found
+            with suppress(FileNotFoundError):
+                statuses[entry.name] = entry.stat(follow_symlinks=False)
+    return statuses
 
 
 @contextmanager

@@ -45,9 +45,7 @@ class Evidence:
         return replace(self, listing=listing, usage=images_in_use(listing))
 
     def holds(self, directories_now: Mapping[str, PodDirectory] | None) -> bool:
-        """Whether nothing has begun since, by another look at the directories;
-        False if that is not known.
-        """
+        """Whether nothing has begun since, by another look; False if that is not known."""
         before = self.directories
         return before is not None and nothing_has_begun(
             before, directories_now, self.listing.containers

@@ -34,12 +34,11 @@ What the list proves:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from reclaim.evidence.states import PodState
 from reclaim.types import ReclaimError
 
-LARGEST_UINT64 = 2**64 - 1
 # 500 pods of 20 KiB hold less than a million; each costs up to 100 bytes of memory and 0.3 µs
 MOST_VALUES = 3_000_000
 
@@ -79,64 +78,57 @@ class KubeletAnswerError(ReclaimError):
     """An answer not in the expected form. The message is a clause that says where."""
 
 
+KINDS: Final = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    int: "a whole number",
+    bool: "true or false",
+}
+
+
 class Field(NamedTuple):
-    """A value in an answer, and its path, which is empty for the whole answer. Missing values and
-    null are the same: empty."""
+    """A value in an answer, and its path, which is empty for the whole answer.
+
+    Missing values and null are the same: empty.
+    """
 
     value: Any
     path: str = ""
 
-    @property
-    def present(self) -> bool:
-        """Whether there is a value."""
-        return self.value is not None
+    def read(self, kind: type[Value]) -> Value:
+        """The value, or an empty one if there is none.
+
+        Raises KubeletAnswerError unless it has exactly this type (a bool is not an int).
+        """
+        if self.value is None:
+            return kind()
+        if type(self.value) is not kind:
+            raise self.error(f"is not {KINDS[kind]}")
+        value: Value = self.value
+        return value
 
     def get(self, key: str) -> Field:
         """A field of an object."""
-        return Field(self._object().get(key), f"{self.path}.{key}" if self.path else key)
+        value = self.read(dict).get(key)
+        return Field(value, f"{self.path}.{key}" if self.path else key)
 
-    def names(self) -> tuple[str, ...]:
-        """The names of an object's fields, in order."""
-        return tuple(self._object())
+    def text(self, key: str) -> str:
+        """A field of an object that is a text; empty if there is none."""
+        return self.get(key).read(str)
 
-    def elements(self) -> Iterator[Field]:
-        """The elements of a list, none of which may be null."""
-        elements: list[Any] | None = self._of(list, "a list")
-        for index, value in enumerate(elements or ()):
-            field = Field(value, f"{self.path}[{index}]")
+    def elements(self, key: str) -> Iterator[Field]:
+        """The elements of a list in an object, none of which may be null."""
+        values = self.get(key)
+        for index, value in enumerate(values.read(list)):
+            field = Field(value, f"{values.path}[{index}]")
             if value is None:
                 raise field.error("is null")
             yield field
 
-    def text(self) -> str:
-        """The text; empty if there is none."""
-        return self._of(str, "a text") or ""
-
-    def integer(self) -> int | None:
-        """The integer, within limits; None if there is none."""
-        words = f"a whole number between 0 and {LARGEST_UINT64}"
-        number = self._of(int, words)
-        if number is not None and not 0 <= number <= LARGEST_UINT64:
-            raise self.error(f"is not {words}")
-        return number
-
-    def truth(self) -> bool | None:
-        """True or false; None if there is no value."""
-        return self._of(bool, "true or false")
-
     def error(self, problem: str) -> KubeletAnswerError:
         """An error about this field."""
         return KubeletAnswerError(f"{self.path or 'it'} {problem}")
-
-    def _object(self) -> dict[str, Any]:
-        return self._of(dict, "an object") or {}
-
-    def _of(self, kind: type[Value], words: str) -> Value | None:
-        """The value, if it has exactly this type (a bool is not an int). None if there is none."""
-        if self.value is not None and type(self.value) is not kind:
-            raise self.error(f"is not {words}")
-        value: Value | None = self.value
-        return value
 
 
 def _parsed(body: bytes) -> Field:
@@ -158,9 +150,11 @@ def _parsed(body: bytes) -> Field:
 
 
 class PodList(NamedTuple):
-    """The pods that the kubelet knows, by UID and alias. `from_api_server`: the API server
-    has delivered its pods. `images`: what pods that have not terminated need, by UID;
-    references as written."""
+    """The pods that the kubelet knows, by UID and alias.
+
+    `from_api_server`: the API server has delivered its pods. `images`: what pods that have not
+    terminated need, by UID; references as written.
+    """
 
     states: Mapping[str, PodState]
     from_api_server: bool
@@ -173,29 +167,30 @@ def parse_pod_list(body: bytes) -> PodList:
     Raises KubeletAnswerError, and nothing else, if it is not such a list.
     """
     answer = _parsed(body)
-    if answer.get("kind").text() != "PodList" or answer.get("apiVersion").text() != "v1":
+    if answer.text("kind") != "PodList" or answer.text("apiVersion") != "v1":
         raise KubeletAnswerError("it is not a v1 PodList")
-    if "items" not in answer.names():
+    if "items" not in answer.read(dict):
         raise KubeletAnswerError("it has no items")
-    if answer.get("metadata").get("continue").text():
+    if answer.get("metadata").text("continue"):
         raise KubeletAnswerError("it is only a part of the list")
     own: dict[str, PodState] = {}
     aliases: dict[str, PodState] = {}
     images: dict[str, frozenset[str]] = {}
-    from_api_server = answer.get(ALL_SOURCES).truth() is True
-    for item in answer.get("items").elements():
-        if item.get("kind").text() not in ("", "Pod"):
+    from_api_server = answer.get(ALL_SOURCES).read(bool)
+    for item in answer.elements("items"):
+        if item.text("kind") not in ("", "Pod"):
             raise item.error("is not a Pod")
-        metadata, status = item.get("metadata"), item.get("status")
-        uid = metadata.get("uid").text()
+        metadata = item.get("metadata")
+        status = item.get("status")
+        uid = metadata.text("uid")
         if not uid:
             raise item.error("has no metadata.uid")
         annotations = metadata.get("annotations")
-        aliases |= {alias: PodState() for key in ALIASES if (alias := annotations.get(key).text())}
-        source = annotations.get(CONFIG_SOURCE).text()
+        aliases |= dict.fromkeys(filter(None, map(annotations.text, ALIASES)), PodState())
+        source = annotations.text(CONFIG_SOURCE)
         from_api_server |= source == API_SERVER
         state = _state(metadata, status, static=source not in ("", API_SERVER))
-        own[uid] = _may_still_run(own.get(uid, state), state)
+        own[uid] = state.agreeing_with(own.get(uid, state))
         needed = frozenset(_images(item.get("spec"), status))
         if not state.terminated:
             images[uid] = images.get(uid, frozenset()) | needed
@@ -203,15 +198,15 @@ def parse_pod_list(body: bytes) -> PodList:
 
 
 def _state(metadata: Field, status: Field, *, static: bool) -> PodState:
-    phase, reason = status.get("phase").text(), status.get("reason").text()
+    phase = status.text("phase")
+    reason = status.text("reason")
+    # all are read: one that is not in the expected form makes the list unusable
     may_run = [
-        _may_run(container)
-        for kind in CONTAINER_STATUSES
-        for container in status.get(kind).elements()
+        _may_run(container) for kind in CONTAINER_STATUSES for container in status.elements(kind)
     ]
     return PodState(
         terminated=phase in FINAL_PHASES and not any(may_run),
-        deleted=bool(metadata.get("deletionTimestamp").text()),
+        deleted=bool(metadata.text("deletionTimestamp")),
         evicted=phase == "Failed" and reason == "Evicted",
         static=static,
     )
@@ -220,39 +215,29 @@ def _state(metadata: Field, status: Field, *, static: bool) -> PodState:
 def _images(spec: Field, status: Field) -> Iterator[str]:
     """The references of every image that a pod needs."""
     named = [
-        container.get("image") for kind in CONTAINERS for container in spec.get(kind).elements()
+        *(container.text("image") for kind in CONTAINERS for container in spec.elements(kind)),
+        *(volume.get("image").text("reference") for volume in spec.elements("volumes")),
+        *(
+            container.text("imageID")
+            for kind in CONTAINER_STATUSES
+            for container in status.elements(kind)
+        ),
     ]
-    named += [volume.get("image").get("reference") for volume in spec.get("volumes").elements()]
-    named += [
-        container.get("imageID")
-        for kind in CONTAINER_STATUSES
-        for container in status.get(kind).elements()
-    ]
-    for reference in named:
-        text = reference.text().rpartition("://")[2]  # ids may begin with docker-pullable://
-        if text:
-            yield text
+    # ids may begin with docker-pullable://
+    return filter(None, (reference.rpartition("://")[2] for reference in named))
 
 
 def _may_run(container: Field) -> bool:
     """Whether a container runs, or waits after having run before. Without any state, it waits."""
     state = container.get("state")
     for name in STATES:
-        state.get(name).names()  # must be an object, possibly empty, or missing
+        state.get(name).read(dict)  # may be empty, or missing
     has_run = (
-        bool(container.get("lastState").names()),
-        bool(container.get("restartCount").integer()),
-        bool(container.get("containerID").text()),
-        bool(container.get("started").truth()),
+        container.get("lastState").read(dict),
+        container.get("restartCount").read(int),
+        container.text("containerID"),
+        container.get("started").read(bool),
     )
-    return state.get("running").present or (any(has_run) and not state.get("terminated").present)
-
-
-def _may_still_run(one: PodState, other: PodState) -> PodState:
-    """The state of a UID that is listed twice: only what both entries agree on."""
-    return PodState(
-        terminated=one.terminated and other.terminated,
-        deleted=one.deleted and other.deleted,
-        evicted=one.evicted and other.evicted,
-        static=one.static or other.static,
-    )
+    if state.get("running").value is not None:
+        return True
+    return any(has_run) and state.get("terminated").value is None

@@ -76,31 +76,28 @@ class ImageIndex:
                     self._by_name[digest].add(image.id)
 
     def find(self, reference: str) -> frozenset[str]:
-        """The ids that `reference` means among the listed images; empty if it
-        means none of them.
-        """
+        """The ids that `reference` means among the listed images; empty if it means none."""
         if reference not in self._found:
             self._found[reference] = self._find(reference)
         return self._found[reference]
 
     def _find(self, reference: str) -> frozenset[str]:
         name = normalized(reference)
-        found = self._by_name.get(name, set()) | self._by_name.get(reference, set())
+        digest = reference.rpartition("@")[2]
+        # by its digest alone, too: the same image may be listed under another repository
+        found = set().union(*(self._by_name.get(key, ()) for key in (name, reference, digest)))
         if is_short(reference) and not names_one_image(reference):
             ending = "/" + name.removeprefix("docker.io/").removeprefix("library/")
-            found = found.union(
-                *(ids for known, ids in self._by_name.items() if known.endswith(ending))
-            )
-        digest = reference.rpartition("@")[2]
-        # the same image may be listed under another repository
-        found |= self._by_name.get(digest, set())
+            for known, ids in self._by_name.items():
+                if known.endswith(ending):
+                    found |= ids
         hexadecimal = bare_hex(digest)
         if hexadecimal in self._by_hex:
             found |= self._by_hex[hexadecimal]
         elif len(hexadecimal) < 64 and _HEX.fullmatch(hexadecimal):
-            found |= {
-                i for full, ids in self._by_hex.items() if full.startswith(hexadecimal) for i in ids
-            }
+            for known, ids in self._by_hex.items():
+                if known.startswith(hexadecimal):
+                    found |= ids
         return frozenset(found)
 
 
@@ -115,9 +112,7 @@ def means(reference: str, image: Image) -> bool:
 
 
 def names_one_image(reference: str) -> bool:
-    """Whether the reference is an id or carries a digest, which always mean the
-    same image; a tag may move.
-    """
+    """Whether it is an id or carries a digest, which never move as tags do."""
     return _DIGEST.fullmatch(bare_hex(reference.rpartition("@")[2])) is not None
 
 
@@ -175,12 +170,9 @@ def is_short(name: str) -> bool:
 def is_full_name(reference: str) -> bool:
     """Whether it is a valid name with a registry, which every runtime understands."""
     name, at, digest = reference.partition("@")
-    valid = NAME.fullmatch(name) and len(repository_of(name)) <= LONGEST_REPOSITORY
-    return (
-        bool(valid)
-        and not is_short(name)
-        and (not at or _OF_ANY_ALGORITHM.fullmatch(digest) is not None)
-    )
+    if is_short(name) or not NAME.fullmatch(name) or len(repository_of(name)) > LONGEST_REPOSITORY:
+        return False
+    return not at or _OF_ANY_ALGORITHM.fullmatch(digest) is not None
 
 
 def repository_of(name: str) -> str:
@@ -227,36 +219,34 @@ def images_in_use(listing: Listing, index: ImageIndex | None = None) -> ImagesIn
     index = index or ImageIndex(listing.images)
     used: set[str] = set()
     named: set[str] = set()
-    unresolved: list[str] = []
-    resolved: set[tuple[str, ...]] = set()  # many containers have the same references
+    unresolved: set[str] = set()
+    needed: set[tuple[str, ...]] = set()  # many containers have the same references
     for container in listing.containers:
-        own, volumes = container.image_references, listing.image_volumes.get(container.id, ())
+        own = container.image_references
+        volumes = listing.image_volumes.get(container.id, ())
         if not own:
-            unresolved.append(f"container {container.id}")
+            unresolved.add(f"container {container.id}")
         named.update(own[:1], *volumes)  # the first is the image id, else the image reference
-        for references in (own, *volumes):
-            if not references or references in resolved:
-                continue
-            resolved.add(references)
-            found, missing = _resolve(references, index, listing.resolved)
-            used |= found
-            unresolved += missing
-    needed = listing.sandbox_image_references
+        needed.update((own, *volumes))
+    for references in needed - {()}:
+        found, missing = _resolve(references, index, listing.resolved)
+        used |= found
+        unresolved.update(missing)
     for reference in listing.named_images:
         used |= _meant(reference, index, listing.resolved)
     by_sandboxes: set[str] = set()
-    for reference in needed or ():
+    for reference in listing.sandbox_image_references or ():
         found, missing = _resolve((reference,), index, listing.resolved)
         by_sandboxes |= found
         # a name unknown to the runtime is not pulled yet
-        unresolved += filter(names_one_image, missing)
-    known = needed is not None or pins_sandbox_image(listing.images)
+        unresolved.update(filter(names_one_image, missing))
+    configured = listing.sandbox_image_references is not None
     return ImagesInUse(
-        frozenset(used),
-        frozenset(by_sandboxes),
-        tuple(sorted(set(unresolved))),
-        known,
-        frozenset(used & named),
+        by_containers=frozenset(used),
+        by_sandboxes=frozenset(by_sandboxes),
+        unresolved=tuple(sorted(unresolved)),
+        sandbox_image_known=configured or pins_sandbox_image(listing.images),
+        by_image_id=frozenset(used & named),
     )
 
 
@@ -285,8 +275,9 @@ def _resolve(
     ids = {reference: _meant(reference, index, answered) for reference in references}
     found = set().union(*ids.values())
     lasting = [reference for reference in references if names_one_image(reference)]
-    if any("@" not in each and bare_hex(each) in map(bare_hex, ids[each]) for each in lasting):
-        return found, []
+    for reference in lasting:
+        if "@" not in reference and bare_hex(reference) in map(bare_hex, ids[reference]):
+            return found, []
     if not lasting:
         return found, [] if found else list(references)
     unknown = [reference for reference in lasting if not ids[reference]]

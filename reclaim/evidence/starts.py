@@ -33,6 +33,7 @@ when a part is first seen; from then on its age is counted on the monotonic cloc
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -53,8 +54,50 @@ FRESH_SECONDS = 1.0
 # a container made so long before its directory changed is of that attempt: clocks are coarse
 SAME_SECONDS = 1.0
 
-Part = tuple[str, float]
-"""A part of a pod, and the wall time it is dated with."""
+
+class Part(NamedTuple):
+    """A part of a pod. `dated`: by the wall clock.
+
+    `unfinished`: it lacks the next part. `held_off`: what comes next may need an image.
+    """
+
+    pod_uid: str
+    id: str
+    dated: float
+    unfinished: bool = False
+    held_off: bool = True
+
+    @property
+    def key(self) -> tuple[str, float]:
+        """What it is known by from one look to the next."""
+        return self.id, self.dated
+
+
+def parts_of_pods(
+    containers: Sequence[Container],
+    sandboxes: Sequence[PodSandbox],
+    directories: Mapping[str, PodDirectory],
+) -> Iterator[Part]:
+    """The parts whose age counts.
+
+    Directories of pods and of containers, ready sandboxes, first runs of containers.
+    """
+    occupied = {container.sandbox_id for container in containers}
+    with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
+    for container in containers:
+        if container.attempt == 0:
+            yield Part(container.pod_uid, container.id, container.created_at_ns / 1e9)
+    for sandbox in sandboxes:
+        if sandbox.state is PodSandboxState.READY:
+            empty = sandbox.id not in occupied
+            yield Part(sandbox.pod_uid, sandbox.id, sandbox.created_at_ns / 1e9, unfinished=empty)
+    making = set(being_made(directories, containers))
+    for uid, directory in directories.items():
+        yield Part(uid, uid, directory.changed, unfinished=uid not in with_sandbox)
+        for name, changed in directory.containers.items():
+            # its container comes within a moment
+            made = (uid, name) not in making
+            yield Part(uid, f"{uid}/{name}", changed, unfinished=not made, held_off=False)
 
 
 def nothing_has_begun(
@@ -74,29 +117,25 @@ def nothing_has_begun(
         return False
     changed = {uid: directory for uid, directory in now.items() if directory != before.get(uid)}
     for uid, directory in changed.items():
-        then = before.get(uid)
-        if (
-            then is None
-            or not directory.containers
-            or not directory.containers.items() <= then.containers.items()
-        ):
+        known = before[uid].containers if uid in before else {}
+        if not directory.containers or not directory.containers.items() <= known.items():
             return False
     return not any(being_made(changed, containers))
 
 
 def being_made(
     directories: Mapping[str, PodDirectory], containers: Iterable[Container]
-) -> Iterator[tuple[str, Part]]:
+) -> Iterator[tuple[str, str]]:
     """The directories of containers that none of these containers was made after, with the UID of
     the pod: the runtime was not asked for that attempt yet, or has not listed it."""
-    made: dict[tuple[str, str], float] = {}
+    made_at = defaultdict[tuple[str, str], float](lambda: float("-inf"))
     for container in containers:
         key = container.pod_uid, container.name
-        made[key] = max(container.created_at_ns / 1e9, made.get(key, 0.0))
+        made_at[key] = max(made_at[key], container.created_at_ns / 1e9)
     for uid, directory in directories.items():
         for name, changed in directory.containers.items():
-            if made.get((uid, name), float("-inf")) < changed - SAME_SECONDS:
-                yield uid, (f"{uid}/{name}", changed)
+            if made_at[uid, name] < changed - SAME_SECONDS:
+                yield uid, name
 
 
 class _Look(NamedTuple):
@@ -104,7 +143,7 @@ class _Look(NamedTuple):
 
     monotonic: float
     wall: float
-    made_at: Mapping[Part, float]
+    made_at: Mapping[tuple[str, float], float]
 
 
 class PartAges:
@@ -122,25 +161,25 @@ class PartAges:
         # replaced as a whole: of two looks at once, one is as if it had not been
         self._last: _Look | None = None
 
-    def ages(self, parts: Iterable[Part]) -> dict[Part, float]:
-        """Seconds since each of these parts was made. Parts that no longer exist are forgotten."""
-        last, now, wall = self._last, self._clock.monotonic(), self._clock.wall()
-        known: Mapping[Part, float] = {} if last is None else last.made_at
-        oldest_seconds = NEVER if last is None else _oldest_new_part(last, now, wall)
-        made_at: dict[Part, float] = {}
+    def ages(self, parts: Iterable[Part]) -> dict[tuple[str, float], float]:
+        """Seconds since each of these parts was made, by its key. All others are forgotten."""
+        last = self._last
+        now = self._clock.monotonic()
+        wall = self._clock.wall()
+        known = {} if last is None else last.made_at
+        oldest_seconds = NEVER  # by its date, of a part that was missing in the last look
+        if last is not None:
+            seconds = now - last.monotonic
+            was_set = abs(seconds - (wall - last.wall)) >= STEP_SECONDS
+            oldest_seconds = -1.0 if was_set else seconds + FRESH_SECONDS
+        made_at: dict[tuple[str, float], float] = {}
         for part in parts:
-            age = wall - part[1]
-            made_at[part] = known.get(part, now - age if 0 <= age <= oldest_seconds else now)
+            age = wall - part.dated
+            made_at[part.key] = known.get(
+                part.key, now - age if 0 <= age <= oldest_seconds else now
+            )
         self._last = _Look(now, wall, made_at)
-        return {part: now - at for part, at in made_at.items()}
-
-
-def _oldest_new_part(last: _Look, now: float, wall: float) -> float:
-    """How old a part that was missing in the last look can be by its date;
-    below 0 if dates say nothing.
-    """
-    seconds, by_wall = now - last.monotonic, wall - last.wall
-    return seconds + FRESH_SECONDS if abs(seconds - by_wall) < STEP_SECONDS else -1.0
+        return {key: now - at for key, at in made_at.items()}
 
 
 class _Wait(NamedTuple):
@@ -177,9 +216,7 @@ class PodStarts:
 
     @property
     def patience_used_up(self) -> bool:
-        """Whether so much was waited and lost in this pass that the last look no
-        longer stops an image twice.
-        """
+        """Whether so much was waited and lost that the last look stops no image twice."""
         return self._spent_seconds >= PATIENCE_HOLD_OFFS * max(self.hold_off_seconds, 1.0)
 
     def lost(self, seconds: float) -> None:
@@ -199,9 +236,7 @@ class PodStarts:
             return self.waiting_until - now
         if self._waited:  # the lists that were read anew for it are part of the wait
             self._spent_seconds += min(now - self.waiting_until, FRESH_SECONDS)
-        waits = [
-            wait for wait in self._waits(containers, self.list_sandboxes()) if wait.seconds > 0
-        ]
+        waits = list(self._waits(containers, self.list_sandboxes()))
         self.under_way = bool(waits)
         unfinished = frozenset(wait.uid for wait in waits if wait.unfinished)
         patience = max(PATIENCE_HOLD_OFFS * self.hold_off_seconds - self._spent_seconds, 0.0)
@@ -209,70 +244,32 @@ class PodStarts:
         # what begins while there is patience counts, too
         pods = unfinished if patience > 0 else pods & unfinished
         self._unfinished[image_id] = asked_at, pods
-        wait = min(max((wait.seconds for wait in waits), default=0.0), patience)
-        self._spent_seconds += wait
-        again = AGAIN_HOLD_OFFS * self.hold_off_seconds
-        if (
-            not wait
-            and pods & unfinished
-            and now - asked_at < (again if self.urgent() else LONGEST_SECONDS)
-        ):
-            wait = again
-        self.waiting_until, self._waited = now + wait, wait > 0
-        return wait
+        seconds = min(max((wait.seconds for wait in waits), default=0.0), patience)
+        self._spent_seconds += seconds
+        longest = self._again_seconds if self.urgent() else LONGEST_SECONDS
+        if not seconds and pods and now - asked_at < longest:
+            seconds = self._again_seconds
+        self.waiting_until = now + seconds
+        self._waited = seconds > 0
+        return seconds
+
+    @property
+    def _again_seconds(self) -> float:
+        return AGAIN_HOLD_OFFS * self.hold_off_seconds
 
     def _waits(
         self, containers: Sequence[Container], sandboxes: Sequence[PodSandbox]
     ) -> Iterator[_Wait]:
-        """Seconds to wait for each pod, 0 for one that is not being made."""
-        directories, known = self.pods.pod_directories() or {}, self.pods.named_images()
-        ages = self.part_ages.ages(parts_of_pods(containers, sandboxes, directories))
-        occupied = {container.sandbox_id for container in containers}
-        with_sandbox = {sandbox.pod_uid for sandbox in sandboxes}
-        for container in containers:
-            if container.attempt == 0 and container.pod_uid not in known:
-                yield self._wait(container.pod_uid, ages[_part(container)])
-        for sandbox in sandboxes:
-            if sandbox.state is PodSandboxState.READY and sandbox.pod_uid not in known:
-                yield self._wait(
-                    sandbox.pod_uid, ages[_part(sandbox)], unfinished=sandbox.id not in occupied
-                )
-        for uid in directories.keys() - known.keys():
-            yield self._wait(
-                uid, ages[uid, directories[uid].changed], unfinished=uid not in with_sandbox
-            )
-        for uid, part in being_made(directories, containers):
-            if uid not in known and ages[part] < UNFINISHED_HOLD_OFFS * self.hold_off_seconds:
-                # it comes within a moment
-                yield _Wait(uid, AGAIN_HOLD_OFFS * self.hold_off_seconds, unfinished=True)
-
-    def _wait(self, uid: str, age: float, *, unfinished: bool = False) -> _Wait:
-        if age < self.hold_off_seconds:
-            return _Wait(uid, self.hold_off_seconds - age, unfinished)
-        if unfinished and age < UNFINISHED_HOLD_OFFS * self.hold_off_seconds:
-            return _Wait(uid, AGAIN_HOLD_OFFS * self.hold_off_seconds, unfinished)
-        return _Wait(uid, 0.0)
-
-
-def parts_of_pods(
-    containers: Iterable[Container],
-    sandboxes: Iterable[PodSandbox],
-    directories: Mapping[str, PodDirectory],
-) -> list[Part]:
-    """The parts whose age counts: directories of pods and of containers, ready sandboxes,
-    first runs of containers.
-    """
-    return [
-        *((uid, directory.changed) for uid, directory in directories.items()),
-        *(
-            (f"{uid}/{name}", at)
-            for uid, directory in directories.items()
-            for name, at in directory.containers.items()
-        ),
-        *(_part(sandbox) for sandbox in sandboxes if sandbox.state is PodSandboxState.READY),
-        *(_part(container) for container in containers if container.attempt == 0),
-    ]
-
-
-def _part(made: Container | PodSandbox) -> Part:
-    return made.id, made.created_at_ns / 1e9
+        """The pods that are being made."""
+        directories = self.pods.pod_directories() or {}
+        known = self.pods.named_images()
+        parts = list(parts_of_pods(containers, sandboxes, directories))
+        ages = self.part_ages.ages(parts)
+        for part in parts:
+            age = ages[part.key]
+            if part.pod_uid in known:
+                continue
+            if part.held_off and age < self.hold_off_seconds:
+                yield _Wait(part.pod_uid, self.hold_off_seconds - age, part.unfinished)
+            elif part.unfinished and age < UNFINISHED_HOLD_OFFS * self.hold_off_seconds:
+                yield _Wait(part.pod_uid, self._again_seconds, unfinished=True)

@@ -57,6 +57,15 @@ class PodState:
     evicted: bool = False
     static: bool = False
 
+    def agreeing_with(self, other: PodState) -> PodState:
+        """The state of a pod that is listed twice: only what both entries agree on."""
+        return PodState(
+            terminated=self.terminated and other.terminated,
+            deleted=self.deleted and other.deleted,
+            evicted=self.evicted and other.evicted,
+            static=self.static or other.static,
+        )
+
 
 class RootIdentity(NamedTuple):
     """Device and inode of the kubelet's root directory, and of `pods` in it."""
@@ -91,19 +100,16 @@ NO_TROUBLE = frozenset({Why.NOT_COMPARED, Why.NOTHING_HELD})
 no pod, only logs are kept needlessly."""
 
 
-class DirectoriesDoubted(NamedTuple):
+class Distrust(NamedTuple):
     """Why the kubelet's directories are not trusted: one word, and one sentence for people."""
 
     why: Why
     sentence: str
 
 
-def doubt(why: Why, what: str) -> DirectoriesDoubted:
-    """Builds a `DirectoriesDoubted`.
-
-    `what`: the main clause, which says what is wrong with which directory.
-    """
-    return DirectoriesDoubted(why, f"{what}, so which pods are gone is not known")
+def distrust(why: Why, what: str) -> Distrust:
+    """`what`: the main clause, which says what is wrong with which directory."""
+    return Distrust(why, f"{what}, so which pods are gone is not known")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +132,7 @@ class PodStates:
     kubelet: Mapping[str, PodState] | None = None
     sources_ready: bool = True
     identity: RootIdentity | None = field(default=None, compare=False)
-    doubt: DirectoriesDoubted | None = field(default=None, compare=False)
+    doubt: Distrust | None = field(default=None, compare=False)
 
     @property
     def known(self) -> bool:
@@ -134,9 +140,7 @@ class PodStates:
         return self.kubelet is not None
 
     def listed(self, uid: str) -> PodState | None:
-        """What the kubelet's list says about the pod; None if the list is not
-        known or does not contain it.
-        """
+        """What the kubelet's list says about the pod; None if nothing."""
         return None if self.kubelet is None else self.kubelet.get(uid)
 
     def gone(self, uid: str) -> bool:
@@ -158,11 +162,9 @@ class PodStates:
         """Whether everything of the pod may be removed, including its logs: evicted, deleted
         and terminated, or gone."""
         state = self.listed(uid)
-        return (
-            self.gone(uid)
-            if state is None
-            else state.evicted or (state.deleted and state.terminated)
-        )
+        if state is None:
+            return self.gone(uid)
+        return state.evicted or (state.deleted and state.terminated)
 
     def runtime_should_be_removed(self, uid: str) -> bool:
         """Whether its containers and sandboxes may be removed under pressure:
@@ -184,29 +186,27 @@ class PodStates:
         pod in both lists has its later state. If they were read from different
         directories, `present` is unknown.
         """
-        present = (
-            None if self.present is None or other.present is None else self.present | other.present
-        )
-        doubted = self.doubt or other.doubt
+        present = None
+        if self.present is not None and other.present is not None:
+            present = self.present | other.present
+        doubt = self.doubt or other.doubt
         if present is not None and self.identity != other.identity:
             present = None
-            doubted = doubt(
+            doubt = distrust(
                 Why.EXCHANGED, "the kubelet's directory of pods was exchanged while it was read"
             )
-        kubelet = (
-            None
-            if self.kubelet is None or other.kubelet is None
-            else {**self.kubelet, **other.kubelet}
-        )
+        kubelet = None
+        if self.kubelet is not None and other.kubelet is not None:
+            kubelet = {**self.kubelet, **other.kubelet}
         ready = self.sources_ready and other.sources_ready
-        return PodStates(present, kubelet, ready, other.identity, doubted)
+        return PodStates(present, kubelet, ready, identity=other.identity, doubt=doubt)
 
 
 class PodStateProvider(Protocol):
     """The states of pods, for everything that removes objects."""
 
     @property
-    def doubt(self) -> DirectoriesDoubted | None:
+    def doubt(self) -> Distrust | None:
         """Why no pod counts as gone now; None if the directories are trusted."""
 
     def pod_states(self) -> PodStates:
@@ -216,9 +216,7 @@ class PodStateProvider(Protocol):
         """
 
     def read(self) -> PodStates:
-        """The pods that exist now, to be compared; by itself this does not
-        say that any pod is gone.
-        """
+        """The pods that exist now, to be compared; before that, none of them is gone."""
 
     def compared(self, states: PodStates, listing: Listing | None) -> PodStates:
         """Decides whether what was read before and after complete lists of the runtime is trusted;
@@ -228,8 +226,10 @@ class PodStateProvider(Protocol):
         """Whether this pod is known not to exist; checked right before a removal."""
 
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
-        """The directories of all pods by UID; None if they are unknown. As they are now, or at
-        `since` (monotonic) or later."""
+        """The directories of all pods by UID; None if they are unknown.
+
+        As they are now, or at `since` (monotonic) or later.
+        """
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What the specs of pods that have not terminated name, by UID, according to the
@@ -244,14 +244,14 @@ SETTLE_SECONDS = 10.0
 LONGEST_NAME = 63 + 1 + 253  # of namespace and pod in Kubernetes; a runtime may report longer ones
 
 
-def doubt_about(
+def distrust_of(
     states: PodStates,
     listing: Listing | None,
     trusted: RootIdentity | None,
     *,
     path: str,
     now_ns: int,
-) -> DirectoriesDoubted | None:
+) -> Distrust | None:
     """Why these directories are not trusted; None if they are.
 
     `states`: as read before and after the lists, with the kubelet's list if it is known. `listing`:
@@ -260,17 +260,20 @@ def doubt_about(
     same clock as the runtime's times.
     """
     if states.present is None:
-        return states.doubt or doubt(Why.UNREADABLE, f"{path} cannot be read")
+        return states.doubt or distrust(Why.UNREADABLE, f"{path} cannot be read")
     if listing is None:
         return not_compared(path)
-    parts = _parts(listing)
+    parts: list[Container | PodSandbox] = [*listing.containers]
+    parts += [sandbox for sandbox in listing.sandboxes if sandbox.labelled]
+    # a kubelet has not made what has no UID of a pod
+    parts = [part for part in parts if is_pod_uid(part.pod_uid)]
     running = [
         part for part in parts if part.state in (ContainerState.RUNNING, PodSandboxState.READY)
     ]
     without = sorted({_pod(part) for part in running if part.pod_uid not in states.present})
     if without:
         more = f" (and {len(without) - 1} more)" if len(without) > 1 else ""
-        return doubt(
+        return distrust(
             Why.RUNS_WITHOUT, f"the pod {without[0]}{more} runs without a directory in {path}"
         )
     unexplained = _unexplained(states, {part.pod_uid for part in parts}, path)
@@ -280,31 +283,27 @@ def doubt_about(
         return None
     # the latest creation of something with a directory; 0 is unknown
     latest_ns = now_ns - SETTLE_SECONDS * 1e9
-    explained = (part for part in running if part.pod_uid in states.present)
-    return (
-        None if any(0 < part.created_at_ns <= latest_ns for part in explained) else exchanged(path)
-    )
+    explained = any(0 < part.created_at_ns <= latest_ns for part in running)
+    return None if explained else exchanged(path)
 
 
-def not_compared(path: str) -> DirectoriesDoubted:
+def not_compared(path: str) -> Distrust:
     """The doubt before the first comparison, and while the runtime gives no complete lists."""
-    return doubt(
+    return distrust(
         Why.NOT_COMPARED, f"{path} has not been compared with complete lists of the runtime"
     )
 
 
-def exchanged(path: str) -> DirectoriesDoubted:
+def exchanged(path: str) -> Distrust:
     """The doubt about a directory other than the trusted one."""
-    return doubt(
+    return distrust(
         Why.EXCHANGED,
         f"{path} is another directory than before and explains nothing that has run for a while",
     )
 
 
-def _unexplained(states: PodStates, held: Collection[str], path: str) -> DirectoriesDoubted | None:
-    """A doubt if the directories explain nothing that the runtime holds, or nothing that
-    the kubelet says is alive.
-    """
+def _unexplained(states: PodStates, held: Collection[str], path: str) -> Distrust | None:
+    """Why the directories are not trusted if they explain nothing held, or nothing alive."""
     present, kubelet = states.present or frozenset(), states.kubelet or {}
     alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
     if alive and present.isdisjoint(alive):
@@ -312,27 +311,18 @@ def _unexplained(states: PodStates, held: Collection[str], path: str) -> Directo
             f"{path} has a directory of none of the {len(alive)} live pods that kubelet and runtime"
             " know"
         )
-        return doubt(Why.EXPLAINS_NOTHING, what)
+        return distrust(Why.EXPLAINS_NOTHING, what)
     if not present.isdisjoint(held) or (states.known and states.sources_ready):
         return None
     if not held:
-        return doubt(
+        return distrust(
             Why.NOTHING_HELD,
             f"the runtime holds nothing of a pod by which {path} could be believed",
         )
     what = (
         f"{path} has a directory of none of the pods of which the runtime holds parts ({len(held)})"
     )
-    return doubt(Why.EXPLAINS_NOTHING, what)
-
-
-def _parts(listing: Listing) -> list[Container | PodSandbox]:
-    """Containers and sandboxes that carry the kubelet's label with a valid UID; a
-    kubelet did not make the others.
-    """
-    parts: list[Container | PodSandbox] = [*listing.containers]
-    parts += [sandbox for sandbox in listing.sandboxes if sandbox.labelled]
-    return [part for part in parts if is_pod_uid(part.pod_uid)]
+    return distrust(Why.EXPLAINS_NOTHING, what)
 
 
 def _pod(part: Container | PodSandbox) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import stat
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,6 @@ from reclaim.containers.plan import (
     NOT_DEAD,
     LogEntry,
     NoState,
-    Planner,
     StatusAnswer,
     judge_link,
     plan_container_gc,
@@ -150,7 +149,7 @@ class _OfRuntime(_Stage):
 
     frees_late = True
 
-    _planner: Planner
+    _planner: Callable[..., Plan]
 
     def plan(self) -> Plan:
         """Plans from complete lists; a sandbox that the previous stage emptied counts as empty.

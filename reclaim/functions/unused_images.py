@@ -18,7 +18,7 @@ from reclaim.function import GONE, STATUS_FRESH_SECONDS, Ready, ReclaimContext, 
 from reclaim.images.keep_list import KeepList
 from reclaim.images.plan import (
     NewestOfRepositories,
-    entries_by_id,
+    known_images,
     part_of,
     plan_image_gc,
     repositories_of,
@@ -112,14 +112,11 @@ class UnusedImages(Stage):
             wall_now=wall,
             containers=listed.listing.containers,
         )
-        images = evidence.listing.images
-        records = context.records.records
+        known = known_images(evidence.listing.images, context.records.records, began)
         self._references = {
-            each: removal_references(known) for each, known in entries_by_id(images).items()
+            image_id: removal_references(image.entries) for image_id, image in known.items()
         }
-        self._newest = NewestOfRepositories(
-            images, records, self._policy.keep_newest_per_repository, now=began
-        )
+        self._newest = NewestOfRepositories(known.values(), self._policy.keep_newest_per_repository)
         self._listed_images = evidence.listing
         self._evidence = evidence
         self._starts_seen = False

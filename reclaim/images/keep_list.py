@@ -36,8 +36,8 @@ from reclaim.types import Image, PolicyError
 LONGEST_ENTRY = 512  # characters; a repository has at most 255, a tag 128, a digest 71
 
 _GLOB = re.compile(r"[A-Za-z0-9._:/@*-]+")
-_DOCKER_HUB = "docker.io/"
-_DOCKER_LIBRARY = "docker.io/library/"
+# of a full name in its short forms, by which globs find images of Docker Hub, too
+_LEFT_OUT = ("", "docker.io/", "docker.io/library/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,7 @@ class KeepList:
         return frozenset(image.id for image in images if self._keeps(image))
 
     def unmatched(self, images: Iterable[Image]) -> tuple[str, ...]:
-        """The entries, as written, that keep none of these images: misspelt, or
-        no longer needed.
-        """
+        """The entries that keep none of these images: misspelt, or no longer needed."""
         images = tuple(images)
         return tuple(
             entry for entry in self.entries if not parse_keep_list([entry]).kept_ids(images)
@@ -70,10 +68,14 @@ class KeepList:
 
     def _keeps(self, image: Image) -> bool:
         names = [normalized(name) for name in (*image.repo_tags, *image.repo_digests)]
-        exact = {bare_hex(image.id), *names, *map(repository_of, names)}
-        exact.update(bare_hex(name.rpartition("@")[2]) for name in names)
-        return not self.exact.isdisjoint(exact) or any(
-            map(self.globs.match, _for_globs(names or [image.id]))
+        digests = [name.rpartition("@")[2] for name in names]
+        exact = {*names, *map(repository_of, names), *map(bare_hex, [image.id, *digests])}
+        if not self.exact.isdisjoint(exact):
+            return True
+        return any(
+            self.globs.match(name.removeprefix(prefix))
+            for name in names or [image.id]
+            for prefix in _LEFT_OUT
         )
 
 
@@ -103,24 +105,14 @@ def _parse(text: str) -> str:
         ):
             return bare_hex(digest)
         if NAME.fullmatch(text) and not text.startswith("sha256:"):
-            return (
-                normalized(text)
-                if ":" in text.rpartition("/")[2]
-                else repository_of(normalized(text))
-            )
+            tagged = ":" in text.rpartition("/")[2]
+            return normalized(text) if tagged else repository_of(normalized(text))
     raise PolicyError(
         f"{text[:80]!r}{'…' * (len(text) > 80)} cannot be used; allowed are, in at most"
         f" {LONGEST_ENTRY} characters, a reference (registry/repository:tag) and a repository, both"
         " in lower case, a digest (sha256: and 64 hexadecimal digits, also behind a reference and"
         " @), and a glob (registry/team/*: letters, digits, ._:/@- and *)"
     )
-
-
-def _for_globs(names: list[str]) -> list[str]:
-    """What globs are matched against: full names, and the short ones of Docker Hub."""
-    hub = [name for name in names if name.startswith(_DOCKER_HUB)]
-    short = [name.removeprefix(_DOCKER_HUB) for name in hub]
-    return [*names, *short, *(name.removeprefix(_DOCKER_LIBRARY) for name in hub)]
 
 
 KEEP_NOTHING = parse_keep_list(())

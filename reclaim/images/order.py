@@ -79,7 +79,8 @@ class Holders:
 
     def __init__(self, images: Iterable[Candidate], held: Collection[str]):
         self._layers = {
-            i.id: {i.id: i.size_bytes} if i.layers is None else i.layers for i in images
+            image.id: {image.id: image.size_bytes} if image.layers is None else image.layers
+            for image in images
         }
         self._count = Counter(layer for own in self._layers.values() for layer in own)
         self._count.update(dict.fromkeys(held, len(self._layers) + 1))
@@ -95,16 +96,18 @@ class Holders:
 
     def remove(self, image_id: str) -> int:
         """The image goes. Returns the bytes that this frees."""
-        layers = self._layers[image_id]
-        self._count.subtract(layers.keys())
-        return sum(size for layer, size in layers.items() if self._count[layer] == 0)
+        self._count.subtract(self._layers[image_id].keys())
+        return self._unheld(image_id)
 
     def restore(self, image_id: str) -> int:
         """The image stays after all. Returns the bytes that this takes."""
-        layers = self._layers[image_id]
-        takes = sum(size for layer, size in layers.items() if self._count[layer] == 0)
-        self._count.update(layers.keys())
+        takes = self._unheld(image_id)
+        self._count.update(self._layers[image_id].keys())
         return takes
+
+    def _unheld(self, image_id: str) -> int:
+        layers = self._layers[image_id]
+        return sum(size for layer, size in layers.items() if self._count[layer] == 0)
 
 
 def freed_along(images: Sequence[Candidate], held: Collection[str] = ()) -> list[int]:

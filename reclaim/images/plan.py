@@ -60,7 +60,7 @@ not cover: the check right before a removal (`unused_images`), stopping (`evicti
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -147,15 +147,13 @@ def plan_image_gc(
     order of the list does not matter.
     """
 
-    def by_age(image: Image, record: ImageRecord) -> Verdict:
-        age = now - record.first_detected
+    def by_age(known: KnownImage) -> Verdict:
+        age = now - known.record.first_detected
         wait = policy.min_age_seconds - age
-        kubelet_removes = now - record.listed_since >= policy.min_age_seconds
+        kubelet_removes = now - known.record.listed_since >= policy.min_age_seconds
         if wait > 0:  # equal is old enough
-            return _verdict(
-                image, Action.KEEP, Reason.TOO_YOUNG, age=age, guard=kubelet_removes, wait=wait
-            )
-        return _verdict(image, Action.REMOVE, Reason.UNUSED, age=age, guard=not kubelet_removes)
+            return _verdict(known, Reason.TOO_YOUNG, age, guard=kubelet_removes, wait=wait)
+        return _verdict(known, Reason.UNUSED, age, guard=not kubelet_removes)
 
     return _plan(
         listing,
@@ -189,25 +187,18 @@ def plan_maximum_age(
     if maximum == 0 or now - started_at <= maximum:
         return Plan()
 
-    def by_age(image: Image, record: ImageRecord) -> Verdict:
-        known = now - record.first_detected
-        unused = known if record.last_used is None else now - record.last_used
-        kubelet_removes = record.last_used is None or unused > maximum
-        too_young = policy.min_age_seconds - known
+    def by_age(known: KnownImage) -> Verdict:
+        age = now - known.record.first_detected
+        last_used = known.record.last_used
+        unused = age if last_used is None else now - last_used
+        kubelet_removes = last_used is None or unused > maximum
+        too_young = policy.min_age_seconds - age
         if kubelet_removes and (exact or (unused > maximum and too_young <= 0)):
-            return _verdict(image, Action.REMOVE, Reason.MAXIMUM_AGE, age=unused, guard=False)
+            return _verdict(known, Reason.MAXIMUM_AGE, unused)
         if too_young > 0 and not exact:
-            return _verdict(
-                image,
-                Action.KEEP,
-                Reason.TOO_YOUNG,
-                age=known,
-                guard=kubelet_removes,
-                wait=too_young,
-            )
-        left = maximum - unused
+            return _verdict(known, Reason.TOO_YOUNG, age, guard=kubelet_removes, wait=too_young)
         return _verdict(
-            image, Action.KEEP, Reason.WITHIN_LIMIT, age=unused, guard=kubelet_removes, wait=left
+            known, Reason.WITHIN_LIMIT, unused, guard=kubelet_removes, wait=maximum - unused
         )
 
     plan = _plan(listing, records, policy, now=now, usage=images_in_use(listing), by_age=by_age)
@@ -221,48 +212,42 @@ def _plan(
     *,
     now: float,
     usage: ImagesInUse,
-    by_age: Callable[[Image, ImageRecord], Verdict],
+    by_age: Callable[[KnownImage], Verdict],
     layers: Layers = NO_LAYERS,
     need_bytes: int = 0,
 ) -> Plan:
-    """The plan. `by_age`: the verdict on an image that only its age can keep, given its
-    record. Least recently used first, never used before all, then by first detection, unless
-    the policy says otherwise."""
+    """The plan. `by_age`: the verdict on an image that only its age can keep. Least recently used
+    first, never used before all, then by first detection, unless the policy says otherwise."""
+    images = known_images(listing.images, records, now)
+    newest = NewestOfRepositories(images.values(), policy.keep_newest_per_repository)
     guards = _Guards(
-        usage,
-        policy.keep.kept_ids(listing.images),
-        NewestOfRepositories(
-            listing.images, records, policy.keep_newest_per_repository, now=now
-        ).ids,
-        policy.keep_not_pulled is True,
-        now,
+        usage=usage,
+        kept_ids=policy.keep.kept_ids(listing.images),
+        newest_ids=newest.ids,
+        keeps_not_pulled=policy.keep_not_pulled is True,
+        now=now,
     )
-    by_use: list[tuple[tuple[float, float, str], Verdict]] = []
-    seen: dict[str, tuple[Image, ImageRecord]] = {}
-    for image_id, entries in entries_by_id(listing.images).items():
-        image, record = seen[image_id] = (
-            one_image(entries),
-            records.get(image_id) or ImageRecord(now),
-        )
-        why = guards.why_kept(image, record, entries)
-        if why is None:
-            verdict = by_age(image, record)
-            if record.not_pulled and policy.keep_not_pulled and verdict.action is Action.REMOVE:
-                verdict = verdict._replace(reason=Reason.NOT_PULLED, last_resort=True)
-        else:
+    verdicts: list[Verdict] = []
+    for known in sorted(images.values(), key=_least_recently_used):
+        why = guards.why_kept(known)
+        if why is not None:
             reason, guard = why
-            verdict = _verdict(
-                image, Action.KEEP, reason, age=now - record.first_detected, guard=guard
-            )
-        by_use.append(((record.last_use, record.first_detected, image.id), verdict))
-    verdicts = sorted(
-        (verdict for _, verdict in sorted(by_use)), key=lambda verdict: verdict.last_resort
-    )
+            verdict = _verdict(known, reason, now - known.record.first_detected, guard=guard)
+        else:
+            verdict = by_age(known)
+            if verdict.removed and known.record.not_pulled and policy.keep_not_pulled:
+                verdict = verdict._replace(reason=Reason.NOT_PULLED, last_resort=True)
+        verdicts.append(verdict)
+    verdicts.sort(key=lambda verdict: verdict.last_resort)
     if policy.order is ImageOrder.COST or layers.of_images:
         verdicts = _in_order(
-            verdicts, seen, policy.order, layers=layers, now=now, need_bytes=need_bytes
+            verdicts, images, policy.order, layers=layers, now=now, need_bytes=need_bytes
         )
     return Plan.of(verdicts)
+
+
+def _least_recently_used(known: KnownImage) -> tuple[float, float, str]:
+    return known.record.last_use, known.record.first_detected, known.image.id
 
 
 class _Guards(NamedTuple):
@@ -274,26 +259,25 @@ class _Guards(NamedTuple):
     keeps_not_pulled: bool
     now: float
 
-    def why_kept(
-        self, image: Image, record: ImageRecord, entries: Sequence[Image]
-    ) -> tuple[Reason, bool] | None:
+    def why_kept(self, known: KnownImage) -> tuple[Reason, bool] | None:
         """The reason, and whether one of our guards says so; None if only its age can keep it."""
+        image = known.image
         if image.id in self.usage.by_containers:
             return Reason.IN_USE, image.id not in self.usage.by_image_id
         if image.id in self.usage.by_sandboxes:
             return Reason.SANDBOX_IMAGE, True
         if image.pinned:
             # the kubelet goes by the last entry of an id
-            return Reason.PINNED, not entries[-1].pinned
-        if not removal_references(entries):
+            return Reason.PINNED, not known.entries[-1].pinned
+        if not removal_references(known.entries):
             return Reason.PINNED, True
         if image.id in self.kept_ids:
             return Reason.KEEP_LIST, True
         if image.id in self.newest_ids:
             return Reason.NEWEST_OF_REPOSITORY, True
-        if record.not_pulled and self.keeps_not_pulled:
+        if known.record.not_pulled and self.keeps_not_pulled:
             return Reason.NOT_PULLED, True
-        if record.last_use >= self.now:
+        if known.record.last_use >= self.now:
             return Reason.IN_USE, False  # another thread has seen it since this pass began
         if self.usage.unresolved:
             return Reason.UNRESOLVED_IMAGE, True
@@ -301,9 +285,7 @@ class _Guards(NamedTuple):
 
 
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
-    """The plan without the images that go only if nothing else is enough, which it
-    keeps; or, `last`, these alone.
-    """
+    """The plan, which keeps what goes only if nothing else is enough; or, `last`, that alone."""
     if last:
         return replace(
             plan, remove=tuple(verdict for verdict in plan.remove if verdict.last_resort)
@@ -316,7 +298,7 @@ def part_of(plan: Plan, *, last: bool = False) -> Plan:
 
 def _in_order(
     verdicts: Sequence[Verdict],
-    seen: Mapping[str, tuple[Image, ImageRecord]],
+    known: Mapping[str, KnownImage],
     order: ImageOrder,
     *,
     layers: Layers,
@@ -324,73 +306,68 @@ def _in_order(
     need_bytes: int,
 ) -> list[Verdict]:
     """The verdicts on images, given with the least recently used first, in this order, with
-    what each removal frees. Those of the last resort stay behind the others. `seen`: all
-    images, and their records."""
+    what each removal frees. Those of the last resort stay behind the others. `known`: all
+    images."""
     by_id = {verdict.id: verdict for verdict in verdicts}
-    stays = [verdict for verdict in verdicts if verdict.action is Action.KEEP]
+    stays = [verdict for verdict in verdicts if not verdict.removed]
     held = layers.held.union(*(layers.of_images.get(verdict.id, ()) for verdict in stays))
-    superseded = _superseded(seen.values()) if order is ImageOrder.COST else {}
+    is_by_cost = order is ImageOrder.COST
+    superseded = _superseded(known.values()) if is_by_cost else {}
 
     def candidate(image: Image, record: ImageRecord) -> Candidate:
-        unused, counted, own = (
-            now - record.used_at,
-            now - record.uses_since,
-            layers.of_images.get(image.id),
-        )
-        later = superseded.get(image.id, 0)
         return Candidate(
-            image.id, image.size_bytes, unused, record.uses, record.returned, own, later, counted
+            id=image.id,
+            size_bytes=image.size_bytes,
+            unused_seconds=now - record.used_at,
+            uses=record.uses,
+            returned=record.returned,
+            layers=layers.of_images.get(image.id),
+            superseded=superseded.get(image.id, 0),
+            counted_seconds=now - record.uses_since,
         )
 
-    images = [
-        candidate(*seen[verdict.id]) for verdict in verdicts if verdict.action is Action.REMOVE
-    ]
-    if order is ImageOrder.COST:
+    images = [candidate(*known[verdict.id][:2]) for verdict in verdicts if verdict.removed]
+    if is_by_cost:
         groups = groupby(images, lambda image: by_id[image.id].last_resort)
         images = [image for _, group in groups for image in by_cost(group, held, need_bytes)]
-    return [
+    removed = [
         by_id[image.id]._replace(
             frees_bytes=None if image.layers is None else freed,
-            needed_in_seconds=image.needed_in_seconds if order is ImageOrder.COST else None,
+            needed_in_seconds=image.needed_in_seconds if is_by_cost else None,
         )
         for image, freed in zip(images, freed_along(images, held), strict=True)
-    ] + stays
+    ]
+    return removed + stays
 
 
-def _superseded(seen: Collection[tuple[Image, ImageRecord]]) -> dict[str, int]:
+def _superseded(images: Collection[KnownImage]) -> dict[str, int]:
     """How many images of its repository were used later, by id. One that was never used
     counts as used when it came; one in several repositories as superseded as often as in the
     one where it is least."""
-    times = defaultdict[str, list[float]](list)
-    for image, record in sorted(seen, key=lambda each: each[1].used_at):
-        for repository in repositories_of(image):
-            times[repository].append(record.used_at)
+    used_at = defaultdict[str, list[float]](list)
+    for known in images:
+        for repository in repositories_of(known.image):
+            insort(used_at[repository], known.record.used_at)
 
-    def later(image: Image, at: float) -> int:
-        return min(
-            (len(times[each]) - bisect_right(times[each], at) for each in repositories_of(image)),
-            default=0,
-        )
+    def later(known: KnownImage) -> int:
+        times = [used_at[repository] for repository in repositories_of(known.image)]
+        counts = (len(used) - bisect_right(used, known.record.used_at) for used in times)
+        return min(counts, default=0)
 
-    return {image.id: later(image, record.used_at) for image, record in seen}
+    return {known.image.id: later(known) for known in images}
 
 
 def _verdict(
-    image: Image,
-    action: Action,
-    reason: Reason,
-    *,
-    age: float,
-    guard: bool,
-    wait: float | None = None,
+    known: KnownImage, reason: Reason, age: float, *, guard: bool = False, wait: float | None = None
 ) -> Verdict:
+    goes = reason in (Reason.UNUSED, Reason.MAXIMUM_AGE)
     return Verdict(
         kind=Kind.IMAGE,
-        id=image.id,
-        name=image.title,
-        action=action,
+        id=known.image.id,
+        name=known.image.title,
+        action=Action.REMOVE if goes else Action.KEEP,
         reason=reason,
-        size_bytes=image.size_bytes,
+        size_bytes=known.image.size_bytes,
         age_seconds=age,
         eligible_in_seconds=wait,
         rule=Rule.GUARD if guard else Rule.KUBELET,
@@ -466,15 +443,16 @@ NO_NAME = "<none>"  # what Docker lists instead of a name
 def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
     """The entries of each id, in the order of their first one. A runtime may list an id more than
     once, but a removal takes every entry, so they are decided on together."""
-    found: dict[str, list[Image]] = {}
+    entries: dict[str, list[Image]] = {}
     for image in images:
-        found.setdefault(image.id, []).append(image)
-    return found
+        entries.setdefault(image.id, []).append(image)
+    return entries
 
 
 def one_image(entries: list[Image]) -> Image:
-    """The entries of one id as one image, with all names and the sum of the
-    sizes by runtime handler.
+    """The entries of one id as one image.
+
+    It has all names, and the sum of the sizes by runtime handler.
     """
     if len(entries) == 1 and len(entries[0].repo_tags) <= 1:  # as nearly every image is listed
         return entries[0]
@@ -498,34 +476,49 @@ def repositories_of(image: Image) -> frozenset[str]:
     return frozenset(repository_of(normalized(name)) for name in names)
 
 
+class KnownImage(NamedTuple):
+    """An id that is listed: its entries as one image, its record, and the entries."""
+
+    image: Image
+    record: ImageRecord
+    entries: list[Image]
+
+
+def known_images(
+    images: Iterable[Image], records: Mapping[str, ImageRecord], now: float
+) -> dict[str, KnownImage]:
+    """The images of a list, by id. One without a record counts as first seen now."""
+    return {
+        image_id: KnownImage(one_image(entries), records.get(image_id) or ImageRecord(now), entries)
+        for image_id, entries in entries_by_id(images).items()
+    }
+
+
 class NewestOfRepositories:
-    """The newest `count` images of each repository in a list; none if the count is 0.
+    """The newest `count` of these images in each repository; none if the count is 0."""
 
-    `records` and `now`, in monotonic seconds, are the plan's.
-    """
-
-    def __init__(
-        self, images: Iterable[Image], records: Mapping[str, ImageRecord], count: int, *, now: float
-    ):
+    def __init__(self, images: Iterable[KnownImage], count: int):
         self.count = count
-        self._order: dict[str, tuple[float, float, str]] = {}
-        self._ids: dict[str, list[str]] = {}  # by repository, the newest first
-        for image_id, entries in entries_by_id(images).items() if count > 0 else ():
-            image, record = one_image(entries), records.get(image_id) or ImageRecord(now)
-            self._order[image.id] = (record.first_detected, record.last_use, image.id)
-            for repository in repositories_of(image):
-                self._ids.setdefault(repository, []).append(image.id)
-        for ids in self._ids.values():
-            ids.sort(key=self._order.__getitem__, reverse=True)
+        self._newest_first: dict[str, int] = {}
+        self._ids = defaultdict[str, list[str]](list)  # by repository, the newest first
+        if count > 0:
+            for known in sorted(images, key=_first_detected, reverse=True):
+                self._newest_first[known.image.id] = len(self._newest_first)
+                for repository in repositories_of(known.image):
+                    self._ids[repository].append(known.image.id)
         self.ids = frozenset(image_id for ids in self._ids.values() for image_id in ids[:count])
-        """The ids of the images that are among the newest of one of their repositories."""
 
     def newer_than(self, image: Image) -> Iterator[tuple[str, list[str]]]:
-        """Each repository that this image belongs to by its current names, and the ids of the
-        listed images in it that are newer, newest first. Empty if the count is 0."""
-        if (own := self._order.get(image.id)) is not None:
+        """Each repository of this image by its current names, with the ids of newer images.
+
+        The newest comes first. Empty if the count is 0.
+        """
+        place = self._newest_first.get(image.id)
+        if place is not None:
             for repository in repositories_of(image):
-                yield (
-                    repository,
-                    [each for each in self._ids.get(repository, ()) if self._order[each] > own],
-                )
+                ids = self._ids.get(repository, [])
+                yield repository, [newer for newer in ids if self._newest_first[newer] < place]
+
+
+def _first_detected(known: KnownImage) -> tuple[float, float, str]:
+    return known.record.first_detected, known.record.last_use, known.image.id

@@ -115,8 +115,7 @@ class ImageRecords:
             return dict(self._gone)
 
     def restore(self, loaded: Loaded) -> None:
-        """Restores what an earlier process remembered; records that this process
-        already has are not changed.
+        """Restores what an earlier process remembered; records of this process stay.
 
         The next detection checks each against its pull time, and forgets those no longer listed.
         """
@@ -133,9 +132,10 @@ class ImageRecords:
             self._in_use_at = max(
                 [self._in_use_at, *(record.last_use for record in restored.values())]
             )
-            self._gone = {
-                known: each for known, each in loaded.gone.items() if known not in self.records
-            } | self._gone
+            gone = {
+                known: record for known, record in loaded.gone.items() if known not in self.records
+            }
+            self._gone = gone | self._gone
 
     def update(
         self,
@@ -155,11 +155,13 @@ class ImageRecords:
         when it is first dated beside known records of pulls, and remembered: a record may be pruned
         later. `containers`: all that were listed, for that.
         """
-        pulls, listed = self._pulls(containers), entries_by_id(images)
+        pulls = self._pulls(containers)
+        listed = entries_by_id(images)
         with self._lock:
             asked = (listed.keys() - self.records.keys()) | (listed.keys() & self._unconfirmed)
             if not (self._judged or pulls.problem):
-                asked, self._judged = set(listed), True
+                asked = set(listed)
+                self._judged = True
             alone = self._known_since == float("inf")
         # asked without the lock: a runtime that does not answer must not block a
         # thread that needs no pull times
@@ -172,7 +174,8 @@ class ImageRecords:
             found: dict[str, ImageRecord] = {}
             returned: list[Returned] = []
             for image_id, entries in listed.items():
-                image, came = entries[-1], pulled.get(image_id) if image_id in asked else None
+                image = entries[-1]
+                came = pulled.get(image_id) if image_id in asked else None
                 record = self._dated(entries, came, now)
                 if not record.pulled and (told := pulls.pulled(image, came)) is not None:
                     record = replace(record, pulled=told)
@@ -193,8 +196,8 @@ class ImageRecords:
             self.records = found
             self._detected_at = max(now, self._detected_at)
             self._in_use_at = self._in_use_at if in_use is None else self._detected_at
-        for each in returned:
-            self._on_return(each)
+        for image_returned in returned:
+            self._on_return(image_returned)
         return found
 
     def forget(self, image_id: str, removed: float | None = None) -> None:
@@ -204,7 +207,7 @@ class ImageRecords:
         with self._lock:
             record = self.records.get(image_id)
             self.records = {
-                known: each for known, each in self.records.items() if known != image_id
+                known: kept for known, kept in self.records.items() if known != image_id
             }
             self._unconfirmed.discard(image_id)
             if record is not None and removed is not None:
@@ -222,14 +225,11 @@ class ImageRecords:
 
         `came`: when it was pulled, in wall seconds.
         """
-        image, handlers = entries[-1], tuple(sorted({each.runtime_handler for each in entries}))
-        known, tag = self.records.get(image.id), "".join(image.repo_tags[:1])
-        if (
-            known is not None
-            and (known.handlers, known.tag) == (handlers, tag)
-            and image.id not in self._unconfirmed
-        ):
-            return known
+        image = entries[-1]
+        handlers = tuple(sorted({entry.runtime_handler for entry in entries}))
+        tag = "".join(image.repo_tags[:1])
+        known = self.records.get(image.id)
+        restored = image.id in self._unconfirmed
         new = ImageRecord(now, handlers=handlers, tag=tag)
         pulled = None if came is None else min(came - self._smallest_offset, now)
         if known is None:
@@ -242,7 +242,7 @@ class ImageRecords:
                 new, last_used=known.last_used, first_listed=known.listed_since, pulled=known.pulled
             )
             return _with_uses_of(known, new)
-        if image.id in self._unconfirmed and pulled is not None and pulled > known.first_detected:
+        if restored and pulled is not None and pulled > known.first_detected:
             # a use before the pull may be of an image that was there before this one
             last_used = known.last_used if known.last_use >= pulled else None
             # the same pull, though the clocks have drifted against each other
@@ -266,10 +266,10 @@ class ImageRecords:
             )
             return image.id if pulled_since_the_save else None
         tags = {tag for tag in image.repo_tags if tag and not tag.startswith(NO_NAME)}
-        gone = reversed(self._gone.items())
-        return next(
-            (known for known, each in gone if each.tag in tags and known not in listed), None
-        )
+        for gone_id, gone in reversed(self._gone.items()):
+            if gone.tag in tags and gone_id not in listed:
+                return gone_id
+        return None
 
     def _compare_clocks(self, monotonic: float, wall: float) -> None:
         self._known_since = min(self._known_since, monotonic)
@@ -277,9 +277,7 @@ class ImageRecords:
 
 
 def _with_uses_of(earlier: ImageRecord, record: ImageRecord) -> ImageRecord:
-    """The record of an image that was here before, with how often it was
-    used and came back until now.
-    """
+    """The record of an image that was here before, with its uses and returns until now."""
     return replace(
         record,
         uses=record.uses + earlier.uses,

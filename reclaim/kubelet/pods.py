@@ -58,13 +58,13 @@ from reclaim.evidence.pod_list import (
 )
 from reclaim.evidence.starts import FRESH_SECONDS
 from reclaim.evidence.states import (
-    DirectoriesDoubted,
+    Distrust,
     PodDirectory,
     PodStates,
     RootIdentity,
     Why,
-    doubt,
-    doubt_about,
+    distrust,
+    distrust_of,
     exchanged,
     not_compared,
 )
@@ -84,7 +84,7 @@ class _Look:
 class _Comparison(NamedTuple):
     """What the last comparison found, or a check since."""
 
-    doubt: DirectoriesDoubted | None
+    doubt: Distrust | None
     trusted: RootIdentity | None = None
     """The directories trusted last, kept while there is a doubt."""
 
@@ -120,7 +120,7 @@ class KubeletPods:
         self._comparison = _Comparison(not_compared(self.directories.path))
 
     @property
-    def doubt(self) -> DirectoriesDoubted | None:
+    def doubt(self) -> Distrust | None:
         """Why no pod counts as gone, by the last comparison or check; None while
         the directories are trusted.
         """
@@ -159,7 +159,7 @@ class KubeletPods:
         """
         now_ns = int(self.clock.wall() * 1e9)
         trusted = self._comparison.trusted
-        doubted = doubt_about(states, listing, trusted, path=self.directories.path, now_ns=now_ns)
+        doubted = distrust_of(states, listing, trusted, path=self.directories.path, now_ns=now_ns)
         if listing is not None:
             self._comparison = _Comparison(doubted, trusted if doubted else states.identity)
         return replace(states, doubt=doubted)
@@ -238,7 +238,7 @@ class KubeletPods:
         self._images, self.list_problem = pods.images, None
         return pods
 
-    def _doubt_now(self, identity: RootIdentity | None) -> DirectoriesDoubted | None:
+    def _doubt_now(self, identity: RootIdentity | None) -> Distrust | None:
         """The doubt from the last comparison, or the one that these directories are
         not those that were trusted.
         """
@@ -246,7 +246,7 @@ class KubeletPods:
         if last.doubt is not None:
             return last.doubt
         if identity is None:
-            return doubt(Why.UNREADABLE, f"{path} cannot be opened any more")
+            return distrust(Why.UNREADABLE, f"{path} cannot be opened any more")
         return None if identity == last.trusted else exchanged(path)
 
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
@@ -50,7 +50,6 @@ name cannot be that of an entry.
 """
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_CROSSING = "is not known to be on the same filesystem and mount"
 
 
 class LogsUnreadable(ReclaimError):
@@ -104,26 +103,21 @@ def open_beneath(directory: int, name: bytes) -> int:
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
     descriptor = os.open(name, DIRECTORY, dir_fd=directory)
-    above, mount = _mount_id(directory), _mount_id(descriptor)
-    if (
-        above is not None
-        and above == mount
-        and os.fstat(directory).st_dev == os.fstat(descriptor).st_dev
-    ):
+    mount = _mount_id(descriptor)
+    same_device = os.fstat(directory).st_dev == os.fstat(descriptor).st_dev
+    if mount is not None and mount == _mount_id(directory) and same_device:
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EXDEV, _CROSSING, name)
+    raise OSError(errno.EXDEV, "is not known to be on the same filesystem and mount", name)
 
 
 def _mount_id(descriptor: int) -> bytes | None:
     """The kernel's id of the mount that a descriptor was opened on; None if unknown."""
-    try:
-        with open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as info:
-            return next(
-                (line for line in info.read().splitlines() if line.startswith(b"mnt_id:")), None
-            )
-    except OSError:
-        return None
+    with suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as info:
+        for line in info.read().splitlines():
+            if line.startswith(b"mnt_id:"):
+                return line
+    return None
 
 
 # ---- removing
@@ -135,7 +129,7 @@ BATCH = 1024  # how many subdirectories of one directory are held in memory at a
 DEEPEST = 20_000
 ROUNDS = 200  # nor must one that keeps changing what is there
 
-_PATH_BYTES = 200
+_SHOWN_BYTES = 100  # of each end of a path
 _NOT_AS_SEEN = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 
 
@@ -150,9 +144,7 @@ class TreeRemoval:
 
     @property
     def sentence(self) -> str:
-        """The first failure and the number of others, for messages; empty if
-        there is no failure.
-        """
+        """The first failure and the number of others, for messages; empty without one."""
         return f"{self.failure}, and {self.failed - 1} more" if self.failed > 1 else self.failure
 
 
@@ -172,7 +164,8 @@ def remove_tree(
     """
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
-    removed = rounds = 0
+    removed = 0
+    rounds = 0
     while True:
         walk = _Walk(directory, name, identity, open_directory=open_directory)
         walk.run()
@@ -191,10 +184,11 @@ def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
     """
     if not is_entry_name(prefix):
         raise ValueError(f"{prefix!r} cannot begin the name of a file")
-    removed, failures = 0, list[str]()
-    for name in sorted(
-        name for name in map(os.fsencode, os.listdir(directory)) if name.startswith(prefix)
-    ):
+    removed = 0
+    failures: list[str] = []
+    for name in sorted(map(os.fsencode, os.listdir(directory))):
+        if not name.startswith(prefix):
+            continue
         try:
             os.unlink(name, dir_fd=directory)
             removed += 1
@@ -206,9 +200,7 @@ def unlink_files(directory: int, prefix: bytes) -> TreeRemoval:
 
 
 class _Moved(Exception):
-    """The lowest directory, or one above it, was moved or removed, or
-    something else has its name now.
-    """
+    """One of the directories was moved or removed, or something else has its name now."""
 
 
 @dataclass(slots=True, eq=False)
@@ -345,16 +337,14 @@ class _Walk:
                 self._fail(level, name, why or error.strerror)
 
     def _check(self) -> None:
-        """Raises _Moved if one of the lowest 8 directories has left the
-        directory it was entered from.
-        """
+        """Raises _Moved if one of the lowest 8 directories is no longer where it was entered."""
         above = b".."
         for level in self._levels[-2 : -2 - CHECK_LEVELS : -1]:
             try:
-                found = identity_of(os.lstat(above, dir_fd=self._lowest))
+                identity = identity_of(os.lstat(above, dir_fd=self._lowest))
             except OSError:
                 raise _Moved from None
-            if found != level.identity:
+            if identity != level.identity:
                 raise _Moved
             above += b"/.."
 
@@ -373,7 +363,8 @@ class _Walk:
         level.failed.add(name)
         self.failed += 1
         if not self.failure:
-            path = b"/".join([*(each.name for each in self._levels[1:]), name]).removesuffix(b"/")
-            half = _PATH_BYTES // 2
-            shown = path if len(path) <= _PATH_BYTES else path[:half] + b"..." + path[-half:]
-            self.failure = f"{printable(shown)}: {error}"
+            names = [level.name for level in self._levels[1:]]
+            path = b"/".join([*names, name]).removesuffix(b"/")
+            if len(path) > 2 * _SHOWN_BYTES:
+                path = path[:_SHOWN_BYTES] + b"..." + path[-_SHOWN_BYTES:]
+            self.failure = f"{printable(path)}: {error}"

@@ -55,9 +55,7 @@ class LogPaths:
 
 
 def _text(name: bytes) -> str:
-    """A name as text from which the same bytes can be restored; to the
-    kubelet, Linux names are UTF-8.
-    """
+    """A name as text; to the kubelet, names are UTF-8. `_bytes` restores it."""
     return name.decode("utf-8", "surrogateescape")
 
 
@@ -67,15 +65,14 @@ def _bytes(text: str) -> bytes:
 
 
 def is_entry_name(name: bytes) -> bool:
-    """Whether this can be the name of a directory entry: one component, not
-    empty, no `.` or `..`, no NUL.
-    """
+    """Whether this can be the name of a directory entry: no `.`, `..`, `/` or NUL."""
     return name not in (b"", b".", b"..") and b"/" not in name and b"\0" not in name
 
 
 def printable(name: bytes) -> str:
-    """A name as text, unique for each name: bytes that are not UTF-8 become `\\xNN`,
-    and a backslash is doubled.
+    """A name as text, unique for each name.
+
+    Bytes that are not UTF-8 become `\\xNN`, and a backslash is doubled.
     """
     return name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
 
@@ -87,27 +84,26 @@ def uid_of_kubelets_log_directory(name: bytes) -> str | None:
 
 
 def symlink_name(pod: str, namespace: str, container: str, *, container_id: str) -> str:
-    """The kubelet's name for the log symlink of a container: at most 255 bytes; the end of
-    the container id is cut off.
+    """The kubelet's name for the log symlink of a container.
 
-    With the longest names, nothing is left of the id, and several containers share one name.
+    It has at most 255 bytes; the end of the container id is cut off. With the longest names,
+    nothing is left of the id, and several containers share one name.
     """
     stem = _bytes(f"{pod}_{namespace}_{container}-{container_id}")[:SYMLINK_STEM_BYTES]
     return _text(stem) + LOG_SUFFIX
 
 
 def is_kubelets_symlink(link_name: bytes) -> bool:
-    """Whether the name has the form of the kubelet's log symlinks; at the maximum
-    length, a part of that form.
+    """Whether the name has the form of the kubelet's log symlinks.
+
+    At the maximum length, a part of that form.
     """
     form = _CUT_SYMLINK if is_cut(link_name) else _SYMLINK
     return form.fullmatch(_text(link_name)) is not None
 
 
 def is_cut(link_name: bytes) -> bool:
-    """Whether a log symlink's name has the maximum length, so that the container id
-    at its end may be cut off.
-    """
+    """Whether the name of a log symlink is so long that the container id may be cut off."""
     return len(link_name) >= SYMLINK_STEM_BYTES + len(LOG_SUFFIX)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from reclaim.cri.status import CallError, Code
-from reclaim.evidence.states import DirectoriesDoubted, PodDirectory, PodStates
+from reclaim.evidence.states import Distrust, PodDirectory, PodStates
 from reclaim.services import (
     NO_STATUS,
     ContainerStatus,
@@ -167,7 +167,7 @@ class MemoryPods:
         self.begun: dict[str, float] = {}
         self.begun_containers: dict[tuple[str, str], float] = {}
         self.named: frozenset[str] = frozenset()
-        self.doubt: DirectoriesDoubted | None = None
+        self.doubt: Distrust | None = None
 
     def pod_states(self) -> PodStates:
         """Which pods exist now."""

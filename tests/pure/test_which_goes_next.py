@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from reclaim.containers.plan import ContainerGCPolicy, plan_container_gc, plan_sandbox_gc
-from reclaim.evidence.states import PodState, PodStates, Why, doubt
+from reclaim.evidence.states import PodState, PodStates, Why, distrust
 from reclaim.images.keep_list import parse_keep_list
 from reclaim.images.plan import ImageGCPolicy, plan_image_gc
 from reclaim.types import (
@@ -75,7 +75,7 @@ RUNNING, CREATED = ContainerState.RUNNING, ContainerState.CREATED
 KUBELET_SAYS = PodStates(frozenset({"uid-1"}), {"uid-1": PodState(terminated=True)})
 EVICTED = PodStates(frozenset({"uid-1"}), {"uid-1": PodState(evicted=True)})
 DOUBTED = PodStates(
-    frozenset(), doubt=doubt(Why.EXPLAINS_NOTHING, "/var/lib/kubelet/pods has no pod")
+    frozenset(), doubt=distrust(Why.EXPLAINS_NOTHING, "/var/lib/kubelet/pods has no pod")
 )
 
 QUESTIONS = {

@@ -196,8 +196,8 @@ REVERTS = (
         "a sandbox with containers may go",
         "A6",
         DEAD,
-        "elif sandbox.id in occupied:",
-        "elif False:",
+        "if sandbox.id in occupied:",
+        "if False:",
         (
             (
                 CONTAINERS,
@@ -210,16 +210,15 @@ REVERTS = (
         "an image is in use by its id alone",
         "A7",
         REFERENCES,
-        "            found, missing = _resolve(references, index, listing.resolved)\n           "
-        " used |= found\n",
-        "            found, missing = set(references), []\n            used |= found\n",
+        "found, missing = _resolve(references, index, listing.resolved)",
+        "found, missing = set(references), []",
     ),
     Revert(
         "an image that is mounted is unused",
         "A7",
         REFERENCES,
-        "for references in (own, *volumes):",
-        "for references in (own,):",
+        "needed.update((own, *volumes))",
+        "needed.add(own)",
     ),
     Revert(
         "what a runtime can do is asked once",
@@ -275,7 +274,7 @@ REVERTS = (
         "an image that comes again keeps its age",
         "A12",
         RECORDS,
-        "            self.records = {\n                known: each for known, each in self.records.items() if known != image_id\n            }\n",
+        "            self.records = {\n                known: kept for known, kept in self.records.items() if known != image_id\n            }\n",
         "",
         (
             (
@@ -296,8 +295,8 @@ REVERTS = (
         "a sandbox that no kubelet has made may go",
         "A16",
         DEAD,
-        "elif judge.guarded and not (sandbox.labelled and uid):",
-        "elif False:",
+        "if judge.guarded and not (sandbox.labelled and uid):",
+        "if False:",
     ),
     # ---- what goes wrong
     Revert(
@@ -366,7 +365,7 @@ REVERTS = (
         "a pod is as old as the wall clock says",
         "C6",
         STARTS,
-        "known.get(part, now - age if 0 <= age <= oldest_seconds else now)",
+        "now - age if 0 <= age <= oldest_seconds else now",
         "now - age",
         test="test_a_step_of_the_wall_clock_hides_no_pod_and_makes_none_new_for_ever",
     ),

@@ -14,7 +14,7 @@ from random import Random
 from typing import Protocol
 
 from reclaim.cri.status import CallError, Code
-from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, doubt
+from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, distrust
 from reclaim.services import (
     NO_STATUS,
     ContainerStatus,
@@ -329,7 +329,7 @@ class Directories:
         present = frozenset(uid for uid, pod in self._machine.pods.items() if pod.seen is not None)
         self._look()
         if not answered or kind == "missing":
-            return PodStates(None, doubt=doubt(Why.UNREADABLE, f"{self.path} cannot be read"))
+            return PodStates(None, doubt=distrust(Why.UNREADABLE, f"{self.path} cannot be read"))
         if kind == "empty":
             return PodStates(frozenset(), identity=ANOTHER)
         return PodStates(present, identity=OURS)

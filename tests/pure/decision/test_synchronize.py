@@ -62,7 +62,7 @@ def test_a_soft_threshold_with_a_grace_of_0_is_hard() -> None:
     """It is acted on in the first pass."""
     soft = threshold(NODEFS, "1Gi", grace_seconds=0.0)
     assert soft.hard
-    assert Story(soft).nodefs(0.0, 0).acted_on is soft
+    assert Story(soft).nodefs(0.0, 0).acted_on == soft
 
 
 def test_grace_starts_over_after_one_pass_without_pressure() -> None:
@@ -109,8 +109,8 @@ def test_hard_and_soft_thresholds_of_one_signal_have_grace_periods_of_their_own(
     hard, soft = threshold(NODEFS, "1Gi"), threshold(NODEFS, "2Gi", grace_seconds=60.0)
     story = Story(hard, soft)
     assert story.nodefs(0.0, 3 * GIB // 2).thresholds_met == (soft,)
-    assert story.nodefs(10.0, GIB // 2).acted_on is hard
-    assert story.nodefs(60.0, 3 * GIB // 2).acted_on is soft
+    assert story.nodefs(10.0, GIB // 2).acted_on == hard
+    assert story.nodefs(60.0, 3 * GIB // 2).acted_on == soft
 
 
 def test_a_soft_threshold_on_a_dedicated_image_filesystem() -> None:
@@ -274,7 +274,7 @@ def test_pressure_relief_and_relapse_on_one_filesystem(
         story.nodefs(earlier, past[earlier])
     decision = story.nodefs(now, available)
     assert (decision.conditions, decision.row) == (conditions, (C, I) if acts else ())
-    assert decision.acted_on is (hard if acts else None)
+    assert decision.acted_on == (hard if acts else None)
 
 
 def test_a_reading_is_new_if_it_is_newer_than_that_of_the_pass_before() -> None:
@@ -310,7 +310,7 @@ def test_a_repeated_reading_counts_for_everything_but_acting() -> None:
         decision = story.at(now, observation(IMAGEFS, 0, time=1.0))
         assert (decision.conditions, decision.acted_on) == (PRESSURE, None)
     assert story.state.met == (soft,)
-    assert story.at(30.0, observation(IMAGEFS, 0, time=30.0)).acted_on is soft
+    assert story.at(30.0, observation(IMAGEFS, 0, time=30.0)).acted_on == soft
 
 
 def test_a_stale_reading_is_no_pressure() -> None:
@@ -335,7 +335,7 @@ def test_a_pass_that_could_read_nothing_changes_nothing() -> None:
     decision = story.at(400.0, observation(NODEFS, 50 * GIB, stale=True))
     assert decision == Decision(PRESSURE, (), None, (), FsLayout.SINGLE)
     assert story.state == replace(before, last_observed_at=400.0)
-    assert story.nodefs(401.0, 0).acted_on is soft
+    assert story.nodefs(401.0, 0).acted_on == soft
 
 
 def test_a_grace_that_ends_while_nothing_can_be_read_is_not_served_before_the_next_reading() -> (
@@ -380,7 +380,7 @@ def test_passes_that_could_read_nothing_are_no_gap() -> None:
     story.nodefs(0.0, 0)
     story.at(20.0, observation(NODEFS, 0, stale=True))
     story.at(40.0, observation(NODEFS, 0, stale=True))
-    assert story.nodefs(60.0, 0).acted_on is soft
+    assert story.nodefs(60.0, 0).acted_on == soft
 
 
 def test_after_a_gap_a_hard_threshold_acts_on_what_is_read_now() -> None:
@@ -388,7 +388,7 @@ def test_after_a_gap_a_hard_threshold_acts_on_what_is_read_now() -> None:
     hard = threshold(NODEFS, "1Gi")
     story = gapped(hard)
     story.nodefs(0.0, GIB)
-    assert story.nodefs(1000.0, 0).acted_on is hard
+    assert story.nodefs(1000.0, 0).acted_on == hard
 
 
 @dataclass

@@ -80,7 +80,7 @@ def test_the_largest_relative_deficit_is_acted_on_first() -> None:
     """Of two met thresholds that with the larger deficit relative to its mark."""
     small, large = threshold(NODEFS, "10Gi"), threshold(IMAGEFS, "2Gi")
     decision = Story(small, large).at(0.0, observation(NODEFS, 9 * GIB), observation(IMAGEFS, GIB))
-    assert decision.acted_on is large
+    assert decision.acted_on == large
     assert decision.thresholds_met == (small, large)
 
 
@@ -131,7 +131,7 @@ def test_while_the_layout_is_unknown_nothing_is_acted_on() -> None:
         None,
         (),
     )
-    assert story.nodefs(10.0, 0).acted_on is hard
+    assert story.nodefs(10.0, 0).acted_on == hard
 
 
 def test_without_a_layout_the_thresholds_are_those_configured() -> None:

@@ -176,20 +176,13 @@ def test_every_disk_signal_raises_our_condition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "stale", "is_new"),
-    [
-        (10.0, 20.0, False, True),
-        (10.0, 10.0, False, False),
-        (10.0, 9.0, False, False),
-        (10.0, 20.0, True, False),
-    ],
+    ("before", "now", "is_new"),
+    [(10.0, 20.0, True), (10.0, 10.0, False), (10.0, 9.0, False)],
 )
-def test_only_a_newer_reading_is_acted_on(
-    before: float, now: float, stale: bool, is_new: bool
-) -> None:
-    """The same or an earlier time is the same reading; a stale one never counts."""
+def test_only_a_newer_reading_is_acted_on(before: float, now: float, is_new: bool) -> None:
+    """The same or an earlier time is the same reading."""
     one = threshold(NODEFS, "1Gi")
-    seen = {NODEFS: observation(NODEFS, 0, time=now, stale=stale)}
+    seen = {NODEFS: observation(NODEFS, 0, time=now)}
     previous = {NODEFS: observation(NODEFS, 0, time=before)}
     assert thresholds_updated_stats([one], seen, previous) == ((one,) if is_new else ())
 

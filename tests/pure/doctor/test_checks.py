@@ -19,7 +19,7 @@ from eviction.doctor.facts import Facts, Runtime
 from eviction.survey.filesystem_facts import filesystem_facts
 from eviction.types import Threshold
 from eviction.wording.configuration_warnings import Finding, Severity
-from reclaim.evidence.states import DirectoriesDoubted, Why
+from reclaim.evidence.states import Distrust, Why
 from reclaim.kubelet.pull_records import PullRecords, record_names
 from reclaim.services import RuntimeVersion
 from reclaim.types import ImageRecord, Listing
@@ -213,7 +213,7 @@ def levels(facts: Facts) -> dict[str, Severity]:
     return {finding.check: finding.level for finding in examine(facts).findings}
 
 
-DOUBT = DirectoriesDoubted(Why.EXCHANGED, "it was exchanged")
+DOUBT = Distrust(Why.EXCHANGED, "it was exchanged")
 ASKED = configured(kubeletEndpoint="http://127.0.0.1:10255")
 UNASKED = replace(SEEN, unavailable=(Unavailable(IMAGEFS, "no connection"),))
 XFS_SEEN = replace(

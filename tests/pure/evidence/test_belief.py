@@ -18,7 +18,7 @@ from reclaim.containers.plan import (
     plan_sandbox_gc,
 )
 from reclaim.evidence.directories import KubeletDirectories
-from reclaim.evidence.states import PodState, PodStates, RootIdentity, Why, doubt_about
+from reclaim.evidence.states import PodState, PodStates, RootIdentity, Why, distrust_of
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.types import Container, ContainerState, Listing, PodSandbox, PodSandboxState, Reason
 from tests.pure.values import NOW_NS, SteppedClock, container, sandbox
@@ -59,7 +59,7 @@ def why(
     empty if they are.
     """
     read = PodStates(None if present is None else frozenset(present.split()), identity=HERE)
-    found = doubt_about(replace(read, **states), listing, believed, path=WHERE, now_ns=NOW_NS)  # type: ignore[arg-type] # fields
+    found = distrust_of(replace(read, **states), listing, believed, path=WHERE, now_ns=NOW_NS)  # type: ignore[arg-type] # fields
     assert found is None or found.sentence.endswith(", so which pods are gone is not known")
     return "" if found is None else found.why
 
@@ -152,7 +152,7 @@ def test_the_sentence_names_pod_and_directory() -> None:
     listing = held(
         runs("one")._replace(pod_name="web"), runs("two")._replace(pod_name="api"), dead("three")
     )
-    long = doubt_about(
+    long = distrust_of(
         PodStates(frozenset()),
         held(runs("one")._replace(pod_name="x" * 10**6)),
         None,
@@ -161,7 +161,7 @@ def test_the_sentence_names_pod_and_directory() -> None:
     )
     assert long is not None
     assert len(long.sentence) < 500
-    found = doubt_about(PodStates(frozenset({"three"})), listing, None, path=WHERE, now_ns=NOW_NS)
+    found = distrust_of(PodStates(frozenset({"three"})), listing, None, path=WHERE, now_ns=NOW_NS)
     assert found is not None
     assert (
         found.sentence
@@ -223,7 +223,7 @@ def running(listing: Listing) -> set[str]:
 
 def compared(states: PodStates, listing: Listing, believed: RootIdentity | None) -> PodStates:
     """The states as they are planned with."""
-    return replace(states, doubt=doubt_about(states, listing, believed, path=WHERE, now_ns=NOW_NS))
+    return replace(states, doubt=distrust_of(states, listing, believed, path=WHERE, now_ns=NOW_NS))
 
 
 @given(directories, listings, st.sampled_from([None, HERE, THERE]), policies, st.booleans())

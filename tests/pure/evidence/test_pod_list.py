@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.evidence.pod_list import (
-    LARGEST_UINT64,
     MOST_VALUES,
     KubeletAnswerError,
     parse_pod_list,
@@ -346,17 +345,11 @@ def test_a_node_without_pods(items: object) -> None:
         ),
         (
             listed(pod("Failed", {"restartCount": "0"})),
-            (
-                "items[0].status.containerStatuses[0].restartCount is not a whole number between 0"
-                f" and {LARGEST_UINT64}"
-            ),
+            "items[0].status.containerStatuses[0].restartCount is not a whole number",
         ),
         (
             listed(pod("Failed", {"restartCount": False})),
-            (
-                "items[0].status.containerStatuses[0].restartCount is not a whole number between 0"
-                f" and {LARGEST_UINT64}"
-            ),
+            "items[0].status.containerStatuses[0].restartCount is not a whole number",
         ),
         (
             listed(pod("Failed", {"started": 0})),

@@ -22,7 +22,7 @@ from reclaim.containers.plan import (
     plan_log_symlinks,
     plan_pod_logs,
 )
-from reclaim.evidence.states import PodState, PodStates, Why, doubt
+from reclaim.evidence.states import PodState, PodStates, Why, distrust
 from reclaim.pod_logs.names import (
     container_id_of_symlink,
     container_log_location,
@@ -194,7 +194,7 @@ def test_while_the_directories_are_doubted_the_logs_of_a_pod_without_one_stay() 
     """The word says that it is the doubt that keeps them; believed, the
     same directories let them go.
     """
-    doubted = replace(UNKNOWN_KUBELET, doubt=doubt(Why.EXPLAINS_NOTHING, "pods is empty"))
+    doubted = replace(UNKNOWN_KUBELET, doubt=distrust(Why.EXPLAINS_NOTHING, "pods is empty"))
     assert verdict(planned(entry(f"ns_name_{UID}"), pods=doubted)) == (
         Action.KEEP,
         Reason.POD_UNKNOWN,

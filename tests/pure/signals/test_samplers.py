@@ -256,9 +256,9 @@ def test_whoever_asks_a_closed_sampler_is_told_at_once() -> None:
     """Whether it was started or not."""
     for started in (False, True):
         answers = queue.SimpleQueue[Sample]()
-        sampler = Sampler(SOUND, Filesystems(), SteppedClock(), run_on_thread=on_new_thread)
+        sampler = Sampler(SOUND, Filesystems(), SteppedClock())
         if started:
-            sampler.start()
+            on_new_thread(sampler.serve)
             sampler.ask(answers.put)
             assert answers.get(timeout=SOON).reading is not None
         sampler.close()

@@ -166,24 +166,26 @@ def test_the_signals_of_a_role_carry_its_name(
 
 
 def test_a_reading_that_fails_keeps_the_last_numbers_marked_stale() -> None:
-    """10 s later the images cannot be read: their last numbers stay, stale, with
-    their old time and a reason.
-    """
-    clock, disks = SteppedClock(at=50.0), Disks({NODE: DISK_A, IMAGES: DISK_B})
-    summary = node(disks, clock)
-    summary.observe()
-    clock.step(10.0)
-    disks.failing.add(IMAGES)
-    disks.available[DISK_A] = GIB
-    seen = summary.observe()
+    """10 s later the images cannot be read: their last numbers stay, stale, with their old
+    time and a reason, until they are read again."""
+    paths = FilesystemPaths(NODE, IMAGES, IMAGES)
+    readings: PublishedReadings = {}
+    for path, device, at in ((NODE, DISK_A, 50.0), (IMAGES, DISK_B, 50.0), (NODE, DISK_A, 60.0)):
+        readings = answered(readings, sample_of(path, device, at))
+    failed = answered(readings, Sample(IMAGES, 60.0, problem="/images: Input/output error"))
+    seen = observations_of(paths, failed, 60.0, wall=0.0, imagefs_problem="")
     images, nodefs = seen.signals[Signal.IMAGEFS_AVAILABLE], seen.signals[Signal.NODEFS_AVAILABLE]
     assert (images.stale, images.available, images.time) == (True, 5 * GIB, 50.0)
-    assert (nodefs.stale, nodefs.available, nodefs.time) == (False, GIB, 60.0)
+    assert (nodefs.stale, nodefs.time) == (False, 60.0)
     assert [(u.role, u.reason) for u in seen.unavailable] == [
-        (FilesystemRole.IMAGEFS, "/images: cannot be read: Input/output error"),
-        (FilesystemRole.CONTAINERFS, "/images: cannot be read: Input/output error"),
+        (FilesystemRole.IMAGEFS, "/images: Input/output error"),
+        (FilesystemRole.CONTAINERFS, "/images: Input/output error"),
     ]
     assert seen.layout is FsLayout.DEDICATED_IMAGEFS
+    again = answered(failed, sample_of(IMAGES, DISK_B, 61.0))
+    seen = observations_of(paths, again, 61.0, wall=0.0, imagefs_problem="")
+    assert not any(observation.stale for observation in seen.signals.values())
+    assert seen.unavailable == ()
 
 
 @pytest.mark.regression
@@ -230,19 +232,6 @@ def test_what_was_never_read_is_no_signal_until_it_is() -> None:
 def sample_of(path: str, device: int, now: float) -> Sample:
     """A reading of 5 GiB available of 10."""
     return Sample(path, now, Reading(FsStats(5 * GIB, 5 * GIB, 10 * GIB, 400, 1000, now), device))
-
-
-def test_a_reading_that_works_again_is_fresh_again() -> None:
-    """Staleness ends with the first reading that arrives."""
-    clock, disks = SteppedClock(), Disks({NODE: DISK_A, IMAGES: DISK_B})
-    summary = node(disks, clock)
-    summary.observe()
-    disks.failing.add(IMAGES)
-    summary.observe()
-    disks.failing.clear()
-    seen = summary.observe()
-    assert not any(o.stale for o in seen.signals.values())
-    assert seen.unavailable == ()
 
 
 def test_without_earlier_numbers_a_signal_is_left_out() -> None:
@@ -320,17 +309,6 @@ def test_paths_that_are_set_during_an_observation_count_from_the_next_one() -> N
         FilesystemRole.CONTAINERFS,
     ]
     assert summary.observe().layout is FsLayout.DEDICATED_IMAGEFS
-
-
-def test_a_path_that_is_replaced_during_an_observation_counts_in_it_and_is_then_forgotten() -> None:
-    """Its reading counts in this observation; later nothing of it is left, not even stale."""
-    disks = Disks({NODE: DISK_A, IMAGES: DISK_B})
-    summary = node(disks, SteppedClock())
-    disks.meanwhile = lambda: summary.locate(FilesystemPaths(NODE))
-    assert summary.observe().signals[Signal.IMAGEFS_AVAILABLE].available == 5 * GIB
-    disks.meanwhile, disks.failing = lambda: None, {IMAGES}
-    summary.locate(FilesystemPaths(NODE, IMAGES, IMAGES))
-    assert Signal.IMAGEFS_AVAILABLE not in summary.observe().signals
 
 
 def test_capacity_is_read_anew_for_each_observation() -> None:
