@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from eviction.cli.options import add_output, columns, configuration_of, print_answer, view_of
-from eviction.surface.check import CheckOptions, check
+from eviction.cli.local_view import LocalView
+from eviction.cli.options import add_output
+from eviction.cli.output import given_by, print_answer
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd check -o json
     """
-    with view_of(configuration_of(arguments)) as (node, _):
-        answer = check(node, CheckOptions(arguments.output == "json", columns(), arguments.npd))
-    return print_answer(answer)
+    return print_answer(LocalView(arguments).check(given_by(arguments, "output", "npd")))

@@ -13,14 +13,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from eviction.cli.drill_output import answer_result, drill_log, pass_shower, progress, shown_by
-from eviction.cli.options import (
-    add_logging,
-    add_output,
-    answer_lines,
-    configuration_flags,
-    exit_with,
-    reading,
-)
+from eviction.cli.options import add_logging, add_output, configuration_flags, reading
+from eviction.cli.output import answer_lines, exit_with
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.pressure.schedule import describe_pressure
 from eviction.drill.report.lines import before_rows, row_lines
@@ -40,6 +34,7 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from reclaim.types import RuntimeUnavailable
 from signals.quantity import counted, format_bytes
 
+GONE = {"compare": "each drill writes its figures to a JSON document, to compare with jq"}
 DEFAULT = "pressured-node"
 EMBEDDED_OPTIONS = ("all", "list", "check")
 REAL_NODE_OPTIONS = (

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from eviction.cli.options import answer, answer_lines, columns, log_of, print_message
-from eviction.cli.progress import Progress
+from eviction.cli.options import log_of
+from eviction.cli.output import answer, answer_lines, columns
+from eviction.cli.progress import Progress, print_message
 from eviction.drill.judgement.judge import DrillResult
 from eviction.drill.measurement.observer import Observation
 from eviction.drill.report.document import DrillReportJson, report_of

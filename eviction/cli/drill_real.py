@@ -16,8 +16,10 @@ from typing import NoReturn
 
 from eviction.cli import write_err
 from eviction.cli.drill_output import answer_result, drill_log, pass_shower, progress, shown_by
-from eviction.cli.options import configuration_of, exit_unread, exit_with, log_of, print_message
+from eviction.cli.options import configuration_of, log_of
+from eviction.cli.output import exit_unread, exit_with
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
+from eviction.cli.progress import print_message
 from eviction.configuration.effective import Configuration
 from eviction.drill.judgement.judge import Response
 from eviction.drill.measurement.observer import Limits, NodeObservation, without_margin

@@ -5,30 +5,32 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal, cast
 
-from eviction.cli.options import add_output, answer, columns, exit_with, mention, places_of
-from eviction.cli.progress import Progress
+from eviction.cli.local_files import READ, LocalFiles
+from eviction.cli.options import add_output
+from eviction.cli.output import answer, columns, exit_on, exit_with
+from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.records.history import RecordJson, documents_of
+from eviction.records.history import RecordJson
 from eviction.records.json_shapes import Json, Versioned
 from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import shortened
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
-from eviction.records.state_file import RecordFile
-from eviction.records.store import HistoryUnusable, NoHistoryYet, read_records
+from eviction.types import EvictionError
 from eviction.wording.tables import table
-from reclaim.images.records import Loaded
-from signals.clock import SystemClock
 from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
 
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
+NOT_OF_AN_EVENT = ("-",) * 3  # the last columns
 
 
 class HistoryJson(Versioned):
@@ -42,11 +44,11 @@ class HistoryJson(Versioned):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option, when = parser.add_argument, lambda text: since(text, SystemClock().wall())
+    option = parser.add_argument
     option(
         "--since",
         metavar="WHEN",
-        type=when,
+        type=lambda text: since(text, time.time()),
         help="only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z",
     )
     option(
@@ -70,35 +72,27 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd history --since 24h --object registry.example/app
     """
-    places = places_of(arguments, "reading the history {history_file}")
-    path = places.history_file
+    files = LocalFiles(arguments, READ)
+    path, about, limit = files.configuration.history_file, arguments.object, arguments.limit
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
-    found: list[Json] = []
-    try:
-        with Progress("reading the history"):
-            documents = documents_of(read_records(path))
-            # what came back needs all others
-            chosen = () if arguments.regret else (arguments.object, arguments.limit)
-            found = selected(documents, arguments.since or "", *chosen)
-        if not found:
-            mention(f"no such record in the history {path}")
-    except NoHistoryYet as error:
-        mention(f"{error}; the daemon creates it when it starts")
-    except HistoryUnusable as error:
-        exit_with(EXIT_USAGE, f"historyFile: {error}")
+    # what came back needs all others
+    chosen = partial(selected, start=arguments.since or "")
+    if not arguments.regret:
+        chosen = partial(chosen, about=about, limit=limit)
+    with exit_on(EXIT_USAGE, EvictionError, "historyFile: "):
+        found, missing = files.history(chosen)
+    if missing:
+        mention(f"{missing}; the daemon creates it when it starts")
+    elif not found:
+        mention(f"no such record in the history {path}")
     if arguments.regret:
-        state_file = places.state_file
-        state = RecordFile(state_file, SystemClock()).load() if state_file else Loaded()
-        mention(state.problem)
-        joined = removals_of(found, state.gone, state.at)
-        regret = regret_of(
-            [each for each in joined if is_about(asdict(each), arguments.object)], arguments.limit
-        )
+        removals = removals_of(found, *files.images_gone())
+        regret = regret_of([each for each in removals if is_about(asdict(each), about)], limit)
         answer(arguments, regret, lambda: regret_lines(regret, columns()))
-        return EXIT_OK
-    record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
-    answer(arguments, record, lambda: history_lines(found, columns()) if found else [])
+    else:
+        record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
+        answer(arguments, record, lambda: history_lines(found, columns()) if found else [])
     return EXIT_OK
 
 
@@ -162,46 +156,27 @@ def history_lines(documents: Iterable[Json], width: int | None = None) -> list[s
 
 
 def _rows(document: Json) -> Iterator[Sequence[str]]:
-    time, kind = document["time"][:19].replace("T", " "), document["kind"]
+    """The columns of `HEADS`, for each removal and for the record itself."""
+    at, kind = document["time"][:19].replace("T", " "), document["kind"]
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
-        result, name = removal["result"], shortened(removal["name"])
-        sizes = (
-            _bytes(removal["size"]),
-            _bytes(removal["freed"]["bytes"] if result == "removed" else None),
-        )
-        yield (time, result, removal["kind"], name, *sizes, removal["reason"], identity)
+        result, name, size = removal["result"], shortened(removal["name"]), _bytes(removal["size"])
+        freed = _bytes(removal["freed"]["bytes"]) if result == "removed" else "-"
+        yield (at, result, removal["kind"], name, size, freed, removal["reason"], identity)
     if kind == "pass":
-        what = (
-            document["acted_on"]["signal"] if document["acted_on"] else ", ".join(document["row"])
-        )
+        acted_on = document["acted_on"]
+        what = acted_on["signal"] if acted_on else ", ".join(document["row"])
         sentence = ": ".join(filter(None, (what, document["reason"])))
         sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
-        yield (time, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
+        yield (at, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
-        yield (
-            time,
-            kind,
-            "image",
-            shortened(document["name"]),
-            _bytes(document["size"]),
-            "-",
-            "-",
-            "-",
-        )
+        name, size = shortened(document["name"]), _bytes(document["size"])
+        yield (at, kind, "image", name, size, *NOT_OF_AN_EVENT)
     elif kind in ("started", "stopped"):
-        yield (time, kind, "daemon", f"reclaimd {document['version']}", "-", "-", "-", "-")
+        yield (at, kind, "daemon", f"reclaimd {document['version']}", "-", *NOT_OF_AN_EVENT)
     elif kind == "dropped":
-        yield (
-            time,
-            kind,
-            "daemon",
-            f"{document['records']} records that could not be written",
-            "-",
-            "-",
-            "-",
-            "-",
-        )
+        what = f"{document['records']} records that could not be written"
+        yield (at, kind, "daemon", what, "-", *NOT_OF_AN_EVENT)
 
 
 def _bytes(value: int | None) -> str:

@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from eviction.cli.below_root import NotTrustedError, check, exists, read, remove, write
-from eviction.cli.options import answer_lines, configuration_of, exit_on, exit_with, print_message
+from eviction.cli.local_node import LocalNode
+from eviction.cli.output import answer_lines, exit_on, exit_with
+from eviction.cli.progress import print_message
 from eviction.configuration.fingerprint import USUAL_FILE
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
@@ -45,8 +47,11 @@ ELSEWHERE = (
     "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install --python /usr/bin/python3 WHEEL"
 )
 START = "systemctl daemon-reload && systemctl enable reclaimd && systemctl restart reclaimd"
-# the options by which the service's is read
-OF_THE_NODE = argparse.Namespace(config=None, config_dir=None)
+WITHOUT_CONFIGURATION = True
+GONE = {
+    "--remove": "reclaimd uninstall stops the service and removes what was placed",
+    "--purge": "reclaimd uninstall --purge deletes configuration, records and ballast too",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,12 +72,17 @@ def run(arguments: argparse.Namespace) -> int:
     root = root_of(arguments)
     files = _files(_program(root))
     if root == "/":
-        configuration_of(OF_THE_NODE)
+        of_the_service()
     with changing(root):
         answer_lines(replace_placed(root, files))
     if root == "/":
         print_message(f"to start it, or to go on with what changed: {START}")
     return EXIT_OK
+
+
+def of_the_service() -> LocalNode:
+    """The node, by the configuration that the service reads. Raises ConfigurationError."""
+    return LocalNode(argparse.Namespace(config=None, config_dir=None))
 
 
 def root_of(arguments: argparse.Namespace) -> str:

@@ -12,13 +12,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
-from eviction.cli.options import (
-    add_logging,
-    configuration_of,
-    exit_on,
-    fingerprint_of_command,
-    log_of,
-)
+from eviction.cli.options import add_logging, configuration_of, fingerprint_of_command, log_of
+from eviction.cli.output import exit_on
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy

@@ -1,45 +1,18 @@
-"""`reclaimd status`: what the running daemon is doing, and its last passes.
-`reclaimd top`: the same, live.
-
-`top` draws the status again and again: on the alternate screen of a terminal, or as text with
-NO_COLOR or if stdout is not a terminal. It ends with q or Ctrl-C, or after `--count` screens.
-Conditions, what keeps the daemon from removing, and the signals come first: what is too high for
-the terminal is left out at the end.
-"""
+"""`reclaimd status`: what the running daemon is doing, and its last passes."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import select
-import shutil
-import sys
-import termios
-import tty
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from itertools import count, islice
 from typing import Any
 
-from eviction.cli import write_out
-from eviction.cli.options import (
-    ASKED,
-    add_output,
-    answer,
-    columns,
-    exit_on,
-    in_colour,
-    mention_other_configuration,
-    places_of,
-    whole_number,
-    wrap_lines,
-)
+from eviction.cli.client import NotAskedError
+from eviction.cli.local_files import ASKED, LocalFiles
+from eviction.cli.options import add_output
+from eviction.cli.output import answer, columns, exit_on
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 from eviction.records.pass_json import shortened
-from eviction.surface.control_socket import ControlUnavailable, ask
 from eviction.wording.explain import lead_sentence
-from eviction.wording.log import escaped
 from eviction.wording.tables import (
     NOTHING_IS_REMOVED,
     amount,
@@ -50,24 +23,8 @@ from eviction.wording.tables import (
 from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 
-HOME_AND_CLEAR = "\x1b[H\x1b[J"
-# without the cursor, and with it
-SECOND_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    if parser.prog.endswith("top"):
-        parser.add_argument(
-            "--interval",
-            type=_seconds,
-            default=1.0,
-            metavar="SECONDS",
-            help="seconds per screen (1)",
-        )
-        parser.add_argument(
-            "--count", type=_screens, default=0, metavar="N", help="end after N screens (0: never)"
-        )
-        return
     add_output(parser)
     text = "with -o json: include the last observations and decisions, for replay"
     parser.add_argument("--history", action="store_true", help=text)
@@ -78,15 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd status -o json, or reclaimd top --interval 2
     """
-    places = places_of(arguments, ASKED)
-    path = places.control_socket
-    live = "interval" in arguments
-    with exit_on(EXIT_RUNTIME, ControlUnavailable), Progress("asking the daemon"):
-        status = ask(path, "status" if not live and arguments.history else "brief")
-    if live:
-        return top(path, status, arguments)
-    if not places.problem:
-        mention_other_configuration(arguments, path, status)
+    files = LocalFiles(arguments, ASKED)
+    with exit_on(EXIT_RUNTIME, NotAskedError), Progress("asking the daemon"):
+        status = files.client.ask("status" if arguments.history else "brief")
+    files.mention_other_configuration(status)
     answer(arguments, status, lambda: lines(status, columns()))
     return EXIT_OK
 
@@ -165,80 +117,3 @@ def function_lines(functions: dict[str, Any], width: int | None = None) -> list[
         last_call = last["error"] or last["skipped"] or f"{last['started'][:19]}Z"
         rows.append([name, *map(str, numbers), f"{total['seconds']:.1f}", last_call])
     return ["", *table(rows, width)] if functions else []
-
-
-# ---- top
-
-
-def top(path: str, status: Any, arguments: argparse.Namespace) -> int:
-    """Draws the status of the daemon until it is told to end.
-
-    `status`: the daemon's first answer.
-    """
-    live = in_colour()
-    with _terminal(live) as wait_for_quit:
-        for screens in count(1):
-            shown = (
-                [str(status)]
-                if isinstance(status, ControlUnavailable)
-                else lines(status, columns())
-            )
-            fitting = screen(shown, columns(), shutil.get_terminal_size().lines)
-            write_out(HOME_AND_CLEAR * live + "\n".join([*fitting, ""]))
-            if screens == arguments.count or wait_for_quit(arguments.interval):
-                break
-            try:
-                status = ask(path, "brief")
-            except ControlUnavailable as error:  # it may be restarting
-                status = error
-    return EXIT_OK
-
-
-def screen(shown: Iterable[str], width: int | None, height: int) -> list[str]:
-    """The lines as they fit a terminal; without a width, in full.
-
-    The last row is for the cursor.
-    """
-    wrapped = wrap_lines(map(escaped, shown), width)
-    return (
-        list(wrapped) if width is None else [line[:width] for line in islice(wrapped, height - 1)]
-    )
-
-
-@contextmanager
-def _terminal(live: bool) -> Iterator[Callable[[float], bool]]:
-    """Yields a function that waits for some seconds and returns whether q was pressed. Restores the
-    terminal at the end. `live`: shows its alternate screen."""
-    before = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
-
-    def wait_for_quit(seconds: float) -> bool:
-        ready, _, _ = select.select([] if before is None else [sys.stdin], [], [], seconds)
-        return bool(ready) and os.read(sys.stdin.fileno(), 64).lower().startswith(b"q")
-
-    write_out(SECOND_SCREEN * live, flush=False)
-    try:
-        if before is not None:
-            tty.setcbreak(sys.stdin)
-        yield wait_for_quit
-    finally:
-        if before is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-        write_out(FIRST_SCREEN * live)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.05 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(
-            f"must be a number of seconds between 0.05 and 3600, but it was {text!r}"
-        )
-    return seconds
-
-
-def _screens(text: str) -> int:
-    if (screens := whole_number(text)) < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, but it was {text!r}")
-    return screens
