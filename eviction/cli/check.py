@@ -8,18 +8,16 @@ with a third of the memory.
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 from eviction.cli.local_view import LocalView
-from eviction.cli.options import add_output
 from eviction.cli.output import given_by, print_answer
+from eviction.cli.parser import OUTPUT
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    flag = partial(parser.add_argument, action="store_true")
-    flag("--npd", help="one line of at most 80 characters, for node-problem-detector")
-    flag("--standalone", help="observe in this process; ask no daemon")
+OPTIONS = {
+    **OUTPUT,
+    "--npd": "one line of at most 80 characters, for node-problem-detector",
+    "--standalone": "observe in this process; ask no daemon",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from eviction.cli.local_view import LocalView
-from eviction.cli.options import add_output
 from eviction.cli.output import answer, columns
+from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import print_message
 from eviction.configuration.effective import DEFAULT, Configuration, load
 from eviction.configuration.file import ConfigurationFile
@@ -47,9 +47,7 @@ class EffectiveConfiguration(Versioned):
     """The marks of each signal in the order in which a filling disk reaches them."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    parser.add_argument("--diff", action="store_true", help="only what differs from the defaults")
+OPTIONS = {**OUTPUT, "--diff": "only what differs from the defaults"}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from eviction.cli.local_files import ASKED
 from eviction.cli.local_node import LocalNode
-from eviction.cli.options import add_output
 from eviction.cli.output import answer
+from eviction.cli.parser import OUTPUT
 from eviction.doctor.checks import examine
 from eviction.doctor.facts import facts_of
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
@@ -17,15 +17,12 @@ from eviction.wording.configuration_warnings import Finding, risk
 from eviction.wording.log import escaped
 from signals.quantity import counted
 
+OPTIONS = OUTPUT
 CANNOT_BE_USED = (
     "the configuration cannot be used: a daemon that runs goes on with its old one, and does not"
     " start again"
 )
 REMEDY = "correct it until reclaimd config accepts it; what follows is by the defaults"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

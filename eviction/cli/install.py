@@ -48,6 +48,7 @@ ELSEWHERE = (
 )
 START = "systemctl daemon-reload && systemctl enable reclaimd && systemctl restart reclaimd"
 WITHOUT_CONFIGURATION = True
+OPTIONS = ROOT = {"--root DIR": "below another root; nothing is stopped"}
 GONE = {
     "--remove": "reclaimd uninstall stops the service and removes what was placed",
     "--purge": "reclaimd uninstall --purge deletes configuration, records and ballast too",
@@ -55,12 +56,8 @@ GONE = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--systemd", action="store_true", required=True, help="for a service of systemd"
-    )
-    parser.add_argument(
-        "--root", metavar="DIR", default="/", help="below another root; nothing is stopped"
-    )
+    text = "for a service of systemd"
+    parser.add_argument("--systemd", action="store_true", required=True, help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -87,7 +84,8 @@ def of_the_service() -> LocalNode:
 
 def root_of(arguments: argparse.Namespace) -> str:
     """The root of the arguments. Exits with 2 if only root may change it."""
-    root = f"/{os.path.abspath(arguments.root).lstrip('/')}"
+    given = "/" if arguments.root is None else arguments.root
+    root = f"/{os.path.abspath(given).lstrip('/')}"
     if root == "/" and os.geteuid() != 0:
         exit_with(
             EXIT_USAGE, "only root may change /etc and /usr/local; --root DIR is for another root"

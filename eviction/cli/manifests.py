@@ -16,6 +16,10 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.shipped import shipped
 
 WITHOUT_CONFIGURATION = True
+OPTIONS = {
+    "--image IMAGE": "the image of the pods; default: reclaimd:VERSION",
+    "--kustomize DIR": "write the kustomize base and components there, and no more",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=known,
         default="base",
         help=f"one of {', '.join(known)}",
-    )
-    parser.add_argument(
-        "--image", metavar="IMAGE", help="the image of the pods; default: reclaimd:VERSION"
-    )
-    parser.add_argument(
-        "--kustomize",
-        metavar="DIR",
-        help="write the kustomize base and components there, and no more",
     )
 
 

@@ -1,8 +1,11 @@
 """The argument parser and the help. The options of a subcommand come from the module of its name,
 which is imported only to run it.
 
-A module has `add_arguments` and `run`. It may have `WITHOUT_CONFIGURATION` (it does not take the
-configuration's options) and `GONE` (arguments that there were, each with what to use).
+A module has `run`, and may have
+* `OPTIONS`: rows of the help, as `Parser.add_rows` takes them;
+* `add_arguments`: adds what has a type or a default;
+* `WITHOUT_CONFIGURATION`: it does not take the configuration's options;
+* `GONE`: arguments that there were, each with what to use.
 
 A help has at most 24 lines of 80 columns, whatever the terminal: usage, what the command does, its
 own options, and the docstring of its `run`, which has its exit codes and an example. The options
@@ -14,7 +17,7 @@ from __future__ import annotations
 import argparse
 import gc
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 COLUMNS = 80
 IMPORTED_OBJECTS = 30_000
 WIDEST_NAME = 28
+OUTPUT = {"-o, --output table|json": "output format"}
 SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
 Frees disk space on a Kubernetes node over CRI, by the kubelet's own signals and
@@ -87,6 +91,25 @@ class Parser(argparse.ArgumentParser):
 
     def print_help(self, file: object = None) -> None:  # noqa: ARG002 # --help names no file
         write_out(self.format_help())
+
+    def add_rows(self, rows: Mapping[str, str]) -> None:
+        """Adds arguments and options as the help shows them, each with its text: `--until VALUE`,
+        `-o, --output table|json` with the first as its default, `--all`, `NAME`, `[TOPIC]`."""
+        for row, text in rows.items():
+            *others, last = row.split(", ")
+            name, _, value = last.partition(" ")
+            names, choices = (*others, name), value.split("|")
+            if not name.startswith("-"):
+                bare = name.strip("[]")
+                self.add_argument(
+                    bare.lower(), metavar=bare, nargs="?" if bare != name else None, help=text
+                )
+            elif not value:
+                self.add_argument(*names, action="store_true", help=text)
+            elif len(choices) > 1:
+                self.add_argument(*names, choices=choices, default=choices[0], help=text)
+            else:
+                self.add_argument(*names, metavar=value, help=text)
 
     def refuse(self, argument: str) -> NoReturn:
         """Exits with 2: there is no such argument."""
@@ -151,7 +174,9 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
         from eviction.cli.options import add_configuration
 
         add_configuration(parser)
-    module.add_arguments(parser)
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
+    parser.add_rows(getattr(module, "OPTIONS", {}))
     return parser, module
 
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Literal
 
 from eviction.cli.local_node import LocalNode, Pods
-from eviction.cli.options import add_output
 from eviction.cli.output import answer, columns
+from eviction.cli.parser import OUTPUT
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.records.json_shapes import Seconds
 from eviction.records.pass_json import PassFieldsJson, pass_json
@@ -55,21 +54,14 @@ class PlanJson(PassFieldsJson):
     """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
-    option("--signal", metavar="SIGNAL", help="only what clears it, and whether that is enough")
-    option(
-        "--until",
-        metavar="VALUE",
-        help="with --signal: the mark to reach, a quantity or a percentage",
-    )
-    flag(
-        "--all",
-        help=(
-            f"on a terminal: list each kept object, even if there are more than {MOST_KEPT_LISTED}"
-        ),
-    )
+OPTIONS = {
+    **OUTPUT,
+    "--signal SIGNAL": "only what clears it, and whether that is enough",
+    "--until VALUE": "with --signal: the mark to reach, a quantity or a percentage",
+    "--all": (
+        f"on a terminal: list each kept object, even if there are more than {MOST_KEPT_LISTED}"
+    ),
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,34 +7,22 @@ nothing if there is no pressure.
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
 from eviction.cli.local_node import LocalNode
-from eviction.cli.options import add_output
 from eviction.cli.output import given_by, print_answer
+from eviction.cli.parser import OUTPUT
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
-    option(
-        "--signal",
-        metavar="SIGNAL",
-        help="run its row whatever the pressure: until it is clear, or all of it",
-    )
-    option(
-        "--until",
-        metavar="VALUE",
-        help="with --signal: the mark to reach, a quantity or a percentage",
-    )
-    option("--room", metavar="AMOUNT", help="make so much available, and no more")
-    option(
-        "--on", metavar="FILESYSTEM", help="with --room: nodefs, imagefs, containerfs or your own"
-    )
-    flag("--all", help="continue to the end of the row, as the kubelet does")
-    flag("--dry-run", help="show what would be removed; remove nothing")
-    flag("--now", help="do not hold off shortly after a boot")
-    flag("--standalone", help="run the pass in this process; ask no daemon")
+OPTIONS = {
+    **OUTPUT,
+    "--signal SIGNAL": "run its row whatever the pressure: until it is clear, or all of it",
+    "--until VALUE": "with --signal: the mark to reach, a quantity or a percentage",
+    "--room AMOUNT": "make so much available, and no more",
+    "--on FILESYSTEM": "with --room: nodefs, imagefs, containerfs or your own",
+    "--all": "continue to the end of the row, as the kubelet does",
+    "--dry-run": "show what would be removed; remove nothing",
+    "--now": "do not hold off shortly after a boot",
+    "--standalone": "run the pass in this process; ask no daemon",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

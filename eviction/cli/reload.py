@@ -19,10 +19,6 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
 ANSWER_SECONDS = 60.0  # systemd waits for 90 s
 
 
-def add_arguments(_: argparse.ArgumentParser) -> None:
-    """It has no options of its own."""
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0 the configuration is in force; 1 it is rejected, and the old one stays; 2 usage; 3
     no daemon answers: as ExecReload= of a unit, the command has then sent SIGHUP to it, but what

@@ -7,8 +7,8 @@ from typing import Any
 
 from eviction.cli.client import NotAskedError
 from eviction.cli.local_files import ASKED, LocalFiles
-from eviction.cli.options import add_output
 from eviction.cli.output import answer, columns, exit_on
+from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import Progress
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 from eviction.records.pass_json import shortened
@@ -23,11 +23,10 @@ from eviction.wording.tables import (
 from signals.quantity import format_bytes, format_duration
 from signals.types import Signal
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    text = "with -o json: include the last observations and decisions, for replay"
-    parser.add_argument("--history", action="store_true", help=text)
+OPTIONS = {
+    **OUTPUT,
+    "--history": "with -o json: include the last observations and decisions, for replay",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -13,22 +13,14 @@ from glob import glob
 from itertools import chain
 
 from eviction.cli.below_root import exists, opened, remove_tree
-from eviction.cli.install import UNITS, changing, of_the_service, replace_placed, root_of
+from eviction.cli.install import ROOT, UNITS, changing, of_the_service, replace_placed, root_of
 from eviction.cli.output import answer_lines
 from eviction.exit_codes import EXIT_OK
 from eviction.types import EvictionError
 
 WITHOUT_CONFIGURATION = True
+OPTIONS = {**ROOT, "--purge": "also configuration, records and ballast"}
 OF_THE_OPERATOR = ("/etc", "/var/lib")  # in each a directory `reclaimd`
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--root", metavar="DIR", default="/", help="below another root; nothing is stopped"
-    )
-    parser.add_argument(
-        "--purge", action="store_true", help="also configuration, records and ballast"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,8 +14,8 @@ from eviction.cli.client import NotAskedError
 from eviction.cli.history import is_about
 from eviction.cli.local_files import ASKED
 from eviction.cli.local_node import LocalNode
-from eviction.cli.options import add_output
 from eviction.cli.output import answer, exit_with
+from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.records.json_shapes import (
@@ -35,6 +35,10 @@ from eviction.wording.explain import in_words, reason_in_words
 from reclaim.types import Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
 
+OPTIONS = {
+    "NAME": "an image, container or pod: part of its name, or the start of its id",
+    **OUTPUT,
+}
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
@@ -77,12 +81,6 @@ class WhyJson(Versioned):
     """If there are none: the objects that were removed, the last first."""
     regret: list[ImageRegretJson]
     """The images with that name that were removed, and how often they came back."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "an image, container or pod: part of its name, or the start of its id"
-    parser.add_argument("name", metavar="NAME", help=text)
-    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
