@@ -7,11 +7,14 @@ from __future__ import annotations
 import argparse
 
 from eviction.cli.local_node import CREATE, REMOVE, STATUS, LocalNode
-from eviction.cli.options import add_output, reading
+from eviction.cli.options import reading
 from eviction.cli.output import answer, exit_with
+from eviction.cli.parser import OUTPUT
 from eviction.configuration.file import ballast_path, ballast_size
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from signals.quantity import format_bytes
+
+OPTIONS = OUTPUT
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--size", metavar="QUANTITY", type=size, help="its size, like 1Gi; default: as configured"
     )
-    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -146,20 +146,19 @@ def read_arguments(
     """
     options: dict[str, Any] = {}
     files: dict[str, str] = {}
-    waiting = list(arguments)
-    while waiting:
-        argument = waiting.pop(0)
-        name, joined, value = argument.partition("=")
+    words = iter(arguments)
+    for word in words:
+        name, joined, value = word.partition("=")
         key = "output" if name == "-o" else name.lstrip("-").replace("-", "_")
-        if argument in _SWITCHES[command]:
+        if word in _SWITCHES[command]:
             options[key] = True
             continue
         if name not in (*_VALUES[command], *_FILES) or (name == "-o" and joined):
             return None
         if not joined:
-            if not waiting or waiting[0].startswith("-"):
+            value = next(words, "-")
+            if value.startswith("-"):
                 return None
-            value = waiting.pop(0)
         (files if name in _FILES else options)[key] = value
     return options, files
 
@@ -175,8 +174,9 @@ def files_seen(config: str | None, config_dir: str | None) -> tuple[Fingerprint 
             files = configuration_files(config, config_dir, os.environ)
             fingerprint = fingerprint_of(*files, {}, environment=os.environ)
             for path, *_ in fingerprint["files"]:
-                opener = lambda name, flags: os.open(name, flags | os.O_NONBLOCK)  # noqa: E731 # a FIFO must not block
-                with open(str(path), encoding="utf-8", errors="replace", opener=opener) as file:
+                # a FIFO must not block
+                descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK)
+                with open(descriptor, encoding="utf-8", errors="replace") as file:
                     texts.append(file.read(LARGEST_FILE_BYTES))
             fingerprints.append(fingerprint)
         except OSError:

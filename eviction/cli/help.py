@@ -14,7 +14,10 @@ from eviction.shipped import shipped
 
 CONFIGURATION = "configuration"
 WITHOUT_CONFIGURATION = True
-OPTIONS = {"[TOPIC]": f"a command, or {CONFIGURATION}"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help=f"a command, or {CONFIGURATION}")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,8 +14,9 @@ from functools import partial
 from typing import Any, Literal, cast
 
 from eviction.cli.local_files import READ, LocalFiles
-from eviction.cli.options import add_output
+from eviction.cli.options import number
 from eviction.cli.output import answer, columns, exit_on, exit_with
+from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.records.history import RecordJson
@@ -30,7 +31,7 @@ from signals.quantity import QuantityError, format_bytes, format_duration, parse
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
-NOT_OF_AN_EVENT = ("-",) * 3  # the last columns
+BLANK = ("-",) * len(HEADS)  # what an event has not
 
 
 class HistoryJson(Versioned):
@@ -43,27 +44,20 @@ class HistoryJson(Versioned):
     """The oldest first."""
 
 
+OPTIONS = {
+    "--regret": "what removals cost: which images came back, how soon",
+    **OUTPUT,
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option = parser.add_argument
-    option(
-        "--since",
-        metavar="WHEN",
-        type=lambda text: since(text, time.time()),
-        help="only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z",
-    )
-    option(
-        "--object",
-        metavar="TEXT",
-        default="",
-        help="only objects whose name has TEXT, or whose id begins with it",
-    )
-    option(
-        "--limit", metavar="N", type=_count, help="only the newest N passes and events, or N images"
-    )
-    option(
-        "--regret", action="store_true", help="what removals cost: which images came back, how soon"
-    )
-    add_output(parser)
+    option, count = parser.add_argument, number("be a number above 0", least=1, most=10**9)
+    when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
+    option("--since", metavar="WHEN", type=lambda text: since(text, time.time()), help=when)
+    what = "only objects whose name has TEXT, or whose id begins with it"
+    option("--object", metavar="TEXT", default="", help=what)
+    newest = "only the newest N passes and events, or N images"
+    option("--limit", metavar="N", type=count, help=newest)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -152,17 +146,19 @@ def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
 def history_lines(documents: Iterable[Json], width: int | None = None) -> list[str]:
     """A table with a line for each removal and for each pass, the newest last. `width`: columns of
     the terminal; None: lines of any length."""
-    return table([HEADS, *(row for document in documents for row in _rows(document))], width)
+    rows = [HEADS, *(row for document in documents for row in _rows(document))]
+    return table([(*row, *BLANK[len(row) :]) for row in rows], width)
 
 
 def _rows(document: Json) -> Iterator[Sequence[str]]:
-    """The columns of `HEADS`, for each removal and for the record itself."""
+    """The first columns of `HEADS`, for each removal and for the record itself."""
     at, kind = document["time"][:19].replace("T", " "), document["kind"]
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
-        result, name, size = removal["result"], shortened(removal["name"]), _bytes(removal["size"])
+        result, size = removal["result"], _bytes(removal["size"])
         freed = _bytes(removal["freed"]["bytes"]) if result == "removed" else "-"
-        yield (at, result, removal["kind"], name, size, freed, removal["reason"], identity)
+        removed = removal["kind"], shortened(removal["name"]), size, freed
+        yield (at, result, *removed, removal["reason"], identity)
     if kind == "pass":
         acted_on = document["acted_on"]
         what = acted_on["signal"] if acted_on else ", ".join(document["row"])
@@ -170,20 +166,12 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
         sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
         yield (at, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
-        name, size = shortened(document["name"]), _bytes(document["size"])
-        yield (at, kind, "image", name, size, *NOT_OF_AN_EVENT)
+        yield (at, kind, "image", shortened(document["name"]), _bytes(document["size"]))
     elif kind in ("started", "stopped"):
-        yield (at, kind, "daemon", f"reclaimd {document['version']}", "-", *NOT_OF_AN_EVENT)
+        yield (at, kind, "daemon", f"reclaimd {document['version']}")
     elif kind == "dropped":
-        what = f"{document['records']} records that could not be written"
-        yield (at, kind, "daemon", what, "-", *NOT_OF_AN_EVENT)
+        yield (at, kind, "daemon", f"{document['records']} records that could not be written")
 
 
 def _bytes(value: int | None) -> str:
     return "-" if value is None else format_bytes(value)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**9):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, but it was {text!r}")
-    return int(text)

@@ -15,6 +15,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from eviction.cli.below_root import NotTrustedError, check, exists, read, remove, write
 from eviction.cli.local_node import LocalNode
@@ -25,6 +26,7 @@ from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
 
 UNITS = "/etc/systemd/system"
+UNIT = f"{UNITS}/reclaimd.service"
 OTHERS = {
     "/usr/local/share/man/man1/reclaimd.1": "man/reclaimd.1",
     "/usr/local/share/bash-completion/completions/reclaimd": "completions/reclaimd.bash",
@@ -131,18 +133,12 @@ def _files(program: str) -> dict[str, bytes]:
     Drop-ins are examples: systemd reads *.conf.
     """
     units, start = shipped("systemd"), shlex.quote(program).replace("%", "%%")
-    of_units = {
-        f"{UNITS}/{each.relative_to(units)}": each
-        for each in sorted(units.rglob("*.*"))
-        if each.is_file()
-    }
-    files = {
-        f"{to}.example" if to.endswith(".conf") else to: each.read_bytes()
-        for to, each in of_units.items()
-    }
-    files |= {to: shipped(source).read_bytes() for to, source in OTHERS.items()}
-    unit = f"{UNITS}/reclaimd.service"
-    files[unit] = files[unit].replace(IN_THE_UNIT, f"={start} ".encode())
+    files: dict[str, bytes] = {}
+    for source in filter(Path.is_file, sorted(units.rglob("*.*"))):
+        path = f"{UNITS}/{source.relative_to(units)}"
+        files[f"{path}.example" if path.endswith(".conf") else path] = source.read_bytes()
+    files |= {path: shipped(name).read_bytes() for path, name in OTHERS.items()}
+    files[UNIT] = files[UNIT].replace(IN_THE_UNIT, f"={start} ".encode())
     files[RECORD] = "".join(f"{path}\n" for path in (*files, RECORD)).encode()
     return files | {USUAL_FILE: shipped("reclaimd.yaml").read_bytes()}
 
@@ -158,22 +154,19 @@ def replace_placed(root: str, files: dict[str, bytes]) -> Iterator[str]:
     """Removes what was placed earlier and is not among the files, then writes those that are new or
     differ; yields a line for each. Raises OSError, NotTrustedError."""
     record, placeable = read(root, RECORD, LARGEST_RECORD_BYTES), _placeable()
-    if record is not None and not 0 < len(record) <= LARGEST_RECORD_BYTES:
-        if not files:
+    if record is None or not 0 < len(record) <= LARGEST_RECORD_BYTES:
+        if record is not None and not files:
             raise OSError(
                 f"{RECORD} is not as an installer has written it: install once more, and then"
                 " uninstall"
             )
-        record = None
-    former = list(dict.fromkeys((record or b"").decode(errors="replace").split()))
-    yield from (
-        f"left     {path} (not a file that an installer places)"
-        for path in former
-        if path not in placeable
-    )
-    gone = [
-        path for path in former if path in placeable and path not in files and exists(root, path)
-    ]
+        record = b""
+    gone = []
+    for path in dict.fromkeys(record.decode(errors="replace").split()):
+        if path not in placeable:
+            yield f"left     {path} (not a file that an installer places)"
+        elif path not in files and exists(root, path):
+            gone.append(path)
     units = [os.path.basename(path) for path in gone if os.path.dirname(path) == UNITS]
     stops = units and root == "/" and os.path.isdir("/run/systemd/system")
     if stops:

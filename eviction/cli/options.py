@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from math import inf
 from typing import Any, TypeVar
 
 from eviction.cli.progress import STDERR
@@ -115,12 +117,21 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def whole_number(text: str) -> int:
-    """A whole number from the command line. Raises ArgumentTypeError."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a whole number, but it was {text!r}") from None
+def number(
+    allowed: str, *, read: Callable[[str], float] = int, least: float = -inf, most: float = inf
+) -> Callable[[str], Any]:
+    """The type of an option that takes a number. `allowed`: which, for the message."""
+
+    def read_number(text: str) -> float:
+        with suppress(ValueError):
+            if least <= (value := read(text)) <= most:
+                return value
+        raise argparse.ArgumentTypeError(f"must {allowed}, but it was {text!r}")
+
+    return read_number
+
+
+whole_number = number("be a whole number")
 
 
 def reading(read: Callable[[str], Value]) -> Callable[[str], Value]:

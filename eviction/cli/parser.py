@@ -27,7 +27,7 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 COLUMNS = 80
 IMPORTED_OBJECTS = 30_000
@@ -93,23 +93,15 @@ class Parser(argparse.ArgumentParser):
         write_out(self.format_help())
 
     def add_rows(self, rows: Mapping[str, str]) -> None:
-        """Adds arguments and options as the help shows them, each with its text: `--until VALUE`,
-        `-o, --output table|json` with the first as its default, `--all`, `NAME`, `[TOPIC]`."""
+        """Adds options as the help shows them, each with its text: `--until VALUE`, `--all`, and
+        `-o, --output table|json`, of which the first is the default."""
         for row, text in rows.items():
             *others, last = row.split(", ")
             name, _, value = last.partition(" ")
-            names, choices = (*others, name), value.split("|")
-            if not name.startswith("-"):
-                bare = name.strip("[]")
-                self.add_argument(
-                    bare.lower(), metavar=bare, nargs="?" if bare != name else None, help=text
-                )
-            elif not value:
-                self.add_argument(*names, action="store_true", help=text)
-            elif len(choices) > 1:
-                self.add_argument(*names, choices=choices, default=choices[0], help=text)
-            else:
-                self.add_argument(*names, metavar=value, help=text)
+            takes: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
+            if "|" in value:
+                takes = {"choices": value.split("|"), "default": value.partition("|")[0]}
+            self.add_argument(*others, name, help=text, **takes)
 
     def refuse(self, argument: str) -> NoReturn:
         """Exits with 2: there is no such argument."""

@@ -21,8 +21,8 @@ from eviction.wording.tables import (
     table,
 )
 from signals.quantity import format_bytes, format_duration
-from signals.types import Signal
 
+BELOW = "below"
 OPTIONS = {
     **OUTPUT,
     "--history": "with -o json: include the last observations and decisions, for replay",
@@ -44,31 +44,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     """The answer for people."""
-    observed = {one["signal"]: one for one in status["observations"]}
-    rows, below = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]], False
+    observed = {observation["signal"]: observation for observation in status["observations"]}
+    rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:
-        signal, mark, left = (
-            Signal(threshold["signal"]),
-            threshold["effective"],
-            threshold["headroom_seconds"],
-        )
-        available, stale = (
-            observed[signal][field] if signal in observed else None
-            for field in ("available", "stale")
-        )
-        until = "stale" if stale else "-" if left is None else format_duration(left)
-        if not stale and available is not None and mark is not None and available < mark:
-            until, below = "below", True
-        rows.append(
-            [
-                signal,
-                *("-" if each is None else amount(signal, each) for each in (available, mark)),
-                until,
-            ]
-        )
-    conditions = conditions_in_words(
-        status["conditions"], status["disk_pressure"] is not None, below=below
-    )
+        signal, mark = threshold["signal"], threshold["effective"]
+        left_seconds = threshold["headroom_seconds"]
+        observation = observed.get(signal, {})
+        available = observation.get("available")
+        if observation.get("stale"):
+            until = "stale"
+        elif available is not None and mark is not None and available < mark:
+            until = BELOW
+        else:
+            until = "-" if left_seconds is None else format_duration(left_seconds)
+        amounts = ["-" if value is None else amount(signal, value) for value in (available, mark)]
+        rows.append([signal, *amounts, until])
+    below = any(until == BELOW for *_, until in rows)
+    kubelets_known = status["disk_pressure"] is not None
+    conditions = conditions_in_words(status["conditions"], kubelets_known, below=below)
     layout = layout_in_words(status["layout"], observed)
     shown = [f"{conditions}; {status['doing'] or 'watching'}; layout {layout}"]
     if status["held_off"]:
@@ -80,26 +73,22 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     if (seconds := status.get("next_look_seconds")) is not None:
         shown.append(f"next look in {format_duration(seconds)}: {status['next_look_why']}")
     shown += filter(None, [lead_sentence(status["lead_seconds"])])
-    if status["paused_for_seconds"]:
-        shown.append(
-            "a row that was not enough is tried again in"
-            f" {format_duration(status['paused_for_seconds'])}"
-        )
+    if seconds := status["paused_for_seconds"]:
+        shown.append(f"a row that was not enough is tried again in {format_duration(seconds)}")
     rejected = status.get("reload_problem")  # an older daemon does not report it
     shown += [f"warning: {sentence}" for sentence in filter(None, (rejected, *status["warnings"]))]
     for parked in status["parked"]:
-        what = f"the removal of {parked['kind']} {shortened(parked['name'])}"
-        shown.append(
-            f"parked: {what} has not been answered for {format_duration(parked['seconds'])}"
-        )
+        what, seconds = f"{parked['kind']} {shortened(parked['name'])}", parked["seconds"]
+        since = f"has not been answered for {format_duration(seconds)}"
+        shown.append(f"parked: the removal of {what} {since}")
     if distrust := status["pod_directories"]["sentence"]:
         shown += ["", f"pods: {distrust}"]
-    shown += function_lines(status["functions"], width)
+    shown += [*function_lines(status["functions"], width), ""]
     passes = [["STARTED", "SIGNAL", "RESULT", "REASON"]]
     for record in status["passes"]:
-        acted_on = record["acted_on"]["signal"] if record["acted_on"] else "-"
-        passes.append([f"{record['started'][:19]}Z", acted_on, record["result"], record["reason"]])
-    return [*shown, "", *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]
+        signal = record["acted_on"]["signal"] if record["acted_on"] else "-"
+        passes.append([f"{record['started'][:19]}Z", signal, record["result"], record["reason"]])
+    return [*shown, *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]
 
 
 def function_lines(functions: dict[str, Any], width: int | None = None) -> list[str]:
@@ -107,12 +96,8 @@ def function_lines(functions: dict[str, Any], width: int | None = None) -> list[
     rows = [["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST CALL"]]
     for name, total in functions.items():
         last, measured = total["last"], total["measured"]
-        numbers = (
-            total["calls"],
-            total["removed"],
-            format_bytes(measured["bytes"]),
-            measured["inodes"],
-        )
+        freed, seconds = format_bytes(measured["bytes"]), f"{total['seconds']:.1f}"
         last_call = last["error"] or last["skipped"] or f"{last['started'][:19]}Z"
-        rows.append([name, *map(str, numbers), f"{total['seconds']:.1f}", last_call])
+        numbers = (total["calls"], total["removed"], freed, measured["inodes"], seconds)
+        rows.append([name, *map(str, numbers), last_call])
     return ["", *table(rows, width)] if functions else []

@@ -22,7 +22,7 @@ from itertools import count, islice
 from eviction.cli import write_out
 from eviction.cli.client import NotAskedError
 from eviction.cli.local_files import ASKED, LocalFiles
-from eviction.cli.options import whole_number
+from eviction.cli.options import number
 from eviction.cli.output import columns, exit_on, in_colour, wrap_lines
 from eviction.cli.progress import Progress
 from eviction.cli.status import lines
@@ -35,12 +35,13 @@ SECOND_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--interval", type=_seconds, default=1.0, metavar="SECONDS", help="seconds per screen (1)"
+    seconds = number(
+        "be a number of seconds between 0.05 and 3600", read=float, least=0.05, most=3600
     )
-    parser.add_argument(
-        "--count", type=_screens, default=0, metavar="N", help="end after N screens (0: never)"
-    )
+    screens = number("not be negative", least=0)
+    option = parser.add_argument
+    option("--interval", metavar="SECONDS", type=seconds, default=1, help="seconds per screen (1)")
+    option("--count", metavar="N", type=screens, help="end after N screens (0: never)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -100,21 +101,3 @@ def _terminal(live: bool) -> Iterator[Callable[[float], bool]]:
             termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
         if live:
             write_out(FIRST_SCREEN)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0.05 <= seconds <= 3600:
-        raise argparse.ArgumentTypeError(
-            f"must be a number of seconds between 0.05 and 3600, but it was {text!r}"
-        )
-    return seconds
-
-
-def _screens(text: str) -> int:
-    if (screens := whole_number(text)) < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, but it was {text!r}")
-    return screens

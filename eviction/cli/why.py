@@ -35,10 +35,7 @@ from eviction.wording.explain import in_words, reason_in_words
 from reclaim.types import Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
 
-OPTIONS = {
-    "NAME": "an image, container or pod: part of its name, or the start of its id",
-    **OUTPUT,
-}
+OPTIONS = OUTPUT
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
@@ -83,6 +80,11 @@ class WhyJson(Versioned):
     """The images with that name that were removed, and how often they came back."""
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    text = "an image, container or pod: part of its name, or the start of its id"
+    parser.add_argument("name", metavar="NAME", help=text)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Exit 0; 1 there is no such object, or no longer; 2 usage, or a configuration that cannot be
     used while no daemon answers; 3 no runtime; 4 no reading.
@@ -110,9 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _by_plan(node: LocalNode, name: str) -> list[Json]:
     """The objects with this name, each as `ObjectJson`, as a pass of this process sees them."""
     record = node.plan().record
-    placed = named(
-        _placed(record.removals, record.kept), name, lambda one: one[1].verdict._asdict()
-    )
+    placed = _placed(record.removals, record.kept)
     return [
         {
             **to_json(outcome_json(outcome)),
@@ -120,7 +120,7 @@ def _by_plan(node: LocalNode, name: str) -> list[Json]:
             "in_words": in_words(outcome),
             "eligible_in_seconds": outcome.verdict.eligible_in_seconds,
         }
-        for place, outcome in placed
+        for place, outcome in named(placed, name, lambda one: one[1].verdict._asdict())
     ]
 
 
@@ -199,19 +199,19 @@ def _history_of(node: LocalNode) -> list[Json]:
 def why_lines(found: Json) -> list[str]:
     """An object for people."""
     size, age, eligible = found["size"], found["age_seconds"], found["eligible_in_seconds"]
-    goes = found["place"] is not None and found["result"] == Result.PLANNED
-    when = None if eligible is None else f"may go in {format_duration(round(eligible))}"
-    return _block(
-        found,
-        size=None if size is None else format_bytes(size),
-        age=None if age is None else format_duration(round(age)),
-        **{"goes" if goes else "stays": _why(found)},
-        when=(
-            f"under pressure, as number {found['place']}; fewer removals may be enough"
-            if goes
-            else when
-        ),
-    )
+    facts = {
+        "size": None if size is None else format_bytes(size),
+        "age": None if age is None else format_duration(round(age)),
+    }
+    if found["place"] is not None and found["result"] == Result.PLANNED:
+        number = found["place"]
+        facts["goes"] = _why(found)
+        facts["when"] = f"under pressure, as number {number}; fewer removals may be enough"
+    else:
+        facts["stays"] = _why(found)
+        if eligible is not None:
+            facts["when"] = f"may go in {format_duration(round(eligible))}"
+    return _block(found, **facts)
 
 
 def went_lines(went: RemovalJson) -> list[str]:
@@ -244,12 +244,7 @@ def regret_line(regret: ImageRegretJson) -> str:
 
 def _why(removal: Json) -> str:
     """The reason, and whose rule it is."""
-    whose = (
-        "as the kubelet would decide"
-        if removal["rule"] == Rule.KUBELET
-        else "by a guard of reclaimd's"
-    )
-    return (
-        f"{removal.get('in_words') or reason_in_words(removal['reason'])} ({removal['reason']}),"
-        f" {whose}"
-    )
+    reason, whose = removal["reason"], "by a guard of reclaimd's"
+    if removal["rule"] == Rule.KUBELET:
+        whose = "as the kubelet would decide"
+    return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}), {whose}"
