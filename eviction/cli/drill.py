@@ -13,8 +13,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from eviction.cli.drill_output import answer_result, drill_log, pass_shower, progress, shown_by
-from eviction.cli.options import add_logging, add_output, configuration_flags, reading
+from eviction.cli.options import add_logging, configuration_flags, reading
 from eviction.cli.output import answer_lines, exit_with
+from eviction.cli.parser import OUTPUT, Parser
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.pressure.schedule import describe_pressure
 from eviction.drill.report.lines import before_rows, row_lines
@@ -48,7 +49,7 @@ REAL_NODE_OPTIONS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
     option(
         "scenario", metavar="SCENARIO", nargs="*", default=[], help=f"names or files ({DEFAULT})"
@@ -68,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     duration("--for", help="observe for at most this long")
     duration("--quiet", help="end when relieved and quiet so long (observing: 1m)")
     flag("--with-margin", help="observe reclaimd's marks, not the kubelet's own")
-    add_output(parser)
+    parser.add_rows(OUTPUT)
     add_logging(parser)
 
 

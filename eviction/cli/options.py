@@ -149,12 +149,6 @@ def reading(read: Callable[[str], Value]) -> Callable[[str], Value]:
     return read_option
 
 
-def add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="output format"
-    )
-
-
 def add_logging(parser: argparse.ArgumentParser) -> None:
     """Adds the options of the log, in a group of the help."""
     verbosity = (

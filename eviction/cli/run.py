@@ -206,32 +206,28 @@ class LoadedConfiguration:
         defect, is logged and changes nothing; returns that sentence, else an empty one. Any thread
         but the loop's may call."""
         with self._one_at_a_time:
-            self._reload(daemon)
+            self._notifier.reloading()
+            try:
+                configuration, fingerprint = self.read()
+                for sentence in configuration_warnings(configuration):
+                    self._log.warning(sentence)
+                need_restart = daemon.reconfigure(configuration)
+                daemon.reloads.accepted()
+                if need_restart:
+                    fields = " and ".join(need_restart)
+                    kept = f"{fields} need a restart and keep their old values"
+                    self._log.warning(f"reloaded, but {kept}")
+                else:
+                    self.fingerprint = fingerprint
+                    self._log.info("the configuration was reloaded")
+            except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
+                problem = str(error)
+                if not isinstance(error, ConfigurationError):
+                    problem = f"{type(error).__name__}: {problem}"
+                self._log.error(daemon.reloads.rejected(problem))
+            finally:
+                self._notifier.ready()
             return daemon.reloads.problem or ""
-
-    def _reload(self, daemon: Daemon) -> None:
-        self._notifier.reloading()
-        try:
-            configuration, fingerprint = self.read()
-            for sentence in configuration_warnings(configuration):
-                self._log.warning(sentence)
-            need_restart = daemon.reconfigure(configuration)
-            daemon.reloads.accepted()
-            if need_restart:
-                fields = " and ".join(need_restart)
-                self._log.warning(
-                    f"reloaded, but {fields} need a restart and keep their old values"
-                )
-            else:
-                self.fingerprint = fingerprint
-                self._log.info("the configuration was reloaded")
-        except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
-            problem = str(error)
-            if not isinstance(error, ConfigurationError):
-                problem = f"{type(error).__name__}: {problem}"
-            self._log.error(daemon.reloads.rejected(problem))
-        finally:
-            self._notifier.ready()
 
     def reload_when(self, asked: threading.Event, daemon: Daemon) -> None:
         """Reloads whenever it is asked to, on its own thread: reading may hang. Raises NoThread."""
