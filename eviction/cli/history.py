@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Literal, cast
 
 from eviction.cli.local_files import READ, LocalFiles
@@ -71,11 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
     # what came back needs all others
-    chosen = partial(selected, start=arguments.since or "")
-    if not arguments.regret:
-        chosen = partial(chosen, about=about, limit=limit)
+    chosen = {} if arguments.regret else {"about": about, "limit": limit}
     with exit_on(EXIT_USAGE, EvictionError, "historyFile: "):
-        found, missing = files.history(chosen)
+        found, missing = files.history(
+            lambda records: selected(records, arguments.since or "", **chosen)
+        )
     if missing:
         mention(f"{missing}; the daemon creates it when it starts")
     elif not found:
