@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import sys
 
-STANDARD_STREAMS = ("stdin", "stdout", "stderr")
-
 
 def _open_standard_streams() -> None:
-    for descriptor, name in enumerate(STANDARD_STREAMS):
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             try:
                 os.fstat(descriptor)

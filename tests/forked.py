@@ -30,9 +30,7 @@ from functools import cache
 from typing import NoReturn
 
 from eviction.cli import COMMANDS
-from eviction.cli.parser import SHARED_MODULES
 
-MODULES = {SHARED_MODULES.get(name, name) for name in COMMANDS}
 IMPORTED_LATER = (
     "eviction.surface.metrics",
     "eviction.drill.guest_node",
@@ -224,7 +222,7 @@ def _main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, and then this
     sys.dont_write_bytecode = True
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-    for name in (*(f"eviction.cli.{module}" for module in sorted(MODULES)), *IMPORTED_LATER):
+    for name in (*(f"eviction.cli.{module}" for module in COMMANDS), *IMPORTED_LATER):
         importlib.import_module(name)
     gc.collect()
     # what every process shares is not visited by its garbage collections, and so not copied

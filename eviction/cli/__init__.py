@@ -1,5 +1,8 @@
-"""The command line: one module for each subcommand, imported when it is used. Data goes to
-stdout, messages to stderr.
+"""The command line: one module for each subcommand, of its name, imported when it is used. Data
+goes to stdout, messages to stderr.
+
+A command reaches the node only through `client.Client`, the daemon, or `local_node.LocalNode`,
+without one. To add one: a module with `add_arguments` and `run`, and its line in `COMMANDS`.
 
 This module imports nothing but the exit codes: `reclaimd reclaim` and `reclaimd check` ask the
 daemon first, and an emergency must not wait for imports (`tests/budgets` counts them).
@@ -69,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if arguments[:1] in (["reclaim"], ["check"]):
-            from eviction.cli.ask_daemon import ask_daemon
+            from eviction.cli.client import ask_daemon
 
             code = ask_daemon(arguments[0], arguments[1:])
             if code is not None:

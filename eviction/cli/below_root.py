@@ -138,6 +138,17 @@ def remove(root: str, path: str) -> None:
             os.rmdir(name, dir_fd=above)
 
 
+def remove_tree(root: str, path: str) -> None:
+    """Removes a directory and all that is below it. Raises as `opened`."""
+    from reclaim.pod_logs import directories  # not for the shell
+
+    directory, name = os.path.split(path)
+    with opened(root, directory) as above:
+        removed = directories.remove_tree(above, name.encode())
+    if removed.failed:
+        raise OSError(f"{root.rstrip('/')}{directory}/{removed.sentence}")
+
+
 def main(root: str, *paths: str) -> None:
     """Makes the root and checks it, for the shell.
 

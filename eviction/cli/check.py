@@ -8,17 +8,16 @@ with a third of the memory.
 from __future__ import annotations
 
 import argparse
-from functools import partial
 
-from eviction.cli.options import add_output, columns, configuration_of, print_answer, view_of
-from eviction.surface.check import CheckOptions, check
+from eviction.cli.local_view import LocalView
+from eviction.cli.output import given_by, print_answer
+from eviction.cli.parser import OUTPUT
 
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    flag = partial(parser.add_argument, action="store_true")
-    flag("--npd", help="one line of at most 80 characters, for node-problem-detector")
-    flag("--standalone", help="observe in this process; ask no daemon")
+OPTIONS = {
+    **OUTPUT,
+    "--npd": "one line of at most 80 characters, for node-problem-detector",
+    "--standalone": "observe in this process; ask no daemon",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,6 +26,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd check -o json
     """
-    with view_of(configuration_of(arguments)) as (node, _):
-        answer = check(node, CheckOptions(arguments.output == "json", columns(), arguments.npd))
-    return print_answer(answer)
+    return print_answer(LocalView(arguments).check(given_by(arguments, "output", "npd")))

@@ -9,19 +9,13 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from eviction.cli.options import (
-    add_output,
-    answer,
-    columns,
-    configuration_of,
-    mention_other_configuration,
-    print_message,
-    view_of,
-)
-from eviction.configuration.effective import DEFAULT, Configuration, eviction_config, load
+from eviction.cli.local_view import LocalView
+from eviction.cli.output import answer, columns
+from eviction.cli.parser import OUTPUT
+from eviction.cli.progress import print_message
+from eviction.configuration.effective import DEFAULT, Configuration, load
 from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
-from eviction.engine.view import NodeView
 from eviction.exit_codes import EXIT_OK
 from eviction.records.json_shapes import Versioned
 from eviction.wording.configuration_warnings import configuration_warnings, warnings_on_node
@@ -53,9 +47,7 @@ class EffectiveConfiguration(Versioned):
     """The marks of each signal in the order in which a filling disk reaches them."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    parser.add_argument("--diff", action="store_true", help="only what differs from the defaults")
+OPTIONS = {**OUTPUT, "--diff": "only what differs from the defaults"}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -63,15 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd config --diff
     """
-    configuration = configuration_of(arguments, asks_version=True)
-    mention_other_configuration(arguments, configuration.control_socket)
-    with view_of(configuration) as (node, _):
-        observations = node.summary.observe()
-    marks, left, defaults = (
-        _ladder_marks(node, observations),
-        configuration.left_to_kubelet,
-        load(None, {}, {}),
-    )
+    node = LocalView(arguments, asks_version=True)
+    configuration, defaults = node.configuration, load(None, {}, {})
+    node.mention_other_configuration()
+    ours, kubelets, observations = node.thresholds()
+    kubelet, image_gc = configuration.kubelet, None
+    if kubelet is not None and kubelet.image_gc_high_threshold_percent < 100:
+        image_gc = kubelet.image_gc_high_threshold_percent, kubelet.image_gc_low_threshold_percent
+    marks = ladder(ours, kubelets, image_gc, observations=observations.signals)
+    left = configuration.left_to_kubelet
     names = _differing(configuration, defaults) if arguments.diff else configuration.effective
     record = EffectiveConfiguration(
         values={name: configuration.effective[name] for name in names},
@@ -104,17 +96,6 @@ def run(arguments: argparse.Namespace) -> int:
     ):
         print_message(f"warning: {sentence}")
     return EXIT_OK
-
-
-def _ladder_marks(node: NodeView, observations: SignalObservations) -> tuple[LadderMark, ...]:
-    kubelet, config = node.configuration.kubelet, eviction_config(node.configuration)
-    image_gc = None
-    if kubelet is not None and kubelet.image_gc_high_threshold_percent < 100:
-        image_gc = kubelet.image_gc_high_threshold_percent, kubelet.image_gc_low_threshold_percent
-    kubelets = config.kubelets_in_layout(observations.layout)
-    return ladder(
-        config.in_layout(observations.layout), kubelets, image_gc, observations=observations.signals
-    )
 
 
 def _differing(configuration: Configuration, defaults: Configuration) -> list[str]:

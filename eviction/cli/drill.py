@@ -20,22 +20,11 @@ from functools import partial
 from typing import NoReturn
 
 from eviction.cli import write_err
-from eviction.cli.options import (
-    add_logging,
-    add_output,
-    answer,
-    answer_lines,
-    columns,
-    configuration_flags,
-    configuration_of,
-    exit_unread,
-    exit_with,
-    log_of,
-    print_message,
-    reading,
-)
+from eviction.cli.options import add_logging, configuration_flags, configuration_of, log_of, reading
+from eviction.cli.output import answer, answer_lines, columns, exit_unread, exit_with
+from eviction.cli.parser import OUTPUT, Parser
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
-from eviction.cli.progress import Progress
+from eviction.cli.progress import Progress, print_message
 from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult, Response
@@ -84,6 +73,7 @@ from signals.mounts import filesystem_id
 from signals.quantity import counted, format_bytes, format_duration
 from signals.types import Signal
 
+GONE = {"compare": "each drill writes its figures to a JSON document, to compare with jq"}
 DEFAULT = "pressured-node"
 OBSERVED = "node"  # an observation in its report
 QUIET_SECONDS = 0.3  # how long a node must be quiet at the end
@@ -102,7 +92,7 @@ REAL_NODE_OPTIONS = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     option = parser.add_argument
     flag = partial(parser.add_argument, action="store_true")
     option(
@@ -123,7 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     duration("--for", help="observe for at most this long")
     duration("--quiet", help="end when relieved and quiet so long (observing: 1m)")
     flag("--with-margin", help="observe reclaimd's marks, not the kubelet's own")
-    add_output(parser)
+    parser.add_rows(OUTPUT)
     add_logging(parser)
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import argparse
 
 from eviction.cli import COMMANDS, write_out
-from eviction.cli.options import exit_with
-from eviction.cli.parser import command_of, help_of_all, row_of, table_of
-from eviction.configuration.strict_yaml import unknown
+from eviction.cli.output import exit_with
+from eviction.cli.parser import command_of, help_of_all, row_of, table_of, unknown
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
 
 CONFIGURATION = "configuration"
+WITHOUT_CONFIGURATION = True
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,14 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
     elif topic in COMMANDS:
         text = command_of(topic)[0].format_help()
     else:
+        topics = (*COMMANDS, CONFIGURATION)
         exit_with(
             EXIT_USAGE,
-            unknown(
-                "topic",
-                topic,
-                (*COMMANDS, CONFIGURATION),
-                otherwise="reclaimd --help lists the commands",
-            ),
+            unknown("topic", topic, topics, otherwise="reclaimd --help lists the commands"),
         )
     write_out(text)
     return EXIT_OK
@@ -48,13 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def help_of_configuration() -> str:
     """The options that commands share, and the file that explains every field."""
-    shared = shared_options().items()
-    options = [
-        line
-        for title, actions in shared
-        for line in (f"{title}:", *table_of(map(row_of, actions)), "")
-    ]
-    return "\n".join([*options, "The file, with every field:", "", all_fields()])
+    lines: list[str] = []
+    for title, actions in shared_options().items():
+        lines += [f"{title}:", *table_of(map(row_of, actions)), ""]
+    return "\n".join([*lines, "The file, with every field:", "", all_fields()])
 
 
 def shared_options() -> dict[str, list[argparse.Action]]:

@@ -5,30 +5,32 @@ from __future__ import annotations
 
 import argparse
 import re
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
-from eviction.cli.options import add_output, answer, columns, exit_with, mention, places_of
-from eviction.cli.progress import Progress
+from eviction.cli.local_files import READ, LocalFiles
+from eviction.cli.options import number
+from eviction.cli.output import answer, columns, exit_on, exit_with
+from eviction.cli.parser import OUTPUT
+from eviction.cli.progress import mention
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
-from eviction.records.history import RecordJson, documents_of
+from eviction.records.history import RecordJson
 from eviction.records.json_shapes import Json, Versioned
 from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import shortened
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
-from eviction.records.state_file import RecordFile
-from eviction.records.store import HistoryUnusable, NoHistoryYet, contents_of
+from eviction.types import EvictionError
 from eviction.wording.tables import table
-from reclaim.images.records import Loaded
-from signals.clock import SystemClock
-from signals.quantity import QuantityError, counted, format_bytes, format_duration, parse_duration
+from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
 
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
 REGRET_HEADS = ("NAME", "REMOVED", "CAME BACK", "SOONEST", "FREED", "PULLED AGAIN", "PER GIB FREED")
 WINDOW_HEADS = ("WITHIN", "CAME BACK", "DID NOT", "NOT OVER YET", "NOT KNOWN")
+BLANK = ("-",) * len(HEADS)  # what an event has not
 
 
 class HistoryJson(Versioned):
@@ -41,27 +43,20 @@ class HistoryJson(Versioned):
     """The oldest first."""
 
 
+OPTIONS = {
+    "--regret": "what removals cost: which images came back, how soon",
+    **OUTPUT,
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option, when = parser.add_argument, lambda text: since(text, SystemClock().wall())
-    option(
-        "--since",
-        metavar="WHEN",
-        type=when,
-        help="only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z",
-    )
-    option(
-        "--object",
-        metavar="TEXT",
-        default="",
-        help="only objects whose name has TEXT, or whose id begins with it",
-    )
-    option(
-        "--limit", metavar="N", type=_count, help="only the newest N passes and events, or N images"
-    )
-    option(
-        "--regret", action="store_true", help="what removals cost: which images came back, how soon"
-    )
-    add_output(parser)
+    option, count = parser.add_argument, number("be a number above 0", least=1, most=10**9)
+    when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
+    option("--since", metavar="WHEN", type=lambda text: since(text, time.time()), help=when)
+    what = "only objects whose name has TEXT, or whose id begins with it"
+    option("--object", metavar="TEXT", default="", help=what)
+    newest = "only the newest N passes and events, or N images"
+    option("--limit", metavar="N", type=count, help=newest)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,41 +65,27 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd history --since 24h --object registry.example/app
     """
-    places = places_of(arguments, "reading the history {history_file}")
-    path = places.history_file
+    files = LocalFiles(arguments, READ)
+    path, about, limit = files.configuration.history_file, arguments.object, arguments.limit
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
-    found: list[Json] = []
-    try:
-        with Progress("reading the history"):
-            contents = contents_of(path)
-            documents = documents_of(contents.records)
-            since = arguments.since or ""
-            if arguments.regret:  # what came back needs all others
-                found = selected(documents, since)
-            else:
-                found = selected(documents, since, arguments.object, limit=arguments.limit)
-        if contents.torn:
-            torn = counted(contents.torn, "record")
-            mention(f"left out, as not whole in the history {path}: {torn}")
-        if not found:
-            mention(f"no such record in the history {path}")
-    except NoHistoryYet as error:
-        mention(f"{error}; the daemon creates it when it starts")
-    except HistoryUnusable as error:
-        exit_with(EXIT_USAGE, f"historyFile: {error}")
-    if arguments.regret:
-        state_file = places.state_file
-        state = RecordFile(state_file, SystemClock()).load() if state_file else Loaded()
-        mention(state.problem)
-        joined = removals_of(found, state.gone, state.at)
-        regret = regret_of(
-            [each for each in joined if is_about(asdict(each), arguments.object)], arguments.limit
+    # what came back needs all others
+    chosen = {} if arguments.regret else {"about": about, "limit": limit}
+    with exit_on(EXIT_USAGE, EvictionError, "historyFile: "):
+        found, missing = files.history(
+            lambda records: selected(records, arguments.since or "", **chosen)
         )
+    if missing:
+        mention(f"{missing}; the daemon creates it when it starts")
+    elif not found:
+        mention(f"no such record in the history {path}")
+    if arguments.regret:
+        removals = removals_of(found, *files.images_gone())
+        regret = regret_of([each for each in removals if is_about(asdict(each), about)], limit)
         answer(arguments, regret, lambda: regret_lines(regret, columns()))
-        return EXIT_OK
-    record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
-    answer(arguments, record, lambda: history_lines(found, columns()) if found else [])
+    else:
+        record = HistoryJson(file=path, records=cast("list[RecordJson]", found))
+        answer(arguments, record, lambda: history_lines(found, columns()) if found else [])
     return EXIT_OK
 
 
@@ -164,57 +145,32 @@ def is_about(found: Mapping[str, Any], text: str, shortest_id: int = 0) -> bool:
 def history_lines(documents: Iterable[Json], width: int | None = None) -> list[str]:
     """A table with a line for each removal and for each pass, the newest last. `width`: columns of
     the terminal; None: lines of any length."""
-    return table([HEADS, *(row for document in documents for row in _rows(document))], width)
+    rows = [HEADS, *(row for document in documents for row in _rows(document))]
+    return table([(*row, *BLANK[len(row) :]) for row in rows], width)
 
 
 def _rows(document: Json) -> Iterator[Sequence[str]]:
-    time, kind = document["time"][:19].replace("T", " "), document["kind"]
+    """The first columns of `HEADS`, for each removal and for the record itself."""
+    at, kind = document["time"][:19].replace("T", " "), document["kind"]
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
-        result, name = removal["result"], shortened(removal["name"])
-        sizes = (
-            _bytes(removal["size"]),
-            _bytes(removal["freed"]["bytes"] if result == "removed" else None),
-        )
-        yield (time, result, removal["kind"], name, *sizes, removal["reason"], identity)
+        result, size = removal["result"], _bytes(removal["size"])
+        freed = _bytes(removal["freed"]["bytes"]) if result == "removed" else "-"
+        removed = removal["kind"], shortened(removal["name"]), size, freed
+        yield (at, result, *removed, removal["reason"], identity)
     if kind == "pass":
-        what = (
-            document["acted_on"]["signal"] if document["acted_on"] else ", ".join(document["row"])
-        )
+        acted_on = document["acted_on"]
+        what = acted_on["signal"] if acted_on else ", ".join(document["row"])
         sentence = ": ".join(filter(None, (what, document["reason"])))
         sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
-        yield (time, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
+        yield (at, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":
-        yield (
-            time,
-            kind,
-            "image",
-            shortened(document["name"]),
-            _bytes(document["size"]),
-            "-",
-            "-",
-            "-",
-        )
+        yield (at, kind, "image", shortened(document["name"]), _bytes(document["size"]))
     elif kind in ("started", "stopped"):
-        yield (time, kind, "daemon", f"reclaimd {document['version']}", "-", "-", "-", "-")
+        yield (at, kind, "daemon", f"reclaimd {document['version']}")
     elif kind == "dropped":
-        yield (
-            time,
-            kind,
-            "daemon",
-            f"{document['records']} records that could not be written",
-            "-",
-            "-",
-            "-",
-            "-",
-        )
+        yield (at, kind, "daemon", f"{document['records']} records that could not be written")
 
 
 def _bytes(value: int | None) -> str:
     return "-" if value is None else format_bytes(value)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10**9):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, but it was {text!r}")
-    return int(text)

@@ -15,14 +15,18 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from eviction.cli.below_root import NotTrustedError, check, exists, read, remove, write
-from eviction.cli.options import answer_lines, configuration_of, exit_on, exit_with, print_message
+from eviction.cli.local_node import LocalNode
+from eviction.cli.output import answer_lines, exit_on, exit_with
+from eviction.cli.progress import print_message
 from eviction.configuration.fingerprint import USUAL_FILE
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
 
 UNITS = "/etc/systemd/system"
+UNIT = f"{UNITS}/reclaimd.service"
 OTHERS = {
     "/usr/local/share/man/man1/reclaimd.1": "man/reclaimd.1",
     "/usr/local/share/bash-completion/completions/reclaimd": "completions/reclaimd.bash",
@@ -45,17 +49,17 @@ ELSEWHERE = (
     "PIPX_HOME=/opt/pipx PIPX_BIN_DIR=/usr/local/bin pipx install --python /usr/bin/python3 WHEEL"
 )
 START = "systemctl daemon-reload && systemctl enable reclaimd && systemctl restart reclaimd"
-# the options by which the service's is read
-OF_THE_NODE = argparse.Namespace(config=None, config_dir=None)
+WITHOUT_CONFIGURATION = True
+OPTIONS = ROOT = {"--root DIR": "below another root; nothing is stopped"}
+GONE = {
+    "--remove": "reclaimd uninstall stops the service and removes what was placed",
+    "--purge": "reclaimd uninstall --purge deletes configuration, records and ballast too",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--systemd", action="store_true", required=True, help="for a service of systemd"
-    )
-    parser.add_argument(
-        "--root", metavar="DIR", default="/", help="below another root; nothing is stopped"
-    )
+    text = "for a service of systemd"
+    parser.add_argument("--systemd", action="store_true", required=True, help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -67,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     root = root_of(arguments)
     files = _files(_program(root))
     if root == "/":
-        configuration_of(OF_THE_NODE)
+        of_the_service()
     with changing(root):
         answer_lines(replace_placed(root, files))
     if root == "/":
@@ -75,9 +79,15 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def of_the_service() -> LocalNode:
+    """The node, by the configuration that the service reads. Raises ConfigurationError."""
+    return LocalNode(argparse.Namespace(config=None, config_dir=None))
+
+
 def root_of(arguments: argparse.Namespace) -> str:
     """The root of the arguments. Exits with 2 if only root may change it."""
-    root = f"/{os.path.abspath(arguments.root).lstrip('/')}"
+    given = "/" if arguments.root is None else arguments.root
+    root = f"/{os.path.abspath(given).lstrip('/')}"
     if root == "/" and os.geteuid() != 0:
         exit_with(
             EXIT_USAGE, "only root may change /etc and /usr/local; --root DIR is for another root"
@@ -123,18 +133,12 @@ def _files(program: str) -> dict[str, bytes]:
     Drop-ins are examples: systemd reads *.conf.
     """
     units, start = shipped("systemd"), shlex.quote(program).replace("%", "%%")
-    of_units = {
-        f"{UNITS}/{each.relative_to(units)}": each
-        for each in sorted(units.rglob("*.*"))
-        if each.is_file()
-    }
-    files = {
-        f"{to}.example" if to.endswith(".conf") else to: each.read_bytes()
-        for to, each in of_units.items()
-    }
-    files |= {to: shipped(source).read_bytes() for to, source in OTHERS.items()}
-    unit = f"{UNITS}/reclaimd.service"
-    files[unit] = files[unit].replace(IN_THE_UNIT, f"={start} ".encode())
+    files: dict[str, bytes] = {}
+    for source in filter(Path.is_file, sorted(units.rglob("*.*"))):
+        path = f"{UNITS}/{source.relative_to(units)}"
+        files[f"{path}.example" if path.endswith(".conf") else path] = source.read_bytes()
+    files |= {path: shipped(name).read_bytes() for path, name in OTHERS.items()}
+    files[UNIT] = files[UNIT].replace(IN_THE_UNIT, f"={start} ".encode())
     files[RECORD] = "".join(f"{path}\n" for path in (*files, RECORD)).encode()
     return files | {USUAL_FILE: shipped("reclaimd.yaml").read_bytes()}
 
@@ -150,22 +154,19 @@ def replace_placed(root: str, files: dict[str, bytes]) -> Iterator[str]:
     """Removes what was placed earlier and is not among the files, then writes those that are new or
     differ; yields a line for each. Raises OSError, NotTrustedError."""
     record, placeable = read(root, RECORD, LARGEST_RECORD_BYTES), _placeable()
-    if record is not None and not 0 < len(record) <= LARGEST_RECORD_BYTES:
-        if not files:
+    if record is None or not 0 < len(record) <= LARGEST_RECORD_BYTES:
+        if record is not None and not files:
             raise OSError(
                 f"{RECORD} is not as an installer has written it: install once more, and then"
                 " uninstall"
             )
-        record = None
-    former = list(dict.fromkeys((record or b"").decode(errors="replace").split()))
-    yield from (
-        f"left     {path} (not a file that an installer places)"
-        for path in former
-        if path not in placeable
-    )
-    gone = [
-        path for path in former if path in placeable and path not in files and exists(root, path)
-    ]
+        record = b""
+    gone = []
+    for path in dict.fromkeys(record.decode(errors="replace").split()):
+        if path not in placeable:
+            yield f"left     {path} (not a file that an installer places)"
+        elif path not in files and exists(root, path):
+            gone.append(path)
     units = [os.path.basename(path) for path in gone if os.path.dirname(path) == UNITS]
     stops = units and root == "/" and os.path.isdir("/run/systemd/system")
     if stops:

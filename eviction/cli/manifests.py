@@ -11,29 +11,26 @@ import re
 import shutil
 
 from eviction.cli import write_out
-from eviction.cli.options import exit_on
+from eviction.cli.output import exit_on
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.shipped import shipped
+
+WITHOUT_CONFIGURATION = True
+OPTIONS = {
+    "--image IMAGE": "the image of the pods; default: reclaimd:VERSION",
+    "--kustomize DIR": "write the kustomize base and components there, and no more",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     known = sorted(path.stem for path in shipped("manifests").iterdir())
-    listed = ", ".join(known)
     parser.add_argument(
         "variant",
         metavar="VARIANT",
         nargs="?",
         choices=known,
         default="base",
-        help=f"one of {listed}",
-    )
-    parser.add_argument(
-        "--image", metavar="IMAGE", help="the image of the pods; default: reclaimd:VERSION"
-    )
-    parser.add_argument(
-        "--kustomize",
-        metavar="DIR",
-        help="write the kustomize base and components there, and no more",
+        help=f"one of {', '.join(known)}",
     )
 
 

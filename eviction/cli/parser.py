@@ -1,5 +1,11 @@
-"""The argument parser and the help. The options of a subcommand come from its module, which
-is imported only to run it.
+"""The argument parser and the help. The options of a subcommand come from the module of its name,
+which is imported only to run it.
+
+A module has `run`, and may have
+* `OPTIONS`: rows of the help, as `Parser.add_rows` takes them;
+* `add_arguments`: adds what has a type or a default;
+* `WITHOUT_CONFIGURATION`: it does not take the configuration's options;
+* `GONE`: arguments that there were, each with what to use.
 
 A help has at most 24 lines of 80 columns, whatever the terminal: usage, what the command does, its
 own options, and the docstring of its `run`, which has its exit codes and an example. The options
@@ -11,8 +17,9 @@ from __future__ import annotations
 import argparse
 import gc
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
+from itertools import chain
 
 from eviction.cli import COMMANDS, write_err, write_out
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
@@ -20,25 +27,12 @@ from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import NoReturn
+    from typing import Any, NoReturn
 
 COLUMNS = 80
 IMPORTED_OBJECTS = 30_000
 WIDEST_NAME = 28
-SHARED_MODULES = {"resume": "pause", "top": "status"}
-WITHOUT_CONFIGURATION = ("help", "install", "manifests", "uninstall")
-GONE = {  # arguments that there were, and what to use
-    ("install", "--remove"): "reclaimd uninstall stops the service and removes what was placed",
-    ("install", "--purge"): (
-        "reclaimd uninstall --purge deletes configuration, records and ballast too"
-    ),
-    ("plan", "--leaks"): (
-        "the function CollectContainerdGarbage collects what belongs to nobody in containerd;"
-        " crio check --repair does in CRI-O"
-    ),
-    ("plan", "--pods"): "the kubelet ranks pods; kubectl describe node shows their requests",
-    ("drill", "compare"): "each drill writes its figures to a JSON document, to compare with jq",
-}
+OUTPUT = {"-o, --output table|json": "output format"}
 SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
 Frees disk space on a Kubernetes node over CRI, by the kubelet's own signals and
@@ -98,6 +92,26 @@ class Parser(argparse.ArgumentParser):
     def print_help(self, file: object = None) -> None:  # noqa: ARG002 # --help names no file
         write_out(self.format_help())
 
+    def add_rows(self, rows: Mapping[str, str]) -> None:
+        """Adds options as the help shows them, each with its text: `--until VALUE`, `--all`, and
+        `-o, --output table|json`, of which the first is the default."""
+        for row, text in rows.items():
+            *others, last = row.split(", ")
+            name, _, value = last.partition(" ")
+            takes: dict[str, Any] = {"metavar": value} if value else {"action": "store_true"}
+            if "|" in value:
+                takes = {"choices": value.split("|"), "default": value.partition("|")[0]}
+            self.add_argument(*others, name, help=text, **takes)
+
+    def refuse(self, argument: str) -> NoReturn:
+        """Exits with 2: there is no such argument."""
+        groups = self.groups()
+        own = [action.option_strings[-1] for action in groups[""] if action.option_strings]
+        actions = chain.from_iterable(groups.values())
+        known = [word for action in actions for word in action.option_strings]
+        otherwise = f"its own options are {', '.join(own)}" if own else ""
+        self.error(unknown("argument", argument, known, otherwise=otherwise))
+
     def groups(self) -> dict[str, list[argparse.Action]]:
         """The arguments and options by the title of their group; "" for
         those of the command itself.
@@ -141,32 +155,27 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
     usual = gc.get_threshold()
     # else garbage is looked for all the time: a tenth of a start, for nothing
     gc.set_threshold(IMPORTED_OBJECTS)
-    module = import_module(f"eviction.cli.{SHARED_MODULES.get(name, name)}")
+    module = import_module(f"eviction.cli.{name}")
     gc.freeze()
     gc.set_threshold(*usual)
     parser = Parser(
         f"reclaimd {name}", None, sentence(COMMANDS[name]), module.run.__doc__, allow_abbrev=False
     )
-    if name not in WITHOUT_CONFIGURATION:
+    if not hasattr(module, "WITHOUT_CONFIGURATION"):
         # not for the help that lists all subcommands
         from eviction.cli.options import add_configuration
 
         add_configuration(parser)
-    module.add_arguments(parser)
+    if hasattr(module, "add_arguments"):
+        module.add_arguments(parser)
+    parser.add_rows(getattr(module, "OPTIONS", {}))
     return parser, module
 
 
 def help_of_all() -> str:
     """The help that lists all subcommands, without importing their modules."""
-    return "\n".join(
-        [
-            "usage: reclaimd [--version] COMMAND [OPTION ...]",
-            "",
-            PURPOSE,
-            *table_of(COMMANDS.items()),
-            "",
-        ]
-    )
+    usage = "usage: reclaimd [--version] COMMAND [OPTION ...]"
+    return "\n".join([usage, "", PURPOSE, *table_of(COMMANDS.items()), ""])
 
 
 def run_command(arguments: Sequence[str]) -> int:
@@ -184,31 +193,26 @@ def run_command(arguments: Sequence[str]) -> int:
             write_out(f"reclaimd {metadata.version('reclaimd')}\n")
             return EXIT_OK
         case [name] if name not in COMMANDS:
-            from eviction.configuration.strict_yaml import unknown  # only for this sentence
-
-            Parser(prog="reclaimd").error(unknown("command", name, COMMANDS, otherwise=""))
+            Parser(prog="reclaimd").error(unknown("command", name, COMMANDS))
     parser, module = command_of(arguments[0])
-    for given in arguments[1:]:
-        name = given.partition("=")[0]
-        instead = GONE.get((arguments[0], name))
-        if instead is not None:
-            parser.error(f"there is no {name} any more: {instead}")
+    gone = getattr(module, "GONE", {})
+    for argument in arguments[1:]:
+        name = argument.partition("=")[0]
+        if name in gone:
+            parser.error(f"there is no {name} any more: {gone[name]}")
     parsed, others = parser.parse_known_args(arguments[1:])
-    from eviction.cli.options import exit_on  # not for --help
-    from eviction.configuration.effective import ConfigurationError
-    from eviction.configuration.strict_yaml import unknown
+    if others:
+        parser.refuse(others[0].partition("=")[0])
+    from eviction.cli.output import exit_on  # not for --help
+    from eviction.configuration.strict_yaml import ConfigurationError
     from eviction.surface.answer import RequestRefused
 
-    if others:
-        groups = parser.groups()
-        options = [
-            spelling
-            for group in groups.values()
-            for each in group
-            for spelling in each.option_strings
-        ]
-        own = [each.option_strings[-1] for each in groups[""] if each.option_strings]
-        otherwise = f"its own options are {', '.join(own)}" if own else ""
-        parser.error(unknown("argument", others[0].partition("=")[0], options, otherwise=otherwise))
     with exit_on(EXIT_USAGE, (ConfigurationError, RequestRefused)):
         return int(module.run(parsed))
+
+
+def unknown(what: str, name: str, allowed: Collection[str], *, otherwise: str = "") -> str:
+    """A sentence about a word that is not allowed: the nearest that are, or else `otherwise`."""
+    from eviction.configuration import strict_yaml  # only for this sentence
+
+    return strict_yaml.unknown(what, name, allowed, otherwise=otherwise)

@@ -6,53 +6,35 @@ Read-only.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from eviction.cli.options import (
-    add_output,
-    answer,
-    columns,
-    configuration_of,
-    exit_unread,
-    exit_with,
-    mention_other_configuration,
-    observe,
-)
-from eviction.cli.progress import Progress
-from eviction.configuration.effective import Configuration
-from eviction.engine.effects import Request
-from eviction.engine.node import Node
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
-from eviction.records.json_shapes import Document, Seconds
+from eviction.cli.local_node import LocalNode, Pods
+from eviction.cli.output import answer, columns
+from eviction.cli.parser import OUTPUT
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
+from eviction.records.json_shapes import Seconds
 from eviction.records.pass_json import PassFieldsJson, pass_json
-from eviction.records.passes import Pass, Trigger
-from eviction.surface.requests import ReclaimOptions, read_options, request_of
-from eviction.types import Decision, Extent
+from eviction.records.passes import Pass
 from eviction.wording.explain import attribution_lines, counts_table, lead_sentence, outcomes_table
-from eviction.wording.status import PodDirectories, pod_directories
 from eviction.wording.tables import signals_table
-from reclaim.program.function import KINDS as OWN
+from reclaim.types import Outcome
 from signals.quantity import counted, format_bytes
-from signals.types import Signal, SignalObservations
 
+GONE = {
+    "--leaks": (
+        "the function CollectContainerdGarbage collects what belongs to nobody in containerd;"
+        " crio check --repair does in CRI-O"
+    ),
+    "--pods": "the kubelet ranks pods; kubectl describe node shows their requests",
+}
 MOST_KEPT_LISTED = 20
-BY_RUNTIME = "as the runtime counts them"  # their space on the disk may differ
 IN_GROUPS = "; by reason (--all lists them):"
-
-
-class Pods(Document):
-    """The source of the pods' states."""
-
-    told_by: str
-    """kubelet, or directories: those of the kubelet."""
-    problem: str | None
-    """Why the kubelet gave no list of its pods; null if it did, or is not asked."""
-    directories: PodDirectories
-    """Whether its directories are trusted."""
+ENOUGH = {
+    True: "that is enough for {}",
+    False: "that is not enough for {}",
+    None: "it is not known whether that is enough for {}",
+}
 
 
 class PlanJson(PassFieldsJson):
@@ -72,21 +54,14 @@ class PlanJson(PassFieldsJson):
     """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_output(parser)
-    option, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
-    option("--signal", metavar="SIGNAL", help="only what clears it, and whether that is enough")
-    option(
-        "--until",
-        metavar="VALUE",
-        help="with --signal: the mark to reach, a quantity or a percentage",
-    )
-    flag(
-        "--all",
-        help=(
-            f"on a terminal: list each kept object, even if there are more than {MOST_KEPT_LISTED}"
-        ),
-    )
+OPTIONS = {
+    **OUTPUT,
+    "--signal SIGNAL": "only what clears it, and whether that is enough",
+    "--until VALUE": "with --signal: the mark to reach, a quantity or a percentage",
+    "--all": (
+        f"on a terminal: list each kept object, even if there are more than {MOST_KEPT_LISTED}"
+    ),
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -95,99 +70,26 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd plan --signal nodefs.available --until 20Gi
     """
-    configuration = configuration_of(arguments)
-    options = read_options(
-        {"signal": arguments.signal, "until": arguments.until}, configuration.signals
-    )
-    with planned(arguments, configuration, options) as (node, request, record):
-        directories = pod_directories(node.pods_doubt)
-        pods = Pods(
-            told_by=node.pod_state_source, problem=node.pods_problem, directories=directories
-        )
-        with Progress("measuring what uses the space"):
-            survey = node.disk_survey.survey(record.observations, record.removals + record.kept)
-    record, lead_seconds = replace(record, attributions=survey), node.world.lead_seconds
-    enough, width = is_enough(record, options.signal, request), columns()
+    node, signal = LocalNode(arguments), arguments.signal
+    planned = node.plan(signal, arguments.until, surveyed=True)
+    record, width = planned.record, columns()
 
     def lines() -> Iterator[str]:
-        yield from signals_table(
-            record.observations, node.thresholds(record.observations.layout), width
-        )
+        yield from signals_table(record.observations, planned.thresholds, width)
         yield ""
-        yield from plan_lines(record, width, everything=arguments.all, lead_seconds=lead_seconds)
-        if options.signal is not None:
-            yield enough_sentence(options.signal, enough)
-        if configuration.has_runtime:
-            yield pods_line(pods)
-        if pods.directories.sentence is not None:
-            yield f"pods: {pods.directories.sentence}"
+        yield from plan_lines(
+            record, width, everything=arguments.all, lead_seconds=planned.lead_seconds
+        )
+        if signal is not None:
+            yield ENOUGH[planned.enough].format(signal)
+        if node.configuration.has_runtime:
+            yield pods_line(planned.pods)
+        if planned.pods.directories.sentence is not None:
+            yield f"pods: {planned.pods.directories.sentence}"
 
-    found = PlanJson.of(
-        pass_json(record), kind="Plan", pods=pods, enough=enough, lead_seconds=lead_seconds
-    )
-    answer(arguments, found, lines)
-    return EXIT_NOT_RELIEVED if enough is False else EXIT_OK
-
-
-@contextmanager
-def located(
-    arguments: argparse.Namespace, configuration: Configuration
-) -> Iterator[tuple[Node, SignalObservations, Decision]]:
-    """A node that removes nothing, what was observed on it, and the decision.
-
-    Exits as `planned`.
-    """
-    mention_other_configuration(arguments, configuration.control_socket)
-    with closing(Node(configuration, dry_run=True)) as node:
-        problem, observations, decision = observe(node)
-        if not observations.signals:
-            exit_unread(observations)
-        if problem is not None:
-            exit_with(EXIT_RUNTIME, f"the container runtime cannot be reached: {problem}")
-        yield node, observations, decision
-
-
-@contextmanager
-def planned(
-    arguments: argparse.Namespace, configuration: Configuration, options: ReclaimOptions
-) -> Iterator[tuple[Node, Request | None, Pass]]:
-    """The node, the request and the record of a pass that removes nothing. With a signal this is a
-    pass requested for it; without one all functions run to their end, so that every object gets a
-    verdict: a real pass stops earlier.
-
-    Exits with 4 if no filesystem can be read, with 3 if the runtime does not answer.
-    """
-    with located(arguments, configuration) as (node, observations, decision):
-        if options.signal is not None:
-            request = request_of(options, observations, decision, config=node.world.manager.config)
-        else:
-            request = Request(node.world.functions_here(), extent=Extent.ALL, every_function=True)
-        with Progress("listing containers and images, and planning"):
-            record = node.relieve(observations, decision, Trigger.REQUEST, request=request)
-        if record.errors:
-            exit_with(EXIT_RUNTIME, "; ".join(record.errors))
-        yield node, request, record
-
-
-def is_enough(record: Pass, signal: Signal | None, request: Request | None) -> bool | None:
-    """Whether the planned removals clear the signal; None without a signal or a mark, and if that
-    is not known: runtimes do not report inodes, and a program may free more than it promised."""
-    if signal is None or request is None or request.extent is Extent.ALL:
-        return None
-    if any(function.relieved for function in record.functions):
-        return True
-    promised = all(
-        outcome.verdict.size_bytes is not None
-        for outcome in record.removals
-        if outcome.verdict.kind in OWN
-    )
-    return None if signal.counts_inodes or not promised else False
-
-
-def enough_sentence(signal: Signal, enough: bool | None) -> str:
-    if enough is None:
-        return f"it is not known whether that is enough for {signal}"
-    return f"that is {'' if enough else 'not '}enough for {signal}"
+    document = PlanJson.of(pass_json(record), planned, kind="Plan")
+    answer(arguments, document, lines)
+    return EXIT_NOT_RELIEVED if planned.enough is False else EXIT_OK
 
 
 def plan_lines(
@@ -200,29 +102,36 @@ def plan_lines(
     unless `everything` is true.
     """
     in_groups = width is not None and not everything and len(record.kept) > MOST_KEPT_LISTED
-    images = f"images of {format_bytes(record.nominal_bytes)} {BY_RUNTIME}"
-    freed = [
-        each.verdict.frees_bytes for each in record.removals if each.verdict.frees_bytes is not None
-    ]
-    images += f", which free {format_bytes(sum(freed))}" * bool(freed)
-    kept = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
-    stay = (
-        f"kept: {counted(len(record.kept), 'object')}, images of {format_bytes(kept)} {BY_RUNTIME}"
-    )
-    return [
-        *outcomes_table(record.removals if in_groups else record.removals + record.kept, width),
+    goes = f"may go: {_counted(record.removals, record.nominal_bytes)}"
+    freed = [outcome.verdict.frees_bytes for outcome in record.removals]
+    known = [frees for frees in freed if frees is not None]
+    if known:
+        goes += f", which free {format_bytes(sum(known))}"
+    kept_bytes = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
+    stays = f"kept: {_counted(record.kept, kept_bytes)}"
+    if in_groups:
+        listed, counts = record.removals, counts_table(record.kept, width)
+        stays += IN_GROUPS
+    else:
+        listed, counts = record.removals + record.kept, []
+    lines = [
+        *outcomes_table(listed, width),
         "",
-        f"may go: {counted(len(record.removals), 'object')}, {images}, in this order",
-        stay + IN_GROUPS * in_groups,
-        *(counts_table(record.kept, width) if in_groups else []),
+        f"{goes}, in this order",
+        stays,
+        *counts,
         *filter(None, [lead_sentence(lead_seconds)]),
         "a pass stops as soon as the thresholds are clear",
-        *(
-            line
-            for attribution in record.attributions
-            for line in ("", *attribution_lines(attribution, width))
-        ),
     ]
+    for attribution in record.attributions:
+        lines += ["", *attribution_lines(attribution, width)]
+    return lines
+
+
+def _counted(outcomes: Sequence[Outcome], size_bytes: int) -> str:
+    """How many there are, and the size of their images, whose space on the disk may differ."""
+    objects = counted(len(outcomes), "object")
+    return f"{objects}, images of {format_bytes(size_bytes)} as the runtime counts them"
 
 
 def pods_line(pods: Pods) -> str:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
-from eviction.cli.options import exit_on, exit_with
+from eviction.cli.output import exit_on, exit_with
 from eviction.configuration.effective import (
     USUAL_ENDPOINTS,
     Configuration,

@@ -19,10 +19,6 @@ from collections.abc import Callable
 
 from eviction.cli import write_err
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import TextIO
-
 STDERR = 2
 AFTER_SECONDS = 1.0
 EVERY_SECONDS = 0.2
@@ -66,17 +62,17 @@ class StatusLine:
     It is cut at the width of the terminal, as a wrapped line could not be erased.
     """
 
-    def __init__(self, stream: TextIO | None = None):
-        self._stream = stream or sys.stderr
-        self.live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+    def __init__(self) -> None:
+        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._shown = False
 
     def rewrite(self, text: str) -> None:
         try:
-            if self.live and is_writable(self._stream.fileno()):  # a terminal may be stopped
-                width = os.get_terminal_size(self._stream.fileno()).columns or USUAL_COLUMNS
-                self._stream.write(ERASE + _escaped(text)[: width - 1])
-                self._stream.flush()
+            descriptor = sys.stderr.fileno()
+            if self.live and is_writable(descriptor):  # a terminal may be stopped
+                width = os.get_terminal_size(descriptor).columns or USUAL_COLUMNS
+                sys.stderr.write(ERASE + _escaped(text)[: width - 1])
+                sys.stderr.flush()
                 self._shown = bool(text)
         except (OSError, ValueError):  # the terminal was closed; the work goes on
             self.live = False
@@ -93,12 +89,10 @@ class Progress:
     `detail`: returns details; called for each update.
     """
 
-    def __init__(self, doing: str, detail: Callable[[], str] = str, line: StatusLine | None = None):
-        self._line = line or StatusLine()
+    def __init__(self, doing: str, detail: Callable[[], str] = str):
+        self._line = StatusLine()
         self._done = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(doing, detail), name="progress", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(doing, detail), daemon=True)
 
     def __enter__(self) -> None:
         if self._line.live:

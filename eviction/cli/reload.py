@@ -12,18 +12,11 @@ import argparse
 import os
 import signal
 
-from eviction.cli.ask_daemon import CONTROL_SOCKET, control_socket_of
-from eviction.cli.options import exit_with
-from eviction.configuration.fingerprint import configuration_files, fingerprint_of
+from eviction.cli.client import Client, NotAskedError, files_seen, seen_in
+from eviction.cli.output import exit_with
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_RUNTIME
-from eviction.surface.control_socket import ControlUnavailable, ask
-from reclaim.workers import in_time
 
 ANSWER_SECONDS = 60.0  # systemd waits for 90 s
-
-
-def add_arguments(_: argparse.ArgumentParser) -> None:
-    """It has no options of its own."""
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -33,22 +26,15 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd reload
     """
+    # a file that is not there, or cannot be read, is for the daemon to say
+    _, texts = files_seen(arguments.config, arguments.config_dir)
     try:
-        problem = ask(_control_socket(arguments), "reload", ANSWER_SECONDS)["problem"]
-    except ControlUnavailable as error:
+        problem = Client(seen_in(texts)).ask("reload", ANSWER_SECONDS)["problem"]
+    except NotAskedError as error:
         exit_with(EXIT_RUNTIME, f"{error}{_signalled()}")
     if problem:
         exit_with(EXIT_NOT_RELIEVED, problem)
     return EXIT_OK
-
-
-def _control_socket(arguments: argparse.Namespace) -> str:
-    files = configuration_files(arguments.config, arguments.config_dir, os.environ)
-    try:
-        found = in_time(lambda: fingerprint_of(*files, {}, environment=os.environ))
-        return control_socket_of(found)
-    except OSError:  # a file is not there, or cannot be read: that is for the daemon to say
-        return CONTROL_SOCKET
 
 
 def _signalled() -> str:

@@ -12,13 +12,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
-from eviction.cli.options import (
-    add_logging,
-    configuration_of,
-    exit_on,
-    fingerprint_of_command,
-    log_of,
-)
+from eviction.cli.options import add_logging, configuration_of, fingerprint_of_command, log_of
+from eviction.cli.output import exit_on
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
@@ -79,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd run --dry-run
     """
-    notifier = Notifier(os.environ, os.getpid())
-    log = log_of(arguments)
+    notifier, log = Notifier(os.environ, os.getpid()), log_of(arguments)
     stopping, asked_to_reload = threading.Event(), threading.Event()
     at_end, held = ExitStack(), ExitStack()
     at_end.callback(stopping.set)
@@ -92,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         os._exit(EXIT_OK)
 
     # first, as reading a file may hang
-    problem = on_signals(at_end.close, asked_to_reload.set, leave)
+    signals_problem = on_signals(at_end.close, asked_to_reload.set, leave)
     loaded = LoadedConfiguration(arguments, log, notifier)
     configuration = loaded.first()
     held.enter_context(hold_node(configuration, log))
@@ -101,10 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
         node = Node(configuration, stopping=stopping)
         if node.endpoint.remark:
             log.info(node.endpoint.remark)
-        saver, records_problem = (
-            ImageRecordsSaver(node.records, node.record_file, log),
-            node.restore_image_records(),
-        )
+        saver = ImageRecordsSaver(node.records, node.record_file, log)
+        records_problem = node.restore_image_records()
         pause_file = PauseFile(configuration.state_file, node.clock)
         pause_file.restore(node, log.info)
         events, finish_events = start_events(configuration, log, node)
@@ -114,18 +106,22 @@ def run(arguments: argparse.Namespace) -> int:
             node.clock,
             warn=log.warning,
         )
-        counts = lambda: (history.records, history.dropped)  # noqa: E731 # evaluated at each call
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
-        daemon = Daemon(node, log, events=events, hold_off_seconds=configuration.hold_off_seconds)
+        hold_off_seconds = configuration.hold_off_seconds
+        daemon = Daemon(node, log, events=events, hold_off_seconds=hold_off_seconds)
         endpoints = DaemonEndpoints(
-            node, log, notifier, daemon.status, daemon.why_not_alive, counts
+            node,
+            log,
+            notifier,
+            status=daemon.status,
+            why_not_alive=daemon.why_not_alive,
+            history_counts=lambda: (history.records, history.dropped),
         )
-        healthy = lambda: node.owner.post(KubeletHealthy())  # noqa: E731 # one expression
         node.prepare()
         watch_kubelet(
             configuration.kubelet_healthz,
-            configuration.hold_off_seconds,
-            healthy,
+            hold_off_seconds,
+            healthy=lambda: node.owner.post(KubeletHealthy()),
             stopping=stopping,
         )
         daemon.prepare()
@@ -146,17 +142,12 @@ def run(arguments: argparse.Namespace) -> int:
         node.listeners.add(listener)
     # imported objects are never freed, so a garbage collection during a pass need not visit them
     gc.freeze()
-    thresholds = ", ".join(f"{one.signal} {one.text()}" for one in configuration.thresholds)
-    log.info(
-        f"started on {started_on(configuration)}; thresholds: {thresholds}",
-        endpoint=node.endpoint.runtime,
-    )
-    for sentence in filter(None, (*warnings_at_start(node), records_problem, problem)):
-        log.warning(sentence)
+    log.info(started(configuration), endpoint=node.endpoint.runtime)
+    for sentence in (*warnings_at_start(node), records_problem, signals_problem):
+        if sentence:
+            log.warning(sentence)
     history.daemon("started")
-    control = start_control(
-        configuration.control_socket, node, daemon, pause_file=pause_file, loaded=loaded, log=log
-    )
+    control = start_control(node, daemon, loaded, pause_file=pause_file, log=log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, listening)
     at_end.callback(notifier.stopping)
@@ -204,10 +195,8 @@ class LoadedConfiguration:
         # before they are read, so that a file that changes meanwhile counts as changed
         with suppress(OSError):
             fingerprint = fingerprint_of_command(self.arguments)
-        return (
-            within_watchdog(configuration_of(self.arguments, asks_version=True), self._notifier),
-            fingerprint,
-        )
+        configuration = configuration_of(self.arguments, asks_version=True)
+        return within_watchdog(configuration, self._notifier), fingerprint
 
     def first(self) -> Configuration:
         """The configuration that the daemon starts with. Raises ConfigurationError."""
@@ -219,33 +208,27 @@ class LoadedConfiguration:
         defect, is logged and changes nothing; returns that sentence, else an empty one. Any thread
         but the loop's may call."""
         with self._one_at_a_time:
-            self._reload(daemon)
+            self._notifier.reloading()
+            try:
+                configuration, fingerprint = self.read()
+                for sentence in configuration_warnings(configuration):
+                    self._log.warning(sentence)
+                need_restart = daemon.reconfigure(configuration)
+                if need_restart:
+                    fields = " and ".join(need_restart)
+                    kept = f"{fields} need a restart and keep their old values"
+                    self._log.warning(f"reloaded, but {kept}")
+                else:
+                    self.fingerprint = fingerprint
+                    self._log.info("the configuration was reloaded")
+            except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
+                problem = str(error)
+                if not isinstance(error, ConfigurationError):
+                    problem = f"{type(error).__name__}: {problem}"
+                self._log.error(daemon.reload_rejected(problem))
+            finally:
+                self._notifier.ready()
             return daemon.reload_problem or ""
-
-    def _reload(self, daemon: Daemon) -> None:
-        self._notifier.reloading()
-        try:
-            configuration, fingerprint = self.read()
-            for sentence in configuration_warnings(configuration):
-                self._log.warning(sentence)
-            need_restart = daemon.reconfigure(configuration)
-            if need_restart:
-                self._log.warning(
-                    f"reloaded, but {' and '.join(need_restart)} need a restart and keep their old"
-                    " values"
-                )
-            else:
-                self.fingerprint = fingerprint
-                self._log.info("the configuration was reloaded")
-        except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
-            problem = (
-                str(error)
-                if isinstance(error, ConfigurationError)
-                else f"{type(error).__name__}: {error}"
-            )
-            self._log.error(daemon.reload_rejected(problem))
-        finally:
-            self._notifier.ready()
 
     def reload_when(self, asked: threading.Event, daemon: Daemon) -> None:
         """Reloads whenever it is asked to, on its own thread: reading may hang. Raises NoThread."""
@@ -269,12 +252,13 @@ def warnings_at_start(node: Node) -> Iterator[str]:
         yield f"reclaimFunctions: {name} cannot do anything: {why}"
 
 
-def started_on(configuration: Configuration) -> str:
-    """The directories that are watched, as text: the kubelet's, and those of
-    the configured filesystems.
-    """
-    own = [f"{role} ({path})" for role, path in configuration.filesystems.items()]
-    return ", ".join([*([configuration.root_directory] if configuration.has_runtime else []), *own])
+def started(configuration: Configuration) -> str:
+    """The directories that are watched, the kubelet's and those of the configured filesystems; and
+    the thresholds."""
+    watched = [configuration.root_directory] if configuration.has_runtime else []
+    watched += [f"{role} ({path})" for role, path in configuration.filesystems.items()]
+    thresholds = [f"{each.signal} {each.text()}" for each in configuration.thresholds]
+    return f"started on {', '.join(watched)}; thresholds: {', '.join(thresholds)}"
 
 
 def start_events(
@@ -300,13 +284,7 @@ def start_events(
 
 
 def start_control(
-    path: str,
-    node: Node,
-    daemon: Daemon,
-    *,
-    pause_file: PauseFile,
-    loaded: LoadedConfiguration,
-    log: Log,
+    node: Node, daemon: Daemon, loaded: LoadedConfiguration, *, pause_file: PauseFile, log: Log
 ) -> ControlServer:
     """The control socket, started if it is switched on. Logs a warning if it cannot be created."""
 
@@ -321,6 +299,7 @@ def start_control(
         "reload": lambda _: iter([{"problem": loaded.reload(daemon)}]),
         "pause": lambda request: pause_for_client(request, node, pause_file, log=log),
     }
+    path = node.configuration.control_socket
     server = ControlServer(path, commands)
     try:
         if path:

@@ -12,25 +12,15 @@ from contextlib import suppress
 from glob import glob
 from itertools import chain
 
-from eviction.cli.below_root import exists, opened
-from eviction.cli.install import OF_THE_NODE, UNITS, changing, replace_placed, root_of
-from eviction.cli.options import answer_lines, configuration_of
-from eviction.configuration.effective import ConfigurationError
-from eviction.engine.ballast import read_ballast
+from eviction.cli.below_root import exists, opened, remove_tree
+from eviction.cli.install import ROOT, UNITS, changing, of_the_service, replace_placed, root_of
+from eviction.cli.output import answer_lines
 from eviction.exit_codes import EXIT_OK
-from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ballast
-from reclaim.pod_logs.directories import remove_tree
+from eviction.types import EvictionError
 
+WITHOUT_CONFIGURATION = True
+OPTIONS = {**ROOT, "--purge": "also configuration, records and ballast"}
 OF_THE_OPERATOR = ("/etc", "/var/lib")  # in each a directory `reclaimd`
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--root", metavar="DIR", default="/", help="below another root; nothing is stopped"
-    )
-    parser.add_argument(
-        "--purge", action="store_true", help="also configuration, records and ballast"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -50,26 +40,16 @@ def _leave(root: str, *, purge: bool) -> Iterator[str]:
     they are purged; own units.
     """
     word = "gone" if purge else "left"
-    with suppress(ConfigurationError, BallastRefused):
-        found = configuration_of(OF_THE_NODE).ballast if root == "/" else None
-        if (
-            found is not None
-            and read_ballast(settings := BallastSettings(found.path, found.size_bytes)) is not None
-        ):
-            if purge:
-                remove_ballast(settings)
-            yield f"{word}     {found.path} (ballast)"
+    with suppress(EvictionError):
+        if root == "/" and (ballast := of_the_service().leave_ballast(purge=purge)):
+            yield f"{word}     {ballast} (ballast)"
     for directory in OF_THE_OPERATOR:
-        if not exists(root, f"{directory}/reclaimd"):
-            continue
-        yield f"{word}     {directory}/reclaimd"
-        if purge:
-            with opened(root, directory) as above:
-                removed = remove_tree(above, b"reclaimd")
-            if removed.failed:
-                raise OSError(f"{root.rstrip('/')}{directory}/{removed.sentence}")
+        path = f"{directory}/reclaimd"
+        if exists(root, path):
+            yield f"{word}     {path}"
+            if purge:
+                remove_tree(root, path)
     with suppress(FileNotFoundError), opened(root, UNITS) as units:
-        own = chain(
-            *(glob(pattern, dir_fd=units) for pattern in ("reclaimd*", "*.d/reclaimd*.conf"))
-        )
+        patterns = ("reclaimd*", "*.d/reclaimd*.conf")
+        own = chain(*(glob(pattern, dir_fd=units) for pattern in patterns))
         yield from (f"left     {UNITS}/{path}" for path in sorted(own))

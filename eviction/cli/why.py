@@ -8,16 +8,16 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
-from eviction.cli.ask_daemon import NotAskedError, converse
+from eviction.cli.client import NotAskedError
 from eviction.cli.history import is_about
-from eviction.cli.options import ASKED, add_output, answer, configuration_of, mention, places_of
-from eviction.cli.plan import planned
-from eviction.cli.progress import Progress
-from eviction.configuration.effective import ConfigurationError
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
-from eviction.records.history import documents_of
+from eviction.cli.local_files import ASKED
+from eviction.cli.local_node import LocalNode
+from eviction.cli.output import answer, exit_with
+from eviction.cli.parser import OUTPUT
+from eviction.cli.progress import mention
+from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
 from eviction.records.json_shapes import (
     LEFT_OUT,
     Count,
@@ -30,13 +30,12 @@ from eviction.records.json_shapes import (
 )
 from eviction.records.pass_json import OutcomeJson, outcome_json
 from eviction.records.regret import ImageRegretJson, images_of, removals_of
-from eviction.records.store import HistoryUnusable, NoHistoryYet, contents_of
-from eviction.surface.requests import ReclaimOptions
+from eviction.types import EvictionError
 from eviction.wording.explain import in_words, reason_in_words
-from reclaim.types import Outcome, Result, Rule
+from reclaim.types import Result, Rule
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import Signal
 
+OPTIONS = OUTPUT
 SHORTEST_ID = 8  # fewer characters are not taken for the beginning of an id
 GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
@@ -84,7 +83,6 @@ class WhyJson(Versioned):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "an image, container or pod: part of its name, or the start of its id"
     parser.add_argument("name", metavar="NAME", help=text)
-    add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -93,73 +91,77 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd why registry.example/app:1.2
     """
-    name = arguments.name
-    objects: Any
-    try:
-        configuration = configuration_of(arguments)
-    except ConfigurationError as error:
-        objects, history_file = by_daemon(arguments, error)
-    else:
-        with planned(arguments, configuration, ReclaimOptions()) as (_, _, record):
-            listed = [*enumerate(record.removals, 1), *((None, kept) for kept in record.kept)]
-            objects = [
-                why_json(*each)
-                for each in named(listed, name, lambda each: each[1].verdict._asdict())
-            ]
-        history_file = configuration.history_file
-    history = history_of(history_file)
+    name, node = arguments.name, LocalNode(arguments, ASKED)
+    objects = _by_daemon(node, name) if node.problem else _by_plan(node, name)
+    history = _history_of(node)
     regret = images_of(named(removals_of(history), name, asdict))
-    went = (
-        [] if objects else named(last_removals(history), name, lambda each: to_json(each.removal))
-    )
+    went: list[RemovalJson] = []
     if not objects:
-        mention(
-            f"no object has {name!r} in its name, or begins its id with"
-            f" it{' any more' * bool(went)}"
-        )
+        went = named(last_removals(history), name, lambda last: to_json(last.removal))
+        sentence = f"no object has {name!r} in its name, or begins its id with it"
+        mention(f"{sentence} any more" if went else sentence)
     if objects or went:
-        found = WhyJson(objects=objects, went=went or LEFT_OUT, regret=regret)
+        document = WhyJson(
+            objects=cast("list[ObjectJson]", objects), went=went or LEFT_OUT, regret=regret
+        )
         blocks = [*map(why_lines, objects), *map(went_lines, went), map(regret_line, regret)]
-        answer(arguments, found, lambda: chain.from_iterable(blocks))
+        answer(arguments, document, lambda: chain.from_iterable(blocks))
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
 
-def by_daemon(arguments: argparse.Namespace, error: ConfigurationError) -> tuple[Any, str]:
-    """The objects with the name, as a dry run of the daemon sees them, and the history file: for a
-    configuration that cannot be used. Raises this error if no daemon does the dry run."""
-    places = places_of(arguments, ASKED)
-    options = {"dry_run": True, "all": True, "signal": Signal.IMAGEFS_AVAILABLE, "output": "json"}
-    try:
-        document = converse(
-            places.control_socket, {"command": "reclaim", "options": options, "told": {}}
-        )["document"]
-        listed = [*enumerate(document["removals"], 1), *((None, kept) for kept in document["kept"])]
-    except (NotAskedError, LookupError, TypeError):
-        raise error from None
-    found: list[tuple[int | None, Json]] = named(listed, arguments.name, lambda each: each[1])
-    objects = [
+def _by_plan(node: LocalNode, name: str) -> list[Json]:
+    """The objects with this name, each as `ObjectJson`, as a pass of this process sees them."""
+    record = node.plan().record
+    placed = _placed(record.removals, record.kept)
+    return [
         {
-            **one,
+            **to_json(outcome_json(outcome)),
             "place": place,
-            "in_words": reason_in_words(one["reason"]),
+            "in_words": in_words(outcome),
+            "eligible_in_seconds": outcome.verdict.eligible_in_seconds,
+        }
+        for place, outcome in named(placed, name, lambda one: one[1].verdict._asdict())
+    ]
+
+
+def _by_daemon(node: LocalNode, name: str) -> list[Json]:
+    """The same, as a dry run of the daemon sees them: for a configuration that cannot be used.
+
+    Exits with 2 if no daemon does the dry run.
+    """
+    options = {"dry_run": True, "all": True, "signal": "imagefs.available", "output": "json"}
+    try:
+        document = node.client.work("reclaim", options, told={})["document"]
+        placed = _placed(document["removals"], document["kept"])
+    except (NotAskedError, LookupError, TypeError):
+        exit_with(EXIT_USAGE, node.problem)
+    return [
+        {
+            **outcome,
+            "place": place,
+            "in_words": reason_in_words(outcome["reason"]),
             "eligible_in_seconds": None,
         }
-        for place, one in found
+        for place, outcome in named(placed, name, lambda one: one[1])
     ]
-    return objects, places.history_file
+
+
+def _placed(removals: Iterable[Found], kept: Iterable[Found]) -> list[tuple[int | None, Found]]:
+    """All of them; those that go with their place in the order."""
+    return [*enumerate(removals, 1), *((None, one) for one in kept)]
 
 
 def named(
-    found: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]
+    objects: Iterable[Found], name: str, shown: Callable[[Found], Mapping[str, Any]]
 ) -> list[Found]:
     """Those with this name. `shown`: gives name and id.
 
     `name`: part of the name, or at least the first eight characters of the id. If it is the whole
     name or id of one, only that counts.
     """
-    each_with = [(each, shown(each)) for each in found]
-    whole = [each for each, of_it in each_with if name in (of_it["name"], of_it["id"])]
-    return whole or [each for each, of_it in each_with if is_about(of_it, name, SHORTEST_ID)]
+    each_shown = [(one, shown(one)) for one in objects]
+    whole = [one for one, fields in each_shown if name in (fields["name"], fields["id"])]
+    return whole or [one for one, fields in each_shown if is_about(fields, name, SHORTEST_ID)]
 
 
 def last_removals(history: Iterable[Json]) -> list[RemovalJson]:
@@ -167,59 +169,49 @@ def last_removals(history: Iterable[Json]) -> list[RemovalJson]:
     last: dict[tuple[str, str], RemovalJson] = {}
     # the record of a parked removal's end does not contain its pass
     passes: dict[tuple[str, str], Json] = {}
-    for document, removal in ((each, one) for each in history for one in each.get("removals", ())):
-        key = removal["kind"], removal["id"]
-        of_pass = passes[key] = (
-            passes.get(key, document) if document["kind"] == "parked_ended" else document
-        )
-        if removal["result"] in GONE:
-            last.pop(key, None)  # so that it moves to the end
-            last[key] = RemovalJson(
-                time=document["time"],
-                pass_id=of_pass.get("id", of_pass.get("pass")),
-                trigger=of_pass.get("trigger"),
-                signal=(of_pass.get("acted_on") or {}).get("signal"),
-                removal=removal,
-            )
+    for document in history:
+        for removal in document.get("removals", ()):
+            key = removal["kind"], removal["id"]
+            if document["kind"] != "parked_ended":
+                passes[key] = document
+            of_pass = passes.get(key, document)
+            if removal["result"] in GONE:
+                last.pop(key, None)  # so that it moves to the end
+                last[key] = RemovalJson(
+                    time=document["time"],
+                    pass_id=of_pass.get("id", of_pass.get("pass")),
+                    trigger=of_pass.get("trigger"),
+                    signal=(of_pass.get("acted_on") or {}).get("signal"),
+                    removal=removal,
+                )
     return list(reversed(last.values()))
 
 
-def history_of(history_file: str) -> list[Json]:
+def _history_of(node: LocalNode) -> list[Json]:
     """The records of the history; none if there is none. Problems go to stderr."""
     try:
-        with Progress("reading the history"):
-            return list(documents_of(contents_of(history_file).records)) if history_file else []
-    except HistoryUnusable as error:
-        mention("" if isinstance(error, NoHistoryYet) else f"historyFile: {error}")
+        return node.history()[0] if node.configuration.history_file else []
+    except EvictionError as error:
+        mention(f"historyFile: {error}")
         return []
-
-
-def why_json(place: int | None, outcome: Outcome) -> Json:
-    eligible_in_seconds = outcome.verdict.eligible_in_seconds
-    added = {
-        "place": place,
-        "in_words": in_words(outcome),
-        "eligible_in_seconds": eligible_in_seconds,
-    }
-    return {**to_json(outcome_json(outcome)), **added}
 
 
 def why_lines(found: Json) -> list[str]:
     """An object for people."""
     size, age, eligible = found["size"], found["age_seconds"], found["eligible_in_seconds"]
-    goes = found["place"] is not None and found["result"] == Result.PLANNED
-    when = None if eligible is None else f"may go in {format_duration(round(eligible))}"
-    return _block(
-        found,
-        size=None if size is None else format_bytes(size),
-        age=None if age is None else format_duration(round(age)),
-        **{"goes" if goes else "stays": _why(found)},
-        when=(
-            f"under pressure, as number {found['place']}; fewer removals may be enough"
-            if goes
-            else when
-        ),
-    )
+    facts = {
+        "size": None if size is None else format_bytes(size),
+        "age": None if age is None else format_duration(round(age)),
+    }
+    if found["place"] is not None and found["result"] == Result.PLANNED:
+        number = found["place"]
+        facts["goes"] = _why(found)
+        facts["when"] = f"under pressure, as number {number}; fewer removals may be enough"
+    else:
+        facts["stays"] = _why(found)
+        if eligible is not None:
+            facts["when"] = f"may go in {format_duration(round(eligible))}"
+    return _block(found, **facts)
 
 
 def went_lines(went: RemovalJson) -> list[str]:
@@ -252,12 +244,7 @@ def regret_line(regret: ImageRegretJson) -> str:
 
 def _why(removal: Json) -> str:
     """The reason, and whose rule it is."""
-    whose = (
-        "as the kubelet would decide"
-        if removal["rule"] == Rule.KUBELET
-        else "by a guard of reclaimd's"
-    )
-    return (
-        f"{removal.get('in_words') or reason_in_words(removal['reason'])} ({removal['reason']}),"
-        f" {whose}"
-    )
+    reason, whose = removal["reason"], "by a guard of reclaimd's"
+    if removal["rule"] == Rule.KUBELET:
+        whose = "as the kubelet would decide"
+    return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}), {whose}"

@@ -1,7 +1,7 @@
 """The answer of `reclaimd check`, the same from the daemon and from the command itself.
 
 The daemon reads the filesystems anew for a check; its own state and decisions are not affected. The
-client side is in `eviction.cli.ask_daemon`.
+client side is in `eviction.cli.client`.
 """
 
 from __future__ import annotations

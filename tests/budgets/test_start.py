@@ -60,7 +60,7 @@ def asking() -> set[str]:
     """The modules that a command imports before it knows whether a daemon answers."""
     program = (
         "import sys\nbefore = set(sys.modules)\nimport"
-        " eviction.cli.ask_daemon\nprint(*set(sys.modules) - before)"
+        " eviction.cli.client\nprint(*set(sys.modules) - before)"
     )
     process = subprocess.run(
         [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True
@@ -81,7 +81,7 @@ def test_asking_the_daemon_imports_little_of_the_standard_library() -> None:
     assert ours(loaded) == {
         "eviction",
         "eviction.cli",
-        "eviction.cli.ask_daemon",
+        "eviction.cli.client",
         "eviction.cli.progress",
         "eviction.configuration",
         "eviction.configuration.fingerprint",

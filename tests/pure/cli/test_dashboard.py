@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from eviction.cli.status import lines, screen
+from eviction.cli.status import lines
+from eviction.cli.top import screen
 from eviction.records.json_shapes import to_json
 from eviction.wording.status import Status
 from signals.types import FsLayout

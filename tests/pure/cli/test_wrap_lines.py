@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.cli.options import wrap_lines
+from eviction.cli.output import wrap_lines
 
 words = st.text("abc-/.", min_size=1, max_size=30)
 

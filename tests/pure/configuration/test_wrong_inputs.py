@@ -8,7 +8,6 @@ them must not come through.
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -226,14 +225,13 @@ def test_a_wrong_value_of_an_option_is_told_in_words(
     """For each option whose text is read: what is allowed, and what it was; no
     name of a function or a type.
     """
-    parser = argparse.ArgumentParser(prog=command)
-    command_of(command)[1].add_arguments(parser)
+    parser, _ = command_of(command)
     options = [
         action.option_strings[-1] for action in parser._actions if action.type not in (None, str)
     ]
     for option in options:
         with pytest.raises(SystemExit):
             parser.parse_args([option, "many"])
-        sentence = capsys.readouterr().err.splitlines()[-1]
+        sentence = capsys.readouterr().err.removesuffix(f" (see {parser.prog} --help)\n")
         assert "invalid" not in sentence
         assert sentence.endswith(", but it was 'many'") or "'many' is not a " in sentence

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from eviction.cli.ask_daemon import CONTROL_SOCKET, control_socket_of, read_arguments
-from eviction.configuration.fingerprint import fingerprint_of
+from eviction.cli.client import CONTROL_SOCKET, files_seen, read_arguments, seen_in
 from eviction.surface.answer import RequestRefused
 from eviction.surface.check import CheckOptions, read_check_options
 from eviction.surface.requests import ReclaimOptions, read_options
@@ -98,7 +97,8 @@ def test_the_daemon_checks_the_options_of_check(given: dict[str, Any], allowed: 
 
 def socket_by(config: str | None, config_dir: str | None) -> str:
     """The control socket that these files name."""
-    return control_socket_of(fingerprint_of(config, config_dir, {}, environment={}))
+    _, texts = files_seen(config or "", config_dir or "")
+    return seen_in(texts)
 
 
 @pytest.mark.parametrize(

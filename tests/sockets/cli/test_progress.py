@@ -174,7 +174,7 @@ def test_an_interruption_leaves_a_clean_line() -> None:
     terminal = Terminal()
 
     def work() -> None:
-        with Progress("counting", line=StatusLine(stream)):
+        with redirect_stderr(stream), Progress("counting"):
             assert came_true(lambda: "counting" in terminal.read())
             raise KeyboardInterrupt
 
@@ -187,8 +187,8 @@ def test_an_interruption_leaves_a_clean_line() -> None:
 def test_a_line_is_never_wider_than_the_terminal() -> None:
     """A wrapped line could not be erased; control characters in names are escaped."""
     terminal = Terminal(columns=30)
-    with os.fdopen(os.dup(terminal.slave), "w") as stream:
-        line = StatusLine(stream)
+    with os.fdopen(os.dup(terminal.slave), "w") as stream, redirect_stderr(stream):
+        line = StatusLine()
         line.rewrite("removing image registry.example/" + "x" * 100)
         line.rewrite("removing \x1b[2J\n")
         line.erase()
@@ -203,9 +203,10 @@ def test_the_work_goes_on_when_the_terminal_is_closed() -> None:
     """It goes on without the line."""
     terminal = Terminal()
     stream = os.fdopen(os.dup(terminal.slave), "w")
-    line = StatusLine(stream)
-    terminal.close()
-    line.rewrite("counting")
-    line.erase()
+    with redirect_stderr(stream):
+        line = StatusLine()
+        terminal.close()
+        line.rewrite("counting")
+        line.erase()
     assert not line.live
     stream.close()  # nothing is left unwritten, which would fail here

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from eviction.cli.ask_daemon import ask_daemon
+from eviction.cli.client import ask_daemon
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true

@@ -1,0 +1,204 @@
+"""The daemon, as a command reaches it: over its control socket.
+
+`reclaimd reclaim` and `reclaimd check` ask first (`ask_daemon`). The daemon has everything loaded
+and connected, so it sends its first removal before a new process has imported its modules. The
+command does the work itself if there is no daemon, if the daemon's configuration differs, if it
+does not answer within a second or misses ten heartbeats, and for options that only the command
+understands. Options are passed on unchecked; the daemon or the command checks them.
+
+Only a small part of the standard library is imported: argparse and typing would each take
+half as long as all the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+
+from eviction.cli import write_out
+from eviction.cli.progress import StatusLine, mention
+from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CONTROL_SOCKET = "/run/reclaimd/control.sock"  # the default of `controlSocket`
+FILES_SECONDS = 2.0
+ACCEPT_SECONDS = 1.0  # for the first line of the answer
+SILENCE_SECONDS = 10.0  # for each further line: ten heartbeats of the daemon
+ANSWER_SECONDS = 2.0  # for an answer that takes no pass
+LARGEST_FILE_BYTES = 1 << 20
+LARGEST_ANSWER_BYTES = 64 << 20
+OF_THE_ANSWER = ("exit_code", "sentence", "document", "lines")
+_FILES = ("--config", "--config-dir")
+_VALUES = {
+    "reclaim": ("--signal", "--until", "--room", "--on", "--output", "-o"),
+    "check": ("--output", "-o"),
+}
+_SWITCHES = {"reclaim": ("--all", "--dry-run", "--now"), "check": ("--npd",)}
+_FIELD = r"""^[^#\n]*?\b%s["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)"""
+
+
+class NotAskedError(Exception):
+    """The daemon gives no answer, or does not do the work. The message is a sentence; empty if
+    there is no daemon to do the work."""
+
+
+class Client:
+    """The daemon that answers on a control socket."""
+
+    def __init__(self, path: str):
+        self.path = path
+
+    def ask(self, command: str, wait_seconds: float = ANSWER_SECONDS, **fields: object) -> Any:
+        """The answer to a command with these fields, at once. Raises NotAskedError."""
+        from eviction.surface.control_socket import ControlUnavailable, ask  # not in an emergency
+
+        try:
+            return ask(self.path, command, wait_seconds, **fields)
+        except ControlUnavailable as error:
+            raise NotAskedError(str(error)) from None
+
+    def work(self, command: str, options: dict[str, Any], told: Fingerprint) -> dict[str, Any]:
+        """The answer to `reclaim` or `check` after the work: exit code, sentence, document, lines.
+
+        `told`: the configuration of this process. Shows progress. Raises NotAskedError.
+        """
+        request = {"command": command, "options": options, "told": told}
+        heartbeats, progress = 0, StatusLine()
+        try:
+            if os.stat(self.path).st_uid not in (0, os.geteuid()):
+                raise NotAskedError(f"{self.path} belongs to another user")
+            with (
+                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon,
+                daemon.makefile("rb") as lines,
+            ):
+                daemon.settimeout(ACCEPT_SECONDS)
+                daemon.connect(self.path)
+                daemon.sendall(json.dumps(request).encode() + b"\n")
+                while True:
+                    line = lines.readline(LARGEST_ANSWER_BYTES)
+                    if not line.endswith(b"\n"):
+                        raise NotAskedError("the daemon hung up")
+                    answer = json.loads(line)
+                    if "refused" in answer:
+                        raise NotAskedError(f"the daemon refuses: {answer['refused']}")
+                    if "exit_code" in answer:
+                        return {key: answer[key] for key in OF_THE_ANSWER}
+                    busy = answer.get("busy")
+                    if busy and not heartbeats:
+                        mention(f"the daemon is {busy}; waiting for its turn")
+                    elif heartbeats:
+                        doing = busy or "about to begin"
+                        progress.rewrite(f"{heartbeats:5.1f} s  the daemon is {doing}")
+                    heartbeats += 1
+                    daemon.settimeout(SILENCE_SECONDS)
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise NotAskedError from None
+        except TimeoutError:
+            raise NotAskedError("the daemon does not answer") from None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise NotAskedError(f"no daemon can be asked on {self.path}: {error}") from None
+        finally:
+            progress.erase()
+
+
+def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:
+    """Prints the daemon's answer and returns its exit code; None if the command
+    has to do the work itself.
+    """
+    parsed = read_arguments(command, arguments)
+    if parsed is None:
+        return None
+    options, files = parsed
+    fingerprint, texts = files_seen(files.get("config"), files.get("config_dir"))
+    client = Client(seen_in(texts))
+    # files that cannot be read are for the command itself to report
+    if fingerprint is None or not client.path:
+        return None
+    if sys.stdout.isatty():
+        options["width"] = os.get_terminal_size(sys.stdout.fileno()).columns or None
+    try:
+        answer = client.work(command, options, fingerprint)
+    except NotAskedError as reason:
+        if str(reason):
+            mention(f"{reason}; doing the work here")
+        return None
+    mention(answer["sentence"])
+    if answer["document"] is not None:
+        write_out(f"{json.dumps(answer['document'], indent=2)}\n")
+    elif answer["lines"]:
+        write_out("\n".join([*answer["lines"], ""]))
+    return int(answer["exit_code"])
+
+
+def read_arguments(
+    command: str, arguments: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, str]] | None:
+    """The options of the command, and the configuration files; None if any
+    argument is not one of these.
+    """
+    options: dict[str, Any] = {}
+    files: dict[str, str] = {}
+    words = iter(arguments)
+    for word in words:
+        name, joined, value = word.partition("=")
+        key = "output" if name == "-o" else name.lstrip("-").replace("-", "_")
+        if word in _SWITCHES[command]:
+            options[key] = True
+            continue
+        if name not in (*_VALUES[command], *_FILES) or (name == "-o" and joined):
+            return None
+        if not joined:
+            value = next(words, "-")
+            if value.startswith("-"):
+                return None
+        (files if name in _FILES else options)[key] = value
+    return options, files
+
+
+def files_seen(config: str | None, config_dir: str | None) -> tuple[Fingerprint | None, list[str]]:
+    """The fingerprint of the configuration files that the command line names, None if one of them
+    cannot be read; and their texts, as far as they can be read within 2 s."""
+    fingerprints: list[Fingerprint] = []
+    texts: list[str] = []
+
+    def look() -> None:
+        try:
+            files = configuration_files(config, config_dir, os.environ)
+            fingerprint = fingerprint_of(*files, {}, environment=os.environ)
+            for path, *_ in fingerprint["files"]:
+                # a FIFO must not block
+                descriptor = os.open(str(path), os.O_RDONLY | os.O_NONBLOCK)
+                with open(descriptor, encoding="utf-8", errors="replace") as file:
+                    texts.append(file.read(LARGEST_FILE_BYTES))
+            fingerprints.append(fingerprint)
+        except OSError:
+            pass
+
+    thread = threading.Thread(target=look, daemon=True)  # abandoned if a file hangs
+    try:
+        thread.start()
+    except RuntimeError:  # no more can be started
+        look()
+    else:
+        thread.join(FILES_SECONDS)
+    return (fingerprints[0] if fingerprints else None), texts
+
+
+def seen_in(
+    texts: Iterable[str], field: str = "controlSocket", default: str = CONTROL_SOCKET
+) -> str:
+    """What the last of these files seems to say about a field that is a path.
+
+    A regular expression finds it, as reading YAML would take too long. A wrong path does no harm: a
+    daemon does the work only for a client with the same configuration.
+    """
+    found = [each[1] for text in texts for each in re.finditer(_FIELD % field, text, re.MULTILINE)]
+    return found[-1] if found else default

@@ -1,0 +1,126 @@
+"""The output of a command: its answer on stdout, as a document or as lines for people, and the
+sentence with which it ends."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from eviction.cli import write_out
+from eviction.cli.progress import mention, print_message
+from eviction.exit_codes import EXIT_READING
+from eviction.records.json_shapes import to_json
+from eviction.wording.log import escaped
+
+if TYPE_CHECKING:
+    from eviction.surface.answer import Answer
+    from signals.types import SignalObservations
+
+# The first words of lines that are in colour, if a gap follows.
+COLOUR_OF = {
+    **dict.fromkeys(("kept", "keep", "spared", "ok"), "\x1b[32m"),  # green
+    **dict.fromkeys(("removed", "planned", "WARNING"), "\x1b[33m"),  # yellow
+    **dict.fromkeys(("failed", "NOT", "ERROR"), "\x1b[1;31m"),  # bold red
+    "NOTE": "\x1b[2m",  # faint
+}
+PLAIN = "\x1b[0m"
+COLOURED = re.compile(rf"^(?:{'|'.join(COLOUR_OF)})(?=  )")
+
+
+def exit_with(code: int, sentence: str) -> NoReturn:
+    """Ends the process with an exit code and a sentence on stderr."""
+    print_message(f"reclaimd: {sentence}")
+    sys.exit(code)
+
+
+def exit_unread(observations: SignalObservations) -> NoReturn:
+    """Ends the process with 4, and says why filesystems could not be read."""
+    reasons = dict.fromkeys(unread.reason for unread in observations.unavailable)
+    exit_with(EXIT_READING, "; ".join(reasons) or "no filesystem could be read")
+
+
+@contextmanager
+def exit_on(
+    code: int, errors: type[Exception] | tuple[type[Exception], ...], what: str = ""
+) -> Iterator[None]:
+    """Ends the process with this code if one of these errors is raised in the `with` block, and
+    prints its message on stderr. `what`: the beginning of that sentence."""
+    try:
+        yield
+    except errors as error:
+        exit_with(code, f"{what}{error}")
+
+
+def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Iterable[str]]) -> None:
+    """Prints the answer of a command on stdout: the record as a document, or lines for
+    people, which `lines` makes.
+    """
+    if arguments.output == "json":
+        answer_json(to_json(record))
+    else:
+        answer_lines(lines())
+
+
+def given_by(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """These options as they are asked of the daemon: by their names, with the terminal's width."""
+    return {"width": columns(), **{name: getattr(arguments, name) for name in names}}
+
+
+def print_answer(given: Answer) -> int:
+    """Prints an answer such as the daemon gives. Returns its exit code."""
+    mention(given.sentence)
+    if given.document is not None:
+        answer_json(given.document)
+    else:
+        answer_lines(given.lines)
+    return given.exit_code
+
+
+def answer_json(document: Any) -> None:
+    write_out(f"{json.dumps(document, indent=2)}\n")
+
+
+def answer_lines(lines: Iterable[str]) -> None:
+    """Prints lines for people on stdout, wrapped and with control characters escaped; on a terminal
+    some of their first words are in colour."""
+    coloured = in_colour()
+    for line in wrap_lines(map(escaped, lines), columns()):
+        if coloured:
+            line = COLOURED.sub(lambda word: f"{COLOUR_OF[word[0]]}{word[0]}{PLAIN}", line)  # noqa: PLW2901
+        write_out(f"{line}\n", flush=False)
+    write_out("")  # a drill prints while it runs
+
+
+def columns() -> int | None:
+    """The width of the terminal on stdout; None if stdout is not a
+    terminal, for lines of any length.
+    """
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def in_colour() -> bool:
+    """Whether stdout is a terminal that shows colours, and NO_COLOR
+    (https://no-color.org) is not set.
+    """
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
+
+
+def wrap_lines(lines: Iterable[str], width: int | None) -> Iterator[str]:
+    """The lines; those wider than `width` continue on indented lines. A line with a word that is
+    too long to fit is left whole, so that the word can be copied."""
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        if width is None or len(line) <= width or max(map(len, line.split())) > width - len(indent):
+            yield line
+        else:
+            yield from textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False)
