@@ -53,11 +53,11 @@ from eviction.configuration.file import NO_RUNTIME
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, setting
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
-    first_problem,
     parse_kubelets_drop_in,
     parse_kubelets_file,
     quoted,
     read_document_of,
+    sentence_about,
     unfit_texts,
 )
 from eviction.configuration.threshold_config import (
@@ -323,7 +323,7 @@ def kubelet_configuration(
             *(getattr(found, each) for each in EVICTION_MAPS), origin=name
         )
     except ValidationError as error:
-        raise ConfigurationError(first_problem(error, name)) from None
+        raise ConfigurationError(sentence_about(error.errors()[0], name)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
     if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
