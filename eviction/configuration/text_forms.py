@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from eviction.configuration.models import Field, read_as
+from eviction.configuration.models import Field, PydanticCustomError, read_as
 from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin
 from eviction.configuration.threshold_config import read_duration as read_duration
@@ -198,10 +198,10 @@ def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | No
 
 
 def read_whether(value: Any) -> bool | Literal["auto"]:
-    """True, false or `auto`; nothing that only equals them, such as 1. Raises ValueError."""
+    """True, false or `auto`; nothing that only equals them, such as 1."""
     if value is True or value is False or value == "auto":
         return value  # type: ignore[no-any-return] # one of the three
-    raise ValueError(f"must be true, false or 'auto', but it was {quoted(value)}")
+    raise PydanticCustomError("whether", "must be true, false or 'auto'")
 
 
 Seconds = Annotated[float, read_as(Duration, read_duration)]
