@@ -29,8 +29,13 @@ from eviction.configuration.effective import (
     load,
 )
 from eviction.configuration.file import FIELDS
-from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
-from eviction.configuration.kubelet import drop_ins, parse_pairs
+from eviction.configuration.fingerprint import (
+    Fingerprint,
+    configuration_files,
+    drop_ins,
+    fingerprint_of,
+)
+from eviction.configuration.kubelet import parse_pairs
 from eviction.configuration.strict_yaml import LARGEST_BYTES
 from eviction.exit_codes import EXIT_READING
 from eviction.records.json_shapes import to_json

@@ -32,12 +32,12 @@ from eviction.configuration.file import (
     FunctionKind,
     UsedAtStart,
 )
+from eviction.configuration.fingerprint import drop_ins
 from eviction.configuration.kubelet import (
     DEFAULT_PORT,
     EVICTION_MAPS,
     KUBELETS_DEFAULTS,
     KubeletConfiguration,
-    drop_ins,
     host_at,
     is_zero,
     kubelet_of_node,
