@@ -32,10 +32,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from eviction.configuration.kubelet import (
     DEFAULT_PORT,
@@ -261,36 +260,39 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
         yield KubeletWay("the configured identity", place)
         return
     files, pki = place.files, os.path.join(place.root_directory, "pki")
-    host = host_at(place.address)
-    url = f"https://{host}:{place.port}"
-    usual = (
-        os.path.join(pki, "kubelet-server-current.pem"),
-        os.path.join(pki, "kubelet.crt"),
-        *files.serving,
-    )
-    serving = (place.tls_cert_file,) if place.tls_cert_file else usual
+    serving: Sequence[str] = [place.tls_cert_file]
+    if not place.tls_cert_file:
+        usual = ("kubelet-server-current.pem", "kubelet.crt")
+        serving = [*(os.path.join(pki, name) for name in usual), *files.serving]
     pinned = tuple(path for path in serving if _refusal(path) is None)
-    if pinned:
-        yield from _with_identities(place, partial(_way, url=url, pinned_files=pinned))
-    else:
-        refused = (f"{path} {_refusal(path)}" for path in serving if os.path.exists(path))
-        why = next(refused, f"there is no {' or '.join(serving)}")
+    if not pinned:
+        refused = [f"{path} {_refusal(path)}" for path in serving if os.path.exists(path)]
+        why = (*refused, f"there is no {' or '.join(serving)}")[0]
         yield KubeletWay("anyone", None, f"the kubelet cannot be verified: {why}")
-
-
-def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Iterator[KubeletWay]:
-    files = place.files
+        return
+    try:
+        nobody = KubeletEndpoint(
+            f"https://{host_at(place.address)}:{place.port}", pinned_files=pinned
+        )
+    except InvalidEndpoint as error:
+        yield KubeletWay("anyone", None, str(error))
+        return
     for path in filter(os.path.exists, files.tokens):
-        yield way(f"the service account's token {path}", token_file=path)
-    own = (os.path.join(place.root_directory, "pki", "kubelet-client-current.pem"), "")
+        yield _way(f"the service account's token {path}", replace(nobody, token_file=path))
+    own = (os.path.join(pki, "kubelet-client-current.pem"), "")
     for certificate, key in (own, *files.certificates):
         if os.path.exists(certificate):
-            yield way(
-                f"the node's client certificate {certificate}",
-                certificate_file=certificate,
-                key_file=key,
-            )
-    yield way("nobody")
+            identity = f"the node's client certificate {certificate}"
+            yield _way(identity, replace(nobody, certificate_file=certificate, key_file=key))
+    yield KubeletWay("nobody", nobody)
+
+
+def _way(identity: str, endpoint: KubeletEndpoint) -> KubeletWay:
+    """A way, if all files that hold its identity are trusted."""
+    for path in (endpoint.token_file, endpoint.certificate_file, endpoint.key_file):
+        if path and (refusal := _refusal(path)) is not None:
+            return KubeletWay(identity, None, f"{path} {refusal}")
+    return KubeletWay(identity, endpoint)
 
 
 def _refusal(path: str) -> str | None:
@@ -300,17 +302,6 @@ def _refusal(path: str) -> str | None:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return None if refusal is None else f"is not trusted: {refusal}"
-
-
-def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
-    """A way with these fields of an endpoint, if all files that hold its identity are trusted."""
-    for path in filter(None, map(fields.get, ("token_file", "certificate_file", "key_file"))):
-        if (refusal := _refusal(path)) is not None:
-            return KubeletWay(identity, None, f"{path} {refusal}")
-    try:
-        return KubeletWay(identity, KubeletEndpoint(url, **fields))
-    except InvalidEndpoint as error:
-        return KubeletWay(identity, None, str(error))
 
 
 def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:
