@@ -193,16 +193,21 @@ def load(
     (`kubelet`); None: nowhere. `asks_version`: asks for the kubelet's version, if `kubeletEndpoint`
     is written, even if no setting depends on it. Raises ConfigurationError.
     """
-    documents = {
-        name: read_document_of(API_VERSION, KIND, name) for name in _files(path, directory)
-    }
-    documents["environment"] = {
+    set_there = {
         field: environment[variable]
         for variable, field in ENVIRONMENT.items()
         if environment.get(variable)
     }
-    documents["flags"] = dict(flags)
-    own = _stacked([_layer(name, _checked(document, name)) for name, document in documents.items()])
+    own = _stacked(
+        [
+            *(
+                _own(read_document_of(API_VERSION, KIND, name), name)
+                for name in _files(path, directory)
+            ),
+            _own(set_there, "environment"),
+            _own(flags, "flags"),
+        ]
+    )
     own = own._replace(values=_without_nulls(own.values))
     asks_kubelet = "kubeletEndpoint" in own.values
     version = NEWEST
@@ -238,9 +243,9 @@ def _files(path: str | None, directory: str | None) -> list[str]:
         raise ConfigurationError(f"{directory}: cannot be read: {error.strerror}") from None
 
 
-def _checked(document: dict[str, Any], name: str) -> dict[str, Any]:
-    """The document of a source. A transition period of 0 counts as not set, as in the kubelet
-    (`pkg/kubelet/apis/config/v1beta1`).
+def _own(document: Mapping[str, Any], name: str) -> _Layer:
+    """The document of a source of ours. A transition period of 0 counts as not set, as in the
+    kubelet (`pkg/kubelet/apis/config/v1beta1`).
 
     Raises ConfigurationError for unknown fields and wrong types. What a text says is checked after
     the merge, as a later source may replace it; so is that nothing is missing, as a null takes a
@@ -255,8 +260,9 @@ def _checked(document: dict[str, Any], name: str) -> dict[str, Any]:
             is_null_field = found["input"] is None and isinstance(found["loc"][-1], str)
             if found["type"] != "value_error" and not is_null_field:
                 raise ConfigurationError(sentence_about(found, name, GONE_FIELDS)) from None
-    unset = {TRANSITION_PERIOD: None} if is_zero(document.get(TRANSITION_PERIOD)) else {}
-    return document | unset
+    if is_zero(document.get(TRANSITION_PERIOD)):
+        document = {**document, TRANSITION_PERIOD: None}
+    return _layer(name, document)
 
 
 def _without_nulls(value: Any) -> Any:

@@ -77,7 +77,7 @@ from reclaim.kubelet.versions import (
     KubeletVersion,
 )
 from reclaim.trust import trusts
-from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
+from reclaim.workers import in_time
 from signals.quantity import QuantityError, parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
@@ -404,13 +404,11 @@ def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletPro
     `proc`: /proc, or a directory like it. Takes at most `seconds`.
     """
     try:
-        return ReadingsInTime(Workers("kubelet search", 1), seconds)(lambda: _search(proc))
-    except NoThread:
-        return None, "the processes were not searched for the kubelet, as no thread can be started"
+        return in_time(lambda: _search(proc), seconds)
+    except TimeoutError:
+        return None, f"{proc} could not be searched for the kubelet within {seconds:g}s"
     except OSError:
         return None, ""
-    except ReadingHangs:
-        return None, f"{proc} could not be searched for the kubelet within {seconds:g}s"
 
 
 def _search(proc: str) -> tuple[KubeletProcess | None, str]:

@@ -110,11 +110,10 @@ def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's o
         for name, value in values.items():
             grace = graces[name] if values is soft_values else 0.0
             if isinstance(name, Signal):
-                thresholds.append(
-                    Threshold(name, value, grace, reclaims.get(name), origin=origin or field)
-                )
+                reclaim = reclaims.get(name)
+                thresholds.append(Threshold(name, value, grace, reclaim, origin=origin or field))
             else:
-                left.append((name, f"{written[name]}{' (soft)' if grace > 0 else ''}"))
+                left.append((name, f"{written[name]} (soft)" if grace > 0 else written[name]))
     return ParsedThresholds(tuple(thresholds), tuple(left))
 
 
@@ -128,17 +127,16 @@ def _read_map(
 ) -> dict[str, Value]:
     for name in written:
         if name not in names:
-            raise FieldError(
-                field, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}", name
-            )
-    found: dict[str, Value] = {}
+            problem = f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}"
+            raise FieldError(field, problem, name)
+    values: dict[str, Value] = {}
     for name in names:
         if name in written and written[name] not in left_out:
             try:
-                found[name] = read(written[name])
+                values[name] = read(written[name])
             except ValueError as error:
                 raise FieldError(field, f"{name}: {error}", name) from None
-    return found
+    return values
 
 
 def read_duration(text: str) -> float:
