@@ -96,8 +96,9 @@ _BESIDE = {
 
 
 class Configuration(ConfigurationFile):
-    """The fields of the file, and what follows from them. Durations are in seconds, sizes in bytes,
-    rates in bytes per second.
+    """The fields of the file, and what follows from them.
+
+    Durations are in seconds, sizes in bytes, rates in bytes per second.
 
     `effective`: every field as it would be written; `origins`: the source of each value (maps
     by `field.key`). `kubelet`: the settings of the node's kubelet, None if its configuration
@@ -244,8 +245,10 @@ def _files(path: str | None, directory: str | None) -> list[str]:
 
 
 def _own(document: Mapping[str, Any], name: str) -> _Layer:
-    """The document of a source of ours. A transition period of 0 counts as not set, as in the
-    kubelet (`pkg/kubelet/apis/config/v1beta1`).
+    """The values of a source of ours.
+
+    A transition period of 0 counts as not set, as in the kubelet
+    (`pkg/kubelet/apis/config/v1beta1`).
 
     Raises ConfigurationError for unknown fields and wrong types. What a text says is checked after
     the merge, as a later source may replace it; so is that nothing is missing, as a null takes a
@@ -288,8 +291,11 @@ def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
 
 
 def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, Any]:
-    """The kubelet's settings that our own sources may override: the maps of thresholds (unless
-    there is no runtime, and so no kubelet), and fields of ours that its files or flags set."""
+    """The kubelet's settings that our own sources may override.
+
+    The maps of thresholds, unless there is no runtime and so no kubelet; and fields of ours that
+    its files or flags set.
+    """
     inherited = {
         name: value
         for name, value in kubelet.settings.items()
@@ -310,8 +316,10 @@ def _configuration(
     *,
     version: KubeletVersion = NEWEST,
 ) -> Configuration:
-    """The configuration from our own sources and the kubelet's. Raises ConfigurationError, which
-    names the source of the value."""
+    """The configuration from our own sources and the kubelet's.
+
+    Raises ConfigurationError, which names the source of the value.
+    """
     inherited = kubelet or KUBELETS_DEFAULTS
     has_runtime = own.values.get("containerRuntimeEndpoint") != NO_RUNTIME
     defaults = _defaults(own.values, has_runtime)
@@ -528,14 +536,14 @@ def poll_policy(configuration: Configuration) -> PollPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The sockets of the runtime and of the image service. `found`: whether there is a
-    socket at one of the usual places; `remark`: how it was chosen, as a sentence.
-    Neither if it is configured."""
+    """The sockets of the runtime and of the image service."""
 
     runtime: str
     image: str
     found: bool = False
+    """Whether there is a socket at one of the usual places; False if it is configured."""
     remark: str = ""
+    """How it was chosen, as a sentence; empty if it is configured."""
 
 
 def choose_endpoint(

@@ -93,9 +93,7 @@ def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole,
 
 
 class FunctionKind(StrEnum):
-    """The kind of a configured function: named by the function itself, or by the
-    field that tells the kind.
-    """
+    """The kind of a configured function: its name, or the field that tells the kind."""
 
     BALLAST = "ReleaseBallast"
     ROTATED_LOGS = "DeleteRotatedLogs"
@@ -104,9 +102,7 @@ class FunctionKind(StrEnum):
 
 
 class _Kind(NamedTuple):
-    """The fields of a kind besides `name`, `frees` and `cooldown`; its defaults
-    of `frees` and `timeout`.
-    """
+    """The fields of a kind besides `name`, `frees` and `cooldown`, and its defaults."""
 
     needed: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()

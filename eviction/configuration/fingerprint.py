@@ -87,8 +87,7 @@ def fingerprint_of(
 
 
 def same_configuration(requested: object, fingerprint: Fingerprint) -> bool:
-    """Whether a daemon with this `fingerprint` may do the work of a command that sent `requested`
-    (untrusted JSON).
+    """Whether the daemon may do the work of a command that sent `requested`, untrusted JSON.
 
     A command that names no configuration accepts the daemon's.
     """

@@ -99,8 +99,10 @@ EVICTION_MAPS = (
 
 
 def host_at(address: str) -> str:
-    """The host to connect to, as written in a URL, for a server that listens at this address: the
-    loopback if it listens on all interfaces."""
+    """The host in the URL of a server that listens at this address.
+
+    The loopback if it listens on all interfaces.
+    """
     address = ALL_INTERFACES.get(address, address)
     return f"[{address}]" if ":" in address else address
 
@@ -170,8 +172,10 @@ KUBELETS_FIELDS = {
 
 
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The documents merged in order, each as a JSON merge patch (RFC 7386): maps by key, everything
-    else replaced; null removes a key."""
+    """The documents merged in order, each as a JSON merge patch (RFC 7386).
+
+    Maps are merged by key, everything else is replaced; null removes a key.
+    """
     result: dict[str, Any] = {}
     for document in documents:
         for key, value in document.items():
@@ -205,9 +209,11 @@ def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kubelets_drop_ins(directory: str) -> Iterator[str]:
-    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`: a symlink counts as a
-    file, even one to a directory. A `directory` that is itself a file, or a symlink without a slash
-    at its end, is the only one, if it has the suffix. Raises OSError."""
+    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`.
+
+    A symlink counts as a file, even one to a directory. A `directory` that is itself a file, or a
+    symlink without a slash at its end, is the only one, if it has the suffix. Raises OSError.
+    """
     if not stat.S_ISDIR(os.lstat(directory).st_mode):
         if directory.endswith(DROP_IN_SUFFIX):
             yield directory
@@ -228,8 +234,11 @@ def read_kubelet_configuration(
     *,
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
-    """The effective settings of a kubelet of this version from its file, its drop-in directory
-    (empty: none) and its flags (field -> value). Raises ConfigurationError."""
+    """The effective settings of a kubelet of this version.
+
+    `path`: of its file; `directory`: of its drop-ins; empty: none. `flags`: field -> value. Raises
+    ConfigurationError.
+    """
     read = partial(read_document_of, API_VERSION, KIND)
     try:
         document = read(path, parse=parse_kubelets_file) if path else {}
@@ -252,8 +261,7 @@ def settings_in(
     *,
     version: KubeletVersion,
 ) -> dict[str, Any]:
-    """The fields that are read, as a kubelet of this version has them. Wrong types are not
-    rejected.
+    """The fields that are read, as a kubelet of this version has them; types are not checked.
 
     Without `evictionHard` the file has the defaults, else the map as written, even if empty;
     `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value
@@ -289,10 +297,9 @@ def kubelet_configuration(
     flags: Mapping[str, Any] = MappingProxyType({}),
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
-    """The effective settings from the documents of a file and its drop-ins, and from flags. `name`:
-    the file's, for messages.
+    """The effective settings from the documents of a file and its drop-ins, and from flags.
 
-    Raises ConfigurationError.
+    `name`: the file's, for messages. Raises ConfigurationError.
     """
     document, newest, oldest = (
         settings_in(file, drop_ins, flags, version=kubelet) for kubelet in (version, NEWEST, OLDEST)
@@ -377,11 +384,11 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
 def kubelet_of_node(
     own: Mapping[str, Any], root: str | None, version: KubeletVersion
 ) -> tuple[KubeletConfiguration | None, str]:
-    """The configuration of the node's kubelet, None if there is none; and a sentence about the
-    search, or empty.
+    """The configuration of the node's kubelet, and a sentence about the search, or empty.
 
-    `own`: the fields of our own sources. `root`: where to look for /proc and the usual file, unless
-    `own` names the file or says that there is none; None: nowhere. Raises ConfigurationError.
+    None if there is none. `own`: the fields of our own sources. `root`: where to look for /proc and
+    the usual file, unless `own` names the file or says that there is none; None: nowhere. Raises
+    ConfigurationError.
     """
     path, directory, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), ""
     if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
@@ -509,11 +516,10 @@ def _value_of(field: str, values: Sequence[str]) -> Any:
 
 
 def given_flags(arguments: Iterable[str]) -> dict[str, list[str]]:
-    """The flags that are known here, each with its values in order; `--name value` or
-    `--name=value`, `_` is `-`.
+    """The flags that are known here, each with its values in order.
 
-    Everything else belongs to other flags: a kubelet does not start with an argument that belongs
-    to none.
+    Both `--name value` and `--name=value` are read, and `_` is `-`. Everything else belongs to
+    other flags: a kubelet does not start with an argument that belongs to none.
     """
     given: dict[str, list[str]] = {}
     rest = iter(arguments)

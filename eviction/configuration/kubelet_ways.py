@@ -118,10 +118,10 @@ def asking_for_pods(
 
 
 def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
-    """The same question with a deadline, for when a file of the identity hangs; while it
-    does, others fail at once.
+    """The same question with a deadline, for when a file of the identity hangs.
 
-    The answer itself may take 2 s. Raises KubeletUnavailable within 2 s more. Any thread may call.
+    While it does, others fail at once. The answer itself may take 2 s. Raises KubeletUnavailable
+    within 2 s more. Any thread may call.
     """
     asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), ANSWER_SECONDS + LATE_SECONDS)
 
@@ -139,15 +139,14 @@ def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
 
 
 class PodsOfKubelet:
-    """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds an identity
-    that the kubelet accepts.
+    """Asks the node's own kubelet for its pods.
 
-    A way that was accepted is used again. After a search that found none, or was late, no
-    request is sent for ten minutes (one, if a way was accepted before), unless the kubelet's
-    socket has appeared: a node under pressure has no time for a search in every pass. A kubelet
-    that says *not yet* has not refused the way: it is the one that is asked next, and no other.
-    `endpoint`: the configured one, or the one that last answered; None before that, and after
-    its identity was refused.
+    For `kubeletEndpoint: auto` it finds an identity that the kubelet accepts. A way that was
+    accepted is used again. After a search that found none, or was late, no request is sent for ten
+    minutes (one, if a way was accepted before), unless the kubelet's socket has appeared: a node
+    under pressure has no time for a search in every pass. A kubelet that says *not yet* has not
+    refused the way: it is the one that is asked next, and no other. `endpoint`: the configured one,
+    or the one that last answered; None before that, and after its identity was refused.
     """
 
     def __init__(
@@ -230,9 +229,11 @@ def asked_by_the_first(
 
 
 def asked_once(access: KubeletAccess, path: str) -> bytes:
-    """The answer to a GET of this path by any way but the kubelet's socket, which answers
-    nothing but its pods. Takes at most 2 s, or 2 s more if a file of the identity hangs.
-    Raises KubeletUnavailable."""
+    """The answer to a GET of this path by any way but the kubelet's socket.
+
+    That answers nothing but its pods. Takes at most 2 s, or 2 s more if a file of the identity
+    hangs. Raises KubeletUnavailable.
+    """
     until = time.monotonic() + ANSWER_SECONDS
     return answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, path)[1])()
 
@@ -245,9 +246,7 @@ def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
 
 
 def pods_socket(place: KubeletAccess) -> str:
-    """The path of the kubelet's socket; empty if there is none now, or another
-    way is configured.
-    """
+    """The path of the kubelet's socket; empty if there is none now, or it is not `auto`."""
     path = (
         os.path.join(place.root_directory, PODS_SOCKET) if isinstance(place, KubeletPlace) else ""
     )

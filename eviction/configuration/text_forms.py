@@ -81,8 +81,9 @@ QuantityOrPercentage = Annotated[
 """A Kubernetes quantity, or a percentage of the capacity."""
 
 Amount = Annotated[str, text_form(AMOUNT_PATTERN, PERCENTAGE_PATTERN, examples=("10Gi", "7.5%"))]
-"""An amount of disk space: a quantity, with a unit if it is less than 1 MiB, or a
-percentage of the capacity.
+"""An amount of disk space: a quantity or a percentage of the capacity.
+
+Less than 1 MiB needs a unit.
 """
 
 AbsolutePath = Annotated[str, Field(json_schema_extra={"pattern": "^/"})]
@@ -156,10 +157,9 @@ def read_endpoint(text: str) -> str:
 
 
 def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
-    """Where the kubelet serves `/healthz`: host and port, or the path of a unix
-    socket; None for the empty text.
+    """Where the kubelet serves `/healthz`: host and port, or the path of a unix socket.
 
-    Raises ValueError.
+    None for the empty text. Raises ValueError.
     """
     return socket_path(text) if text.startswith("unix://") else parse_address(text, HEALTHZ_FORMS)
 

@@ -98,8 +98,10 @@ _PERMISSIONS = {
 
 
 class InvalidEndpoint(ValueError):
-    """What an endpoint says is not possible. `field`: of the configuration, which `problem` is
-    about; it is the end of a sentence."""
+    """What an endpoint says is not possible.
+
+    `problem`: the end of a sentence about `field`, of the configuration.
+    """
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -109,7 +111,9 @@ class InvalidEndpoint(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Validated when it is made: raises InvalidEndpoint with the field of our configuration. No
+    """Where and as whom the kubelet is asked, and which server is trusted.
+
+    Validated when it is made: raises InvalidEndpoint with the field of our configuration. No
     message quotes a value, as a URL may hold a password where none belongs. Empty texts are
     unset; no file is read here.
 
@@ -225,11 +229,10 @@ def ask_kubelet(
     *,
     all_sources: bool = False,
 ) -> bytes:
-    """The body of the kubelet's answer to a GET, at most 64 MiB, complete by the rules of
-    HTTP; at its socket, the list of pods in the same form. `all_sources`: as for
-    `list_pods`, which is for the socket.
+    """The body of the kubelet's answer to a GET, complete by the rules of HTTP.
 
-    Takes at most `seconds`. Raises only KubeletUnavailable.
+    At its socket, the list of pods in the same form; `all_sources`: as for `list_pods`, which is
+    for the socket. At most 64 MiB, in at most `seconds`. Raises only KubeletUnavailable.
     """
     kubelet = f"the kubelet at {endpoint.url}"
     if endpoint.socket:
@@ -268,12 +271,11 @@ def answer_to(
     seconds: float,
     connected: Callable[..., AbstractContextManager[socket.socket]],
 ) -> Iterator[http.client.HTTPResponse]:
-    """The response, whose body is still to be read: from connecting to the end of the
-    `with` block within `seconds`.
+    """The response, whose body is still to be read.
 
-    `server`: what sentences call it. `connected`: makes the connection, and takes `until` when it
-    may try (monotonic seconds). Raises only KubeletUnavailable, also for what goes wrong while the
-    body is read.
+    `seconds`: from connecting to the end of the `with` block. `server`: what sentences call it.
+    `connected`: makes the connection, and takes `until` when it may try (monotonic seconds). Raises
+    only KubeletUnavailable, also for what goes wrong while the body is read.
     """
     import http.client
     import ssl
@@ -387,9 +389,7 @@ def _status(code: int, path: str) -> str:
 
 
 class _Timed(io.RawIOBase):
-    """A connection with one deadline for everything, with the methods of a socket
-    that HTTPConnection needs.
-    """
+    """A connection with one deadline for everything, as HTTPConnection uses a socket."""
 
     def __init__(self, connection: socket.socket, until: float):
         self._connection = connection
@@ -426,11 +426,11 @@ def _left(until: float) -> float:
 
 
 def client_context(*, verifies: bool) -> ssl.SSLContext:
-    """For a connection by TLS 1.2 or later. `verifies`: whether the server's certificate and name
-    are checked, by authorities that are still to be loaded.
+    """For a connection by TLS 1.2 or later.
 
-    It accepts the certificates that Go accepts: `ssl.create_default_context` asks for all of RFC
-    5280 since Python 3.13, which the authorities of many clusters fail.
+    `verifies`: whether the server's certificate and name are checked, by authorities that are still
+    to be loaded. It accepts the certificates that Go accepts: `ssl.create_default_context` asks for
+    all of RFC 5280 since Python 3.13, which the authorities of many clusters fail.
     """
     import ssl
 
@@ -463,9 +463,7 @@ def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
 
 
 def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
-    """Raises KubeletUnavailable unless the server presented the first certificate
-    of one of the pinned files.
-    """
+    """Raises KubeletUnavailable unless `shown` is the first certificate of a pinned file."""
     import ssl
 
     for path in endpoint.pinned_files:
@@ -496,10 +494,10 @@ def _token(path: str) -> str:
 
 @contextmanager
 def _usable(what: str, *paths: str | None) -> Iterator[None]:
-    """Raises KubeletUnavailable if one of these files cannot be used; a failure of the
-    `with` block names the first.
+    """Raises KubeletUnavailable if one of these files cannot be used.
 
-    Anything but a regular file is rejected beforehand: opening a FIFO would hang.
+    A failure of the `with` block names the first. Anything but a regular file is rejected
+    beforehand: opening a FIFO would hang.
     """
     named = what
     try:
