@@ -304,8 +304,8 @@ def _inherited(kubelet: KubeletConfiguration, has_runtime: bool) -> dict[str, An
     if kubelet.root_directory:
         inherited["rootDirectory"] = kubelet.root_directory
     if kubelet.settings.keys() & {"healthzBindAddress", "healthzPort"}:
-        host, port = host_at(kubelet.healthz_bind_address), kubelet.healthz_port
-        inherited["kubeletHealthzEndpoint"] = f"{host}:{port}" if port else ""
+        address = f"{host_at(kubelet.healthz_bind_address)}:{kubelet.healthz_port}"
+        inherited["kubeletHealthzEndpoint"] = address if kubelet.healthz_port else ""
     return inherited
 
 
@@ -389,11 +389,13 @@ def _read(document: Mapping[str, Any]) -> ConfigurationFile:
 
 def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     """Raises FieldError for fields that contradict each other."""
-    high, low = written.image_gc_high_threshold_percent, written.image_gc_low_threshold_percent
+    high = written.image_gc_high_threshold_percent
+    low = written.image_gc_low_threshold_percent
     if low >= high:
         problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
         raise FieldError("imageGCLowThresholdPercent", problem)
-    minimum, maximum = written.image_minimum_gc_age_seconds, written.image_maximum_gc_age_seconds
+    minimum = written.image_minimum_gc_age_seconds
+    maximum = written.image_maximum_gc_age_seconds
     if 0 < maximum <= minimum:
         problem = f"must be above imageMinimumGCAge ({minimum:g}s), but it was {maximum:g}s"
         raise FieldError("imageMaximumGCAge", problem)

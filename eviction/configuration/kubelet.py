@@ -200,12 +200,12 @@ def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     nothing sets, except for `LEFT_OUT`: so a key that comes before such a field's own loses.
     """
     names = {name.casefold(): name for name in KUBELETS_FIELDS}
-    found: list[dict[str, Any]] = []
+    fields: list[dict[str, Any]] = []
     for key, value in sorted(document.items()):
         name = names.get(key.casefold(), "")
         if name and (key >= name or name in LEFT_OUT or isinstance(value, dict)):
-            found.append({name: value})
-    return merged(found)
+            fields.append({name: value})
+    return merged(fields)
 
 
 def kubelets_drop_ins(directory: str) -> Iterator[str]:
@@ -219,8 +219,8 @@ def kubelets_drop_ins(directory: str) -> Iterator[str]:
             yield directory
         return
     with os.scandir(directory) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
+        by_name = sorted(entries, key=lambda entry: entry.name)
+    for entry in by_name:
         if entry.is_dir(follow_symlinks=False):
             yield from kubelets_drop_ins(entry.path)
         elif entry.name.endswith(DROP_IN_SUFFIX):
@@ -302,14 +302,14 @@ def kubelet_configuration(
     `name`: the file's, for messages. Raises ConfigurationError.
     """
     document, newest, oldest = (
-        settings_in(file, drop_ins, flags, version=kubelet) for kubelet in (version, NEWEST, OLDEST)
+        settings_in(file, drop_ins, flags, version=other) for other in (version, NEWEST, OLDEST)
     )
     for field, problem in unfit_texts(document):
         raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
-        found = KubeletConfiguration.model_validate(document)
+        kubelet = KubeletConfiguration.model_validate(document)
         thresholds = parse_threshold_config(
-            *(getattr(found, field) for field in EVICTION_MAPS), origin=name
+            *(getattr(kubelet, field) for field in EVICTION_MAPS), origin=name
         )
     except ValidationError as error:
         raise ConfigurationError(sentence_about(error.errors()[0], name)) from None
@@ -323,7 +323,7 @@ def kubelet_configuration(
         "thresholds": thresholds,
         "depends_on_version": newest != oldest,
     }
-    return found.model_copy(update=derived)
+    return kubelet.model_copy(update=derived)
 
 
 def is_zero(value: Any) -> bool:
@@ -372,8 +372,8 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
     """
     pairs: dict[str, str] = {}
     for statement in filter(None, text.split(",")):
-        name, found, value = (part.strip() for part in statement.partition(operator))
-        if not found or not name or not value:
+        name, separator, value = (part.strip() for part in statement.partition(operator))
+        if not separator or not name or not value:
             example = f"nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
             form = f"signal{operator}value, for example {example}"
             raise ConfigurationError(f"--{flag}: {quoted(statement)} is not of the form {form}")
@@ -390,14 +390,16 @@ def kubelet_of_node(
     the usual file, unless `own` names the file or says that there is none; None: nowhere. Raises
     ConfigurationError.
     """
-    path, directory, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), ""
+    path = own.get("kubeletConfig")
+    directory = own.get("kubeletConfigDir", "")
+    remark = ""
     if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
         process, remark = find_kubelet(os.path.join(root, "proc"))
         if process is not None:
-            found = read_kubelet_configuration(
+            kubelet = read_kubelet_configuration(
                 process.config, directory or process.config_dir, process.flags, version=version
             )
-            return found.model_copy(update={"root_directory": process.root_dir}), ""
+            return kubelet.model_copy(update={"root_directory": process.root_dir}), ""
         path = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
         if not os.path.exists(path):
             missing = f"no kubelet is seen among the processes, and there is no {path}"
@@ -419,7 +421,7 @@ def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletPro
 
 
 def _search(proc: str) -> tuple[KubeletProcess | None, str]:
-    found: dict[int, KubeletProcess] = {}
+    kubelets: dict[int, KubeletProcess] = {}
     ignored = ""
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
         try:
@@ -433,12 +435,12 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
             ignored = f"process {pid} is called {NAME} but ignored: {why}"
         else:
             if process is not None:
-                found[pid] = process
+                kubelets[pid] = process
     # without a child that it has just forked
-    own = [pid for pid, process in found.items() if process.parent not in found]
+    own = [pid for pid, process in kubelets.items() if process.parent not in kubelets]
     if len(own) > 1:
         return None, f"several kubelets run here: processes {', '.join(map(str, own))}"
-    return (found[own[0]], "") if own else (None, ignored)
+    return (kubelets[own[0]], "") if own else (None, ignored)
 
 
 def _kubelet_at(entry: str) -> KubeletProcess | None:

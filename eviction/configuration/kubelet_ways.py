@@ -181,7 +181,8 @@ class PodsOfKubelet:
                 if not error.refused or known is self._access:
                     raise
             # a certificate was rotated, or a role removed
-            self.endpoint, self._search_from = None, float("-inf")
+            self.endpoint = None
+            self._search_from = float("-inf")
         socket = pods_socket(self._access)
         if self._clock.monotonic() < self._search_from and socket in ("", self._socket):
             raise KubeletUnavailable(self._in_vain)
@@ -192,10 +193,8 @@ class PodsOfKubelet:
             )
         except KubeletUnavailable as error:
             if error.refused or error.late:
-                self._in_vain, self._search_from = (
-                    str(error),
-                    self._clock.monotonic() + self._search_again_seconds,
-                )
+                self._in_vain = str(error)
+                self._search_from = self._clock.monotonic() + self._search_again_seconds
             raise
         self._search_again_seconds = REFUSED_LATER_SECONDS
         return body
@@ -258,7 +257,8 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
     if isinstance(place, KubeletEndpoint):
         yield KubeletWay("the configured identity", place)
         return
-    files, pki = place.files, os.path.join(place.root_directory, "pki")
+    files = place.files
+    pki = os.path.join(place.root_directory, "pki")
     serving: Sequence[str] = [place.tls_cert_file]
     if not place.tls_cert_file:
         usual = ("kubelet-server-current.pem", "kubelet.crt")

@@ -361,7 +361,8 @@ def sentence_about(problem: Any, name: str, gone: Mapping[str, str] = MappingPro
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]
     if problem["type"] != "unknown_field":
         return f"{name}: {'.'.join(parts) or 'the document'}: {end_of_sentence(problem)}"
-    unknown_field, fields = problem["ctx"]["field"], problem["ctx"]["fields"]
+    unknown_field = problem["ctx"]["field"]
+    fields = problem["ctx"]["fields"]
     path = ".".join([*parts, unknown_field])
     if unknown_field in gone:
         return f"{name}: the field {quoted(path)} is gone; {gone[unknown_field]}"

@@ -106,7 +106,8 @@ def read_size(text: str) -> int:
 
 def within(read: Callable[[str], Number], least: str, most: str = "") -> Callable[[str], Number]:
     """A function that reads a number within these bounds, which are written like the number."""
-    lowest, highest = read(least), read(most) if most else math.inf
+    lowest = read(least)
+    highest = read(most) if most else math.inf
     allowed = f"between {least} and {most}" if most else f"at least {least}"
 
     def read_within(text: str) -> Number:

@@ -141,7 +141,8 @@ class KubeletPods:
             return states
         asked_at = self.clock.monotonic()
         pods = self._list(self.ask, states.present)
-        self._read_at, self._cost_seconds = asked_at, self.clock.monotonic() - asked_at
+        self._read_at = asked_at
+        self._cost_seconds = self.clock.monotonic() - asked_at
         self._listed = frozenset(pods.states if pods is not None else ())
         return (
             states
@@ -227,17 +228,20 @@ class KubeletPods:
             self.list_problem = str(error)
             if error.late or error.again:
                 now = self.clock.monotonic()
-                self._late, self._ask_from = str(error), now + _rest_seconds(now - asked_at)
+                self._late = str(error)
+                self._ask_from = now + _rest_seconds(now - asked_at)
             return None
         except KubeletAnswerError as error:
             self.list_problem = f"the kubelet's list of pods is not used: {error}"
             return None
-        self._images, self.list_problem = pods.images, None
+        self._images = pods.images
+        self.list_problem = None
         return pods
 
     def _doubt_now(self, identity: RootIdentity | None) -> DirectoriesDoubted | None:
         """The doubt from the last comparison, or that these directories are not the trusted."""
-        last, path = self._comparison, self.directories.path
+        last = self._comparison
+        path = self.directories.path
         if last.doubt is not None:
             return last.doubt
         if identity is None:

@@ -91,6 +91,6 @@ def _item(entry: bytes) -> str:
     pod: dict[str, Any] = MessageToDict(parsed(pb.Pod, entry))
     spec = pod.get("spec", {})
     for kind, embedded in EMBEDDED:  # in JSON, their fields are those of the entry
-        for each in spec.get(kind, ()):
-            each.update(each.pop(embedded, {}))
+        for entry_of_kind in spec.get(kind, ()):
+            entry_of_kind.update(entry_of_kind.pop(embedded, {}))
     return json.dumps(pod)
