@@ -22,23 +22,7 @@ and what our own configuration inherits with that (`effective`). Whatever else i
 the file and its kubelet.
 
 Which file: the one that our own configuration names; else the files and flags that the kubelet
-process was started with; else the usual file. Anybody may call a program `kubelet`, and the
-settings read here move the marks of a root daemon. So a process counts only if
-
-* its name and the last part of its `argv[0]` are `kubelet` (one inside another program,
-  as in k3s, does not count),
-* all its user ids are root's or our own: a setuid program has the real user
-  id of whoever started it,
-* its executable is called `kubelet`, or, if that may not be read (a unit without capabilities), it
-  runs in `kubelet.service`, which a user cannot choose,
-* it is in no PID namespace below ours, has our root directory, and sees the same file at the path
-  of its `--config` (if that may be checked): the kubelet of a nested node is not this node's.
-
-If there are several, none is used. Reading the command line of a process whose memory is locked may
-hang, so the search runs on a thread, with a deadline, and a hanging thread is abandoned.
-
-Flags override files, as in the kubelet (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence).
-Their syntax is pflag's; `cmd/kubelet/app/options/options.go` has their fields.
+process was started with (`find_kubelet`); else the usual file.
 """
 
 from __future__ import annotations
@@ -355,6 +339,7 @@ class _LeftAloneError(EvictionError):
     """Why a process called kubelet does not count as the node's, as the end of a sentence."""
 
 
+# cmd/kubelet/app/options/options.go; flags override files (kubeletConfigFlagPrecedence)
 FLAGS = {
     field.json_schema_extra["flag"]: name
     for name, field in KUBELETS_FIELDS.items()
@@ -410,7 +395,21 @@ def kubelet_of_node(
 def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletProcess | None, str]:
     """The node's kubelet, and why none was found, as a sentence; empty if none runs.
 
-    `proc`: /proc, or a directory like it. Takes at most `seconds`.
+    Anybody may call a program `kubelet`, and the settings read here move the marks of a root
+    daemon. So a process counts only if
+
+    * its name and the last part of its `argv[0]` are `kubelet` (one inside another program, as in
+      k3s, does not count),
+    * all its user ids are root's or our own: a setuid program has the real user id of whoever
+      started it,
+    * its executable is called `kubelet`, or, if that may not be read (a unit without capabilities),
+      it runs in `kubelet.service`, which a user cannot choose,
+    * it is in no PID namespace below ours, has our root directory, and sees the same file at the
+      path of its `--config` (if that may be checked): the kubelet of a nested node is not this
+      node's.
+
+    If there are several, none is used. `proc`: /proc, or a directory like it. Takes at most
+    `seconds`: reading the command line of a process whose memory is locked may hang.
     """
     try:
         return in_time(lambda: _search(proc), seconds)
@@ -520,8 +519,8 @@ def _value_of(field: str, values: Sequence[str]) -> Any:
 def given_flags(arguments: Iterable[str]) -> dict[str, list[str]]:
     """The flags that are known here, each with its values in order.
 
-    Both `--name value` and `--name=value` are read, and `_` is `-`. Everything else belongs to
-    other flags: a kubelet does not start with an argument that belongs to none.
+    As pflag reads them: both `--name value` and `--name=value`, and `_` is `-`. Everything else
+    belongs to other flags: a kubelet does not start with an argument that belongs to none.
     """
     given: dict[str, list[str]] = {}
     rest = iter(arguments)
