@@ -15,6 +15,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import socket
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -60,7 +61,7 @@ def ask_api_server(kubeconfig: str, request: Request, seconds: float) -> tuple[s
     request = request._replace(path=prefix + request.path, headers=headers)
     name = cluster.get("tls-server-name", "")
 
-    def connected(until: float) -> AbstractContextManager[ssl.SSLSocket]:
+    def connected(until: float) -> AbstractContextManager[socket.socket]:
         return secured((host, port), context, name, until=until)
 
     try:

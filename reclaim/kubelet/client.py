@@ -269,12 +269,12 @@ def answer_to(
     address: tuple[str, int],
     *,
     seconds: float,
-    connected: Callable[..., AbstractContextManager[socket.socket]],
+    connected: Callable[[float], AbstractContextManager[socket.socket]],
 ) -> Iterator[http.client.HTTPResponse]:
     """The response, whose body is still to be read.
 
     `seconds`: from connecting to the end of the `with` block. `server`: what sentences call it.
-    `connected`: makes the connection, and takes `until` when it may try (monotonic seconds). Raises
+    `connected`: makes the connection, until then (monotonic seconds). Raises
     only KubeletUnavailable, also for what goes wrong while the body is read.
     """
     import http.client
@@ -283,7 +283,7 @@ def answer_to(
     until = time.monotonic() + seconds
     try:
         exchange = http.client.HTTPConnection(*address)
-        with connected(until=until) as connection:
+        with connected(until) as connection:
             exchange.sock = _Timed(connection, until)
             headers = {**request.headers, "Connection": "close"}
             exchange.request(request.method, request.path, request.body, headers)
@@ -321,7 +321,7 @@ def answer_to(
 
 
 @contextmanager
-def _connected(endpoint: KubeletEndpoint, *, until: float) -> Iterator[socket.socket]:
+def _connected(endpoint: KubeletEndpoint, until: float) -> Iterator[socket.socket]:
     """A connection to the kubelet whose certificate is trusted."""
     import ssl
 
