@@ -1,5 +1,7 @@
-"""Thresholds, node conditions and decisions. Values only, in the kubelet's words
-(`pkg/kubelet/eviction/api/types.go`)."""
+"""Thresholds, node conditions and decisions.
+
+Values only, in the kubelet's words (`pkg/kubelet/eviction/api/types.go`).
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,7 @@ class NodeCondition(StrEnum):
 
 
 class Extent(StrEnum):
-    """Where a pass stops: when the thresholds are clear, or at the end of the
-    row, as the kubelet does.
-    """
+    """Where a pass stops: when the thresholds are clear, or, as the kubelet, at the row's end."""
 
     ENOUGH = "enough"
     ALL = "all"
@@ -43,9 +43,7 @@ class Extent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ThresholdValue:
-    """A quantity (exact, bytes or inodes) or a percentage of the capacity;
-    exactly one of the two.
-    """
+    """Either a quantity, exact bytes or inodes, or a percentage of the capacity."""
 
     quantity: Fraction | None = None
     percentage: Percentage | None = None
@@ -73,15 +71,15 @@ class ThresholdValue:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """The value below which a signal must not fall. A hard threshold is one with a
-    grace period of 0 seconds.
+    """The value below which a signal must not fall.
 
-    `margin` is added to the value, so that reclaimd acts before the kubelet where both have the
-    same value. Each of the two is computed and truncated by itself, so bytes can be added to a
-    percentage, and the kubelet's arithmetic stays exact. `min_reclaim`: how far above the mark the
-    signal must rise before a threshold that was acted on counts as cleared. Either is left out if
-    the sum is not below the capacity: everything would be removed, for ever. `origin`: where the
-    value comes from, for people.
+    A hard threshold is one with a grace period of 0 seconds. `margin` is added to the value, so
+    that reclaimd acts before the kubelet where both have the same value. Each of the two is
+    computed and truncated by itself, so bytes can be added to a percentage, and the kubelet's
+    arithmetic stays exact. `min_reclaim`: how far above the mark the signal must rise before a
+    threshold that was acted on counts as cleared. Either is left out if the sum is not below the
+    capacity: everything would be removed, for ever. `origin`: where the value comes from, for
+    people.
     """
 
     signal: Signal

@@ -1,7 +1,7 @@
-"""The configuration file: its fields, their types, their defaults, and
-which of them need a restart.
+"""The configuration file: its fields, their types and defaults, and which need a restart.
 
-Other modules use the attributes of the models; the aliases are the names in the file. Does not
+Other modules use the attributes of the models; the aliases are the names in the file: those of the
+attributes in camel case, where no other is given. Does not
 cover: checks of one field against another (`effective`), whether a program or a filesystem exists
 (`doctor`), and what the functions do (`reclaim`).
 """
@@ -24,6 +24,7 @@ from eviction.configuration.models import (
     model_validator,
     read_as,
     setting,
+    to_camel,
 )
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET
@@ -81,20 +82,18 @@ class FilesystemEntry(StrictModel):
 
 def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole, str]:
     """The paths of the filesystems, by role. Raises ValueError."""
-    found: dict[FilesystemRole, str] = {}
+    paths: dict[FilesystemRole, str] = {}
     for entry in entries:
         if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
             raise ValueError(f"{entry.name}: has a meaning of its own; choose another name")
-        if entry.name in found:
+        if entry.name in paths:
             raise ValueError(f"{entry.name}: occurs twice")
-        found[entry.name] = posixpath.normpath(entry.path)
-    return found
+        paths[entry.name] = posixpath.normpath(entry.path)
+    return paths
 
 
 class FunctionKind(StrEnum):
-    """The kind of a configured function: named by the function itself, or by the
-    field that tells the kind.
-    """
+    """The kind of a configured function: its name, or the field that tells the kind."""
 
     BALLAST = "ReleaseBallast"
     ROTATED_LOGS = "DeleteRotatedLogs"
@@ -103,9 +102,7 @@ class FunctionKind(StrEnum):
 
 
 class _Kind(NamedTuple):
-    """The fields of a kind besides `name`, `frees` and `cooldown`; its defaults
-    of `frees` and `timeout`.
-    """
+    """The fields of a kind besides `name`, `frees` and `cooldown`, and its defaults."""
 
     needed: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
@@ -131,10 +128,10 @@ class User:
 
 def _read_user(name: str) -> User:
     try:
-        found = pwd.getpwnam(name)
+        user = pwd.getpwnam(name)
     except KeyError:
         raise ValueError(f"there is no user {quoted(name)} on this machine") from None
-    return User(found.pw_uid, found.pw_gid)
+    return User(user.pw_uid, user.pw_gid)
 
 
 def _read_argv(argv: list[str]) -> tuple[str, ...]:
@@ -201,8 +198,10 @@ class FunctionEntry(StrictModel):
     @model_validator(mode="wrap")
     @classmethod
     def _of_its_kind(cls, entry: Any, validated: Callable[[Any], FunctionEntry]) -> FunctionEntry:
-        """The entry with the defaults of its kind. Raises ValueError for a field that its kind
-        lacks or does not allow."""
+        """The entry with the defaults of its kind.
+
+        Raises ValueError for a field that its kind lacks or does not allow.
+        """
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
         if "plugin" in entry:
@@ -226,11 +225,8 @@ def _check_fields(function: FunctionEntry, given: Mapping[str, Any]) -> None:
     if function.name in BUILT_IN:
         raise ValueError("is built in; it needs no entry")
     if function.kind is FunctionKind.PROGRAM and "exec" not in given:
-        without = (
-            f"{FunctionKind.BALLAST}, {FunctionKind.ROTATED_LOGS} and"
-            f" {FunctionKind.CONTAINERD_GARBAGE}"
-        )
-        raise ValueError(f"must have exec; only {without} have none")
+        *others, last = (kind for kind in FunctionKind if kind is not FunctionKind.PROGRAM)
+        raise ValueError(f"must have exec; only {', '.join(others)} and {last} have none")
     kind = KINDS[function.kind]
     allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
     for field in given:
@@ -254,13 +250,9 @@ class RowEntryText(StrictModel):
 
 
 def _form(entry: Any) -> str | None:
-    return (
-        "<name>"
-        if isinstance(entry, str)
-        else "<entry>"
-        if isinstance(entry, dict | RowEntryText)
-        else None
-    )
+    if isinstance(entry, str):
+        return "<name>"
+    return "<entry>" if isinstance(entry, dict | RowEntryText) else None
 
 
 RowEntryForms = Annotated[
@@ -298,24 +290,22 @@ _Functions = Annotated[list[FunctionEntry], Field(max_length=MOST_FUNCTIONS)]
 class ConfigurationFile(StrictModel):
     """The file as written. Unknown fields and wrong types are rejected."""
 
-    model_config = ConfigDict(title=KIND, validate_default=True)
+    model_config = ConfigDict(title=KIND, validate_default=True, alias_generator=to_camel)
 
-    api_version: str = setting("apiVersion", API_VERSION)
+    api_version: str = API_VERSION
     """The version of this format."""
-    kind: str = setting("kind", KIND)
+    kind: str = KIND
     """What the file is."""
-    kubelet_config: str | None = setting("kubeletConfig", None)
+    kubelet_config: str | None = None
     """The kubelet's configuration file, only read. Null: the file that the kubelet's command line
     names, else the usual one if it exists. Empty: none."""
-    kubelet_config_dir: str = setting("kubeletConfigDir", "")
+    kubelet_config_dir: str = ""
     """The kubelet's drop-in directory."""
-    root_directory: NeedsRestart[texts.Directory] = setting("rootDirectory", "/var/lib/kubelet")
+    root_directory: NeedsRestart[texts.Directory] = "/var/lib/kubelet"
     """The kubelet's root directory; nodefs is the filesystem it is on."""
-    pod_logs_dir: NeedsRestart[texts.LogDirectory] = setting("podLogsDir", "/var/log/pods")
+    pod_logs_dir: NeedsRestart[texts.LogDirectory] = "/var/log/pods"
     """Where the kubelet keeps the logs of pods. Not followed if it is a symlink."""
-    container_logs_dir: NeedsRestart[texts.LogDirectory] = setting(
-        "containerLogsDir", "/var/log/containers"
-    )
+    container_logs_dir: NeedsRestart[texts.LogDirectory] = "/var/log/containers"
     """Where the symlinks to container logs are."""
     runtime_endpoint: NeedsRestart[_RuntimeEndpoint] = setting("containerRuntimeEndpoint", "")
     """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none:
@@ -325,17 +315,17 @@ class ConfigurationFile(StrictModel):
     kubelet_url: str = setting("kubeletEndpoint", AUTO)
     """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way
     automatically. Empty: do not ask."""
-    kubelet_token_file: texts.PathOrEmpty = setting("kubeletTokenFile", "")
+    kubelet_token_file: texts.PathOrEmpty = ""
     """The file with the bearer token for the kubelet."""
-    kubelet_certificate_file: texts.PathOrEmpty = setting("kubeletCertificateFile", "")
+    kubelet_certificate_file: texts.PathOrEmpty = ""
     """The file with the client certificate for the kubelet, in PEM."""
-    kubelet_key_file: texts.PathOrEmpty = setting("kubeletKeyFile", "")
+    kubelet_key_file: texts.PathOrEmpty = ""
     """The file with the key of that certificate. Empty: the key is in the same file."""
     kubelet_ca_file: texts.PathOrEmpty = setting("kubeletCAFile", "")
     """The file with the certificate authorities trusted for the kubelet's certificate, in PEM."""
-    kubelet_server_name: str = setting("kubeletServerName", "")
+    kubelet_server_name: str = ""
     """The name in the kubelet's certificate, if it is not the address."""
-    kubelet_insecure_skip_verify: bool = setting("kubeletInsecureSkipVerify", False)
+    kubelet_insecure_skip_verify: bool = False
     """True: trust whatever listens at that address, and send it the token."""
     margin: texts.Margin = setting("margin", "5%")
     """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a
@@ -361,7 +351,7 @@ class ConfigurationFile(StrictModel):
     extent: texts.HowFar = setting("extent", "enough")
     """enough: a pass stops when the thresholds are clear. all: it continues to the end of the
     row, as the kubelet does."""
-    dry_run: bool = setting("dryRun", False)
+    dry_run: bool = False
     """True: do everything except remove."""
     image_minimum_gc_age_seconds: texts.Seconds = setting("imageMinimumGCAge", "2m")
     """How long an image must have been known before it may be removed."""
@@ -376,9 +366,9 @@ class ConfigurationFile(StrictModel):
     """The disk usage in percent at which it ends; below imageGCHighThresholdPercent."""
     minimum_container_ttl_seconds: texts.Seconds = setting("minimumContainerTTLDuration", "0s")
     """How old a dead container must be before it may be removed, counted from its creation."""
-    maximum_dead_containers_per_container: int = setting("maximumDeadContainersPerContainer", 1)
+    maximum_dead_containers_per_container: int = 1
     """How many dead instances of each container to keep. Negative: all."""
-    maximum_dead_containers: int = setting("maximumDeadContainers", -1)
+    maximum_dead_containers: int = -1
     """How many dead containers to keep on the node. Negative: no limit."""
     periodic_gc: NeedsRestart[bool] = setting("periodicGC", False)
     """True: run the kubelet's periodic garbage collection too; for a machine
@@ -425,24 +415,18 @@ class ConfigurationFile(StrictModel):
     """The longest time between two observations."""
     assumed_fill_rate: texts.Rate = setting("assumedFillRate", "500Mi")
     """The fill rate, in bytes per second, that is always assumed to be possible."""
-    state_file: NeedsRestart[texts.PathOrEmpty] = setting(
-        "stateFile", "/var/lib/reclaimd/images.json"
-    )
+    state_file: NeedsRestart[texts.PathOrEmpty] = "/var/lib/reclaimd/images.json"
     """The file that records when each image was first seen and last used, and which are gone.
 
     Empty: none.
     """
-    history_file: NeedsRestart[texts.PathOrEmpty] = setting(
-        "historyFile", "/var/lib/reclaimd/history"
-    )
+    history_file: NeedsRestart[texts.PathOrEmpty] = "/var/lib/reclaimd/history"
     """The file that records every pass and every removal of the last weeks. Empty: none."""
     history_size_bytes: NeedsRestart[texts.HistorySize] = setting("historySize", "16Mi")
     """The size of that file, allocated at startup: 1Mi to 1Gi."""
-    lock_directory: NeedsRestart[texts.Directory] = setting("lockDirectory", "/run/reclaimd/lock")
+    lock_directory: NeedsRestart[texts.Directory] = "/run/reclaimd/lock"
     """A directory of mode 0700 that is locked by the node's only instance."""
-    control_socket: NeedsRestart[texts.PathOrEmpty] = setting(
-        "controlSocket", "/run/reclaimd/control.sock"
-    )
+    control_socket: NeedsRestart[texts.PathOrEmpty] = "/run/reclaimd/control.sock"
     """The socket on which commands reach the daemon. Empty: none."""
     metrics_address: NeedsRestart[texts.Address] = setting("metricsAddress", "127.0.0.1:9746")
     """Where metrics and health are served: an address of this machine and a port.
@@ -461,11 +445,11 @@ class ConfigurationFile(StrictModel):
         "reclaimTable", dict
     )
     """Signal -> functions, in order. Other signals keep their built-in rows."""
-    kubernetes_events: NeedsRestart[bool] = setting("kubernetesEvents", False)
+    kubernetes_events: NeedsRestart[bool] = False
     """True: send events to the API server too, not only to the log."""
-    kubeconfig: NeedsRestart[texts.PathOrEmpty] = setting("kubeconfig", "")
+    kubeconfig: NeedsRestart[texts.PathOrEmpty] = ""
     """The kubeconfig for the API server. Empty: the pod's service account."""
-    node_name: NeedsRestart[texts.NodeName] = setting("nodeName", "")
+    node_name: NeedsRestart[texts.NodeName] = ""
     """The name of the Node in events. Empty: $NODE_NAME, else the host name."""
 
     @property
@@ -487,7 +471,9 @@ class ConfigurationFile(StrictModel):
     @property
     def ballast(self) -> FunctionEntry | None:
         """The function that releases the ballast; None if none is configured."""
-        return next((each for each in self.functions if each.kind is FunctionKind.BALLAST), None)
+        return next(
+            (function for function in self.functions if function.kind is FunctionKind.BALLAST), None
+        )
 
 
 FIELDS = {field.alias or name: field for name, field in ConfigurationFile.model_fields.items()}

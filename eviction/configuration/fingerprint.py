@@ -1,5 +1,6 @@
-"""Which configuration files a process reads, and the fingerprint of its
-configuration. Standard library only.
+"""Which configuration files a process reads, and the fingerprint of its configuration.
+
+Standard library only.
 
 Unless its command line says otherwise, every command reads what the daemon reads: a hook that is
 run by hand in an emergency must not forget the keep-list.
@@ -18,6 +19,7 @@ from collections.abc import Mapping
 
 USUAL_FILE = "/etc/reclaimd/reclaimd.yaml"
 USUAL_DIRECTORY = "/etc/reclaimd/reclaimd.conf.d"
+DROP_IN_SUFFIX = ".conf"
 VARIABLE = "RECLAIMD_CONFIG"
 VARIABLES = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT")
 
@@ -41,20 +43,25 @@ def configuration_files(
     default file is $RECLAIMD_CONFIG, else the usual one if it exists. The usual directory belongs
     to the usual file only. `root`: where to look for the usual ones.
     """
-    named = config if config is not None else environment.get(VARIABLE)
-    usual_file, usual_directory = (
-        os.path.join(root, path.lstrip("/")) for path in (USUAL_FILE, USUAL_DIRECTORY)
-    )
-    file = (
-        (named or None)
-        if named is not None
-        else usual_file
-        if os.path.lexists(usual_file)
-        else None
-    )
-    if config_dir is not None:
-        return file, config_dir or None
-    return file, usual_directory if named is None and os.path.isdir(usual_directory) else None
+    file = config if config is not None else environment.get(VARIABLE)
+    directory = config_dir
+    if file is None:
+        usual_file = os.path.join(root, USUAL_FILE.lstrip("/"))
+        usual_directory = os.path.join(root, USUAL_DIRECTORY.lstrip("/"))
+        if os.path.lexists(usual_file):
+            file = usual_file
+        if directory is None and os.path.isdir(usual_directory):
+            directory = usual_directory
+    return file or None, directory or None
+
+
+def drop_ins(directory: str) -> list[str]:
+    """The `*.conf` files of a drop-in directory by name. Raises OSError."""
+    return [
+        os.path.join(directory, name)
+        for name in sorted(os.listdir(directory))
+        if name.endswith(DROP_IN_SUFFIX)
+    ]
 
 
 def fingerprint_of(
@@ -67,30 +74,24 @@ def fingerprint_of(
     """The fingerprint of a file, a drop-in directory, flags and the environment. Raises OSError."""
     paths = [] if config is None else [config]
     if config_dir is not None:
-        paths += sorted(
-            os.path.join(config_dir, name)
-            for name in os.listdir(config_dir)
-            if name.endswith(".conf")
-        )
+        paths += drop_ins(config_dir)
     files: list[list[object]] = []
     for path in paths:
         status = os.stat(path)
         files.append([os.path.realpath(path), status.st_mtime_ns, status.st_size])
     return {
         "files": files,
-        "flags": [[name, flags[name]] for name in sorted(flags) if flags[name] is not None],
+        "flags": [[name, flag] for name, flag in sorted(flags.items()) if flag is not None],
         "environment": [[name, environment[name]] for name in VARIABLES if environment.get(name)],
     }
 
 
-def names_no_configuration(fingerprint: Fingerprint) -> bool:
-    return not any(fingerprint.get(part) for part in ("files", "flags", "environment"))
-
-
 def same_configuration(requested: object, fingerprint: Fingerprint) -> bool:
-    """Whether a daemon with this `fingerprint` may do the work of a command that sent
-    `requested` (untrusted JSON).
+    """Whether the daemon may do the work of a command that sent `requested`, untrusted JSON.
+
+    A command that names no configuration accepts the daemon's.
     """
-    return isinstance(requested, dict) and (
-        names_no_configuration(requested) or requested == fingerprint
-    )
+    if not isinstance(requested, dict):
+        return False
+    names_none = not any(map(requested.get, ("files", "flags", "environment")))
+    return names_none or requested == fingerprint

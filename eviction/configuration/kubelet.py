@@ -22,42 +22,28 @@ and what our own configuration inherits with that (`effective`). Whatever else i
 the file and its kubelet.
 
 Which file: the one that our own configuration names; else the files and flags that the kubelet
-process was started with; else the usual file. Anybody may call a program `kubelet`, and the
-settings read here move the marks of a root daemon. So a process counts only if
-
-* its name and the last part of its `argv[0]` are `kubelet` (one inside another program,
-  as in k3s, does not count),
-* all its user ids are root's or our own: a setuid program has the real user
-  id of whoever started it,
-* its executable is called `kubelet`, or, if that may not be read (a unit without capabilities), it
-  runs in `kubelet.service`, which a user cannot choose,
-* it is in no PID namespace below ours, has our root directory, and sees the same file at the path
-  of its `--config` (if that may be checked): the kubelet of a nested node is not this node's.
-
-If there are several, none is used. Reading the command line of a process whose memory is locked may
-hang, so the search runs on a thread, with a deadline, and a hanging thread is abandoned.
-
-Flags override files, as in the kubelet (`cmd/kubelet/app/server.go`, kubeletConfigFlagPrecedence).
-Their syntax is pflag's; `cmd/kubelet/app/options/options.go` has their fields.
+process was started with (`find_kubelet`); else the usual file.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Annotated, Any, NamedTuple
 
 from eviction.configuration.file import NO_RUNTIME
+from eviction.configuration.fingerprint import DROP_IN_SUFFIX
 from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, setting
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
-    first_problem,
     parse_kubelets_drop_in,
     parse_kubelets_file,
     quoted,
     read_document_of,
+    sentence_about,
     unfit_texts,
 )
 from eviction.configuration.threshold_config import (
@@ -75,12 +61,11 @@ from reclaim.kubelet.versions import (
     KubeletVersion,
 )
 from reclaim.trust import trusts
-from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers
+from reclaim.workers import in_time
 from signals.quantity import QuantityError, parse_duration
 
 API_VERSION = "kubelet.config.k8s.io/v1beta1"
 KIND = "KubeletConfiguration"
-DROP_IN_SUFFIX = ".conf"
 KUBELET_CONFIG = "/var/lib/kubelet/config.yaml"
 NAME = "kubelet"
 SERVICE = "kubelet.service"
@@ -98,8 +83,10 @@ EVICTION_MAPS = (
 
 
 def host_at(address: str) -> str:
-    """The host to connect to, as written in a URL, for a server that listens at this address: the
-    loopback if it listens on all interfaces."""
+    """The host in the URL of a server that listens at this address.
+
+    The loopback if it listens on all interfaces.
+    """
     address = ALL_INTERFACES.get(address, address)
     return f"[{address}]" if ":" in address else address
 
@@ -114,8 +101,8 @@ class KubeletConfiguration(Model):
 
     `name`: of the file. `settings`: the fields that are set, as written, and its default
     thresholds; an empty text and a duration of 0 count as not set. `root_directory`: its
-    `--root-dir`, empty if not known. `depends_on_version`: whether kubelets of other
-    versions read other settings.
+    `--root-dir`, empty if not known. `depends_on_version`: whether kubelets of other versions read
+    other settings.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -140,9 +127,6 @@ class KubeletConfiguration(Model):
     )
     image_minimum_gc_age: str = _overridden("imageMinimumGCAge", "", "minimum-image-ttl-duration")
     image_maximum_gc_age: str = setting("imageMaximumGCAge", "")
-    enforce_node_allocatable: list[str] = _overridden(
-        "enforceNodeAllocatable", ["pods"], "enforce-node-allocatable"
-    )
     feature_gates: dict[str, bool] = _overridden("featureGates", dict, "feature-gates")
     runtime_endpoint: str = _overridden(
         "containerRuntimeEndpoint", "", "container-runtime-endpoint"
@@ -172,8 +156,10 @@ KUBELETS_FIELDS = {
 
 
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The documents merged in order, each as a JSON merge patch (RFC 7386): maps by key, everything
-    else replaced; null removes a key."""
+    """The documents merged in order, each as a JSON merge patch (RFC 7386).
+
+    Maps are merged by key, everything else is replaced; null removes a key.
+    """
     result: dict[str, Any] = {}
     for document in documents:
         for key, value in document.items():
@@ -191,46 +177,34 @@ LEFT_OUT = frozenset({"imageServiceEndpoint", "tlsCertFile"})
 
 
 def as_fields(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are read in what a kubelet has merged, as Go's encoding/json finds
-    them: in the order of their keys, capitals first; a key in other capitals is the
-    field as well; maps add up.
+    """The fields that are read in what a kubelet has merged, as Go's encoding/json finds them.
 
-    Before that, the kubelet has written every field that is not a map, even one that nothing sets,
-    except for `LEFT_OUT`: so a key that comes before such a field's own loses.
+    It goes in the order of the keys, capitals first. A key in other capitals is the field as well;
+    maps add up. Before that, the kubelet has written every field that is not a map, even one that
+    nothing sets, except for `LEFT_OUT`: so a key that comes before such a field's own loses.
     """
     names = {name.casefold(): name for name in KUBELETS_FIELDS}
-    result: dict[str, Any] = {}
-    for key in sorted(document):
-        name, value = names.get(key.casefold()), document[key]
-        if name is None or (key < name and name not in LEFT_OUT and not isinstance(value, dict)):
-            continue
-        held = result.get(name)
-        result[name] = (
-            {**held, **value} if isinstance(held, dict) and isinstance(value, dict) else value
-        )
-    return result
-
-
-def drop_ins(directory: str) -> list[str]:
-    """The `*.conf` files of a drop-in directory by name. Raises OSError."""
-    return [
-        os.path.join(directory, name)
-        for name in sorted(os.listdir(directory))
-        if name.endswith(DROP_IN_SUFFIX)
-    ]
+    fields: list[dict[str, Any]] = []
+    for key, value in sorted(document.items()):
+        name = names.get(key.casefold(), "")
+        if name and (key >= name or name in LEFT_OUT or isinstance(value, dict)):
+            fields.append({name: value})
+    return merged(fields)
 
 
 def kubelets_drop_ins(directory: str) -> Iterator[str]:
-    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`: a symlink counts as a
-    file, even one to a directory. A `directory` that is itself a file, or a symlink without a slash
-    at its end, is the only one, if it has the suffix. Raises OSError."""
+    """The kubelet's drop-ins in its order, that of Go's `filepath.WalkDir`.
+
+    A symlink counts as a file, even one to a directory. A `directory` that is itself a file, or a
+    symlink without a slash at its end, is the only one, if it has the suffix. Raises OSError.
+    """
     if not stat.S_ISDIR(os.lstat(directory).st_mode):
         if directory.endswith(DROP_IN_SUFFIX):
             yield directory
         return
     with os.scandir(directory) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
+        by_name = sorted(entries, key=lambda entry: entry.name)
+    for entry in by_name:
         if entry.is_dir(follow_symlinks=False):
             yield from kubelets_drop_ins(entry.path)
         elif entry.name.endswith(DROP_IN_SUFFIX):
@@ -240,27 +214,28 @@ def kubelets_drop_ins(directory: str) -> Iterator[str]:
 def read_kubelet_configuration(
     path: str,
     directory: str = "",
-    flags: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] = MappingProxyType({}),
     *,
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
-    """The effective settings of a kubelet of this version from its file, its drop-in directory
-    (empty: none) and its flags (field -> value). Raises ConfigurationError."""
+    """The effective settings of a kubelet of this version.
+
+    `path`: of its file; `directory`: of its drop-ins; empty: none. `flags`: field -> value. Raises
+    ConfigurationError.
+    """
+    read = partial(read_document_of, API_VERSION, KIND)
     try:
-        document = (
-            read_document_of(API_VERSION, KIND, path, parse=parse_kubelets_file) if path else {}
-        )
-        found = kubelets_drop_ins(directory) if directory else ()
-        patches = [
-            read_document_of(API_VERSION, KIND, each, parse=parse_kubelets_drop_in)
-            for each in found
-        ]
+        document = read(path, parse=parse_kubelets_file) if path else {}
+        paths = kubelets_drop_ins(directory) if directory else ()
+        patches = [read(drop_in, parse=parse_kubelets_drop_in) for drop_in in paths]
     except OSError as error:
         raise ConfigurationError(f"{error.filename}: cannot be read: {error.strerror}") from None
-    name = " and ".join(
-        [*([path] if path else []), *(["the kubelet's flags"] if flags or not path else [])]
+    names = [path] if path else []
+    if flags or not path:
+        names.append("the kubelet's flags")
+    return kubelet_configuration(
+        document, " and ".join(names), patches, flags=flags, version=version
     )
-    return kubelet_configuration(document, name, patches, flags=flags, version=version)
 
 
 def settings_in(
@@ -270,32 +245,32 @@ def settings_in(
     *,
     version: KubeletVersion,
 ) -> dict[str, Any]:
-    """The fields that are read, as a kubelet of this version has them. Wrong
-    types are rejected later.
+    """The fields that are read, as a kubelet of this version has them; types are not checked.
 
     Without `evictionHard` the file has the defaults, else the map as written, even if empty;
     `mergeDefaultEvictionSettings` adds the defaults of the other signals. A written value
     wins, even one that switches its signal off. A flag replaces the whole field, even a map,
     except for feature gates.
     """
-    file = {field: value for field, value in file.items() if field in KUBELETS_FIELDS}
-    written = file.get("evictionHard")
-    if written is None:
-        file = {**file, "evictionHard": dict(KUBELET_EVICTION_HARD)}
-    elif (
-        isinstance(written, dict)
-        and file.get("mergeDefaultEvictionSettings") is True
-        and version.has(MERGES_DEFAULTS)
-    ):
-        file = {**file, "evictionHard": {**KUBELET_EVICTION_HARD, **written}}
-    document = as_fields(
-        merged([file, *(drop_ins if version.has(DROP_INS_REMOVE) else [merged([{}, *drop_ins])])])
+    file = {
+        field: value
+        for field, value in file.items()
+        if field in KUBELETS_FIELDS and value is not None
+    }
+    adds_defaults = file.get("mergeDefaultEvictionSettings") is True and version.has(
+        MERGES_DEFAULTS
     )
-    gates = document.get("featureGates")
-    document |= flags
-    if isinstance(gates, dict) and "featureGates" in flags:
-        document["featureGates"] = {**gates, **flags["featureGates"]}
-    return document
+    if adds_defaults or "evictionHard" not in file:
+        file = merged([{"evictionHard": KUBELET_EVICTION_HARD}, file])
+    if not version.has(DROP_INS_REMOVE):
+        drop_ins = [merged(drop_ins)]
+    document = as_fields(merged([file, *drop_ins]))
+    gates = [
+        {"featureGates": source["featureGates"]}
+        for source in (document, flags)
+        if "featureGates" in source
+    ]
+    return {**document, **flags, **merged(gates)}
 
 
 def kubelet_configuration(
@@ -303,48 +278,36 @@ def kubelet_configuration(
     name: str,
     drop_ins: Sequence[dict[str, Any]] = (),
     *,
-    flags: Mapping[str, Any] | None = None,
+    flags: Mapping[str, Any] = MappingProxyType({}),
     version: KubeletVersion = NEWEST,
 ) -> KubeletConfiguration:
-    """The effective settings from the documents of a file and its drop-ins, and from flags. `name`:
-    the file's, for messages.
+    """The effective settings from the documents of a file and its drop-ins, and from flags.
 
-    Raises ConfigurationError.
+    `name`: the file's, for messages. Raises ConfigurationError.
     """
-    flags = flags or {}
     document, newest, oldest = (
-        settings_in(file, drop_ins, flags, version=each) for each in (version, NEWEST, OLDEST)
+        settings_in(file, drop_ins, flags, version=other) for other in (version, NEWEST, OLDEST)
     )
     for field, problem in unfit_texts(document):
         raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
-        found = KubeletConfiguration.model_validate(document)
+        kubelet = KubeletConfiguration.model_validate(document)
         thresholds = parse_threshold_config(
-            *(getattr(found, each) for each in EVICTION_MAPS), origin=name
+            *(getattr(kubelet, field) for field in EVICTION_MAPS), origin=name
         )
     except ValidationError as error:
-        raise ConfigurationError(first_problem(error, name)) from None
+        raise ConfigurationError(sentence_about(error.errors()[0], name)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    if "pods" in found.enforce_node_allocatable:  # as the kubelet does (addAllocatableThresholds)
-        left = thresholds.left_to_kubelet
-        hard = [
-            text
-            for signal, text in left
-            if signal == "memory.available" and not text.endswith(" (soft)")
-        ]
-        again = [("allocatableMemory.available", text) for text in hard]
-        thresholds = replace(thresholds, left_to_kubelet=(*left, *again))
-    settings = {
-        field: value for field, value in document.items() if value != "" and not is_zero(value)
-    }
     derived = {
         "name": name,
-        "settings": settings,
+        "settings": {
+            field: value for field, value in document.items() if value != "" and not is_zero(value)
+        },
         "thresholds": thresholds,
         "depends_on_version": newest != oldest,
     }
-    return found.model_copy(update=derived)
+    return kubelet.model_copy(update=derived)
 
 
 def is_zero(value: Any) -> bool:
@@ -359,23 +322,24 @@ KUBELETS_DEFAULTS = kubelet_configuration({}, "the kubelet's default")
 """The settings that are inherited where no kubelet's configuration is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletProcess:
-    """A kubelet's command line. Paths are absolute, or empty if no flag names them. `flags`: the
-    fields of its configuration that flags override."""
+class KubeletProcess(NamedTuple):
+    """A kubelet's command line. Paths are absolute, or empty if no flag names them.
+
+    `flags`: the fields of its configuration that flags override. `parent`: of the process.
+    """
 
     config: str
     config_dir: str
     root_dir: str
     flags: Mapping[str, Any]
+    parent: int
 
 
 class _LeftAloneError(EvictionError):
-    """Why a process called kubelet does not count as the node's, as the end of
-    a sentence about it.
-    """
+    """Why a process called kubelet does not count as the node's, as the end of a sentence."""
 
 
+# cmd/kubelet/app/options/options.go; flags override files (kubeletConfigFlagPrecedence)
 FLAGS = {
     field.json_schema_extra["flag"]: name
     for name, field in KUBELETS_FIELDS.items()
@@ -393,8 +357,8 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
     """
     pairs: dict[str, str] = {}
     for statement in filter(None, text.split(",")):
-        name, found, value = (part.strip() for part in statement.partition(operator))
-        if not found or not name or not value:
+        name, separator, value = (part.strip() for part in statement.partition(operator))
+        if not separator or not name or not value:
             example = f"nodefs.available{operator}{'1m30s' if 'grace' in flag else '10%'}"
             form = f"signal{operator}value, for example {example}"
             raise ConfigurationError(f"--{flag}: {quoted(statement)} is not of the form {form}")
@@ -405,117 +369,93 @@ def parse_pairs(flag: str, text: str, operator: str) -> dict[str, str]:
 def kubelet_of_node(
     own: Mapping[str, Any], root: str | None, version: KubeletVersion
 ) -> tuple[KubeletConfiguration | None, str]:
-    """The configuration of the node's kubelet, None if there is none; and a sentence
-    about the search, or empty.
+    """The configuration of the node's kubelet, and a sentence about the search, or empty.
 
-    `own`: the fields of our own sources. `root`: where to look for /proc and the usual file, unless
-    `own` names the file or says that there is none; None: nowhere. Raises ConfigurationError.
+    None if there is none. `own`: the fields of our own sources. `root`: where to look for /proc and
+    the usual file, unless `own` names the file or says that there is none; None: nowhere. Raises
+    ConfigurationError.
     """
-    path, directory, remark = own.get("kubeletConfig"), own.get("kubeletConfigDir", ""), ""
+    path = own.get("kubeletConfig")
+    directory = own.get("kubeletConfigDir", "")
+    remark = ""
     if path is None and root is not None and own.get("containerRuntimeEndpoint") != NO_RUNTIME:
         process, remark = find_kubelet(os.path.join(root, "proc"))
         if process is not None:
-            found = read_kubelet_configuration(
+            kubelet = read_kubelet_configuration(
                 process.config, directory or process.config_dir, process.flags, version=version
             )
-            return found.model_copy(update={"root_directory": process.root_dir}), ""
-        usual = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
-        path = usual if os.path.exists(usual) else ""
-        remark = remark or (
-            "" if path else f"no kubelet is seen among the processes, and there is no {usual}"
-        )
+            return kubelet.model_copy(update={"root_directory": process.root_dir}), ""
+        path = os.path.join(root, KUBELET_CONFIG.lstrip("/"))
+        if not os.path.exists(path):
+            missing = f"no kubelet is seen among the processes, and there is no {path}"
+            return None, remark or missing
     return read_kubelet_configuration(path, directory, version=version) if path else None, remark
 
 
 def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletProcess | None, str]:
-    """The node's kubelet, and why none was found, as a sentence; empty if none
-    runs. Takes at most `seconds`.
+    """The node's kubelet, and why none was found, as a sentence; empty if none runs.
 
-    `proc`: /proc, or a directory like it.
+    Anybody may call a program `kubelet`, and the settings read here move the marks of a root
+    daemon. So a process counts only if
+
+    * its name and the last part of its `argv[0]` are `kubelet` (one inside another program, as in
+      k3s, does not count),
+    * all its user ids are root's or our own: a setuid program has the real user id of whoever
+      started it,
+    * its executable is called `kubelet`, or, if that may not be read (a unit without capabilities),
+      it runs in `kubelet.service`, which a user cannot choose,
+    * it is in no PID namespace below ours, has our root directory, and sees the same file at the
+      path of its `--config` (if that may be checked): the kubelet of a nested node is not this
+      node's.
+
+    If there are several, none is used. `proc`: /proc, or a directory like it. Takes at most
+    `seconds`: reading the command line of a process whose memory is locked may hang.
     """
     try:
-        return ReadingsInTime(Workers("kubelet search", 1), seconds)(lambda: _search(proc))
-    except NoThread:
-        return None, "the processes were not searched for the kubelet, as no thread can be started"
+        return in_time(lambda: _search(proc), seconds)
+    except TimeoutError:
+        return None, f"{proc} could not be searched for the kubelet within {seconds:g}s"
     except OSError:
         return None, ""
-    except ReadingHangs:
-        return None, f"{proc} could not be searched for the kubelet within {seconds:g}s"
 
 
 def _search(proc: str) -> tuple[KubeletProcess | None, str]:
-    found: dict[int, KubeletProcess] = {}
-    parents: dict[int, int] = {}
-    left_alone = ""
+    kubelets: dict[int, KubeletProcess] = {}
+    ignored = ""
     for pid in sorted(int(name) for name in os.listdir(proc) if name.isdigit()):
-        entry = os.path.join(proc, str(pid))
         try:
-            if _read(entry, "comm") != b"kubelet\n":  # reading this never waits for the process
-                continue
-            arguments = [part.decode() for part in _read(entry, "cmdline").split(b"\0")[:-1]]
-            if (
-                not arguments
-                or os.path.basename(arguments[0]) != NAME
-                or _only_prints(arguments[1:])
-            ):
-                continue
-            parents[pid] = _check(entry)
-            found[pid] = _process(entry, arguments[1:])
-        except _LeftAloneError as error:
-            left_alone = f"process {pid} is called {NAME} but ignored: {error}"
-        except (ValueError, ConfigurationError) as error:
-            left_alone = (
-                f"process {pid} is called {NAME} but ignored: its command line cannot be read"
-                f" ({error})"
-            )
+            process = _kubelet_at(os.path.join(proc, str(pid)))
         except OSError:  # it has ended
             continue
+        except _LeftAloneError as error:
+            ignored = f"process {pid} is called {NAME} but ignored: {error}"
+        except (ValueError, KeyError, ConfigurationError) as error:
+            why = f"its command line cannot be read ({error})"
+            ignored = f"process {pid} is called {NAME} but ignored: {why}"
+        else:
+            if process is not None:
+                kubelets[pid] = process
     # without a child that it has just forked
-    own = [pid for pid in found if parents[pid] not in found]
+    own = [pid for pid, process in kubelets.items() if process.parent not in kubelets]
     if len(own) > 1:
         return None, f"several kubelets run here: processes {', '.join(map(str, own))}"
-    return (found[own[0]], "") if own else (None, left_alone)
+    return (kubelets[own[0]], "") if own else (None, ignored)
 
 
-def _only_prints(arguments: Sequence[str]) -> bool:
-    """Whether a kubelet with these arguments is no node's: it prints something and ends, as with
-    a word that is no flag."""
-    return not PRINTS.isdisjoint(arguments) or any(not one.startswith("-") for one in arguments[:1])
+def _kubelet_at(entry: str) -> KubeletProcess | None:
+    """The kubelet that this process is; None if it is none.
 
-
-def _check(entry: str) -> int:
-    """The parent's id of a process that may be the node's kubelet.
-
-    Raises _LeftAloneError, OSError, ValueError.
+    Raises _LeftAloneError if it is not known to be the node's; OSError, ValueError, KeyError,
+    ConfigurationError.
     """
-    lines = [line.partition(":") for line in _read(entry, "status").decode().splitlines()]
-    status = {name: values.split() for name, _, values in lines}
-    users = [int(uid) for uid in status["Uid"]] if "Uid" in status else []
-    others = [uid for uid in users if not trusts(uid)]
-    if others or not users:
-        raise _LeftAloneError(
-            f"it belongs to uid {others[0]}" if others else "its owner is not known"
-        )
-    if len(status.get("NSpid", "1")) > 1:
-        raise _LeftAloneError("it runs in a PID namespace of its own")
-    try:
-        executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
-    except PermissionError:
-        groups = _read(entry, "cgroup").decode(errors="replace").splitlines()
-        if not any(SERVICE in group.split("/") for group in groups):
-            raise _LeftAloneError(
-                f"its executable may not be read, and it does not run in {SERVICE}"
-            ) from None
-    else:
-        if os.path.basename(executable) != NAME:
-            raise _LeftAloneError(f"its executable is {executable}")
-    if not _same(os.path.join(entry, "root"), "/"):
-        raise _LeftAloneError("it has another root directory")
-    return int(status["PPid"][0]) if status.get("PPid") else 0
-
-
-def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
-    """Raises _LeftAloneError, ConfigurationError, ValueError."""
+    if _read(entry, "comm") != b"kubelet\n":  # reading this never waits for the process
+        return None
+    program, *arguments = [part.decode() for part in _read(entry, "cmdline").split(b"\0")]
+    first = arguments[0] if arguments else ""
+    prints_and_ends = not PRINTS.isdisjoint(arguments) or first[:1] not in ("", "-")
+    if os.path.basename(program) != NAME or prints_and_ends:
+        return None
+    parent = _parent_if_of_node(entry)
     given = given_flags(arguments)
     config, config_dir, root_dir = (
         _absolute(entry, given[name][-1] if name in given else "") for name in PATHS
@@ -526,69 +466,71 @@ def _process(entry: str, arguments: Sequence[str]) -> KubeletProcess:
         raise _LeftAloneError(f"its {config} is not visible here")
     if config_dir and not os.path.lexists(config_dir):
         raise _LeftAloneError(f"its {config_dir} is not visible here")
-    flags = {field: _meant(field, given[flag]) for flag, field in FLAGS.items() if flag in given}
-    return KubeletProcess(config, config_dir, root_dir, flags)
+    flags = {field: _value_of(field, given[flag]) for flag, field in FLAGS.items() if flag in given}
+    return KubeletProcess(config, config_dir, root_dir, flags=flags, parent=parent)
 
 
-def _meant(field: str, values: Sequence[str]) -> Any:
+def _parent_if_of_node(entry: str) -> int:
+    """The parent's id of a process that may be the node's kubelet.
+
+    Raises _LeftAloneError, OSError, ValueError, KeyError.
+    """
+    lines = [line.partition(":") for line in _read(entry, "status").decode().splitlines()]
+    status = {name: values.split() for name, _, values in lines}
+    for uid in status["Uid"]:
+        if not trusts(int(uid)):
+            raise _LeftAloneError(f"it belongs to uid {uid}")
+    if len(status.get("NSpid", "1")) > 1:
+        raise _LeftAloneError("it runs in a PID namespace of its own")
+    try:
+        executable = os.readlink(os.path.join(entry, "exe")).removesuffix(" (deleted)")
+        if os.path.basename(executable) != NAME:
+            raise _LeftAloneError(f"its executable is {executable}")
+    except PermissionError:
+        groups = _read(entry, "cgroup").decode(errors="replace").splitlines()
+        if not any(SERVICE in group.split("/") for group in groups):
+            raise _LeftAloneError(
+                f"its executable may not be read, and it does not run in {SERVICE}"
+            ) from None
+    if not _same(os.path.join(entry, "root"), "/"):
+        raise _LeftAloneError("it has another root directory")
+    return int(status["PPid"][0])
+
+
+def _value_of(field: str, values: Sequence[str]) -> Any:
     """The value of a field whose flag was given with these texts. Lists and maps add them up.
-    Raises ConfigurationError, ValueError."""
-    match KUBELETS_FIELDS[field].get_default(call_default_factory=True):
-        case int():
-            return int(values[-1])
-        case list():
-            return [word for value in values for word in value.split(",") if word]
-        case dict():
-            operator = "<" if field in ("evictionHard", "evictionSoft") else "="
-            pairs = {
-                name: text
-                for value in values
-                for name, text in parse_pairs(NAME, value, operator).items()
-            }
-            return (
-                {name: _truth(text) for name, text in pairs.items()}
-                if field == "featureGates"
-                else pairs
-            )
-    return values[-1]
+
+    Raises ConfigurationError, ValueError.
+    """
+    default = KUBELETS_FIELDS[field].get_default(call_default_factory=True)
+    if isinstance(default, int):
+        return int(values[-1])
+    if not isinstance(default, dict):
+        return values[-1]
+    operator = "<" if field in ("evictionHard", "evictionSoft") else "="
+    pairs: dict[str, Any] = {}
+    for value in values:
+        pairs |= parse_pairs(NAME, value, operator)
+    if field == "featureGates":  # by Go's ParseBool, with which this kubelet has started
+        return {gate: text[0] in "1tT" for gate, text in pairs.items()}
+    return pairs
 
 
-def _truth(text: str) -> bool:
-    if text not in {
-        "1",
-        "t",
-        "T",
-        "TRUE",
-        "true",
-        "True",
-        "0",
-        "f",
-        "F",
-        "FALSE",
-        "false",
-        "False",
-    }:
-        raise ValueError(f"{text!r} is neither true nor false")
-    return text[0] in "1tT"
+def given_flags(arguments: Iterable[str]) -> dict[str, list[str]]:
+    """The flags that are known here, each with its values in order.
 
-
-def given_flags(arguments: Sequence[str]) -> dict[str, list[str]]:
-    """The flags that are known here, each with its values in order; `--name value` or
-    `--name=value`, `_` is `-`.
-
-    Everything else belongs to other flags: a kubelet does not start with an
-    argument that belongs to none.
+    As pflag reads them: both `--name value` and `--name=value`, and `_` is `-`. Everything else
+    belongs to other flags: a kubelet does not start with an argument that belongs to none.
     """
     given: dict[str, list[str]] = {}
-    rest = list(reversed(arguments))
-    while rest and (argument := rest.pop()) != "--":
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            break
         name, equals, value = argument.removeprefix("--").partition("=")
         name = name.replace("_", "-")
-        if not argument.startswith("--") or name not in (*FLAGS, *PATHS):
-            continue
-        if not equals:
-            value = rest.pop() if rest else ""
-        given.setdefault(name, []).append(value)
+        if argument.startswith("--") and name in (*FLAGS, *PATHS):
+            given.setdefault(name, []).append(value if equals else next(rest, ""))
     return given
 
 

@@ -32,10 +32,9 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from eviction.configuration.kubelet import (
     DEFAULT_PORT,
@@ -119,10 +118,10 @@ def asking_for_pods(
 
 
 def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
-    """The same question with a deadline, for when a file of the identity hangs; while it
-    does, others fail at once.
+    """The same question with a deadline, for when a file of the identity hangs.
 
-    The answer itself may take 2 s. Raises KubeletUnavailable within 2 s more. Any thread may call.
+    While it does, others fail at once. The answer itself may take 2 s. Raises KubeletUnavailable
+    within 2 s more. Any thread may call.
     """
     asked = ReadingsInTime(Workers("the kubelet", MOST_ASKING), ANSWER_SECONDS + LATE_SECONDS)
 
@@ -140,15 +139,14 @@ def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
 
 
 class PodsOfKubelet:
-    """Asks the node's own kubelet for its pods; for `kubeletEndpoint: auto` it finds an identity
-    that the kubelet accepts.
+    """Asks the node's own kubelet for its pods.
 
-    A way that was accepted is used again. After a search that found none, or was late, no
-    request is sent for ten minutes (one, if a way was accepted before), unless the kubelet's
-    socket has appeared: a node under pressure has no time for a search in every pass. A kubelet
-    that says *not yet* has not refused the way: it is the one that is asked next, and no other.
-    `endpoint`: the configured one, or the one that last answered; None before that, and after
-    its identity was refused.
+    For `kubeletEndpoint: auto` it finds an identity that the kubelet accepts. A way that was
+    accepted is used again. After a search that found none, or was late, no request is sent for ten
+    minutes (one, if a way was accepted before), unless the kubelet's socket has appeared: a node
+    under pressure has no time for a search in every pass. A kubelet that says *not yet* has not
+    refused the way: it is the one that is asked next, and no other. `endpoint`: the configured one,
+    or the one that last answered; None before that, and after its identity was refused.
     """
 
     def __init__(
@@ -183,7 +181,8 @@ class PodsOfKubelet:
                 if not error.refused or known is self._access:
                     raise
             # a certificate was rotated, or a role removed
-            self.endpoint, self._search_from = None, float("-inf")
+            self.endpoint = None
+            self._search_from = float("-inf")
         socket = pods_socket(self._access)
         if self._clock.monotonic() < self._search_from and socket in ("", self._socket):
             raise KubeletUnavailable(self._in_vain)
@@ -194,10 +193,8 @@ class PodsOfKubelet:
             )
         except KubeletUnavailable as error:
             if error.refused or error.late:
-                self._in_vain, self._search_from = (
-                    str(error),
-                    self._clock.monotonic() + self._search_again_seconds,
-                )
+                self._in_vain = str(error)
+                self._search_from = self._clock.monotonic() + self._search_again_seconds
             raise
         self._search_again_seconds = REFUSED_LATER_SECONDS
         return body
@@ -231,9 +228,11 @@ def asked_by_the_first(
 
 
 def asked_once(access: KubeletAccess, path: str) -> bytes:
-    """The answer to a GET of this path by any way but the kubelet's socket, which answers
-    nothing but its pods. Takes at most 2 s, or 2 s more if a file of the identity hangs.
-    Raises KubeletUnavailable."""
+    """The answer to a GET of this path by any way but the kubelet's socket.
+
+    That answers nothing but its pods. Takes at most 2 s, or 2 s more if a file of the identity
+    hangs. Raises KubeletUnavailable.
+    """
     until = time.monotonic() + ANSWER_SECONDS
     return answered_in_time(lambda: asked_by_the_first(kubelet_ways(access), until, path)[1])()
 
@@ -246,9 +245,7 @@ def ways_to_pods(place: KubeletAccess) -> Iterator[KubeletWay]:
 
 
 def pods_socket(place: KubeletAccess) -> str:
-    """The path of the kubelet's socket; empty if there is none now, or another
-    way is configured.
-    """
+    """The path of the kubelet's socket; empty if there is none now, or it is not `auto`."""
     path = (
         os.path.join(place.root_directory, PODS_SOCKET) if isinstance(place, KubeletPlace) else ""
     )
@@ -260,37 +257,41 @@ def kubelet_ways(place: KubeletAccess) -> Iterator[KubeletWay]:
     if isinstance(place, KubeletEndpoint):
         yield KubeletWay("the configured identity", place)
         return
-    files, pki = place.files, os.path.join(place.root_directory, "pki")
-    host = host_at(place.address)
-    url = f"https://{host}:{place.port}"
-    usual = (
-        os.path.join(pki, "kubelet-server-current.pem"),
-        os.path.join(pki, "kubelet.crt"),
-        *files.serving,
-    )
-    serving = (place.tls_cert_file,) if place.tls_cert_file else usual
-    pinned = tuple(path for path in serving if _refusal(path) is None)
-    if pinned:
-        yield from _with_identities(place, partial(_way, url=url, pinned_files=pinned))
-    else:
-        refused = (f"{path} {_refusal(path)}" for path in serving if os.path.exists(path))
-        why = next(refused, f"there is no {' or '.join(serving)}")
-        yield KubeletWay("anyone", None, f"the kubelet cannot be verified: {why}")
-
-
-def _with_identities(place: KubeletPlace, way: Callable[..., KubeletWay]) -> Iterator[KubeletWay]:
     files = place.files
+    pki = os.path.join(place.root_directory, "pki")
+    serving: Sequence[str] = [place.tls_cert_file]
+    if not place.tls_cert_file:
+        usual = ("kubelet-server-current.pem", "kubelet.crt")
+        serving = [*(os.path.join(pki, name) for name in usual), *files.serving]
+    pinned = tuple(path for path in serving if _refusal(path) is None)
+    if not pinned:
+        refused = [f"{path} {_refusal(path)}" for path in serving if os.path.exists(path)]
+        why = (*refused, f"there is no {' or '.join(serving)}")[0]
+        yield KubeletWay("anyone", None, f"the kubelet cannot be verified: {why}")
+        return
+    try:
+        nobody = KubeletEndpoint(
+            f"https://{host_at(place.address)}:{place.port}", pinned_files=pinned
+        )
+    except InvalidEndpoint as error:
+        yield KubeletWay("anyone", None, str(error))
+        return
     for path in filter(os.path.exists, files.tokens):
-        yield way(f"the service account's token {path}", token_file=path)
-    own = (os.path.join(place.root_directory, "pki", "kubelet-client-current.pem"), "")
+        yield _way(f"the service account's token {path}", replace(nobody, token_file=path))
+    own = (os.path.join(pki, "kubelet-client-current.pem"), "")
     for certificate, key in (own, *files.certificates):
         if os.path.exists(certificate):
-            yield way(
-                f"the node's client certificate {certificate}",
-                certificate_file=certificate,
-                key_file=key,
-            )
-    yield way("nobody")
+            identity = f"the node's client certificate {certificate}"
+            yield _way(identity, replace(nobody, certificate_file=certificate, key_file=key))
+    yield KubeletWay("nobody", nobody)
+
+
+def _way(identity: str, endpoint: KubeletEndpoint) -> KubeletWay:
+    """A way, if all files that hold its identity are trusted."""
+    for path in (endpoint.token_file, endpoint.certificate_file, endpoint.key_file):
+        if path and (refusal := _refusal(path)) is not None:
+            return KubeletWay(identity, None, f"{path} {refusal}")
+    return KubeletWay(identity, endpoint)
 
 
 def _refusal(path: str) -> str | None:
@@ -300,17 +301,6 @@ def _refusal(path: str) -> str | None:
     except OSError as error:
         return f"cannot be read ({error.strerror})"
     return None if refusal is None else f"is not trusted: {refusal}"
-
-
-def _way(identity: str, url: str, **fields: Any) -> KubeletWay:
-    """A way with these fields of an endpoint, if all files that hold its identity are trusted."""
-    for path in filter(None, map(fields.get, ("token_file", "certificate_file", "key_file"))):
-        if (refusal := _refusal(path)) is not None:
-            return KubeletWay(identity, None, f"{path} {refusal}")
-    try:
-        return KubeletWay(identity, KubeletEndpoint(url, **fields))
-    except InvalidEndpoint as error:
-        return KubeletWay(identity, None, str(error))
 
 
 def asked_of_kubelet(access: KubeletAccess) -> KubeletConfiguration:

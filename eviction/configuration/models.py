@@ -25,24 +25,25 @@ from pydantic_core import PydanticCustomError as PydanticCustomError
 
 
 class Model(BaseModel):
-    """The base of all models: immutable, and no value is converted unless its
-    field says how to read it.
-    """
+    """The base of all models: immutable; only a field that says how converts its value."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 def read_as(written: Any, read: Callable[[Any], Any]) -> Any:
-    """Marks a field that has the type `written` in a file and whose value is what `read` makes of
-    it. `read` raises ValueError with the end of a sentence about the field."""
+    """Marks a field of the type `written` in a file, whose value is what `read` makes of it.
+
+    `read` raises ValueError with the end of a sentence about the field.
+    """
     return GetPydanticSchema(
         lambda _, handler: handler.generate_schema(Annotated[written, after(read)])
     )
 
 
 def after(read: Callable[[Any], Any]) -> AfterValidator:
-    """Passes a validated value through `read`. pydantic inspects the parameters of the function
-    that it is given, and those of a class or an enumeration differ between versions of Python."""
+    """Passes a validated value through `read`."""
+    # pydantic inspects the parameters of the function that it is given, and those of a class or an
+    # enumeration differ between versions of Python
     return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # so that it has exactly one parameter
 
 

@@ -1,5 +1,6 @@
-"""Reads YAML documents: ours strictly, the kubelet's as the kubelet does. The
-only module that uses PyYAML.
+"""Reads YAML: our own documents strictly, the kubelet's as the kubelet does.
+
+The only module that uses PyYAML.
 
 PyYAML alone reads `012` as 10 and `yes` as true, silently takes the last of two equal keys, and
 expands a few lines of aliases to gigabytes. In our own files `null`, `true`, `false` and decimal
@@ -19,11 +20,11 @@ the target's type is not asked (`k8s.io/apimachinery/pkg/runtime/serializer/json
 * A drop-in (DecodeKubeletConfigurationIntoJSON): unknown fields are ignored, but a key twice, or
   one that a merge key has set already, is an error.
 
-More lenient than the kubelet, which does not start then: a document in JSON
-need not be strictly JSON.
+More lenient than the kubelet, which does not start then: a document in JSON need not be strictly
+JSON, and the text of a scalar need not fit its tag.
 
-In both, files over 1 MiB are rejected, and what is nested deeper than 50; aliases are
-limited as go-yaml limits them.
+In all of them, files over 1 MiB are rejected, and what is nested deeper than 50, or holds more than
+a million values, which only aliases can do.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from itertools import islice
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -45,7 +46,6 @@ from eviction.configuration.models import (
     ConfigDict,
     Model,
     PydanticCustomError,
-    ValidationError,
     model_validator,
 )
 from eviction.types import EvictionError
@@ -53,7 +53,10 @@ from reclaim.trust import file_refusal
 from reclaim.workers import in_time
 
 Parse = Callable[[str, str], dict[str, Any]]
-"""How the text of a file becomes a mapping, given the file's name for messages."""
+"""Makes a mapping of the text of a file, whose name messages begin with.
+
+Raises ConfigurationError.
+"""
 
 LARGEST_BYTES = 1024 * 1024
 MANY = 30  # fields, which only the configuration has
@@ -87,105 +90,39 @@ class StrictModel(Model):
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader without guessed types. (The C loader composes in C, where
-    aliases cannot be rejected.)
-    """
+    """Composes nodes in which scalars without quotes and without a tag are marked as plain."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 # PyYAML keeps resolvers on the class
-
+    # the C loader composes in C, where neither depth nor aliases could be rejected
     _depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         self._depth += 1
         if self._depth > DEEPEST:
-            raise yaml.composer.ComposerError(
-                None, None, f"nested deeper than {DEEPEST}", self._mark()
-            )
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self._depth -= 1
-
-    def _mark(self) -> Any:
-        return self.peek_event().start_mark  # type: ignore[no-untyped-call] # the stubs leave this method untyped
-
-
-class _StrictLoader(_Loader):
-    """For our own files."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "aliases are not allowed", self._mark())
-        if getattr(self.peek_event(), "tag", None) is not None:  # type: ignore[no-untyped-call] # untyped in the stubs
-            raise yaml.composer.ComposerError(None, None, "tags are not allowed", self._mark())
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: Any, deep: bool = True) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-            if key is None:
-                raise yaml.constructor.ConstructorError(
-                    None, None, "keys must be plain texts", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} occurs twice", key_node.start_mark
-                )
-            seen.add(key)
-        return {
-            key_node.value: self.construct_object(value, deep=deep)
-            for key_node, value in node.value
-        }
-
-
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:null", re.compile(r"^(?:null|~|)$"), ["n", "~", ""]
-)
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), ["t", "f"]
-)
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9]{0,18})$"), list("-+0123456789")
-)
-_StrictLoader.add_constructor("tag:yaml.org,2002:map", _StrictLoader.construct_mapping)
-
-
-_TAG = "tag:yaml.org,2002:"
-_PLAIN = _TAG + "plain"  # of ours: a scalar without quotes and without a tag
-_TYPES = {
-    "bool": (bool,),
-    "int": (int,),
-    "float": (int, float),
-    "null": (type(None),),
-    "timestamp": (str,),
-}
-"""Tag -> what a scalar with it must be by its text. With any other tag it is text."""
-_WORDS: dict[str, bool | None] = {
-    **dict.fromkeys(
-        ["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"], True
-    ),
-    **dict.fromkeys(
-        ["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"], False
-    ),
-    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-}
-_NOT_IN_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_INTEGER = re.compile(
-    r"[-+]?(?:0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|0[oO]?([0-7]{1,22})|0|[1-9][0-9]{0,19})"
-)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-
-
-class _KubeletsLoader(_Loader):
-    """Composes nodes as go-yaml does: plain scalars are marked, tabs may
-    stand where libyaml lets them.
-    """
+            raise _problem(self.peek_event(), f"nested deeper than {DEEPEST}")  # type: ignore[no-untyped-call] # the stubs leave this method untyped
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         if kind is yaml.ScalarNode and implicit[0]:
             return _PLAIN
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call] # untyped in the stubs
+
+
+class _StrictLoader(_Loader):
+    """For our own documents."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()  # type: ignore[no-untyped-call] # untyped in the stubs
+        if isinstance(event, yaml.AliasEvent):
+            raise _problem(event, "aliases are not allowed")
+        if getattr(event, "tag", None) is not None:
+            raise _problem(event, "tags are not allowed")
+        return super().compose_node(parent, index)
+
+
+class _KubeletsLoader(_Loader):
+    """For the kubelet's: tabs may stand where libyaml lets them."""
 
     def scan_to_next_token(self) -> None:
         super().scan_to_next_token()
@@ -194,95 +131,65 @@ class _KubeletsLoader(_Loader):
             super().scan_to_next_token()
 
 
-class _KubeletsValues:
-    """The values of composed nodes. `strict`: whether a key that is set twice is an error."""
-
-    def __init__(self, strict: bool) -> None:
-        self._strict = strict
-        # node -> value, which aliases share; nodes, levels in it
-        self._known: dict[int, tuple[Any, int, int]] = {}
-        self._read = self._aliased = self._deepest = 0
-
-    def of(self, node: yaml.Node, depth: int = 1) -> Any:
-        """Raises YAMLError."""
-        value, size, levels = self._known.get(id(node), (None, 0, 0))
-        outer, self._deepest = self._deepest, depth + levels
-        if self._deepest > DEEPEST:
-            raise _problem(node, f"nested deeper than {DEEPEST}")
-        if size:
-            self._deepest = max(outer, self._deepest)
-            self._read, self._aliased = self._read + size, self._aliased + size
-            # go-yaml, decode.go, allowedAliasRatio
-            allowed = min(0.99, max(0.1, 0.99 - 0.89 * (self._read - 400_000) / 3_600_000))
-            if self._aliased > 100 and self._read > 1000 and self._aliased / self._read > allowed:
-                raise _problem(node, "too much of it comes from aliases")
-            return value
-        before = self._read
-        self._read += 1
-        if isinstance(node, yaml.MappingNode):
-            value = self._mapping(node, depth)
-        elif isinstance(node, yaml.SequenceNode):
-            value = [self.of(each, depth + 1) for each in node.value]
-        else:
-            value = _scalar(node)
-        self._known[id(node)] = value, self._read - before, self._deepest - depth
-        self._deepest = max(outer, self._deepest)
-        return value
-
-    def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            if key_node.tag == _TAG + "merge" or (
-                key_node.tag == _PLAIN and key_node.value == "<<"
-            ):
-                several = isinstance(value_node, yaml.SequenceNode)
-                sources = value_node.value[::-1] if several else [value_node]  # the first one wins
-                if not all(isinstance(each, yaml.MappingNode) for each in sources):
-                    raise _problem(value_node, "a merge key needs a mapping, or a list of them")
-                entries = [entry for each in sources for entry in self.of(each, depth + 1).items()]
-            else:
-                entries = [(_key_of(key_node), self.of(value_node, depth + 1))]
-            for key, value in entries:
-                if self._strict and key in result:
-                    raise _problem(key_node, f"the key {key!r} occurs twice")
-                result[key] = value
-        return result
+def _problem(place: Any, words: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=words, problem_mark=place.start_mark)
 
 
-def _key_of(node: yaml.Node) -> str:
-    key = _scalar(node) if isinstance(node, yaml.ScalarNode) else None
-    if key is None:
-        raise _problem(node, "keys must be texts, numbers or truth values")
-    return key if isinstance(key, str) else str(key).lower()  # true, false
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = _TAG + "plain"  # of ours
+_BY_TEXT = {_TAG + kind for kind in ("plain", "bool", "int", "float", "null")}
+"""The tags of scalars whose text says what they are; with any other tag they are text."""
+
+_CORE_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
+_CORE_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})")
+_TRUE = re.compile("y|Y|yes|Yes|YES|true|True|TRUE|on|On|ON")
+_FALSE = re.compile("n|N|no|No|NO|false|False|FALSE|off|Off|OFF")
+_NULL = re.compile("|~|null|Null|NULL")
+_NOT_IN_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_INTEGER = re.compile(
+    r"[-+]?(?:0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|0[oO]?([0-7]{1,22})|0|[1-9][0-9]{0,19})"
+)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 
 
-def _scalar(node: yaml.Node) -> Any:
-    kind = node.tag.removeprefix(_TAG)
-    if node.tag != _PLAIN and kind not in _TYPES:
-        return (
-            base64.b64decode(node.value).decode(errors="replace")
-            if kind == "binary"
-            else node.value
-        )
-    value = _guessed(node)
-    if node.tag != _PLAIN and type(value) not in _TYPES[kind]:
-        raise _problem(node, f"{quoted(node.value)} is not of the type of its tag, {kind}")
-    return value
+def _core_scalar(node: yaml.ScalarNode) -> Any:
+    """The value of a scalar of ours."""
+    text: str = node.value
+    if node.tag != _PLAIN:
+        return text
+    if text in _CORE_WORDS:
+        return _CORE_WORDS[text]
+    return int(text) if _CORE_INTEGER.fullmatch(text) else text
 
 
-def _guessed(node: yaml.Node) -> Any:
-    """The value of a scalar by its text.
+def _core_key(node: yaml.Node) -> str:
+    if not isinstance(node, yaml.ScalarNode):
+        raise _problem(node, "keys must be plain texts")
+    return str(node.value)
+
+
+def _kubelets_scalar(node: yaml.ScalarNode) -> Any:
+    """The value of a scalar of the kubelet's.
 
     A whole number is an int, as in the JSON that Go writes of it.
     """
     text: str = node.value
-    if text in _WORDS:
-        return _WORDS[text]
+    if node.tag == _TAG + "binary":
+        return base64.b64decode(text).decode(errors="replace")
+    if node.tag not in _BY_TEXT:
+        return text
+    if _NULL.fullmatch(text):
+        return None
+    if _TRUE.fullmatch(text):
+        return True
+    if _FALSE.fullmatch(text):
+        return False
     if _NOT_IN_JSON.fullmatch(text):
         raise _problem(node, f"{text} is not a number that JSON has")
     digits = text.replace("_", "") if text[0] in "+-0123456789" else text
-    if found := _INTEGER.fullmatch(digits):
-        number = int(digits.replace("o", "").replace("O", ""), 8) if found[1] else int(digits, 0)
+    if integer := _INTEGER.fullmatch(digits):
+        octal = integer[1]
+        number = int(re.sub("[oO]", "", digits), 8) if octal else int(digits, 0)
         if -(2**63) <= number < (2**63 if digits[0] == "+" else 2**64):
             return number
     if _FLOAT.fullmatch(digits) and math.isfinite(fraction := float(digits)):
@@ -290,42 +197,78 @@ def _guessed(node: yaml.Node) -> Any:
     return text
 
 
-def _problem(node: yaml.Node, words: str) -> yaml.constructor.ConstructorError:
-    return yaml.constructor.ConstructorError(None, None, words, node.start_mark)
+def _kubelets_key(node: yaml.Node) -> str:
+    key = _kubelets_scalar(node) if isinstance(node, yaml.ScalarNode) else None
+    if key is None:
+        raise _problem(node, "keys must be texts, numbers or truth values")
+    return key if isinstance(key, str) else str(key).lower()  # true, false
 
 
-def parse_document(text: str, name: str) -> dict[str, Any]:
-    """The mapping in a YAML text. `name`: for messages. Raises ConfigurationError."""
-    return _mapping_of(lambda: list(islice(yaml.load_all(text, Loader=_StrictLoader), 2)), name)
+class _Dialect(NamedTuple):
+    """How documents of one kind are read."""
+
+    loader: type[_Loader]
+    scalar: Callable[[yaml.ScalarNode], Any]
+    key: Callable[[yaml.Node], str]
+    ours: bool = False
+    """Whether a merge key is a text, and a second document an error."""
+    key_twice: bool = False
+    """Whether a key may be set twice; the last one counts then."""
 
 
-def parse_kubelets_file(text: str, name: str) -> dict[str, Any]:
-    """The same as the kubelet reads its file."""
-    return _mapping_of(lambda: _first_document(text, strict=False), name)
+_OURS = _Dialect(_StrictLoader, _core_scalar, _core_key, ours=True)
+_DROP_IN = _Dialect(_KubeletsLoader, _kubelets_scalar, _kubelets_key)
+_FILE = _DROP_IN._replace(key_twice=True)
 
 
-def parse_kubelets_drop_in(text: str, name: str) -> dict[str, Any]:
-    """The same as the kubelet reads a drop-in."""
-    return _mapping_of(lambda: _first_document(text, strict=True), name)
+class _Values:
+    """The values of the nodes of a document."""
+
+    def __init__(self, dialect: _Dialect) -> None:
+        self._dialect = dialect
+        self._count = 0
+
+    def of(self, node: Any, depth: int = 1) -> Any:
+        """`node`: a yaml.Node. Raises YAMLError."""
+        if depth > DEEPEST:
+            raise _problem(node, f"nested deeper than {DEEPEST}")
+        self._count += 1
+        if self._count > LARGEST_BYTES:  # without aliases, each takes a byte at least
+            raise _problem(node, "too much of it comes from aliases")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.of(item, depth + 1) for item in node.value]
+        if not isinstance(node, yaml.MappingNode):
+            return self._dialect.scalar(node)
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            for key, value in self._entries(key_node, value_node, depth + 1):
+                if key in mapping and not self._dialect.key_twice:
+                    raise _problem(key_node, f"the key {key!r} occurs twice")
+                mapping[key] = value
+        return mapping
+
+    def _entries(self, key: yaml.Node, value: yaml.Node, depth: int) -> Iterable[tuple[str, Any]]:
+        merges = key.tag == _TAG + "merge" or (key.tag == _PLAIN and key.value == "<<")
+        if self._dialect.ours or not merges:
+            return [(self._dialect.key(key), self.of(value, depth))]
+        # of several mappings, the first one wins
+        sources = value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
+        if not all(isinstance(source, yaml.MappingNode) for source in sources):
+            raise _problem(value, "a merge key needs a mapping, or a list of them")
+        return [entry for source in sources for entry in self.of(source, depth).items()]
 
 
-def _first_document(text: str, strict: bool) -> list[Any]:
-    loader = _KubeletsLoader(text)
-    node = loader.get_node() if loader.check_node() else None
-    return [] if node is None else [_KubeletsValues(strict).of(node)]
-
-
-def _mapping_of(read: Callable[[], list[Any]], name: str) -> dict[str, Any]:
+def _parse(text: str, name: str, *, dialect: _Dialect) -> dict[str, Any]:
     try:
-        documents = read()
+        loader = dialect.loader(text)
+        document = _Values(dialect).of(loader.get_node()) if loader.check_node() else None
+        if dialect.ours and loader.check_node():
+            raise ConfigurationError(f"{name}: holds more than one document; one is allowed")
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-        where = "" if mark is None else f" in line {mark.line + 1}"
-        why = problem or " ".join(str(error).split())
-        raise ConfigurationError(f"{name}: not readable as YAML{where}: {why}") from None
-    if len(documents) > 1:
-        raise ConfigurationError(f"{name}: holds more than one document; one is allowed")
-    document = documents[0] if documents else None
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f" in line {mark.line + 1}"
+        why = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise ConfigurationError(f"{name}: not readable as YAML{place}: {why}") from None
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -333,6 +276,11 @@ def _mapping_of(read: Callable[[], list[Any]], name: str) -> dict[str, Any]:
             f"{name}: must be a mapping of fields to values, but it was {quoted(document)}"
         )
     return document
+
+
+parse_document: Parse = partial(_parse, dialect=_OURS)
+parse_kubelets_file: Parse = partial(_parse, dialect=_FILE)
+parse_kubelets_drop_in: Parse = partial(_parse, dialect=_DROP_IN)
 
 
 def read_document(
@@ -387,16 +335,12 @@ def read_document_of(
 _PROBLEMS: Mapping[str, str] = {
     "bool_type": "must be true or false",
     "int_type": "must be a whole number",
-    "float_type": "must be a number",
-    "finite_number": "must be a finite number",
     "dict_type": "must be a mapping of names to values",
     "model_type": "must be a mapping of fields to values",
-    "dataclass_type": "must be a mapping of fields to values",
     "list_type": "must be a list",
     "string_type": "must be a text, in quotes where YAML would read it otherwise",
     "tuple_type": "must be a list",
     "literal_error": "must be {expected}",
-    "greater_than": "must be above {gt}",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "string_too_short": "must not be empty",
@@ -408,28 +352,22 @@ _PROBLEMS: Mapping[str, str] = {
 """pydantic's type of a problem -> what is allowed, with names from the problem's context."""
 
 
-def first_problem(
-    error: ValidationError, name: str, gone: Mapping[str, str] = MappingProxyType({})
-) -> str:
-    """The first problem that pydantic found, as one sentence with the field and what is allowed.
-    `gone`: fields that there were -> what to use instead."""
-    return sentence_about(error.errors(include_url=False)[0], name, gone)
-
-
 def sentence_about(problem: Any, name: str, gone: Mapping[str, str] = MappingProxyType({})) -> str:
-    """A problem that pydantic found, as such a sentence.
+    """A problem that pydantic found, as one sentence with the field and what is allowed.
 
-    `gone`: fields that there were -> what to use instead.
+    `name`: of the document. `gone`: fields that there were -> what to use instead.
     """
     # without tags of alternatives
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]
-    if problem["type"] == "unknown_field":
-        field, fields = ".".join([*parts, problem["ctx"]["field"]]), problem["ctx"]["fields"]
-        if (instead := gone.get(problem["ctx"]["field"])) is not None:
-            return f"{name}: the field {quoted(field)} is gone; {instead}"
-        every = EVERY_FIELD if len(fields) > MANY else f"allowed are {', '.join(fields)}"
-        return f"{name}: {unknown('field', field, fields, otherwise=every)}"
-    return f"{name}: {'.'.join(parts) or 'the document'}: {end_of_sentence(problem)}"
+    if problem["type"] != "unknown_field":
+        return f"{name}: {'.'.join(parts) or 'the document'}: {end_of_sentence(problem)}"
+    unknown_field = problem["ctx"]["field"]
+    fields = problem["ctx"]["fields"]
+    path = ".".join([*parts, unknown_field])
+    if unknown_field in gone:
+        return f"{name}: the field {quoted(path)} is gone; {gone[unknown_field]}"
+    every = EVERY_FIELD if len(fields) > MANY else f"allowed are {', '.join(fields)}"
+    return f"{name}: {unknown('field', path, fields, otherwise=every)}"
 
 
 def end_of_sentence(problem: Any) -> str:
@@ -445,58 +383,55 @@ def end_of_sentence(problem: Any) -> str:
 
 
 def unknown(what: str, name: str, allowed: Collection[str], *, otherwise: str) -> str:
-    """A sentence about a name that is not allowed: the three nearest that are;
-    `otherwise` if none is near.
+    """A sentence about a name that is not allowed, with the three nearest that are.
+
+    `otherwise`: its end if none is near.
     """
     near = " or ".join(get_close_matches(name.rpartition(".")[2], allowed, 3))
     end = f"did you mean {near}?" if near else otherwise
-    return f"unknown {what} {quoted(name)}" + (f"; {end}" if end else "")
+    return "; ".join(filter(None, (f"unknown {what} {quoted(name)}", end)))
 
 
 def quoted(value: object) -> str:
-    """A value as it would be written in YAML, texts in quotes, cut to 60
-    characters; for messages.
-    """
+    """A value for messages, as it would be written in YAML, cut to 60 characters."""
     text = _flow(value)
     return text if len(text) <= 60 else text[:60] + "…"
+
+
+def _flow(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_key(key)}: {_flow(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_flow, value))}]"
+    return repr(value)
 
 
 def _key(name: object) -> str:
     return str(name) if str(name).isprintable() else repr(name)
 
 
-def _flow(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_key(key)}: {_flow(each)}' for key, each in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_flow, value))}]"
-    return "null" if value is None else repr(value)
+# A NUL would end a text early, and Python raises ValueError for it. A lone surrogate has no UTF-8
+# bytes; it comes from a YAML escape such as "\ud800", or from a byte of a flag or a variable that
+# is not UTF-8.
+_UNFIT = re.compile("[\0\ud800-\udfff]")
 
 
 def unfit_texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
-    """The texts of a document that cannot be passed to the kernel, each with its field
-    (`evictionHard.pid.available`) and the end of a sentence about it.
+    """The texts of a document that cannot be passed to the kernel.
 
-    A NUL would end a text early, and Python raises ValueError for it. A lone surrogate has no
-    UTF-8 bytes (it comes from a YAML escape such as "\\ud800", or from a byte of a flag or a
-    variable that is not UTF-8).
+    Each with its field (`evictionHard.pid.available`) and the end of a sentence about it.
     """
     if isinstance(value, Mapping):
-        for key, each in value.items():
+        for key, entry in value.items():
             yield from unfit_texts(key, field or str(key))
-            yield from unfit_texts(each, f"{field}.{key}" if field else str(key))
+            yield from unfit_texts(entry, f"{field}.{key}" if field else str(key))
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from unfit_texts(each, field)
-    elif isinstance(value, str) and any(
-        each == "\0" or "\ud800" <= each <= "\udfff" for each in value
-    ):
-        yield (
-            field,
-            (
-                "must hold no NUL and no lone surrogate (what is not UTF-8), but it was"
-                f" {quoted(value)}"
-            ),
-        )
+        for item in value:
+            yield from unfit_texts(item, field)
+    elif isinstance(value, str) and _UNFIT.search(value):
+        allowed = "must hold no NUL and no lone surrogate (what is not UTF-8)"
+        yield field, f"{allowed}, but it was {quoted(value)}"

@@ -12,19 +12,19 @@ one worth a warning (`wording.configuration_warnings`).
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from eviction.configuration.models import Field, read_as
+from eviction.configuration.models import Field, PydanticCustomError, read_as
 from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin
 from eviction.configuration.threshold_config import read_duration as read_duration
 from eviction.types import Extent, ThresholdValue
 from reclaim.cri.client import socket_path
+from reclaim.kubelet.client import address_in
 from reclaim.types import ImageOrder
 from signals.quantity import (
     AMOUNT_PATTERN,
@@ -43,13 +43,11 @@ ADDRESS_FORMS = (
 HEALTHZ_FORMS = (
     "an address and a port, like 127.0.0.1:10248, or unix:///path (empty: it is not asked)"
 )
-LARGEST_PORT = 65535
 WHETHER: Any = {"enum": [True, False, "auto"]}
 NODE_NAME = r"(?!.{254})([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?"  # RFC 1123 subdomain, or empty
 
 BY_SIGNAL = "bySignal"
 
-_PORT = re.compile("[0-9]{1,5}")
 # not zero; `5m` is five thousandths
 _BARE = re.compile(r"\+?(?=[0.]*[1-9])[0-9]*(?:\.[0-9]*)?[num]?", re.ASCII)
 
@@ -83,8 +81,9 @@ QuantityOrPercentage = Annotated[
 """A Kubernetes quantity, or a percentage of the capacity."""
 
 Amount = Annotated[str, text_form(AMOUNT_PATTERN, PERCENTAGE_PATTERN, examples=("10Gi", "7.5%"))]
-"""An amount of disk space: a quantity, with a unit if it is less than 1 MiB, or a
-percentage of the capacity.
+"""An amount of disk space: a quantity or a percentage of the capacity.
+
+Less than 1 MiB needs a unit.
 """
 
 AbsolutePath = Annotated[str, Field(json_schema_extra={"pattern": "^/"})]
@@ -105,20 +104,11 @@ def read_size(text: str) -> int:
     return whole(parse_quantity(text))
 
 
-def within(
-    read: Callable[[str], Number], least: str = "", most: str = ""
-) -> Callable[[str], Number]:
-    """A function that reads a number within these bounds, which are written
-    like the number itself.
-    """
-    lowest, highest = read(least or "0"), read(most) if most else math.inf
-    allowed = (
-        f"between {least} and {most}"
-        if least and most
-        else f"at least {least}"
-        if least
-        else f"at most {most}"
-    )
+def within(read: Callable[[str], Number], least: str, most: str = "") -> Callable[[str], Number]:
+    """A function that reads a number within these bounds, which are written like the number."""
+    lowest = read(least)
+    highest = read(most) if most else math.inf
+    allowed = f"between {least} and {most}" if most else f"at least {least}"
 
     def read_within(text: str) -> Number:
         number = read(text)
@@ -168,10 +158,9 @@ def read_endpoint(text: str) -> str:
 
 
 def parse_healthz_endpoint(text: str) -> tuple[str, int] | str | None:
-    """Where the kubelet serves `/healthz`: host and port, or the path of a unix
-    socket; None for the empty text.
+    """Where the kubelet serves `/healthz`: host and port, or the path of a unix socket.
 
-    Raises ValueError.
+    None for the empty text. Raises ValueError.
     """
     return socket_path(text) if text.startswith("unix://") else parse_address(text, HEALTHZ_FORMS)
 
@@ -183,29 +172,21 @@ def parse_address(text: str, forms: str = ADDRESS_FORMS) -> tuple[str, int] | No
     Port 0 is any free port. A port alone, which would listen on every interface, is rejected;
     0.0.0.0 says that explicitly.
     """
-    if not text:
-        return None
-    host, _, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    host = host[1:-1] if bracketed else "127.0.0.1" if host == "localhost" else host
-    try:
-        fits = bracketed == (ipaddress.ip_address(host).version == 6)
-    except ValueError:
-        fits = False
-    if not fits or not _PORT.fullmatch(port) or int(port) > LARGEST_PORT:
+    address = address_in(text)
+    if text and address is None:
         raise ValueError(f"must be {forms}, but it was {quoted(text)}")
-    return host, int(port)
+    return address
 
 
 def read_whether(value: Any) -> bool | Literal["auto"]:
-    """True, false or `auto`; nothing that only equals them, such as 1. Raises ValueError."""
+    """True, false or `auto`; nothing that only equals them, such as 1."""
     if value is True or value is False or value == "auto":
         return value  # type: ignore[no-any-return] # one of the three
-    raise ValueError(f"must be true, false or 'auto', but it was {quoted(value)}")
+    raise PydanticCustomError("whether", "must be true, false or 'auto'")
 
 
 Seconds = Annotated[float, read_as(Duration, read_duration)]
-PodStart = Annotated[float, read_as(Duration, within(read_duration, most="10s"))]
+PodStart = Annotated[float, read_as(Duration, within(read_duration, "0s", "10s"))]
 # Large images take longer than this even on a healthy node; only tests of a
 # stuck runtime use so little.
 Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
@@ -228,29 +209,22 @@ WhetherOrAuto = Annotated[bool | Literal["auto"], read_as(Any, read_whether)]
 
 
 def bare_numbers(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The amounts of disk space without a unit: each with its field, and the
-    end of a sentence about it.
-    """
+    """The amounts of disk space without a unit: each with its field, and the end of a sentence."""
     for field, place, signal, value in _amounts(document):
-        if (
-            signal.endswith(AVAILABLE)
-            and signal not in LEFT_TO_KUBELET
-            and _BARE.fullmatch(str(value))
-        ):
+        of_disk_space = signal.endswith(AVAILABLE) and signal not in LEFT_TO_KUBELET
+        if of_disk_space and _BARE.fullmatch(str(value)):
             yield field, f"{place}needs a unit, as in 10Gi or 10%, but it was {quoted(value)}"
 
 
 def _amounts(document: Mapping[str, Any]) -> Iterator[tuple[str, str, str, Any]]:
-    """The amounts in a document: field, place in it, signal, value."""
+    """The amounts in a document of any shape: field, place in it, signal, value."""
     yield "margin", "", AVAILABLE, document.get("margin")
-    for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
-        for signal, value in _entries(document.get(field)):
-            yield field, f"{signal}: ", signal, value
-    for signal, row in _entries(document.get("reclaimTable")):
-        for entry in row if isinstance(row, list) else ():
-            if isinstance(entry, Mapping):
-                yield "reclaimTable", f"{signal}: below: ", signal, entry.get("below")
-
-
-def _entries(value: Any) -> list[tuple[str, Any]]:
-    return [(str(key), each) for key, each in value.items()] if isinstance(value, Mapping) else []
+    for field in ("evictionHard", "evictionSoft", "evictionMinimumReclaim", "reclaimTable"):
+        signals = document.get(field)
+        for signal, value in signals.items() if isinstance(signals, Mapping) else ():
+            if field != "reclaimTable":
+                yield field, f"{signal}: ", str(signal), value
+                continue
+            for entry in value if isinstance(value, list) else ():
+                if isinstance(entry, Mapping):
+                    yield field, f"{signal}: below: ", str(signal), entry.get("below")

@@ -59,8 +59,11 @@ Value = TypeVar("Value")
 
 
 class FieldError(EvictionError, ValueError):
-    """A value is not allowed, in itself or with other fields. `problem`: the end of a sentence
-    about the field, with what is allowed. `key`: the entry, if the field is a map."""
+    """A value is not allowed, in itself or with other fields.
+
+    `problem`: the end of a sentence about the field, with what is allowed. `key`: the entry, if the
+    field is a map.
+    """
 
     def __init__(self, field: str, problem: str, key: str | None = None):
         super().__init__(f"{field}: {problem}")
@@ -70,11 +73,12 @@ class FieldError(EvictionError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ParsedThresholds:
-    """`thresholds` of the disk signals; `left_to_kubelet`: those of other signals, (signal, value)
-    as written, with ` (soft)` after the value of a soft one whose grace period is not 0."""
+    """The thresholds of the disk signals, and those of others."""
 
     thresholds: tuple[Threshold, ...]
     left_to_kubelet: tuple[tuple[str, str], ...] = ()
+    """(signal, value) as written, with ` (soft)` after the value of a soft one whose grace period
+    is not 0."""
 
 
 def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's order
@@ -110,11 +114,10 @@ def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's o
         for name, value in values.items():
             grace = graces[name] if values is soft_values else 0.0
             if isinstance(name, Signal):
-                thresholds.append(
-                    Threshold(name, value, grace, reclaims.get(name), origin=origin or field)
-                )
+                reclaim = reclaims.get(name)
+                thresholds.append(Threshold(name, value, grace, reclaim, origin=origin or field))
             else:
-                left.append((name, f"{written[name]}{' (soft)' if grace > 0 else ''}"))
+                left.append((name, f"{written[name]} (soft)" if grace > 0 else written[name]))
     return ParsedThresholds(tuple(thresholds), tuple(left))
 
 
@@ -128,17 +131,16 @@ def _read_map(
 ) -> dict[str, Value]:
     for name in written:
         if name not in names:
-            raise FieldError(
-                field, f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}", name
-            )
-    found: dict[str, Value] = {}
+            problem = f"unknown signal {_quoted(name)}; allowed are {', '.join(names)}"
+            raise FieldError(field, problem, name)
+    values: dict[str, Value] = {}
     for name in names:
         if name in written and written[name] not in left_out:
             try:
-                found[name] = read(written[name])
+                values[name] = read(written[name])
             except ValueError as error:
                 raise FieldError(field, f"{name}: {error}", name) from None
-    return found
+    return values
 
 
 def read_duration(text: str) -> float:
@@ -173,8 +175,10 @@ def read_minimum_reclaim(text: str) -> ThresholdValue:
 
 
 def read_margin(text: str) -> ThresholdValue:
-    """A share of the capacity, 0% to 50%, or bytes, less than 1Ei, which raise only the marks of
-    the `available` signals. Raises ValueError."""
+    """A share of the capacity, 0% to 50%, or bytes, less than 1Ei.
+
+    Bytes raise only the marks of the `available` signals. Raises ValueError.
+    """
     margin = _read(text)
     if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
         raise ValueError(f"must be between 0% and 50%, but it was {text!r}")

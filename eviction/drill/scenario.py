@@ -28,9 +28,9 @@ from eviction.configuration.models import (
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     StrictModel,
-    first_problem,
     quoted,
     read_document,
+    sentence_about,
     unknown,
 )
 from eviction.configuration.text_forms import (
@@ -688,7 +688,7 @@ def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
     try:
         return part.model_validate(document)
     except ValidationError as error:
-        raise ScenarioError(first_problem(error, path, GONE_FIELDS)) from None
+        raise ScenarioError(sentence_about(error.errors()[0], path, GONE_FIELDS)) from None
 
 
 # ---- fields that must agree

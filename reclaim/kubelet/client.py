@@ -1,11 +1,12 @@
-"""Client for one request to the kubelet, `GET /pods`, `/configz` or `/metrics`: plain HTTP/1.1, one
-connection, and one deadline for everything. A `KubeletEndpoint` says where, with which identity,
-and which server is trusted.
+"""A client for one request to the kubelet: `GET /pods`, `/configz` or `/metrics`.
 
-* The deadline spans everything from connecting to the last byte, so a server that sends a
-  byte now and then is late.
-* The size of the body is limited, redirects are not followed, proxies are not
-  used, names are not looked up.
+Plain HTTP/1.1 on one connection. A `KubeletEndpoint` says where, with which identity, and which
+server is trusted.
+
+* One deadline spans everything from connecting to the last byte, so a server that sends a byte now
+  and then is late.
+* The size of the body is limited, redirects are not followed, proxies are not used, names are not
+  looked up.
 * The connection is bound to the address it connects to, which only works for an address of this
   node. So neither the request nor the token ever leaves the node.
 * Token and certificates are read again for each request, as they rotate.
@@ -38,7 +39,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,19 +55,20 @@ PODS = "/pods"
 CONFIGZ = "/configz"
 METRICS = "/metrics"
 LARGEST_BODY_BYTES = 64 * 1024 * 1024  # 500 pods of 20 KiB are 10 MiB
-LARGEST_TOKEN_BYTES = 64 * 1024
 LARGEST_PEM_BYTES = 1024 * 1024
 # kubelet: readOnlyPort where it was on by default, port
 USUAL_PORTS = {"http": 10255, "https": 10250}
 
-_URL = re.compile(
-    r"(?P<scheme>https?)://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<four>localhost|[0-9.]+))"
-    r"(?::(?P<port>[0-9]{1,5}))?/?",
+_ADDRESS = re.compile(
+    r"(?:\[(?P<six>[0-9A-Fa-f.]*:[0-9A-Fa-f.:]*)\]|(?P<four>localhost|[0-9.]+))"
+    r"(?::(?P<port>[0-9]{1,5}))?",
     re.ASCII,
 )
 LARGEST_PORT = 65535
 _SERVER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:_-]{0,252})", re.ASCII)
 _READ_AT_ONCE_BYTES = 64 * 1024
+# visible ASCII, so that it cannot end the header line
+_TOKEN = re.compile(rb"[\x21-\x7e]{1,65536}")
 _FIRST_CERTIFICATE = re.compile(
     "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
 )
@@ -96,8 +98,10 @@ _PERMISSIONS = {
 
 
 class InvalidEndpoint(ValueError):
-    """What an endpoint says is not possible. `field`: of the configuration, which `problem` is
-    about; it is the end of a sentence."""
+    """What an endpoint says is not possible.
+
+    `problem`: the end of a sentence about `field`, of the configuration.
+    """
 
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
@@ -107,7 +111,9 @@ class InvalidEndpoint(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Validated when it is made: raises InvalidEndpoint with the field of our configuration. No
+    """Where and as whom the kubelet is asked, and which server is trusted.
+
+    Validated when it is made: raises InvalidEndpoint with the field of our configuration. No
     message quotes a value, as a URL may hold a password where none belongs. Empty texts are
     unset; no file is read here.
 
@@ -134,7 +140,7 @@ class KubeletEndpoint:
         if not self.socket:
             _address_of(self.url)
         if not self.secure:
-            if any(getattr(self, each.name) for each in fields(self) if each.name != "url"):
+            if any(astuple(self)[1:]):  # anything but `url`
                 raise InvalidEndpoint(
                     "kubeletEndpoint",
                     "must be https:// for an identity, a CA file or a server name",
@@ -179,21 +185,35 @@ class KubeletEndpoint:
         return _address_of(self.url)
 
 
+def address_in(text: str, usual_port: int = -1) -> tuple[str, int] | None:
+    """IP address and port in `127.0.0.1:80`, `[::1]:80` or `localhost:80`; None if it is no such.
+
+    `localhost` is 127.0.0.1: no name is looked up. `usual_port`: if none is written; without it,
+    one must be.
+    """
+    import ipaddress
+
+    parts = _ADDRESS.fullmatch(text)
+    if parts is None:
+        return None
+    host = parts["six"] or parts["four"].replace("localhost", "127.0.0.1")
+    port = int(parts["port"] or usual_port)
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return (host, port) if 0 <= port <= LARGEST_PORT else None
+
+
 def _address_of(url: str) -> tuple[str, int]:
     """IP address and port. Raises InvalidEndpoint."""
     import ipaddress
 
-    url_parts = _URL.fullmatch(url)
-    if url_parts:
-        host = url_parts["six"] or url_parts["four"]
-        host = "127.0.0.1" if host == "localhost" else host
-        port = int(url_parts["port"] or USUAL_PORTS[url_parts["scheme"]])
-        with suppress(ValueError):
-            address = ipaddress.ip_address(host)
-            right_form = (address.version == 6) == bool(url_parts["six"])
-            of_a_node = not (address.is_unspecified or address.is_multicast)
-            if right_form and of_a_node and 0 < port <= LARGEST_PORT:
-                return host, port
+    scheme, _, rest = url.partition("://")
+    if scheme in USUAL_PORTS and (found := address_in(rest.removesuffix("/"), USUAL_PORTS[scheme])):
+        host = ipaddress.ip_address(found[0])
+        if found[1] > 0 and not (host.is_unspecified or host.is_multicast):
+            return found
     raise InvalidEndpoint(
         "kubeletEndpoint",
         "must be http:// or https://, an IP address of this node (or localhost) and a port, like"
@@ -209,11 +229,10 @@ def ask_kubelet(
     *,
     all_sources: bool = False,
 ) -> bytes:
-    """The body of the kubelet's answer to a GET, at most 64 MiB, complete by the rules of
-    HTTP; at its socket, the list of pods in the same form. `all_sources`: as for
-    `list_pods`, which is for the socket.
+    """The body of the kubelet's answer to a GET, complete by the rules of HTTP.
 
-    Takes at most `seconds`. Raises only KubeletUnavailable.
+    At its socket, the list of pods in the same form; `all_sources`: as for `list_pods`, which is
+    for the socket. At most 64 MiB, in at most `seconds`. Raises only KubeletUnavailable.
     """
     kubelet = f"the kubelet at {endpoint.url}"
     if endpoint.socket:
@@ -252,11 +271,11 @@ def answer_to(
     seconds: float,
     connected: Callable[[float], AbstractContextManager[socket.socket]],
 ) -> Iterator[http.client.HTTPResponse]:
-    """The response, whose body is still to be read: from connecting to the end of the
-    `with` block within `seconds`.
+    """The response, whose body is still to be read.
 
-    `server`: what sentences call it. `connected`: makes the connection, until then (monotonic
-    seconds). Raises only KubeletUnavailable, also for what goes wrong while the body is read.
+    `seconds`: from connecting to the end of the `with` block. `server`: what sentences call it.
+    `connected`: makes the connection, until then (monotonic seconds). Raises
+    only KubeletUnavailable, also for what goes wrong while the body is read.
     """
     import http.client
     import ssl
@@ -266,12 +285,8 @@ def answer_to(
         exchange = http.client.HTTPConnection(*address)
         with connected(until) as connection:
             exchange.sock = _Timed(connection, until)
-            exchange.request(
-                request.method,
-                request.path,
-                request.body,
-                {**request.headers, "Connection": "close"},
-            )
+            headers = {**request.headers, "Connection": "close"}
+            exchange.request(request.method, request.path, request.body, headers)
             with exchange.getresponse() as response:
                 yield response
     except TimeoutError:
@@ -294,13 +309,11 @@ def answer_to(
             f"{server} refuses connections: is it running, and is this its port?"
         ) from None
     except OSError as error:
-        if error.errno in _OUT_OF_REACH:
-            raise KubeletUnavailable(
-                f"{server} is not asked: {_OUT_OF_REACH[error.errno]}", refused=True
-            ) from None
-        raise KubeletUnavailable(
-            f"{server} cannot be asked: {error.strerror or 'the connection was lost'}"
-        ) from None
+        unreachable = _OUT_OF_REACH.get(error.errno or 0)
+        why = f"cannot be asked: {error.strerror or 'the connection was lost'}"
+        if unreachable:
+            why = f"is not asked: {unreachable}"
+        raise KubeletUnavailable(f"{server} {why}", refused=bool(unreachable)) from None
     except (http.client.HTTPException, ValueError):
         raise KubeletUnavailable(
             f"{server} gave no answer in HTTP, or one that was cut short"
@@ -310,17 +323,16 @@ def answer_to(
 @contextmanager
 def _connected(endpoint: KubeletEndpoint, until: float) -> Iterator[socket.socket]:
     """A connection to the kubelet whose certificate is trusted."""
-    import socket
+    import ssl
 
-    here = (endpoint.address[0], 0)
-    if not endpoint.secure:
-        with socket.create_connection(endpoint.address, _left(until), source_address=here) as plain:
-            yield plain
-        return
     with secured(
-        endpoint.address, _context(endpoint), endpoint.server_name, until=until, source_address=here
+        endpoint.address,
+        _context(endpoint) if endpoint.secure else None,
+        endpoint.server_name,
+        until=until,
+        source_address=(endpoint.address[0], 0),
     ) as connection:
-        if endpoint.pinned_files:
+        if isinstance(connection, ssl.SSLSocket) and endpoint.pinned_files:
             _check_pinned(endpoint, connection.getpeercert(binary_form=True))
         yield connection
 
@@ -328,16 +340,22 @@ def _connected(endpoint: KubeletEndpoint, until: float) -> Iterator[socket.socke
 @contextmanager
 def secured(
     address: tuple[str, int],
-    context: ssl.SSLContext,
+    context: ssl.SSLContext | None,
     server_name: str,
     *,
     until: float,
     source_address: tuple[str, int] | None = None,
-) -> Iterator[ssl.SSLSocket]:
-    """A connection with TLS. `server_name`: in the certificate, if not the host. Raises OSError."""
+) -> Iterator[socket.socket]:
+    """A connection with TLS; without a context, a plain one. Raises OSError.
+
+    `server_name`: in the certificate, if not the host.
+    """
     import socket
 
     with socket.create_connection(address, _left(until), source_address=source_address) as plain:
+        if context is None:
+            yield plain
+            return
         plain.settimeout(_left(until))
         with context.wrap_socket(plain, server_hostname=server_name or address[0]) as connection:
             yield connection
@@ -365,18 +383,13 @@ def _status(code: int, path: str) -> str:
     """The status with the standard's phrase, never the server's, and a hint what to check."""
     from http.client import responses
 
+    status = f"{code} {responses.get(code, '')}".rstrip()
     remedy = _REMEDIES.get(code, "redirects are not followed" if 300 <= code < 400 else "")
-    words = (
-        f"{code} {responses.get(code, '')}".rstrip(),
-        remedy.format(permission=_PERMISSIONS[path]),
-    )
-    return ": ".join(filter(None, words))
+    return f"{status}: {remedy.format(permission=_PERMISSIONS[path])}" if remedy else status
 
 
 class _Timed(io.RawIOBase):
-    """A connection with one deadline for everything, with the methods of a socket
-    that HTTPConnection needs.
-    """
+    """A connection with one deadline for everything, as HTTPConnection uses a socket."""
 
     def __init__(self, connection: socket.socket, until: float):
         self._connection = connection
@@ -413,11 +426,11 @@ def _left(until: float) -> float:
 
 
 def client_context(*, verifies: bool) -> ssl.SSLContext:
-    """For a connection by TLS 1.2 or later. `verifies`: whether the server's certificate and name
-    are checked, by authorities that are still to be loaded.
+    """For a connection by TLS 1.2 or later.
 
-    It accepts the certificates that Go accepts: `ssl.create_default_context` asks for all of RFC
-    5280 since Python 3.13, which the authorities of many clusters fail.
+    `verifies`: whether the server's certificate and name are checked, by authorities that are still
+    to be loaded. It accepts the certificates that Go accepts: `ssl.create_default_context` asks for
+    all of RFC 5280 since Python 3.13, which the authorities of many clusters fail.
     """
     import ssl
 
@@ -450,9 +463,7 @@ def _context(endpoint: KubeletEndpoint) -> ssl.SSLContext:
 
 
 def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
-    """Raises KubeletUnavailable unless the server presented the first certificate
-    of one of the pinned files.
-    """
+    """Raises KubeletUnavailable unless `shown` is the first certificate of a pinned file."""
     import ssl
 
     for path in endpoint.pinned_files:
@@ -473,25 +484,20 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
 def _token(path: str) -> str:
     """The bearer token in a file, without the white space around it. Raises KubeletUnavailable."""
     with _usable("token file", path), open(path, "rb") as file:
-        content = file.read(LARGEST_TOKEN_BYTES + 1).strip()
-    # Visible ASCII only, so that it cannot end the header line.
-    if (
-        not content
-        or len(content) > LARGEST_TOKEN_BYTES
-        or not all(0x21 <= byte <= 0x7E for byte in content)
-    ):
+        content = file.read(LARGEST_PEM_BYTES).strip()
+    if not _TOKEN.fullmatch(content):
         raise KubeletUnavailable(
             f"the kubelet is not asked: the token file {path} holds no token", refused=True
         )
-    return content.decode("ascii")
+    return content.decode()
 
 
 @contextmanager
 def _usable(what: str, *paths: str | None) -> Iterator[None]:
-    """Raises KubeletUnavailable if one of these files cannot be used; a failure of the
-    `with` block names the first.
+    """Raises KubeletUnavailable if one of these files cannot be used.
 
-    Anything but a regular file is rejected beforehand: opening a FIFO would hang.
+    A failure of the `with` block names the first. Anything but a regular file is rejected
+    beforehand: opening a FIFO would hang.
     """
     named = what
     try:

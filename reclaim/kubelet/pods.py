@@ -1,5 +1,4 @@
-"""The kubelet's pods: from its directories, from its own list of them if it can be asked, and from
-the last comparison of the directories with the runtime.
+"""The kubelet's pods, from its directories and from its own list of them, if it can be asked.
 
 The kubelet makes `<root-dir>/pods/<UID>` before it makes a log directory or a sandbox, and
 removes it only when the pod is gone for good and none of its containers runs
@@ -121,9 +120,7 @@ class KubeletPods:
 
     @property
     def doubt(self) -> Distrust | None:
-        """Why no pod counts as gone, by the last comparison or check; None while
-        the directories are trusted.
-        """
+        """Why no pod counts as gone, by the last comparison or check; None while it may."""
         return self._comparison.doubt
 
     def pod_states(self) -> PodStates:
@@ -131,20 +128,21 @@ class KubeletPods:
         return self.marked(self.read())
 
     def marked(self, states: PodStates) -> PodStates:
-        """These states with the doubt from the last comparison, or the doubt that they
-        come from other directories.
-        """
+        """These states with the doubt from the last comparison, or of other directories."""
         return replace(states, doubt=states.doubt or self._doubt_now(states.identity))
 
     def read(self) -> PodStates:
-        """The pods that exist now: the directories, then the list. If `kubelet` is None although it
-        is asked, `list_problem` says why."""
+        """The pods that exist now: the directories, then the list.
+
+        If `kubelet` is None although it is asked, `list_problem` says why.
+        """
         states = self.directories.pod_states()
         if self.ask is None:
             return states
         asked_at = self.clock.monotonic()
         pods = self._list(self.ask, states.present)
-        self._read_at, self._cost_seconds = asked_at, self.clock.monotonic() - asked_at
+        self._read_at = asked_at
+        self._cost_seconds = self.clock.monotonic() - asked_at
         self._listed = frozenset(pods.states if pods is not None else ())
         return (
             states
@@ -165,12 +163,11 @@ class KubeletPods:
         return replace(states, doubt=doubted)
 
     def gone(self, uid: str) -> bool:
-        """Whether the pod is known not to exist, in the trusted directories. If they have
-        changed, that becomes a doubt.
+        """Whether the pod is known not to exist, in the trusted directories.
 
-        No request is sent; the list that was read last is used. Only static pods reuse a UID,
-        and every pod has its directory before it has anything that could be removed, so the
-        directory is proof enough.
+        If they have changed, that becomes a doubt. No request is sent; the list that was read last
+        is used. Only static pods reuse a UID, and every pod has its directory before it has
+        anything that could be removed, so the directory is proof enough.
         """
         if self._comparison.doubt is not None:
             return False
@@ -182,9 +179,10 @@ class KubeletPods:
         return uid not in self._listed and states.gone(uid)
 
     def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
-        """As they are now, or were at `since` (monotonic) or later; None if they cannot
-        be read. One look serves all who ask while another is under way: sixteen
-        removals are sent at a time."""
+        """As they are now, or were at `since` (monotonic) or later; None if they cannot be read.
+
+        One look serves all who ask while another is under way: sixteen removals are sent at a time.
+        """
         asked_at = self.clock.monotonic() if since is None else since
         while True:
             look = self._look
@@ -230,19 +228,20 @@ class KubeletPods:
             self.list_problem = str(error)
             if error.late or error.again:
                 now = self.clock.monotonic()
-                self._late, self._ask_from = str(error), now + _rest_seconds(now - asked_at)
+                self._late = str(error)
+                self._ask_from = now + _rest_seconds(now - asked_at)
             return None
         except KubeletAnswerError as error:
             self.list_problem = f"the kubelet's list of pods is not used: {error}"
             return None
-        self._images, self.list_problem = pods.images, None
+        self._images = pods.images
+        self.list_problem = None
         return pods
 
     def _doubt_now(self, identity: RootIdentity | None) -> Distrust | None:
-        """The doubt from the last comparison, or the one that these directories are
-        not those that were trusted.
-        """
-        last, path = self._comparison, self.directories.path
+        """The doubt from the last comparison, or that these directories are not the trusted."""
+        last = self._comparison
+        path = self.directories.path
         if last.doubt is not None:
             return last.doubt
         if identity is None:

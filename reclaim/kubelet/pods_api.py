@@ -1,5 +1,4 @@
-"""Asks the kubelet for its pods at its own socket, which answers root
-without TLS and without a token.
+"""Asks the kubelet for its pods at its own socket: root needs neither TLS nor a token.
 
 The kubelet listens at `<root-dir>/pods-api/pods-api.sock` with the feature gate PodsAPI (KEP-4188;
 alpha and off in Kubernetes 1.36, beta and on in 1.37). Source: `pkg/kubelet/kubelet.go`
@@ -46,9 +45,10 @@ EMBEDDED = (("volumes", "volumeSource"), ("ephemeralContainers", "ephemeralConta
 
 
 def list_pods(path: str, seconds: float, all_sources: bool = False) -> bytes:
-    """The kubelet's pods as a v1 PodList in JSON, after at most `seconds`. `path`: of its
-    socket. `all_sources`: whether this kubelet answers only with the pods of all sources,
-    which the list then says.
+    """The kubelet's pods as a v1 PodList in JSON, after at most `seconds`.
+
+    `path`: of its socket. `all_sources`: whether this kubelet answers only with the pods of all
+    sources, which the list then says.
 
     Raises only KubeletUnavailable: `late`, `again`, or `refused`, as another way may work where
     this version of the API is not served, or nobody listens any more.
@@ -91,6 +91,6 @@ def _item(entry: bytes) -> str:
     pod: dict[str, Any] = MessageToDict(parsed(pb.Pod, entry))
     spec = pod.get("spec", {})
     for kind, embedded in EMBEDDED:  # in JSON, their fields are those of the entry
-        for each in spec.get(kind, ()):
-            each.update(each.pop(embedded, {}))
+        for entry_of_kind in spec.get(kind, ()):
+            entry_of_kind.update(entry_of_kind.pop(embedded, {}))
     return json.dumps(pod)

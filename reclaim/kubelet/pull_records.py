@@ -1,5 +1,6 @@
-"""Which images the kubelet has pulled, by its own records; an image that came to the node in
-another way may not come back once it is removed.
+"""Which images the kubelet has pulled, by its own records.
+
+An image that came to the node in another way may not come back once it is removed.
 
     <root>/image_manager/pulled/sha256-<hex>     of an image that was pulled
     <root>/image_manager/pulling/sha256-<hex>    of a pull that has begun
@@ -62,8 +63,11 @@ class PullRecords:
     problem: str = ""
 
     def pulled(self, image: Image, came: float | None = None) -> bool | None:
-        """Whether the kubelet has pulled this image; None if that is not known. `came`: since when
-        the runtime has had it, without a gap, in seconds since the epoch; None: not known."""
+        """Whether the kubelet has pulled this image; None if that is not known.
+
+        `came`: since when the runtime has had it, without a gap, in seconds since the epoch; None:
+        not known.
+        """
         if not self.names.isdisjoint(record_names(image)) or any(
             map(ImageIndex((image,)).find, self.pulling)
         ):

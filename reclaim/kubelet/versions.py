@@ -1,5 +1,4 @@
-"""What differs between the kubelets of Kubernetes 1.31 to 1.37 and changes what
-reclaimd reads, assumes or says.
+"""Differences between the kubelets of Kubernetes 1.31 to 1.37 that change what reclaimd does.
 
 Nothing else compares versions: the code asks `KubeletVersion.has`. Kubelets that are older
 count as 1.31, newer ones as 1.37. On all of them ImageMaximumGCAge and

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.configuration.fingerprint import (
-    fingerprint_of,
-    names_no_configuration,
-    same_configuration,
-)
+from eviction.configuration.fingerprint import fingerprint_of, same_configuration
 
 
 def test_the_same_files_flags_and_endpoints_make_the_same_fingerprint(tmp_path: Path) -> None:
@@ -47,9 +43,9 @@ def test_a_fingerprint_may_name_no_configuration(tmp_path: Path) -> None:
     """Without a file, a flag and an endpoint it names none; a file that is
     missing is an error, not none.
     """
-    assert names_no_configuration(fingerprint_of(None, None, {"root-dir": None}, environment={}))
-    assert not names_no_configuration(
-        fingerprint_of(None, None, {}, environment={"IMAGE_SERVICE_ENDPOINT": "unix:///x"})
-    )
+    none = fingerprint_of(None, None, {"root-dir": None}, environment={})
+    another = fingerprint_of(None, None, {}, environment={"IMAGE_SERVICE_ENDPOINT": "unix:///x"})
+    assert same_configuration(none, another)
+    assert not same_configuration(another, none)
     with pytest.raises(FileNotFoundError):
         fingerprint_of(str(tmp_path / "missing"), None, {}, environment={})

@@ -374,7 +374,7 @@ def test_every_value_has_an_origin(files: Files) -> None:
 
 
 def test_memory_and_pid_thresholds_are_left_to_the_kubelet(files: Files) -> None:
-    """Shown, with the copy for what pods may use; no function here acts on it."""
+    """Shown; no function here acts on them."""
     files.write(
         "evictionHard: {memory.available: 200Mi, pid.available: 5%, nodefs.available: 10%}\n"
     )
@@ -382,7 +382,6 @@ def test_memory_and_pid_thresholds_are_left_to_the_kubelet(files: Files) -> None
     assert found.left_to_kubelet == (
         ("memory.available", "200Mi"),
         ("pid.available", "5%"),
-        ("allocatableMemory.available", "200Mi"),
     )
     assert [one.signal for one in found.thresholds] == [NODEFS]
 

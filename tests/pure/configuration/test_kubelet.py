@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.configuration.effective import Configuration, load
+from eviction.configuration.fingerprint import drop_ins
 from eviction.configuration.kubelet import (
     API_VERSION,
     KIND,
-    drop_ins,
     kubelet_configuration,
     kubelets_drop_ins,
     merged,
@@ -73,10 +73,7 @@ def test_an_empty_configuration_is_the_kubelets_defaults(kubelets: Path) -> None
         "imagefs.available": "15%",
         "imagefs.inodesFree": "5%",
     }
-    assert found.thresholds.left_to_kubelet == (
-        ("memory.available", "100Mi"),
-        ("allocatableMemory.available", "100Mi"),
-    )
+    assert found.thresholds.left_to_kubelet == (("memory.available", "100Mi"),)
     assert {one.origin for one in found.thresholds.thresholds} == {str(kubelets / "config.yaml")}
 
 
@@ -274,7 +271,6 @@ SMALL = "evictionHard: {pid.available: 5%}\n"
         ("imageGCHighThresholdPercent: 90\n", "imagegchighthresholdpercent: 95\n", {"high": 95}),
         ("", "imagegchighthresholdpercent: 95\n", {"high": 95}),
         ("", "ImageGCHighThresholdPercent: 95\n", {"high": 85}),
-        ("", "EnforceNodeAllocatable: [none]\n", {"enforce_node_allocatable": ["pods"]}),
         (
             SMALL,
             "EvictionHard: {pid.available: 6%, memory.available: 1Gi}\n",

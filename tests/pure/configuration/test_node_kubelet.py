@@ -187,10 +187,6 @@ LEFT_ALONE: dict[str, tuple[dict[str, Any], str]] = {
         "its /nowhere/k.yaml is not visible here",
     ),
     "no directory": ({"arguments": ["--config-dir=/nowhere"]}, "its /nowhere is not visible here"),
-    "a wrong gate": (
-        {"arguments": ["--feature-gates=A=maybe"]},
-        "its command line cannot be read ('maybe' is neither",
-    ),
     "a wrong flag": ({"arguments": ["--healthz-port=x"]}, "its command line cannot be read"),
 }
 

@@ -218,9 +218,6 @@ def test_a_key_that_is_set_twice_is_refused_in_a_drop_in_as_by_a_kubelet(text: s
     [
         ("a: .nan", ".nan is not a number that JSON has"),
         ("a: [-.inf]", "-.inf is not a number that JSON has"),
-        ("a: !!int x", "'x' is not of the type of its tag, int"),
-        ("a: !!int yes", "'yes' is not of the type of its tag, int"),
-        ("a: !!bool 1", "'1' is not of the type of its tag, bool"),
         ("a: {null: 1}", "keys must be texts, numbers or truth values"),
         ("? [a]\n: 1", "keys must be texts, numbers or truth values"),
         ("a: {<<: 1}", "a merge key needs a mapping, or a list of them"),
@@ -233,7 +230,7 @@ def test_a_key_that_is_set_twice_is_refused_in_a_drop_in_as_by_a_kubelet(text: s
         ("[" * 100_000, f"nested deeper than {DEEPEST}"),
         (f"x: &x {'[' * 30}{']' * 30}\na: {'[' * 30}*x{']' * 30}", f"nested deeper than {DEEPEST}"),
         (
-            "x: &x [1,2,3,4,5,6,7,8,9]\ny: &y [" + "*x," * 9 + "]\nz: &z [" + "*y," * 99 + "]",
+            "x: &x [" + "1," * 999 + "]\ny: &y [" + "*x," * 99 + "]\nz: [" + "*y," * 99 + "]",
             "comes from aliases",
         ),
         ("- a", "must be a mapping of fields to values"),

@@ -360,7 +360,6 @@ def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
     assert found["origins"]["margin"] == "default"
     assert found["left_to_kubelet"] == {
         "memory.available": "1Gi",
-        "allocatableMemory.available": "1Gi",
     }
     assert found["ladder"] == [
         {"signal": "nodefs.available", "mark": 2 << 20, "what": "hard 2Mi", "whose": "reclaimd"},
