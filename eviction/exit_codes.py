@@ -9,7 +9,12 @@ nothing, as an operator has paused it; 71 threads or descriptors that a pass nee
 
 from __future__ import annotations
 
-EXIT_OK, EXIT_NOT_RELIEVED, EXIT_USAGE, EXIT_RUNTIME, EXIT_READING, EXIT_HELD = 0, 1, 2, 3, 4, 75
+EXIT_OK = 0
+EXIT_NOT_RELIEVED = 1
+EXIT_USAGE = 2
+EXIT_RUNTIME = 3
+EXIT_READING = 4
+EXIT_HELD = 75
 EXIT_PAUSED = 6
 EXIT_NO_RESOURCES = 71
 EXIT_OUTPUT = 74

@@ -184,7 +184,9 @@ def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
         state = State.LATE
         seconds = now - claim.sent_at
         error = f"its removal was sent {seconds:.0f} s ago and is not answered; it is waited for"
-    return moved_to(claim, state), Outcome(claim.verdict, Result.PARKED, error, seconds)
+    return moved_to(claim, state), Outcome(
+        claim.verdict, Result.PARKED, error, duration_seconds=seconds
+    )
 
 
 # ---- how it ends without a call
@@ -193,12 +195,12 @@ def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
 def refused(claim: Claim, answer: Refused, now: float) -> Outcome:
     """Its object stays, is gone, or could not be checked."""
     verdict = claim.verdict if answer.reason is None else claim.verdict.kept(answer.reason)
-    return Outcome(verdict, answer.result, answer.error, now - claim.claimed_at)
+    return Outcome(verdict, answer.result, answer.error, duration_seconds=now - claim.claimed_at)
 
 
 def kept(claim: Claim, reason: Reason, now: float) -> Outcome:
     """The gate did not let it pass."""
-    return Outcome(claim.verdict.kept(reason), None, "", now - claim.claimed_at)
+    return Outcome(claim.verdict.kept(reason), None, "", duration_seconds=now - claim.claimed_at)
 
 
 def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
@@ -207,7 +209,7 @@ def never_fresh(claim: Claim, fresh_seconds: float, now: float) -> Outcome:
         f"none of its {CHECK_ATTEMPTS} checks was fresher than {fresh_seconds:g} s, and of after"
         " the last container began, when the removal was to be sent"
     )
-    return Outcome(claim.verdict, Result.FAILED, error, now - claim.claimed_at)
+    return Outcome(claim.verdict, Result.FAILED, error, duration_seconds=now - claim.claimed_at)
 
 
 # ---- all of a node
@@ -288,7 +290,7 @@ def send(
     nothing was freed. Never raises ReclaimError."""
 
     def outcome(result: Result, error: str = "") -> Outcome:
-        return Outcome(verdict, result, error, clock.monotonic() - sent_at)
+        return Outcome(verdict, result, error, duration_seconds=clock.monotonic() - sent_at)
 
     failure = ""
     was_there = True

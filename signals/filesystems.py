@@ -84,7 +84,7 @@ def paths_of_node(
     """
     imagefs = next(filter(None, image_filesystems), None)
     containerfs = next(filter(None, container_filesystems), imagefs)
-    return FilesystemPaths(root_directory, imagefs, containerfs, own)
+    return FilesystemPaths(root_directory, imagefs, containerfs, own=own)
 
 
 def layout_of(nodefs_device: int, imagefs_device: int, containerfs_device: int) -> FsLayout:
@@ -189,7 +189,8 @@ class KubeletsReader:
         return Reading(there.stats, place.device_id, in_directory=here.stats if limited else None)
 
     def _place(self, path: str, st_dev: int) -> _Place:
-        real, mounts = os.path.realpath(path), read_mounts(self._table)
+        real = os.path.realpath(path)
+        mounts = read_mounts(self._table)
         mount = mount_holding(real, mounts)
         asked = path if mount is None or path in self._directories else point_asked(mount, mounts)
         return _Place(st_dev, filesystem_of(st_dev, real, mounts), asked)

@@ -46,7 +46,8 @@ _DURATION_UNIT = "|".join(_DURATION_UNITS_NS)
 _DURATION_PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({_DURATION_UNIT})", re.ASCII)
 _SOME_TIME = f"0|(?:{_DURATION_PART.pattern})+"
 _DURATION = re.compile(f"[+-]?(?:{_SOME_TIME})", re.ASCII)
-_DIGITS, _HEX = "[0-9](?:_?[0-9])*", "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
+_DIGITS = "[0-9](?:_?[0-9])*"
+_HEX = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _PERCENT = re.compile(
     rf"(?P<sign>[+-]?)(?:(?P<digits>{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE](?P<exponent>[+-]?{_DIGITS}))?"
     rf"|0[xX](?P<hex>_?{_HEX}\.?(?:{_HEX})?|\.{_HEX})[pP](?P<power>[+-]?{_DIGITS}))",
@@ -55,7 +56,9 @@ _PERCENT = re.compile(
 LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
 # Kubernetes' amounts and Go's nanoseconds are signed 64-bit; larger amounts are capped
 _LARGEST = 2**63 - 1
-_SINGLE_BITS, _SINGLE_LEAST_EXPONENT, _BEYOND_SINGLE = 24, -149, 2**128
+_SINGLE_BITS = 24
+_SINGLE_LEAST_EXPONENT = -149
+_BEYOND_SINGLE = 2**128
 _NANO = 10**9
 
 
@@ -126,7 +129,8 @@ def format_quantity(amount: int) -> str:
 
 def format_bytes(amount: int) -> str:
     """Bytes for people: one decimal and a binary unit, `1.4GiB`; exact below 1024 (`17B`)."""
-    value, sign = float(abs(amount)), "-" if amount < 0 else ""
+    value = float(abs(amount))
+    sign = "-" if amount < 0 else ""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
         if round(value, 1) < 1024:
             return f"{sign}{value:.0f}B" if unit == "B" else f"{sign}{value:.1f}{unit}"

@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " unlink it"
     )
     parser.add_argument("action", choices=(CREATE, STATUS, REMOVE), help=what)
-    file, size = reading(ballast_path), reading(ballast_size)
+    file = reading(ballast_path)
+    size = reading(ballast_size)
     parser.add_argument(
         "--file", metavar="FILE", type=file, help="its absolute path; default: as configured"
     )
@@ -38,7 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd ballast create --file /var/lib/kubelet/ballast --size 1Gi
     """
-    action, file, size_bytes = arguments.action, arguments.file, arguments.size
+    action = arguments.action
+    file = arguments.file
+    size_bytes = arguments.size
     if (file is None) != (size_bytes is None):
         exit_with(
             EXIT_USAGE, "--file and --size go together; without them the configuration's are used"

@@ -120,7 +120,8 @@ def write(root: str, path: str, content: bytes, *, mode: int) -> None:
                 os.rename(temporary, name, src_dir_fd=above, dst_dir_fd=above)
             except OSError as error:
                 os.unlink(temporary, dir_fd=above)
-                error.filename, error.filename2 = f"{root.rstrip('/')}{path}", None
+                error.filename = f"{root.rstrip('/')}{path}"
+                error.filename2 = None
                 raise
 
 

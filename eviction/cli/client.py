@@ -71,7 +71,8 @@ class Client:
         `told`: the configuration of this process. Shows progress. Raises NotAskedError.
         """
         request = {"command": command, "options": options, "told": told}
-        heartbeats, progress = 0, StatusLine()
+        heartbeats = 0
+        progress = StatusLine()
         try:
             if os.stat(self.path).st_uid not in (0, os.geteuid()):
                 raise NotAskedError(f"{self.path} belongs to another user")

@@ -56,10 +56,12 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd config --diff
     """
     node = LocalView(arguments, asks_version=True)
-    configuration, defaults = node.configuration, load(None, {}, {})
+    configuration = node.configuration
+    defaults = load(None, {}, {})
     node.mention_other_configuration()
     ours, kubelets, observations = node.thresholds()
-    kubelet, image_gc = configuration.kubelet, None
+    kubelet = configuration.kubelet
+    image_gc = None
     if kubelet is not None and kubelet.image_gc_high_threshold_percent < 100:
         image_gc = kubelet.image_gc_high_threshold_percent, kubelet.image_gc_low_threshold_percent
     marks = ladder(ours, kubelets, image_gc, observations=observations.signals)
@@ -118,9 +120,11 @@ def _values(
     those that differ, if asked.
     """
     for name in record.values:
-        values, defaults = _keyed(name, record.values[name]), _keyed(name, record.defaults[name])
+        values = _keyed(name, record.values[name])
+        defaults = _keyed(name, record.defaults[name])
         for field in defaults | values or (name,):
-            value, default = values.get(field), defaults.get(field)
+            value = values.get(field)
+            default = defaults.get(field)
             if value != default or not differing:
                 yield [field, _shown(value), _shown(default), _origin(field, configuration)]
 

@@ -311,7 +311,8 @@ def _plan(
     fills the directory.
     """
     node = observation.node
-    configuration, paths = node.configuration, node.summary.paths
+    configuration = node.configuration
+    paths = node.summary.paths
     observations = node.summary.observe()
     if any(signal.stale for signal in observations.signals.values()):
         exit_unread(observations)
@@ -390,7 +391,8 @@ def _observe(arguments: argparse.Namespace) -> int:
         show(f"observing {runtime}; nothing is changed")
         for line in _marks_table(observation):
             show(f"  {line}")
-        longest, quiet = limits.longest_seconds, format_duration(limits.quiet_seconds)
+        longest = limits.longest_seconds
+        quiet = format_duration(limits.quiet_seconds)
         after = "" if longest is None else f"after {format_duration(longest)}, "
         show(f"ends {after}when relieved and quiet for {quiet}, or with Ctrl-C")
         with _progress(Signal.NODEFS_AVAILABLE, observation, arguments):

@@ -50,7 +50,8 @@ OPTIONS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option, count = parser.add_argument, number("be a number above 0", least=1, most=10**9)
+    option = parser.add_argument
+    count = number("be a number above 0", least=1, most=10**9)
     when = "only since then: 2h, 7d, or a time like 2026-11-22T10:00:00Z"
     option("--since", metavar="WHEN", type=lambda text: since(text, time.time()), help=when)
     what = "only objects whose name has TEXT, or whose id begins with it"
@@ -66,7 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     Example: reclaimd history --since 24h --object registry.example/app
     """
     files = LocalFiles(arguments, READ)
-    path, about, limit = files.configuration.history_file, arguments.object, arguments.limit
+    path = files.configuration.history_file
+    about = arguments.object
+    limit = arguments.limit
     if not path:
         exit_with(EXIT_USAGE, "historyFile is empty, so no history is kept")
     # what came back needs all others
@@ -151,10 +154,12 @@ def history_lines(documents: Iterable[Json], width: int | None = None) -> list[s
 
 def _rows(document: Json) -> Iterator[Sequence[str]]:
     """The first columns of `HEADS`, for each removal and for the record itself."""
-    at, kind = document["time"][:19].replace("T", " "), document["kind"]
+    at = document["time"][:19].replace("T", " ")
+    kind = document["kind"]
     identity = document.get("id") or document.get("pass") or "-"
     for removal in document.get("removals", ()):
-        result, size = removal["result"], _bytes(removal["size"])
+        result = removal["result"]
+        size = _bytes(removal["size"])
         freed = _bytes(removal["freed"]["bytes"]) if result == "removed" else "-"
         removed = removal["kind"], shortened(removal["name"]), size, freed
         yield (at, result, *removed, removal["reason"], identity)

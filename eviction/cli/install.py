@@ -132,7 +132,8 @@ def _files(program: str) -> dict[str, bytes]:
 
     Drop-ins are examples: systemd reads *.conf.
     """
-    units, start = shipped("systemd"), shlex.quote(program).replace("%", "%%")
+    units = shipped("systemd")
+    start = shlex.quote(program).replace("%", "%%")
     files: dict[str, bytes] = {}
     for source in filter(Path.is_file, sorted(units.rglob("*.*"))):
         path = f"{UNITS}/{source.relative_to(units)}"
@@ -153,7 +154,8 @@ def _placeable() -> list[str]:
 def replace_placed(root: str, files: dict[str, bytes]) -> Iterator[str]:
     """Removes what was placed earlier and is not among the files, then writes those that are new or
     differ; yields a line for each. Raises OSError, NotTrustedError."""
-    record, placeable = read(root, RECORD, LARGEST_RECORD_BYTES), _placeable()
+    record = read(root, RECORD, LARGEST_RECORD_BYTES)
+    placeable = _placeable()
     if record is None or not 0 < len(record) <= LARGEST_RECORD_BYTES:
         if record is not None and not files:
             raise OSError(

@@ -144,7 +144,8 @@ class LocalNode(LocalView):
         """The answer of `reclaim` with these options, after its pass. SIGTERM and SIGINT end the
         pass before its next removal."""
         options = read_options(given, self.configuration.signals)
-        stopping, ended = threading.Event(), _Ended()
+        stopping = threading.Event()
+        ended = _Ended()
         on_signals(stopping.set)
         with closing(Node(self.configuration, dry_run=options.dry_run, stopping=stopping)) as node:
 
@@ -173,7 +174,8 @@ class LocalNode(LocalView):
         Problems go to stderr.
         """
         problems: list[str] = []
-        file, size_bytes = self.configuration.history_file, self.configuration.history_size_bytes
+        file = self.configuration.history_file
+        size_bytes = self.configuration.history_size_bytes
         history = HistoryRecorder(file, size_bytes, SystemClock(), warn=problems.append)
         history.passed(record)
         for outcome in ended:
@@ -201,10 +203,12 @@ class LocalNode(LocalView):
                     f"reclaimFunctions has no {FunctionKind.BALLAST}; add it there, or give --file"
                     " and --size",
                 )
-            file, size_bytes = configured.path, configured.size_bytes
+            file = configured.path
+            size_bytes = configured.size_bytes
             if action == CREATE:
                 mark_bytes = self._highest_mark(configured.frees)
-        settings, created = BallastSettings(file, size_bytes), True
+        settings = BallastSettings(file, size_bytes)
+        created = True
         ballast = Ballast(file=file, size_bytes=size_bytes, there=False, whole=False)
         # like Ctrl-C: a half-made file is removed
         catch(SIGTERM, default_int_handler)

@@ -45,5 +45,6 @@ class LocalView(LocalFiles):
         """The thresholds in force, those of the kubelet, and what was observed."""
         with self._view() as view:
             observations = view.summary.observe()
-        config, layout = eviction_config(self.configuration), observations.layout
+        config = eviction_config(self.configuration)
+        layout = observations.layout
         return config.in_layout(layout), config.kubelets_in_layout(layout), observations

@@ -70,9 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd plan --signal nodefs.available --until 20Gi
     """
-    node, signal = LocalNode(arguments), arguments.signal
+    node = LocalNode(arguments)
+    signal = arguments.signal
     planned = node.plan(signal, arguments.until, surveyed=True)
-    record, width = planned.record, columns()
+    record = planned.record
+    width = columns()
 
     def lines() -> Iterator[str]:
         yield from signals_table(record.observations, planned.thresholds, width)
@@ -110,10 +112,12 @@ def plan_lines(
     kept_bytes = sum(outcome.verdict.size_bytes or 0 for outcome in record.kept)
     stays = f"kept: {_counted(record.kept, kept_bytes)}"
     if in_groups:
-        listed, counts = record.removals, counts_table(record.kept, width)
+        listed = record.removals
+        counts = counts_table(record.kept, width)
         stays += IN_GROUPS
     else:
-        listed, counts = record.removals + record.kept, []
+        listed = record.removals + record.kept
+        counts = []
     lines = [
         *outcomes_table(listed, width),
         "",

@@ -141,7 +141,8 @@ def hold_node(configuration: Configuration, log: Log) -> Iterator[None]:
     Exits with 2 if the kubelet's directory cannot be opened, or if the runtime's socket is refused
     to a user other than root, and with 75 if another instance holds the lock.
     """
-    root, directory = configuration.root_directory, configuration.lock_directory
+    root = configuration.root_directory
+    directory = configuration.lock_directory
     if configuration.has_runtime:
         try:
             in_time(lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)))

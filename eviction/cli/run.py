@@ -74,9 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd run --dry-run
     """
-    notifier, log = Notifier(os.environ, os.getpid()), log_of(arguments)
-    stopping, asked_to_reload = threading.Event(), threading.Event()
-    at_end, held = ExitStack(), ExitStack()
+    notifier = Notifier(os.environ, os.getpid())
+    log = log_of(arguments)
+    stopping = threading.Event()
+    asked_to_reload = threading.Event()
+    at_end = ExitStack()
+    held = ExitStack()
     at_end.callback(stopping.set)
 
     def leave() -> None:
@@ -272,7 +275,7 @@ def start_events(
 
     node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
     write = partial(write_event, kubeconfig=configuration.kubeconfig)
-    recorder = EventRecorder(write, node_name, log, node.clock)
+    recorder = EventRecorder(write, node_name, log, clock=node.clock)
     recorder.start()
 
     def announce(event: GCEvent) -> None:
@@ -320,7 +323,8 @@ class _Watches(Listener):
         self._watched: frozenset[str] = frozenset()
 
     def observed(self, observations: SignalObservations, _: Decision) -> None:
-        world, policy = self._node.world, poll_policy(self._node.configuration)
+        world = self._node.world
+        policy = poll_policy(self._node.configuration)
         marks = world.manager.config.marks_to_watch(observations.layout)
         self._near = near_their_marks(
             marks, observations, world.fill_rates, policy=policy, before=self._near

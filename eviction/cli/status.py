@@ -47,7 +47,8 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     observed = {observation["signal"]: observation for observation in status["observations"]}
     rows = [["SIGNAL", "AVAILABLE", "MARK", "TIME TO THE MARK"]]
     for threshold in status["thresholds"]:
-        signal, mark = threshold["signal"], threshold["effective"]
+        signal = threshold["signal"]
+        mark = threshold["effective"]
         left_seconds = threshold["headroom_seconds"]
         observation = observed.get(signal, {})
         available = observation.get("available")
@@ -78,7 +79,8 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
     rejected = status.get("reload_problem")  # an older daemon does not report it
     shown += [f"warning: {sentence}" for sentence in filter(None, (rejected, *status["warnings"]))]
     for parked in status["parked"]:
-        what, seconds = f"{parked['kind']} {shortened(parked['name'])}", parked["seconds"]
+        what = f"{parked['kind']} {shortened(parked['name'])}"
+        seconds = parked["seconds"]
         since = f"has not been answered for {format_duration(seconds)}"
         shown.append(f"parked: the removal of {what} {since}")
     if distrust := status["pod_directories"]["sentence"]:
@@ -95,8 +97,10 @@ def function_lines(functions: dict[str, Any], width: int | None = None) -> list[
     """What each reclaim function has done since the daemon started; empty before the first call."""
     rows = [["FUNCTION", "CALLS", "REMOVED", "FREED", "INODES", "SECONDS", "LAST CALL"]]
     for name, total in functions.items():
-        last, measured = total["last"], total["measured"]
-        freed, seconds = format_bytes(measured["bytes"]), f"{total['seconds']:.1f}"
+        last = total["last"]
+        measured = total["measured"]
+        freed = format_bytes(measured["bytes"])
+        seconds = f"{total['seconds']:.1f}"
         last_call = last["error"] or last["skipped"] or f"{last['started'][:19]}Z"
         numbers = (total["calls"], total["removed"], freed, measured["inodes"], seconds)
         rows.append([name, *map(str, numbers), last_call])

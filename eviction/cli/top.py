@@ -31,7 +31,8 @@ from eviction.wording.log import escaped
 
 HOME_AND_CLEAR = "\x1b[H\x1b[J"
 # without the cursor, and with it
-SECOND_SCREEN, FIRST_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
+SECOND_SCREEN = "\x1b[?1049h\x1b[?25l"
+FIRST_SCREEN = "\x1b[?25h\x1b[?1049l"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

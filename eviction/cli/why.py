@@ -91,7 +91,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd why registry.example/app:1.2
     """
-    name, node = arguments.name, LocalNode(arguments, ASKED)
+    name = arguments.name
+    node = LocalNode(arguments, ASKED)
     objects = _by_daemon(node, name) if node.problem else _by_plan(node, name)
     history = _history_of(node)
     regret = images_of(named(removals_of(history), name, asdict))
@@ -198,7 +199,9 @@ def _history_of(node: LocalNode) -> list[Json]:
 
 def why_lines(found: Json) -> list[str]:
     """An object for people."""
-    size, age, eligible = found["size"], found["age_seconds"], found["eligible_in_seconds"]
+    size = found["size"]
+    age = found["age_seconds"]
+    eligible = found["eligible_in_seconds"]
     facts = {
         "size": None if size is None else format_bytes(size),
         "age": None if age is None else format_duration(round(age)),
@@ -235,7 +238,8 @@ def _block(found: Json, **facts: str | None) -> list[str]:
 
 def regret_line(regret: ImageRegretJson) -> str:
     """How often an image was removed and came back."""
-    soonest, back = regret.soonest_seconds, counted(regret.returned, "time")
+    soonest = regret.soonest_seconds
+    back = counted(regret.returned, "time")
     after = "" if soonest is None else f", soonest after {format_duration(soonest)}"
     return (
         f"image {regret.name}: removed {counted(regret.removed, 'time')}, came back {back}{after}"
@@ -244,7 +248,8 @@ def regret_line(regret: ImageRegretJson) -> str:
 
 def _why(removal: Json) -> str:
     """The reason, and whose rule it is."""
-    reason, whose = removal["reason"], "by a guard of reclaimd's"
+    reason = removal["reason"]
+    whose = "by a guard of reclaimd's"
     if removal["rule"] == Rule.KUBELET:
         whose = "as the kubelet would decide"
     return f"{removal.get('in_words') or reason_in_words(reason)} ({reason}), {whose}"

@@ -113,7 +113,7 @@ class _Kind(NamedTuple):
 KINDS: Mapping[FunctionKind, _Kind] = {
     FunctionKind.BALLAST: _Kind(("file", "size"), (), FilesystemRole.NODEFS),
     FunctionKind.ROTATED_LOGS: _Kind((), ("keep",), FilesystemRole.NODEFS),
-    FunctionKind.CONTAINERD_GARBAGE: _Kind((), ("timeout",), FilesystemRole.IMAGEFS, "60s"),
+    FunctionKind.CONTAINERD_GARBAGE: _Kind((), ("timeout",), FilesystemRole.IMAGEFS, timeout="60s"),
     FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan")),
 }
 

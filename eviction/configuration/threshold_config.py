@@ -115,7 +115,9 @@ def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's o
             grace = graces[name] if values is soft_values else 0.0
             if isinstance(name, Signal):
                 reclaim = reclaims.get(name)
-                thresholds.append(Threshold(name, value, grace, reclaim, origin=origin or field))
+                thresholds.append(
+                    Threshold(name, value, grace, min_reclaim=reclaim, origin=origin or field)
+                )
             else:
                 left.append((name, f"{written[name]} (soft)" if grace > 0 else written[name]))
     return ParsedThresholds(tuple(thresholds), tuple(left))

@@ -121,7 +121,7 @@ def synchronize(
     state = _after_a_gap(state, now)
     usable = rules.usable(observations.signals)
     if not usable:
-        return state, Decision(state.conditions, (), None, (), observations.layout)
+        return state, Decision(state.conditions, (), None, row=(), layout=observations.layout)
     in_force = state.config.in_layout(observations.layout)
     met = rules.thresholds_met(in_force, usable, enforce_min_reclaim=False)
     # a reload may have removed some

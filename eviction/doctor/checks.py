@@ -72,7 +72,8 @@ class DoctorJson(Versioned):
 
 def pressure(facts: Facts) -> Findings:
     """Thresholds that are met now, and whether the kubelet's own are met too, if they are known."""
-    signals, config = facts.observations.signals, eviction_config(facts.configuration)
+    signals = facts.observations.signals
+    config = eviction_config(facts.configuration)
     kubelets = config.kubelets_in_layout(facts.observations.layout)
     kubelets_met = thresholds_met(kubelets, signals, enforce_min_reclaim=False)
     crossed = {threshold.signal for threshold in kubelets_met}
@@ -172,7 +173,8 @@ def terminated_pods(facts: Facts) -> Findings:
     """Only the kubelet knows which pods have terminated; until it says so, they
     keep their images in use.
     """
-    list_problem, held = facts.runtime.pod_list_problem, facts.runtime.held
+    list_problem = facts.runtime.pod_list_problem
+    held = facts.runtime.held
     if list_problem:
         yield (risk if facts.configuration.expects_kubelet else note)(
             "kubelet-list",
@@ -192,8 +194,10 @@ def terminated_pods(facts: Facts) -> Findings:
 
 def thresholds(facts: Facts) -> Findings:
     """Thresholds that act later than the kubelet's, can never be cleared, or are missing."""
-    kubelet, observations = facts.configuration.kubelet, facts.observations
-    signals, in_force = observations.signals, facts.thresholds
+    kubelet = facts.configuration.kubelet
+    observations = facts.observations
+    signals = observations.signals
+    in_force = facts.thresholds
     for sentence in later_than_kubelet(
         in_force, eviction_config(facts.configuration).kubelets or (), signals
     ):
@@ -258,7 +262,8 @@ def sandbox_image(facts: Facts) -> Findings:
     """Without the sandbox image no pod can start; while it is unknown, no image
     is removed at all.
     """
-    images, name = facts.runtime.listing.images, facts.runtime.sandbox_image
+    images = facts.runtime.listing.images
+    name = facts.runtime.sandbox_image
     if facts.runtime.version is None:
         return
     if name is None and not images_in_use(Listing(images=images)).sandbox_image_known:
@@ -309,7 +314,8 @@ def containerd_frees_late(facts: Facts) -> Findings:
 
 def store(facts: Facts) -> Findings:
     """Whether statvfs on the reported path shows the filesystem of the images."""
-    imagefs, content = facts.imagefs, facts.content_device
+    imagefs = facts.imagefs
+    content = facts.content_device
     current = (imagefs or "").rpartition(".")[2]
     if current in DATA_ELSEWHERE:
         yield problem(
@@ -357,7 +363,8 @@ def keeps(facts: Facts) -> Findings:
 
 def pulls(facts: Facts) -> Findings:
     """Images that may not come back, and records of pulls that nobody prunes."""
-    keep, recorded = facts.configuration.keep_images_not_pulled, facts.runtime.pulls
+    keep = facts.configuration.keep_images_not_pulled
+    recorded = facts.runtime.pulls
     known = facts.runtime.records
     images = {image.id: image for image in facts.runtime.listing.images}
     not_pulled = [
@@ -516,7 +523,8 @@ def inotify(facts: Facts) -> Findings:
     """Without an inotify instance, reclaimd only polls at intervals, which is
     enough for all its promises.
     """
-    limit, used = facts.inotify_limit, facts.inotify_used
+    limit = facts.inotify_limit
+    used = facts.inotify_used
     if limit is None:
         return
     short = used >= limit * SHARE_IN_USE

@@ -117,8 +117,10 @@ class Facts:
 
 def facts_of(node: Node) -> Facts:
     """Asks the runtime, the kernel and the daemon."""
-    runtime, runtime_problem = Runtime(), node.locate() or ""
-    observations, configuration = node.summary.observe(), node.configuration
+    runtime = Runtime()
+    runtime_problem = node.locate() or ""
+    observations = node.summary.observe()
+    configuration = node.configuration
     daemon_problem, daemon = _ask_daemon(configuration.control_socket)
     if configuration.has_runtime and not runtime_problem:
         try:
@@ -168,7 +170,8 @@ def _ask_runtime(node: Node) -> Runtime:
     doubt = node.detection.compare_pods()
     node.restore_image_records()
     node.detection.images()
-    pulls, held = node.pull_records(listing.containers), ""
+    pulls = node.pull_records(listing.containers)
+    held = ""
     if node.pod_state_source != "kubelet":
         held = held_by_stopped_pods(listing, f"{node.configuration.root_directory}/pods")
     return Runtime(

@@ -700,7 +700,8 @@ that begins with the field.
 
 
 def _contradictions(scenario: Scenario) -> Iterator[Problem]:
-    node, pressures = scenario.node, scenario.pressures
+    node = scenario.node
+    pressures = scenario.pressures
     yield from _of_node(node)
     yield from _of_configuration(node)
     for number, pressure in enumerate(pressures):
@@ -763,7 +764,9 @@ GROWS_WHILE: Mapping[Grows, tuple[PodState, ...]] = {
 
 
 def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Problem]:
-    grows, pod, given = pressure.grows, pressure.pod, pressure.model_fields_set
+    grows = pressure.grows
+    pod = pressure.pod
+    given = pressure.model_fields_set
     for name, kinds in OF_WHAT_GROWS.items():
         written = f"{field}.{Pressure.model_fields[name].alias}"
         yield written, name in given and grows not in kinds, f"is not allowed if grows is {grows}"

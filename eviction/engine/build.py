@@ -72,7 +72,8 @@ def made(entry: FunctionEntry, log: Log) -> ReclaimFunction:
     from reclaim.functions.rotated_logs import delete_rotated_logs_function
     from reclaim.program.function import Program, ProgramUser, program_function
 
-    name, frees = entry.name, entry.frees
+    name = entry.name
+    frees = entry.frees
     match entry.kind:
         case FunctionKind.PROGRAM:
             program = Program(
@@ -164,7 +165,8 @@ class Detection:
     def images(self, goes_on: Callable[[], bool] = lambda: True) -> None:
         """Lists images and who uses them. `goes_on`: checked from time to time; once it is false,
         GivenUp is raised. Raises RuntimeUnavailable."""
-        detected_at, wall = self.clock.monotonic(), self.clock.wall()
+        detected_at = self.clock.monotonic()
+        wall = self.clock.wall()
         evidence = self.inventory.snapshot(detected_at, goes_on)
         listing = evidence.listing
         # an older list must not bring back the record of an image that a pass has removed meanwhile
@@ -200,7 +202,9 @@ def detection_of(
 ) -> Detection:
     """What keeps up to date who uses the images of a node, and which pods exist. `records`, and if
     there are none yet, `on_return` and `pulls`: as for `ImageRecords`."""
-    configuration, client, store = view.first_configuration, view.client, ImageStore(view)
+    configuration = view.first_configuration
+    client = view.client
+    store = ImageStore(view)
     ask = asking_for_pods(configuration.kubelet_access, view.clock, configuration.kubelet_version)
     pods = KubeletPods(directories, view.clock, ask)
     inventory = Inventory(
@@ -221,7 +225,8 @@ def survey_of(view: NodeView, pods: KubeletPods, directories: KubeletDirectories
     located."""
 
     def places() -> Places:
-        configuration, paths = view.configuration, view.summary.paths
+        configuration = view.configuration
+        paths = view.summary.paths
         stores = tuple(map(store_of, filter(None, (paths.imagefs, paths.containerfs))))
         return Places(configuration.root_directory, configuration.pod_logs_dir, stores)
 

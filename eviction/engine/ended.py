@@ -29,7 +29,8 @@ def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
     """Everything that happened in a pass that was made like this, and how it ended."""
     functions = tuple(results_of(running))
     gained_bytes, gained_inodes = running.gained.gained_since(Usage())
-    after, goal = world.observations, running.request.until
+    after = world.observations
+    goal = running.request.until
     if goal is None:
         goal = world.manager.config.in_layout(after.layout)
     record = replace(

@@ -282,7 +282,8 @@ def located(world: World, problem: str, pods_problem: str | None) -> World:
     """The runtime has said where its images are, or not. While a threshold is met, every second, as
     nothing can be relieved in the wrong place; after waiting for an answer in vain, a minute later;
     while nothing is known yet, every second."""
-    asking, known = world.asking, world.paths.imagefs is not None
+    asking = world.asking
+    known = world.paths.imagefs is not None
     waited = world.now - (world.now if asking.locating_since is None else asking.locating_since)
     in_vain = known and waited >= LATE_SECONDS
     soon = not in_vain and (problem or world.pressed)

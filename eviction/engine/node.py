@@ -173,7 +173,8 @@ class Node(NodeView):
         another one, is its owner.
         """
         self.owner.own()
-        now, periodic = self.clock.monotonic(), tuple[PeriodicLoop, ...]()
+        now = self.clock.monotonic()
+        periodic = tuple[PeriodicLoop, ...]()
         if self.configuration.periodic_gc:
             periodic = loops(now, images=self.policies().images.has_periodic_work)
         self.owner.world = self.world._replace(
@@ -336,7 +337,8 @@ class Node(NodeView):
 
         `containers`: all.
         """
-        configuration, doubt = self.configuration, self.pods.doubt
+        configuration = self.configuration
+        doubt = self.pods.doubt
         kept = configuration.kubelet_version.has(RECORDS_PULLS)
         if configuration.kubelet is not None:
             kept = configuration.kubelet.feature_gates.get(RECORDS_PULLS_GATE, kept)

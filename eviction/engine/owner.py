@@ -216,7 +216,8 @@ class Owner:
             try:
                 world = fold(world, event)
             except Exception as error:  # noqa: BLE001 # a defect in one turn must not end the daemon
-                defect, world = error, after_defect(world, event)
+                defect = error
+                world = after_defect(world, event)
         try:
             world, effects = step(world)
         except Exception as error:  # noqa: BLE001 # nor must one here
@@ -245,7 +246,8 @@ class Owner:
         named a time that has come.
         """
         if self._failed:
-            failed, self._failed = self._failed, []
+            failed = self._failed
+            self._failed = []
             return failed
         due = min(next_deadline(self.world), until)
         now = self.clock.monotonic()

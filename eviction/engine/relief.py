@@ -151,7 +151,8 @@ def goal_of(running: RunningPass, function: str, world: World) -> Goal:
 
 def disk_of(running: RunningPass, world: World, *, promised_bytes: int = 0) -> Disk:
     """The disk, as if this many more bytes were available where the function frees space."""
-    goal, seen = goal_of(running, running.function, world), world.observations
+    goal = goal_of(running, running.function, world)
+    seen = world.observations
     unread = unread_since(running, running.function, world, since=running.measure_after)
     if unread:
         return Disk(unread=unread)
@@ -193,7 +194,8 @@ def last_read(running: RunningPass, function: str, world: World) -> dict[str, fl
     cannot be read is left out."""
     if not running.measures:
         return {}
-    seen, paths = world.observations, set[str]()
+    seen = world.observations
+    paths = set[str]()
     for threshold in goal_of(running, function, world).thresholds:
         observation = seen.signals.get(threshold.signal)
         if observation is not None and observation.filesystem is not None:
@@ -266,7 +268,8 @@ def pressure_of(running: RunningPass, world: World) -> Pressure:
         acted_on = next((threshold for goal in goals for threshold in goal), None)
     if acted_on is None:
         return Pressure(pass_id=running.id)
-    signal, observation = acted_on.signal, world.observations.signals.get(acted_on.signal)
+    signal = acted_on.signal
+    observation = world.observations.signals.get(acted_on.signal)
     if observation is None:
         return Pressure(signal=str(signal), pass_id=running.id)
     missing = max(acted_on.mark_with_min_reclaim(observation.capacity) - observation.available, 0)
@@ -355,7 +358,8 @@ def stage_with_room(
         return None
     # before its mark is reached, a pass of the lead removes one object of each stage
     limit = None if running.crossed else 1
-    promising, others = list[StageRun](), list[StageRun]()
+    promising = list[StageRun]()
+    others = list[StageRun]()
     for stage in current:
         verdict = stage.next
         if verdict is not None and (limit is None or stage.begun < limit):
@@ -460,7 +464,8 @@ def begin(running: RunningPass, world: World) -> Advanced:
     """The next function of the row, or the first ones side by side, if it is urgent."""
     if together := beside_those(running, world):
         return ask_plans(running, together, world)
-    function, following = running.function, running._replace(at=running.at + 1)
+    function = running.function
+    following = running._replace(at=running.at + 1)
     if running.last_resort and not held_something_back(running, function):
         return advance(following, world)
     if not running.last_resort and (why_not := why_not_called(running, function, world)):
@@ -472,7 +477,8 @@ def begin(running: RunningPass, world: World) -> Advanced:
 def ask_plans(running: RunningPass, stages: tuple[StageId, ...], world: World) -> Advanced:
     """Has these stages plan, beside those that run. A plan that is still awaited from an earlier
     pass, because it hangs, is not asked for again."""
-    current, asked = list(running.current), list[Effect]()
+    current = list(running.current)
+    asked = list[Effect]()
     for stage in stages:
         run = StageRun(stage, world.now, world.now)
         if stage in world.hanging:
@@ -510,7 +516,8 @@ def side_by_side(running: RunningPass, world: World) -> tuple[str, ...]:
     begun = running.done or running.skipped or running.at > 0 or running.last_resort
     if begun or running.extent is Extent.ALL:
         return ()
-    together, goals = list[str](), set[tuple[Threshold, ...]]()
+    together = list[str]()
+    goals = set[tuple[Threshold, ...]]()
     for function in running.row:
         goal = goal_of(running, function, world)
         if goal.waits or not world.functions[function].side_by_side:

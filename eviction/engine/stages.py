@@ -34,11 +34,14 @@ class Stages:
 
     def plan(self, job: Plan) -> Planned:
         """Has a stage plan. Never raises ReclaimError."""
-        began, stage = self.clock.monotonic(), job.stage
+        began = self.clock.monotonic()
+        stage = job.stage
         stages = self._made(job.pass_id, stage)
-        planner, thread = stages[stage.number - 1], threading.get_ident()
+        planner = stages[stage.number - 1]
+        thread = threading.get_ident()
         self._planning[thread] = Progressed(job.pass_id, stage)
-        plan, error = None, ""
+        plan = None
+        error = ""
         try:
             plan = planner.plan()
         except ReclaimError as failure:
@@ -85,7 +88,8 @@ class Stages:
     def progress(self) -> Progressed | None:
         """A call of the runtime was answered on this thread: the plan that made it goes on. None if
         there is none, or if that was told within the last second."""
-        thread, now = threading.get_ident(), self.clock.monotonic()
+        thread = threading.get_ident()
+        now = self.clock.monotonic()
         progressed = self._planning.get(thread)
         if progressed is None or now - self._told_at.get(thread, FOREVER_AGO) < RETRY_SECONDS:
             return None

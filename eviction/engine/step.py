@@ -198,7 +198,8 @@ def judged(world: World) -> World:
 
 def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
     """What becomes of a removal after its check."""
-    running, answer = world.passes.get(claim.pass_id), checked.answer
+    running = world.passes.get(claim.pass_id)
+    answer = checked.answer
     if not claim.awaited:  # nothing was sent, and nothing is
         return kept_back(world, claim, Reason.STOPPING)
     if isinstance(answer, Refused):
@@ -223,7 +224,9 @@ def judged_claim(world: World, claim: Claim, checked: Checked) -> World:
     if too_old(checked, world):
         return check_again(world, claim)
     if claim.dry_run:
-        planned = Outcome(claim.verdict, Result.PLANNED, "", world.now - claim.claimed_at)
+        planned = Outcome(
+            claim.verdict, Result.PLANNED, "", duration_seconds=world.now - claim.claimed_at
+        )
         return removal_ended(world, claim, planned)
     return send(world, claim, answer)
 
@@ -258,7 +261,8 @@ def check_again(world: World, claim: Claim) -> World:
 def send(world: World, claim: Claim, ready: Ready) -> World:
     """The call goes out. What its filesystem gains from now on is booked to its pass."""
     claim = sent(claim, world.now)
-    btrfs, booked_to = dict[int, str](), dict(world.booked_to)
+    btrfs = dict[int, str]()
+    booked_to = dict(world.booked_to)
     for role, (identity, _) in world.observations.filesystems.items():
         if identity.type == "btrfs":
             btrfs[identity.device_id] = identity.path
@@ -274,13 +278,14 @@ def send(world: World, claim: Claim, ready: Ready) -> World:
 
 def advanced(world: World, running: RunningPass) -> World:
     """The pass goes on; if it has ended, its record is made."""
-    before, effects = running, tuple[Effect, ...]()
+    before = running
+    effects = tuple[Effect, ...]()
     try:
         running, effects = advance(running, world)
     except Exception as defect:  # noqa: BLE001 # a defect in one pass ends that pass, and not all relief
         stage = StageId(running.function or "".join(running.row[-1:]), 1)
         failed = StageRun(
-            stage, world.now, world.now, NO_PLAN, error=in_words(defect), ended_at=world.now
+            stage, world.now, world.now, plan=NO_PLAN, error=in_words(defect), ended_at=world.now
         )
         done = (*running.done, *running.current, failed)
         running = running._replace(current=(), done=done, ended=True)
@@ -437,12 +442,14 @@ def decided(world: World) -> World:
     """What the look shows is decided about, and passes begin where they are due."""
     if world.observations.time < world.now:  # else the last answer was just taken in
         world = observed(world)
-    before, observations = world.manager, replace(world.observations, polls={})
+    before = world.manager
+    observations = replace(world.observations, polls={})
     manager, decision = synchronize(before, observations, world.now)
     world = world.emitting(Remember(before, observations, decision))
     world = world.telling("observed", observations, decision)
     trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
-    wanted_at, pressed = world.look_due, world.pressed
+    wanted_at = world.look_due
+    pressed = world.pressed
     world = world._replace(
         manager=manager,
         decision=decision,
@@ -484,9 +491,11 @@ def next_look_set(world: World, wanted_at: float) -> World:
     """The next look is due; sooner if one was wanted meanwhile. Close to a mark, samplers poll."""
     halfway = seconds_halfway(world)
     seconds, why = next_look(world, halfway)
-    due, floor_seconds = world.now + seconds, world.configuration.poll_floor_seconds
+    due = world.now + seconds
+    floor_seconds = world.configuration.poll_floor_seconds
     if wanted_at < due:
-        due, why = wanted_at, LookWhy.WANTED
+        due = wanted_at
+        why = LookWhy.WANTED
     world = world._replace(look_due=due, look_why=why, look_floor=world.now + floor_seconds)
     return world.emitting(*polls(world, halfway))
 
@@ -546,7 +555,8 @@ def acting_on(threshold: Threshold, world: World) -> Decision:
 
 def by_lead(world: World) -> Iterator[Decision]:
     """Decisions for thresholds that are not met yet, but whose passes begin now."""
-    config, observations = world.manager.config, world.observations
+    config = world.manager.config
+    observations = world.observations
     soon = begins_by_lead(
         config.in_layout(observations.layout),
         observations,
@@ -564,7 +574,8 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World
     """Begins the pass, unless there is nothing to act on, its row is empty or paused,
     or its filesystem has one.
     """
-    row, name = decision.row, lane_acted_on(decision, world)
+    row = decision.row
+    name = lane_acted_on(decision, world)
     lane = world.lane(name)
     back_off = lane.back_off(row)
     if decision.acted_on is None or not row or world.now < back_off.until:
@@ -588,7 +599,8 @@ def next_look(world: World, halfway: float) -> tuple[float, LookWhy]:
 
     Close to a mark the samplers poll in between (`polls`).
     """
-    policy, decision = poll_policy(world.configuration), world.decision
+    policy = poll_policy(world.configuration)
+    decision = world.decision
     if any(running.measures for running in world.removing()):
         return TICK_SECONDS, LookWhy.RELIEVING
     if pass_is_due(world):
@@ -615,7 +627,8 @@ def polls(world: World, halfway: float) -> list[Watch]:
     longest, _ = longest_near_a_mark(world)
     if pass_is_due(world) or halfway >= longest:
         return []
-    thresholds, policy = marks_to_watch(world), poll_policy(world.configuration)
+    thresholds = marks_to_watch(world)
+    policy = poll_policy(world.configuration)
     levels = levels_to_watch(thresholds, world.observations, world.fill_rates, policy=policy)
     return [Watch(path, level) for path, level in levels.items()]
 
@@ -696,7 +709,8 @@ def runtime_asked(world: World) -> World:
     """The runtime is asked where its images are, whatever runs; and who uses
     them, while nothing does.
     """
-    now, asking = world.now, world.asking
+    now = world.now
+    asking = world.asking
     if not world.configuration.has_runtime:
         return world
     if asking.locating_since is not None:

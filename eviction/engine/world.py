@@ -87,7 +87,8 @@ class Pause:
 
     def why(self, now: float, wall: float) -> str:
         """Why nothing may be removed, in a sentence; empty if it may."""
-        until, because = self.until_in_words(now, wall), ""
+        until = self.until_in_words(now, wall)
+        because = ""
         if not until:
             return ""
         if self.because_unknown:
@@ -477,8 +478,8 @@ def first_world(
         functions=functions,
         manager=ManagerState(eviction_config(configuration)),
         paths=paths,
-        observations=SignalObservations({}, None, now, wall),
-        decision=Decision(frozenset(), (), None, (), None),
+        observations=SignalObservations({}, None, now, wall_time=wall),
+        decision=Decision(frozenset(), (), None, row=(), layout=None),
         look_due=NEVER,
     )
 

@@ -135,7 +135,8 @@ class Room(Document):
 
 def room_of(filesystem: str, asked: int, available: int, *, kept_free: int, dry_run: bool) -> Room:
     """The room, with what is missing and the sentence."""
-    missing, verb = max(asked - available, 0), "would be" if dry_run else "is"
+    missing = max(asked - available, 0)
+    verb = "would be" if dry_run else "is"
     spare = format_bytes(max(available - kept_free, 0))
     short = f"{format_bytes(missing)} {verb} missing" if missing else f"the room {verb} there"
     there = (
@@ -277,8 +278,11 @@ def function_json(function: ReclaimResult) -> FunctionJson:
 def pass_json(record: Pass, *, with_kept: bool = True, limit: int | None = None) -> PassJson:
     """The record of a pass. `with_kept`: kept objects are listed, and not only counted by reason.
     `limit`: how many removals are listed; all are counted."""
-    decision, seen, after = record.decision, record.observations, record.after
-    acted_on, removals = decision.acted_on, record.removals
+    decision = record.decision
+    seen = record.observations
+    after = record.after
+    acted_on = decision.acted_on
+    removals = record.removals
     by_result = defaultdict[str, Counter[str]](Counter)
     for outcome in removals:
         by_result[outcome.verdict.kind][str(outcome.result)] += 1

@@ -80,7 +80,7 @@ def moments(
     """What tells the moment, by this clock. The ids: None: those of this boot and machine."""
     boot = current_boot_id() if boot_id is None else boot_id
     machine = current_machine_id() if machine_id is None else machine_id
-    return lambda: Moment(clock.monotonic(), clock.wall(), boot, machine)
+    return lambda: Moment(clock.monotonic(), clock.wall(), boot, machine_id=machine)
 
 
 class _Document(Model):
@@ -129,7 +129,8 @@ def records_from_json(text: bytes, now: Moment) -> Loaded:
             return saved.monotonic - age
         return now.monotonic - min(age, max(now.wall - time, 0.0))
 
-    images, gone = _converted(document.images, monotonic), _converted(document.gone, monotonic)
+    images = _converted(document.images, monotonic)
+    gone = _converted(document.gone, monotonic)
     return Loaded(images, gone, saved=clocks if same_boot else None, at=saved.wall)
 
 
@@ -204,7 +205,8 @@ class RecordFile:
                     " as new"
                 )
             )
-        self._on_disk, self._as_of = (loaded.records, loaded.gone), self._clock.monotonic()
+        self._on_disk = (loaded.records, loaded.gone)
+        self._as_of = self._clock.monotonic()
         return loaded
 
     def save(self, records: Mapping[str, ImageRecord], gone: Mapping[str, ImageRecord]) -> str:
@@ -226,5 +228,6 @@ class RecordFile:
             self._file.replace(text)
         except (OSError, ValueError) as error:
             return f"the state file {self._path} cannot be saved: {reason_of(error)}"
-        self._on_disk, self._as_of = (dict(records), dict(gone)), self._clock.monotonic()
+        self._on_disk = (dict(records), dict(gone))
+        self._as_of = self._clock.monotonic()
         return ""

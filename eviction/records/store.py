@@ -234,7 +234,8 @@ class HistoryStore:
         with OwnFile(os.path.join(os.path.realpath(directory), name)).replaced() as descriptor:
             free_bytes = shutil.disk_usage(descriptor).free
             if free_bytes < SHARE_OF_FREE * self._size_bytes:
-                free, size = format_bytes(free_bytes), format_bytes(self._size_bytes)
+                free = format_bytes(free_bytes)
+                size = format_bytes(self._size_bytes)
                 raise HistoryUnusable(
                     f"{self._path} of {size} is not created, as it would take more than half of the"
                     f" {free} free"

@@ -80,7 +80,8 @@ class Announcements(Listener):
             for key in self._unsuccessful:
                 self._throttled_log.resolved(key)
             self._unsuccessful.clear()
-        changed, self.conditions = self.conditions ^ decision.conditions, decision.conditions
+        changed = self.conditions ^ decision.conditions
+        self.conditions = decision.conditions
         # ours first: the kubelet's mark is the lower one
         for condition in sorted(changed, reverse=True):
             if condition in decision.conditions:
@@ -205,7 +206,8 @@ class Announcements(Listener):
 
     def parked_ended(self, outcome: Outcome) -> None:
         """A parked removal has been answered at last."""
-        verdict, took = outcome.verdict, format_duration(outcome.duration_seconds)
+        verdict = outcome.verdict
+        took = format_duration(outcome.duration_seconds)
         how = ": ".join(filter(None, (outcome.result or "nothing was sent", outcome.error)))
         self.log.info(
             f"{verdict.kind} {verdict.name}: the parked removal has ended after {took}: {how}",
@@ -335,7 +337,8 @@ class Shadow(Listener):
 
         Asks the runtime every 10 s at most. Called on a worker.
         """
-        planned, now = self._planned, self._node.clock.monotonic()
+        planned = self._planned
+        now = self._node.clock.monotonic()
         if not self._node.dry_run or not planned or now - self._asked_at < ASK_EVERY_SECONDS:
             return
         self._asked_at = now

@@ -56,7 +56,8 @@ def read_output(given: Mapping[str, Any], command: str, own: Collection[str]) ->
     unknown = given.keys() - OF_OUTPUT - set(own)
     if unknown:
         raise RequestRefused(f"{', '.join(sorted(map(str, unknown)))}: not an option of {command}")
-    output, width = given.get("output"), given.get("width")
+    output = given.get("output")
+    width = given.get("width")
     if output not in (None, "table", "json"):
         raise RequestRefused(f"--output: {output!r} is neither table nor json")
     if width is not None and not (type(width) is int and width > 0):
@@ -67,7 +68,8 @@ def read_output(given: Mapping[str, Any], command: str, own: Collection[str]) ->
 def options_of_client(request: Mapping[str, Any], loaded: Fingerprint) -> Mapping[str, Any]:
     """The options in a request, not checked yet. `loaded`: the daemon's configuration, which must
     be the client's too. Raises RequestRefused."""
-    options, configuration = request.get("options"), request.get("told")
+    options = request.get("options")
+    configuration = request.get("told")
     if not isinstance(options, dict) or not isinstance(configuration, dict):
         raise RequestRefused("a request contains the options and the configuration of the client")
     if not same_configuration(configuration, loaded):

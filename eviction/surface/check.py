@@ -95,7 +95,8 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
     Exit code 0: clear; 1: a threshold is met; 4: a signal with a threshold could not be read.
     """
     observations = node.summary.observe()
-    signals, layout = observations.signals, observations.layout
+    signals = observations.signals
+    layout = observations.layout
     thresholds = node.thresholds(layout)
     met = rules.thresholds_met(thresholds, signals, enforce_min_reclaim=False)
     unknown = rules.unreadable(observations, thresholds)

@@ -214,7 +214,8 @@ class Clients:
             self._selector.unregister(client.connection)
 
     def _answer_all(self) -> None:
-        whole, self._whole = self._whole, []
+        whole = self._whole
+        self._whole = []
         try:
             self.answer(whole)
         finally:

@@ -84,7 +84,12 @@ class ControlServer:
                 undone.callback(self._threads.close)
                 self._threads.prepare(PREPARED)
                 clients = Clients(
-                    "control", server, _is_whole, LARGEST_REQUEST_BYTES, self._hand_over, TOO_LATE
+                    "control",
+                    server,
+                    _is_whole,
+                    largest_request_bytes=LARGEST_REQUEST_BYTES,
+                    answer=self._hand_over,
+                    too_late=TOO_LATE,
                 )
                 undone.pop_all()
         except (OSError, NoThread) as error:

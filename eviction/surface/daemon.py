@@ -179,7 +179,8 @@ class Daemon:
 
     def stalled_seconds(self) -> float:
         """How long the pass that has been stuck longest has made no progress."""
-        world, now = self._node.world, self._node.clock.monotonic()
+        world = self._node.world
+        now = self._node.clock.monotonic()
         return max((stalled_seconds(the, world, now) for the in world.passes.values()), default=0.0)
 
     def why_not_alive(self) -> str | None:
@@ -188,7 +189,8 @@ class Daemon:
         A pass that waits for the runtime makes progress: each call is answered or times out, and a
         slow removal is parked. A pass that makes none is stuck in something else.
         """
-        node, now = self._node, self._node.clock.monotonic()
+        node = self._node
+        now = self._node.clock.monotonic()
         late = now - node.owner.due_at  # also if its thread has ended
         if not node.stopping.is_set():  # turns that end in no look observe nothing
             late = max(late, self._heartbeat_age() - node.configuration.poll_ceiling_seconds)
@@ -208,7 +210,9 @@ class Daemon:
 
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
-        node, world, now = self._node, self._node.world, self._node.clock.monotonic()
+        node = self._node
+        world = self._node.world
+        now = self._node.clock.monotonic()
         seen = world.observations  # empty before the first look
         thresholds = node.thresholds(seen.layout) if world.looks else ()
         conditions = world.decision.conditions

@@ -67,7 +67,10 @@ class DaemonEndpoints(Listener):
         from eviction.surface.metrics import Metrics
 
         metrics = Metrics(
-            self.status, self.node.functions, lambda: self.log.dropped, self.history_counts
+            self.status,
+            self.node.functions,
+            lambda: self.log.dropped,
+            history_counts=self.history_counts,
         )
         pages: Pages = {
             "/metrics": metrics.page,
@@ -80,7 +83,8 @@ class DaemonEndpoints(Listener):
             self.log.warning(f"no metrics: {error}")
             return
         self.log.info(f"metrics and health are served on {server.address}", address=server.address)
-        self._server, self._metrics = server, metrics
+        self._server = server
+        self._metrics = metrics
         self.node.listeners.add(metrics)
 
     def _why_not_ready(self) -> str | None:

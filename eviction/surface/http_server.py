@@ -60,7 +60,12 @@ class HttpServer:
             self.address = _shown(*server.getsockname()[:2])
             too_late = _response(b"GET", Page(408, b"the request did not arrive in time\n"))
             self._clients = Clients(
-                "health", server, _is_whole, LARGEST_REQUEST_BYTES, self._answer, too_late
+                "health",
+                server,
+                _is_whole,
+                largest_request_bytes=LARGEST_REQUEST_BYTES,
+                answer=self._answer,
+                too_late=too_late,
             )
         except OSError as error:
             raise CannotListen(f"{_shown(*address)}: {error.strerror or error}") from None

@@ -208,7 +208,8 @@ def _operation_type(call: str) -> str:
 
 
 def _of_status(status: NodeStatus) -> Iterator[Metric]:
-    document, observations = status.document, status.observations
+    document = status.document
+    observations = status.observations
     seen = () if observations is None else observations.signals.values()
     marks = {(mark.signal, "hard" if mark.hard else "soft"): mark for mark in document.thresholds}
     conditions = {(word,): float(word in document.conditions) for word in NodeCondition}

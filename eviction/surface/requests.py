@@ -71,7 +71,9 @@ def read_options(
     output = read_output(
         given, "reclaim", {"signal", "until", "all", "dry_run", "now", "room", "on"}
     )
-    name, until, flag = given.get("signal"), given.get("until"), "--until"
+    name = given.get("signal")
+    until = given.get("until")
+    flag = "--until"
     if (room := _room_of(given, signals)) is not None:
         name, until, flag = *room, "--room"
     if name is not None and name not in signals:
@@ -100,7 +102,8 @@ def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, 
 
     Raises RequestRefused.
     """
-    room, on = given.get("room"), given.get("on")
+    room = given.get("room")
+    on = given.get("on")
     if room is None and on is None:
         return None
     filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
@@ -156,7 +159,8 @@ def respond(
 
 
 def _answer(options: ReclaimOptions, node: Node, record: Pass) -> Answer:
-    code, document = exit_code(record), pass_json(record)
+    code = exit_code(record)
+    document = pass_json(record)
     sentence = "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     lines = pass_lines(record, width=options.width)
     if options.room:
@@ -179,7 +183,8 @@ def _room(
 ) -> Room | None:
     """The room that there is, or would be with what a dry run promises; None without a reading, or
     if no room was asked for."""
-    signal, until = options.signal, options.until
+    signal = options.signal
+    until = options.until
     if not options.room or signal is None or until is None:
         return None
     seen = usable(observations.signals).get(signal)
@@ -245,7 +250,8 @@ def exit_code(record: Pass) -> int:
 
 def _held_off(node: Node) -> Answer | None:
     """Why nothing may be removed: a pause of the daemon, or a recent boot."""
-    code, why = EXIT_PAUSED, node.paused() or None
+    code = EXIT_PAUSED
+    why = node.paused() or None
     if why is None:
         configuration = node.configuration
         code = EXIT_NOT_RELIEVED

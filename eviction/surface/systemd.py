@@ -113,7 +113,8 @@ def listening_socket(
 
 def _watchdog_seconds(environment: Mapping[str, str], process_id: int) -> float | None:
     """`WATCHDOG_USEC`, unless `WATCHDOG_PID` names another process (sd_watchdog_enabled(3))."""
-    text, wanted = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+    text = environment.get("WATCHDOG_USEC", "")
+    wanted = environment.get("WATCHDOG_PID", "")
     if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) == 0:
         return None
     return int(text) / 1e6 if wanted in ("", str(process_id)) else None

@@ -124,7 +124,8 @@ class OpenFilesScan:
                 return
             if not stat.S_ISREG(status.st_mode):
                 return
-            size, deleted = allocated_bytes(status), status.st_nlink == 0
+            size = allocated_bytes(status)
+            deleted = status.st_nlink == 0
             if not deleted:
                 block_size = self.block_sizes.get(device_id)
                 if block_size is None:
@@ -177,7 +178,8 @@ def look(
         table = read_mounts()
         for path, device_id in paths.items():
             try:
-                st_dev, block_size = os.stat(path).st_dev, os.statvfs(path).f_bsize
+                st_dev = os.stat(path).st_dev
+                block_size = os.statvfs(path).f_bsize
             except OSError:
                 continue
             mount = mount_holding(os.path.realpath(path), table)

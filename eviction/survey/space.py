@@ -159,8 +159,13 @@ def _images(images: Sequence[Verdict], not_freed_bytes: int, measured: Measured)
             use = _OF_IMAGES.get(image.reason, use)
         sizes.setdefault(use, []).append(image.size_bytes or 0)
     nominal = sum(map(sum, sizes.values()))
-    on_disk, freeing, hidden, at_least = nominal, 0, 0, False
-    reported, store, content = measured.store_reported, measured.store, measured.content
+    on_disk = nominal
+    freeing = 0
+    hidden = 0
+    at_least = False
+    reported = measured.store_reported
+    store = measured.store
+    content = measured.content
     if reported is not None:
         compressed = content.device_id is not None
         # of other namespaces, build caches, interrupted removals; a lower bound on containerd, as
@@ -210,7 +215,8 @@ def _containers(present: Sequence[Verdict], measured: Measured) -> Iterator[Shar
 
 
 def _logs_and_volumes(measured: Measured, device_id: int) -> Iterator[Share]:
-    logs, volumes = measured.logs, measured.volumes
+    logs = measured.logs
+    volumes = measured.volumes
     if logs.device_id == device_id:
         for use, size in logs.bytes_by_class.items():
             yield Share(Use(use), size, at_least=not logs.complete)
@@ -359,12 +365,14 @@ class DiskSurvey:
 
     def _settled(self) -> SignalObservations:
         """The observations when no more space is being freed, or after 5 s."""
-        latest, quiet = self.observe(), 0
+        latest = self.observe()
+        quiet = 0
         for _ in range(SETTLE_MOST_POLLS):
             if quiet == SETTLE_QUIET_POLLS:
                 break
             time.sleep(SETTLE_POLL_SECONDS)
-            before, latest = latest, self.observe()
+            before = latest
+            latest = self.observe()
             quiet = 0 if _free_bytes(latest) > _free_bytes(before) + SETTLE_BYTES else quiet + 1
         return latest
 
@@ -388,7 +396,8 @@ class DiskSurvey:
         return sum(pool.not_started for pool in pools)
 
     def _measure(self, observations: SignalObservations) -> Measured:
-        places, pods = self.places(), self.pods()
+        places = self.places()
+        pods = self.pods()
         store = "".join(places.stores[:1])
         spaces, unseen = look(paths_that_answer(observations), self._looking)
         logs, volumes, content, stored = count_trees(

@@ -139,7 +139,8 @@ def has_no_threshold(thresholds: tuple[Threshold, ...]) -> bool:
 
 def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:
     """Whether the kubelet's own settings are known, and its marks plausible."""
-    kubelet, remark = configuration.kubelet, configuration.kubelet_remark
+    kubelet = configuration.kubelet
+    remark = configuration.kubelet_remark
     assumed = "assuming the kubelet's default thresholds"
     origins = (threshold.origin for threshold in configuration.thresholds)
     if kubelet is not None:
@@ -162,7 +163,8 @@ def kubelet_findings(configuration: Configuration) -> Iterator[Finding]:
             remedy="set kubeletEndpoint, for an identity that may get nodes/metrics",
         )
     for threshold in kubelet.thresholds.thresholds:
-        signal, size = threshold.signal, threshold.value.quantity or SMALLEST_MARK_BYTES
+        signal = threshold.signal
+        size = threshold.value.quantity or SMALLEST_MARK_BYTES
         if size < SMALLEST_MARK_BYTES and not signal.counts_inodes:
             yield risk(
                 "thresholds-tiny",

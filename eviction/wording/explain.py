@@ -129,7 +129,8 @@ def later_than_kubelet(
         capacity = observation.capacity
         as_quick = [each for each in same if each.grace_seconds <= kubelet.grace_seconds]
         nearest = max(as_quick or same, key=lambda threshold: threshold.mark(capacity))
-        mark, kubelets_mark = nearest.mark(capacity), kubelet.mark(capacity)
+        mark = nearest.mark(capacity)
+        kubelets_mark = kubelet.mark(capacity)
         if mark < kubelets_mark or not as_quick:
             grace = "" if mark < kubelets_mark else " with its longer grace period"
             yield (
@@ -151,7 +152,8 @@ def unreachable_sentences(
         observation = observations.signals.get(threshold.signal)
         if observation is None or observation.stale or observation.capacity == 0:
             continue
-        capacity, mark = observation.capacity, Fraction(0)
+        capacity = observation.capacity
+        mark = Fraction(0)
         for name, more in (
             ("", threshold.value),
             ("margin", threshold.margin),
@@ -161,9 +163,11 @@ def unreachable_sentences(
             if wanted < capacity:
                 mark = wanted
                 continue
-            mark_of, so = threshold.text(), "it is never cleared"
+            mark_of = threshold.text()
+            so = "it is never cleared"
             if name:
-                mark_of, so = f"{mark_of} with its {name}", f"the {name} is left out"
+                mark_of = f"{mark_of} with its {name}"
+                so = f"the {name} is left out"
             signal = threshold.signal
             yield (
                 f"{signal}: the mark of {mark_of} is {amount(signal, math.ceil(wanted))}, not below"
@@ -228,7 +232,9 @@ def in_words(outcome: Outcome) -> str:
 
 def outcome_cells(outcome: Outcome) -> dict[str, str]:
     """One object of a pass or a plan, by the heads of the table."""
-    verdict, freed, why = outcome.verdict, "-", in_words(outcome)
+    verdict = outcome.verdict
+    freed = "-"
+    why = in_words(outcome)
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
     return {
@@ -295,7 +301,8 @@ def attribution_lines(attribution: Attribution, width: int | None = None) -> lis
 def pass_lines(record: Pass, width: int | None = None) -> list[str]:
     """A pass for people: the threshold that was acted on, what was removed and kept, the result."""
     lines: list[str] = []
-    decision, timings = record.decision, record.timings
+    decision = record.decision
+    timings = record.timings
     if decision.acted_on is not None:
         lines.append(against_its_mark(decision.acted_on, record.observations))
     if record.row:

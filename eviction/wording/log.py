@@ -99,7 +99,8 @@ class Log:
             self.info(sentence, **fields)
 
     def _line(self, level: Level, sentence: str, fields: Mapping[str, Any]) -> str:
-        time, word = timestamp(self.wall()), level.name.lower()
+        time = timestamp(self.wall())
+        word = level.name.lower()
         if self.as_json:
             document = {"time": time, "level": word, "message": sentence, **fields}
             line = json.dumps(document, default=str)
@@ -138,7 +139,8 @@ class ThrottledLog:
 
         True if it was written now.
         """
-        now, key = self._clock.monotonic(), key or sentence
+        now = self._clock.monotonic()
+        key = key or sentence
         due = now - self._written.get(key, float("-inf")) >= REPEAT_SECONDS
         if due:
             self._written[key] = now
@@ -172,7 +174,8 @@ class LogWriter:
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._bytes = 0  # of the lines that are not written yet
         # dropped lines that no line has mentioned yet, and since when
-        self._untold, self._since = 0, 0.0
+        self._untold = 0
+        self._since = 0.0
         self._torn = False  # the last line was only partly written
         self._ended = threading.Event()
         self.dropped = 0  # lines, since the start
@@ -210,7 +213,8 @@ class LogWriter:
                 self._bytes -= len(line)
                 if not written:
                     self._drop()
-                untold, since = 0 if self._bytes else self._untold, self._since
+                untold = 0 if self._bytes else self._untold
+                since = self._since
             if untold and self._write(self.instead(untold, since).encode() + b"\n"):
                 with self._lock:
                     self._untold -= untold

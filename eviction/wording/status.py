@@ -175,7 +175,8 @@ class NodeStatus:
 
 def parked_removal(claim: Claim, now: float) -> Parked:
     """A parked removal; `seconds`: since it was sent, or since its check began."""
-    verdict, since = claim.verdict, claim.claimed_at if claim.sent_at is None else claim.sent_at
+    verdict = claim.verdict
+    since = claim.claimed_at if claim.sent_at is None else claim.sent_at
     return Parked.of(verdict, seconds=round(now - since, 3))
 
 
@@ -199,7 +200,8 @@ def threshold_statuses(
     as a rate, and a fill that has stopped counts less with each second, and not at all after 30."""
     statuses = []
     for threshold in thresholds:
-        signal, headroom_seconds = threshold.signal, None
+        signal = threshold.signal
+        headroom_seconds = None
         observation = observations.signals.get(signal)
         if observation is not None:
             above = observation.available - threshold.mark(observation.capacity)

@@ -158,7 +158,8 @@ def signals_table(
             continue
         filesystem = observation.filesystem
         place = f"{filesystem.type or '?'} on {filesystem.device or '?'}" if filesystem else "-"
-        available, capacity = observation.available, observation.capacity
+        available = observation.available
+        capacity = observation.capacity
         seen = [signal, amount(signal, available), amount(signal, capacity)]
         if not mine:
             rows.append([*seen, "-", "-", "stale" if observation.stale else "no threshold", place])

@@ -276,7 +276,14 @@ class Inventory:
         sandbox_images = self._sandbox_image_references(images, sandboxes, facts)
         volumes = self._image_volumes(containers, facts, goes_on)
         listing = Listing(
-            images, containers, sandboxes, sandbox_images, volumes, {}, str(facts), named
+            images,
+            containers,
+            sandboxes,
+            sandbox_image_references=sandbox_images,
+            image_volumes=volumes,
+            resolved={},
+            runtime=str(facts),
+            named_images=named,
         )
         return self._evidence_of(listing, reading)
 

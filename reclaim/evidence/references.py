@@ -45,7 +45,8 @@ from reclaim.types import Image, Listing
 
 # Host, path and tag as in https://github.com/distribution/reference/blob/main/regexp.go. Each
 # separator is a character that the parts around it cannot contain, so a match never backtracks.
-_LABEL, _PART = r"[A-Za-z0-9]+(?:-+[A-Za-z0-9]+)*", r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
+_LABEL = r"[A-Za-z0-9]+(?:-+[A-Za-z0-9]+)*"
+_PART = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*"
 _HOST = rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?"
 NAME = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9._-]{{0,127}})?")
 LONGEST_REPOSITORY = 255  # characters
@@ -150,14 +151,16 @@ def normalized(reference: str) -> str:
     name, at, digest = reference.partition("@")
     head, _, rest = name.partition("/")
     if is_short(name):
-        head, rest = "docker.io", name
+        head = "docker.io"
+        rest = name
     if head == "index.docker.io":
         head = "docker.io"
     if head == "docker.io" and "/" not in rest:
         rest = f"library/{rest}"
     repository, colon, tag = rest.rpartition(":")
     if not colon:
-        repository, tag = rest, "latest"
+        repository = rest
+        tag = "latest"
     return f"{head}/{repository}@{digest}" if at else f"{head}/{repository}:{tag}"
 
 

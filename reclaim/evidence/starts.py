@@ -210,7 +210,8 @@ class PodStarts:
     waiting_until: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self._spent_seconds, self._waited = 0.0, False
+        self._spent_seconds = 0.0
+        self._waited = False
         # image -> when it was asked about, its pods
         self._unfinished: dict[str, tuple[float, frozenset[str]]] = {}
 

@@ -304,7 +304,8 @@ def exchanged(path: str) -> Distrust:
 
 def _unexplained(states: PodStates, held: Collection[str], path: str) -> Distrust | None:
     """Why the directories are not trusted if they explain nothing held, or nothing alive."""
-    present, kubelet = states.present or frozenset(), states.kubelet or {}
+    present = states.present or frozenset()
+    kubelet = states.kubelet or {}
     alive = {uid for uid in held if uid in kubelet and not kubelet[uid].terminated}
     if alive and present.isdisjoint(alive):
         what = (

@@ -174,7 +174,7 @@ def release_ballast_function(
         name,
         frees,
         (BALLAST,),
-        lambda context: (BallastRelease(settings, context.clock),),
+        stages=lambda context: (BallastRelease(settings, context.clock),),
         examine=lambda _, __: examine(settings),
     )
 
@@ -198,7 +198,16 @@ class BallastRelease(Stage):
             return None
         self._planned = identity_of(found)
         return Plan(
-            (Verdict(BALLAST, path, path, Action.REMOVE, "set_aside", allocated_bytes(found)),)
+            (
+                Verdict(
+                    BALLAST,
+                    path,
+                    path,
+                    action=Action.REMOVE,
+                    reason="set_aside",
+                    size_bytes=allocated_bytes(found),
+                ),
+            )
         )
 
     def check(self, _: Verdict) -> Ready | Refused:

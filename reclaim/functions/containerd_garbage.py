@@ -64,7 +64,7 @@ def collect_garbage_function(
         name,
         frees,
         (CONTENT,),
-        lambda context: (
+        stages=lambda context: (
             GarbageCollection(
                 name, context.runtime, context.clock, deadline_seconds=deadline_seconds
             ),
@@ -124,8 +124,8 @@ class GarbageCollection(Stage):
                     CONTENT,
                     OBJECT_ID,
                     "content that nothing refers to",
-                    Action.REMOVE,
-                    UNREFERENCED,
+                    action=Action.REMOVE,
+                    reason=UNREFERENCED,
                 ),
             )
         )

@@ -62,7 +62,7 @@ class PeriodicImages:
             IMAGE_GC,
             FilesystemRole.IMAGEFS,
             (Kind.IMAGE,),
-            lambda context: (OldImages(context, self), ImagesForSpace(context, self)),
+            stages=lambda context: (OldImages(context, self), ImagesForSpace(context, self)),
             stops_on_failure=True,
         )
 

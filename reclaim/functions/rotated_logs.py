@@ -119,7 +119,7 @@ def delete_rotated_logs_function(name: str, keep: int, frees: FilesystemRole) ->
         name,
         frees,
         (ROTATED_LOG,),
-        lambda context: (RotatedLogs(context.log_paths.pod_logs_dir, keep, context.clock),),
+        stages=lambda context: (RotatedLogs(context.log_paths.pod_logs_dir, keep, context.clock),),
         examine=lambda _, log_paths: examine(log_paths.pod_logs_dir),
     )
 
@@ -200,8 +200,8 @@ def _verdict(file: LogFile, ages: Mapping[bytes, float], reason_to_keep: str) ->
         ROTATED_LOG,
         file.id,
         file.id if uid is None else "/".join(printable(part) for part in parts if part),
-        Action.KEEP if reason_to_keep else Action.REMOVE,
-        reason_to_keep or ("left_behind" if file.name.endswith(TEMPORARY) else "rotated"),
+        action=Action.KEEP if reason_to_keep else Action.REMOVE,
+        reason=reason_to_keep or ("left_behind" if file.name.endswith(TEMPORARY) else "rotated"),
         size_bytes=file.size_bytes,
         age_seconds=ages[file.name] if file.name else None,
         pod_uid=uid or "",

@@ -455,7 +455,7 @@ def read_entry(directory: int, name: bytes) -> LogEntry | None:
         target = os.readlink(name, dir_fd=directory) if stat.S_ISLNK(status.st_mode) else b""
     except FileNotFoundError:
         return None
-    return LogEntry(name, identity_of(status), status.st_ctime_ns, target)
+    return LogEntry(name, identity_of(status), status.st_ctime_ns, target=target)
 
 
 def ask_states(runtime: RuntimeService, links: Sequence[LogEntry]) -> dict[str, StatusAnswer]:

@@ -63,9 +63,9 @@ class UnusedImages(Stage):
             lambda: context.inventory.sandboxes(self._listed_after),
             context.pods,
             context.clock,
-            self._policy.pod_start_seconds,
-            context.part_ages,
-            lambda: context.facts().urgent,
+            hold_off_seconds=self._policy.pod_start_seconds,
+            part_ages=context.part_ages,
+            urgent=lambda: context.facts().urgent,
         )
         # One check at a time lists or finds that it has to wait; those beside it use the
         # same list, and the same wait.

@@ -32,7 +32,8 @@ from dataclasses import dataclass
 PULL_BYTES = 4 * 1024**2
 """What a pull costs beyond its bytes, in bytes: asking the registry, and a pod that waits."""
 
-PRIOR_SECONDS, PRIOR_NEEDS = 86400.0, 0.5
+PRIOR_SECONDS = 86400.0
+PRIOR_NEEDS = 0.5
 """What is assumed of every image before anything was seen: half a need in a day."""
 
 UNUSED_WEIGHT = 0.3
@@ -87,7 +88,8 @@ class Holders:
 
     def share_of(self, image_id: str) -> float:
         """Its bytes, each divided by the number of images that hold it."""
-        layers, stays = self._layers[image_id], len(self._layers) + 1
+        layers = self._layers[image_id]
+        stays = len(self._layers) + 1
         return sum(
             size / self._count[layer]
             for layer, size in layers.items()
@@ -136,11 +138,13 @@ def by_cost(
         )
 
     order = sorted(given, key=credit)
-    needed, spare = 0, -need_bytes
+    needed = 0
+    spare = -need_bytes
     while spare < 0 and needed < len(order):
         spare += holders.remove(order[needed].id)
         needed += 1
-    first, later = list[Candidate](), order[needed:]
+    first = list[Candidate]()
+    later = order[needed:]
     for image in reversed(order[:needed]):
         takes = holders.restore(image.id)
         if takes <= spare:

@@ -126,7 +126,7 @@ def _read(root: str, containers: Iterable[Container]) -> PullRecords:
         )
         if recorded is not None and container.pod_uid and container.created_at_ns > 0:
             complete_since = min(complete_since, max(recorded, container.created_at_ns / 1e9))
-    return PullRecords(frozenset(written), begun, complete_since, as_of)
+    return PullRecords(frozenset(written), begun, complete_since, as_of=as_of)
 
 
 def _images_of(pulling: str) -> Iterator[str]:

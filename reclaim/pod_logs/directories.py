@@ -91,7 +91,8 @@ def opened(directory: str, *beneath: bytes) -> Iterator[int]:
         raise
     try:
         for name in beneath:
-            above, descriptor = descriptor, open_beneath(descriptor, name)
+            above = descriptor
+            descriptor = open_beneath(descriptor, name)
             os.close(above)
         yield descriptor
     finally:

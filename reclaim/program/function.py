@@ -141,7 +141,7 @@ def program_function(program: Program, frees: FilesystemRole) -> ReclaimFunction
         program.name,
         frees,
         KINDS,
-        lambda context: (ProgramStage(program, context),),
+        stages=lambda context: (ProgramStage(program, context),),
         examine=lambda _, __: examine(program.path, program.user),
     )
 
@@ -176,7 +176,16 @@ class ProgramStage(Stage):
         elif self._dry_run:
             examine(program.path, program.user)
         return Plan(
-            (Verdict(PROGRAM, program.name, shown, Action.REMOVE, "in_table", rule=Rule.GUARD),)
+            (
+                Verdict(
+                    PROGRAM,
+                    program.name,
+                    shown,
+                    action=Action.REMOVE,
+                    reason="in_table",
+                    rule=Rule.GUARD,
+                ),
+            )
         )
 
     def check(self, _: Verdict) -> Ready:
@@ -623,7 +632,13 @@ def _verdict(verdict_id: str, number: int, line: bytes) -> Verdict:
             shown = _text_of(line[:LONGEST_WORDS])
             raise NoPlan(f"printed as line {number} {shown!r}; allowed is {OBJECT}")
     return Verdict(
-        PROGRAM_OBJECT, verdict_id, named, Action.REMOVE, "listed_by_program", size, rule=Rule.GUARD
+        PROGRAM_OBJECT,
+        verdict_id,
+        named,
+        action=Action.REMOVE,
+        reason="listed_by_program",
+        size_bytes=size,
+        rule=Rule.GUARD,
     )
 
 

@@ -152,7 +152,8 @@ def lost_beyond_need(measured: Measurements) -> int:
 
 def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) -> dict[Signal, int]:
     """The least surplus of each signal that removing images relieves; empty if unknown."""
-    after, layout = one.record.after, one.record.decision.layout
+    after = one.record.after
+    layout = one.record.decision.layout
     if one.record.result is not PassResult.SATISFIED or after is None or layout is None:
         return {}
     surplus: dict[Signal, int] = {}
@@ -231,7 +232,8 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         yield _at_most("images lost beyond need", limit, lost_beyond_need(measured))
     for name, share in expect.lowest.items():
         signal = Signal(name)
-        least, lowest = _least(signal, share, measured), measured.lowest(signal)
+        least = _least(signal, share, measured)
+        lowest = measured.lowest(signal)
         seen = "not measured" if lowest is None else amount(signal, lowest)
         held = lowest is not None and lowest >= least
         yield Check(f"lowest {signal}", f"at least {amount(signal, least)}", seen, held)
@@ -258,7 +260,8 @@ def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> i
 
 
 def _object(pattern: str, goes: bool, measured: Measurements) -> Check:
-    was, left = _matching(pattern, measured.before), _matching(pattern, measured.after)
+    was = _matching(pattern, measured.before)
+    left = _matching(pattern, measured.after)
     wrong = left if goes else sorted(set(was) - set(left))
     wanted, right, otherwise = (
         ("goes", "gone", "still there") if goes else ("stays", "there", "gone")

@@ -227,7 +227,8 @@ class EmbeddedNode:
         mount_tmpfs(disk, spec.size_bytes, spec.inodes)
 
     def _start_runtime(self) -> None:
-        images, containers = FilesystemRole.IMAGEFS, FilesystemRole.CONTAINERFS
+        images = FilesystemRole.IMAGEFS
+        containers = FilesystemRole.CONTAINERFS
         self.runtime = EmbeddedRuntime(
             os.path.join(self.disk(images), "runtime"),
             containers_root=os.path.join(self.disk(containers), "runtime"),

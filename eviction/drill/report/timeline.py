@@ -22,11 +22,13 @@ from eviction.wording.log import escaped
 from signals.quantity import format_bytes, format_duration
 
 WIDTH = 880.0
-LEFT, RIGHT = 170.0, 215.0
+LEFT = 170.0
+RIGHT = 215.0
 PLOT = WIDTH - LEFT - RIGHT
 RIM = LEFT + PLOT
 HEIGHT = 260.0
-TOP, BOTTOM = 12.0, 34.0
+TOP = 12.0
+BOTTOM = 34.0
 FLOOR = HEIGHT - BOTTOM
 LANE = 26.0
 TICKS = 5

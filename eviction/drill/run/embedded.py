@@ -201,7 +201,8 @@ class EmbeddedGrowers(Fills):
                 )
             case "pull":
                 assert pressure.image is not None
-                image, names = pressure.image, list(pressure.image.names)
+                image = pressure.image
+                names = list(pressure.image.names)
                 return _ThroughRuntime(pressure, lambda _: self._pull(image, names))
             case "log":
                 path = self._node.log_files[pressure.pod]
@@ -350,10 +351,12 @@ class Drill(Observation):
 
     def in_progress(self, seconds: float) -> bool:
         """True while relief or the end of a condition is awaited."""
-        measured, expect = self.measured, self._scenario.expect
+        measured = self.measured
+        expect = self._scenario.expect
         if measured.under_pressure:
             return not expect.never_relieved
-        limit, relieved = expect.condition.goes_within_seconds, measured.last_relief
+        limit = expect.condition.goes_within_seconds
+        relieved = measured.last_relief
         reported = any(period.to_seconds is None for period in measured.conditions)
         if limit is None or relieved is None or not reported:
             return False

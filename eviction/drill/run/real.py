@@ -49,7 +49,9 @@ def run_in_directory(
     Returns None if `observation.stopping` was set. Raises FillFailed. Everything
     has been freed then, too.
     """
-    fills, stopping, node = Fills(), observation.stopping, observation.node
+    fills = Fills()
+    stopping = observation.stopping
+    node = observation.node
     ours = response is Response.OURS
     patience = SHORTEST_WAIT_SECONDS if ours else OBSERVED_WAIT_SECONDS
     patience = max(patience, (scenario.expect.relieved_within_seconds or 0.0) * 2)

@@ -92,7 +92,8 @@ def enter_private_mounts() -> PrivateMounts:
     if error != errno.EPERM:
         return _none(f"a mount namespace was refused: {os.strerror(error)}")
     # Read now: inside the new namespace both answer 65534 until the maps are written.
-    user, group = os.geteuid(), os.getegid()
+    user = os.geteuid()
+    group = os.getegid()
     error = _unshare(_CLONE_NEWUSER | _CLONE_NEWNS)
     if error != 0:
         return _none(
