@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from eviction.cli import COMMANDS
+from eviction.cli.commands import COMMANDS
 from eviction.cli.help import CONFIGURATION, all_fields, shared_options
 from eviction.cli.parser import command_of, paragraphs, row_of, sentence, value_of
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS

@@ -40,7 +40,7 @@ def main() -> int:
         import signal  # other commands take no time for it
 
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    from eviction.cli import main as run  # imported after the switches, so that they apply
+    from eviction.cli.main import main as run  # imported after the switches, so that they apply
 
     return run()
 

@@ -188,8 +188,8 @@ BREAKS = (
     Break(
         "an image that no container names is unused although its tag is short",
         REFERENCES,
-        'head, rest = "docker.io", name',
-        'head, rest = "", name',
+        '    if is_short(name):\n        head = "docker.io"\n',
+        '    if is_short(name):\n        head = ""\n',
     ),
     Break(
         "a digest is found by its tag",

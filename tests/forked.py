@@ -29,7 +29,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NoReturn
 
-from eviction.cli import COMMANDS
+from eviction.cli.commands import COMMANDS
 
 IMPORTED_LATER = (
     "eviction.surface.metrics",

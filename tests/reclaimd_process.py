@@ -17,7 +17,7 @@ from tempfile import TemporaryFile
 from types import TracebackType
 from typing import Any, Self
 
-from eviction.cli import main
+from eviction.cli.main import main
 from tests import forked
 from tests.schemas import assert_a_log_line, assert_as_described
 

@@ -20,8 +20,8 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 
-from eviction.cli import write_out
 from eviction.cli.progress import StatusLine, mention
+from eviction.cli.streams import write_out
 from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
 
 TYPE_CHECKING = False

@@ -19,12 +19,12 @@ from contextlib import AbstractContextManager, ExitStack, closing, contextmanage
 from functools import partial
 from typing import NoReturn
 
-from eviction.cli import write_err
 from eviction.cli.options import add_logging, configuration_flags, configuration_of, log_of, reading
 from eviction.cli.output import answer, answer_lines, columns, exit_unread, exit_with
 from eviction.cli.parser import OUTPUT, Parser
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.cli.progress import Progress, print_message
+from eviction.cli.streams import write_err
 from eviction.configuration.effective import Configuration
 from eviction.configuration.text_forms import read_duration
 from eviction.drill.judgement.judge import DrillResult, Response

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import argparse
 
-from eviction.cli import COMMANDS, write_out
+from eviction.cli.commands import COMMANDS
 from eviction.cli.output import exit_with
 from eviction.cli.parser import command_of, help_of_all, row_of, table_of, unknown
+from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 from eviction.shipped import shipped
 

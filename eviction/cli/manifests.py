@@ -10,8 +10,8 @@ import argparse
 import re
 import shutil
 
-from eviction.cli import write_out
 from eviction.cli.output import exit_on
+from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK
 from eviction.shipped import shipped
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from eviction.cli import write_out
 from eviction.cli.progress import mention, print_message
+from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_READING
 from eviction.records.json_shapes import to_json
 from eviction.wording.log import escaped

@@ -21,7 +21,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
 
-from eviction.cli import COMMANDS, write_err, write_out
+from eviction.cli.commands import COMMANDS
+from eviction.cli.streams import write_err, write_out
 from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 TYPE_CHECKING = False

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from eviction.cli import write_err
+from eviction.cli.streams import write_err
 
 STDERR = 2
 AFTER_SECONDS = 1.0

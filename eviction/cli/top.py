@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import count, islice
 
-from eviction.cli import write_out
 from eviction.cli.client import NotAskedError
 from eviction.cli.local_files import ASKED, LocalFiles
 from eviction.cli.options import number
 from eviction.cli.output import columns, exit_on, in_colour, wrap_lines
 from eviction.cli.progress import Progress
 from eviction.cli.status import lines
+from eviction.cli.streams import write_out
 from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 from eviction.wording.log import escaped
 

@@ -87,7 +87,7 @@ def loaded_by(statement: str) -> set[str]:
 
 def test_help_loads_nothing_but_the_standard_library() -> None:
     """`reclaimd --help` answers without any third-party import."""
-    assert loaded_by("from eviction.cli import main; main(['--help'])") == set()
+    assert loaded_by("from eviction.cli.main import main; main(['--help'])") == set()
 
 
 def test_the_hook_loads_neither_inotify_nor_tenacity() -> None:

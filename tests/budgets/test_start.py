@@ -47,7 +47,7 @@ def imported_by(*arguments: str) -> set[str]:
     however the command exits.
     """
     program = (
-        "import sys\nbefore = set(sys.modules)\nfrom eviction.cli import main\n"
+        "import sys\nbefore = set(sys.modules)\nfrom eviction.cli.main import main\n"
         "try:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
         "print(*set(sys.modules) - before, file=sys.stderr)"
     )
@@ -60,7 +60,7 @@ def asking() -> set[str]:
     """The modules that a command imports before it knows whether a daemon answers."""
     program = (
         "import sys\nbefore = set(sys.modules)\nimport"
-        " eviction.cli.client\nprint(*set(sys.modules) - before)"
+        " eviction.cli.main, eviction.cli.client\nprint(*set(sys.modules) - before)"
     )
     process = subprocess.run(
         [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True
@@ -82,7 +82,9 @@ def test_asking_the_daemon_imports_little_of_the_standard_library() -> None:
         "eviction",
         "eviction.cli",
         "eviction.cli.client",
+        "eviction.cli.main",
         "eviction.cli.progress",
+        "eviction.cli.streams",
         "eviction.configuration",
         "eviction.configuration.fingerprint",
         "eviction.exit_codes",
@@ -100,7 +102,10 @@ def test_help_imports_argparse_and_little_else() -> None:
     assert ours(loaded) == {
         "eviction",
         "eviction.cli",
+        "eviction.cli.commands",
+        "eviction.cli.main",
         "eviction.cli.parser",
+        "eviction.cli.streams",
         "eviction.exit_codes",
     }
     assert not (HEAVY - {"argparse"}) & loaded

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from eviction.cli import main
+from eviction.cli.main import main
 from eviction.drill.runtime.private_mounts import enter_private_mounts
 from tests.sockets.namespace_child import drop_all_capabilities
 

@@ -9,8 +9,9 @@ import shlex
 
 import pytest
 
-from eviction.cli import COMMANDS, main
+from eviction.cli.commands import COMMANDS
 from eviction.cli.help import all_fields, shared_options
+from eviction.cli.main import main
 from eviction.cli.parser import command_of
 from tests.repository import ROOT
 

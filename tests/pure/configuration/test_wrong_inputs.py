@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.cli import COMMANDS
+from eviction.cli.commands import COMMANDS
 from eviction.cli.parser import command_of
 from eviction.configuration.effective import load
 from eviction.configuration.file import FIELDS, FilesystemEntry, FunctionEntry

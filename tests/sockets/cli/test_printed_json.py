@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from eviction.cli import COMMANDS
+from eviction.cli.commands import COMMANDS
 from eviction.drill.runtime.layer_store import LayerSpec
 from manual import options_of
 from schemas import PRINTED

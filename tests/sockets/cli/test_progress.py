@@ -19,7 +19,7 @@ from tempfile import TemporaryFile
 
 import pytest
 
-from eviction.cli import main
+from eviction.cli.main import main
 from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
 from eviction.drill.runtime.faults import Delay
 from signals.types import Signal

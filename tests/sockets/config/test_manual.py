@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from eviction.cli import COMMANDS
+from eviction.cli.commands import COMMANDS
 from eviction.cli.help import all_fields
 from eviction.cli.parser import command_of
 from eviction.configuration.file import FIELDS

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from eviction.cli import COMMANDS
+from eviction.cli.commands import COMMANDS
 from eviction.configuration.effective import load
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode

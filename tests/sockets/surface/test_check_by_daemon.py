@@ -48,7 +48,7 @@ def daemon(file: str) -> Iterator[Daemon]:
 def imports(file: str, *arguments: str) -> tuple[set[str], float]:
     """The modules that a check has loaded at its end, and the MiB that it needed at its peak."""
     program = (
-        "import sys\nfrom eviction.cli import main\nassert main(sys.argv[1:]) == 0\npeak ="
+        "import sys\nfrom eviction.cli.main import main\nassert main(sys.argv[1:]) == 0\npeak ="
         " [line.split()[1] for line in open('/proc/self/status') if"
         " line.startswith('VmHWM')]\nprint(*peak, *sys.modules, file=sys.stderr)"
     )
