@@ -19,7 +19,7 @@ import os
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any, Literal
 
 from eviction.records.json_shapes import (
@@ -220,6 +220,15 @@ def documents_of(records: Iterable[bytes]) -> Iterator[Json]:
         yield last
 
 
+@cache
+def _version() -> str:
+    """The version of reclaimd, read once: at the end of a daemon no descriptor may be free."""
+    # takes as long to import as all the rest, and only the daemon needs it
+    from importlib import metadata
+
+    return metadata.version("reclaimd")
+
+
 class HistoryRecorder(Backlog, Listener):
     """The history of one process. Only `finish` waits.
 
@@ -255,10 +264,7 @@ class HistoryRecorder(Backlog, Listener):
 
     def daemon(self, kind: Literal["started", "stopped"]) -> None:
         """Records that the daemon has started, or ends."""
-        # takes as long to import as all the rest, and only the daemon needs it
-        from importlib import metadata
-
-        self._record(kind, version=metadata.version("reclaimd"), pid=os.getpid())
+        self._record(kind, version=_version(), pid=os.getpid())
 
     def passed(self, record: Pass) -> None:
         acted_on = record.decision.acted_on
