@@ -8,8 +8,8 @@ from math import fsum
 
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.world import RunningPass, StageRun, World
-from eviction.records.passes import Amounts, Pass, Timings, with_result
-from reclaim.types import Outcome, ReclaimResult, Usage
+from eviction.records.passes import Pass, Timings, with_result
+from reclaim.types import Amounts, Outcome, ReclaimResult, Usage
 
 
 def record_begun(running: RunningPass) -> Pass:

@@ -698,7 +698,7 @@ def periodic_begun(world: World) -> World:
             world = with_loop(world, replace(loop, due=world.now + RETRY_SECONDS))
             continue
         request = Request(row=(FUNCTIONS[loop.what],), extent=Extent.ALL)
-        decision = replace(world.decision, acted_on=None, row=())
+        decision = replace(world.decision, acted_on=None, row=(), layout=None)
         world = with_loop(world, replace(loop, due=NEVER))  # until the pass has ended
         world, running = new_pass(world, Trigger.PERIODIC, request, decision=decision)
         world = begun(world, running._replace(lane=loop.what))
