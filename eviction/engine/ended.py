@@ -12,19 +12,6 @@ from eviction.records.passes import Pass, Timings, with_result
 from reclaim.types import Amounts, Outcome, ReclaimResult, Usage
 
 
-def record_begun(running: RunningPass) -> Pass:
-    """Why a pass was made."""
-    return Pass(
-        running.id,
-        running.started_wall,
-        running.trigger,
-        observations=running.observations,
-        decision=running.decision,
-        row=running.row,
-        functions=(),
-    )
-
-
 def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:
     """Everything that happened in a pass that was made like this, and how it ended."""
     functions = tuple(results_of(running))

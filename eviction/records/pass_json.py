@@ -281,10 +281,10 @@ def pass_json(record: Pass, *, with_kept: bool = True, limit: int | None = None)
     after = record.after
     acted_on = decision.acted_on
     removals = record.removals
-    by_result = defaultdict[str, Counter[str]](Counter)
+    by_result = defaultdict[str, Counter[Result | None]](Counter)
     for outcome in removals:
-        by_result[outcome.verdict.kind][str(outcome.result)] += 1
-    by_reason = Counter(str(outcome.verdict.reason) for outcome in record.kept)
+        by_result[outcome.verdict.kind][outcome.result] += 1
+    by_reason = Counter(outcome.verdict.reason for outcome in record.kept)
     return PassJson.of(
         record,
         decision,
