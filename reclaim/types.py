@@ -558,20 +558,32 @@ _FATES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
+class Amounts:
+    """What a filesystem has gained."""
+
+    bytes: int = 0
+    """At least 0."""
+    inodes: int = 0
+    """At least 0."""
+
+
+NO_GAIN: Final = Amounts()
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """One object after a pass.
 
-    `result`: None if it was kept. `freed_bytes`, `freed_inodes`: what the filesystem had gained
-    right after the removal, at least 0, and 0 in a dry run. Space that arrives late counts when it
-    arrives, and what others write in the meantime is subtracted.
+    `result`: None if it was kept. `freed`: what the filesystem had gained right after the removal;
+    nothing in a dry run. Space that arrives late counts when it arrives, and what others write in
+    the meantime is subtracted.
     """
 
     verdict: Verdict
     result: Result | None = None
     error: str = ""
     duration_seconds: float = 0.0
-    freed_bytes: int = 0
-    freed_inodes: int = 0
+    freed: Amounts = NO_GAIN
 
     @property
     def fate(self) -> Fate:
@@ -626,14 +638,10 @@ class ReclaimResult:
         return sum(o.verdict.size_bytes or 0 for o in self.outcomes if o.result in gone)
 
     @property
-    def freed_bytes(self) -> int:
-        """Bytes that the filesystems had gained right after its removals."""
-        return sum(o.freed_bytes for o in self.outcomes)
-
-    @property
-    def freed_inodes(self) -> int:
-        """Inodes that the filesystems had gained right after its removals."""
-        return sum(o.freed_inodes for o in self.outcomes)
+    def measured(self) -> Amounts:
+        """What the filesystems had gained right after its removals."""
+        freed = [outcome.freed for outcome in self.outcomes]
+        return Amounts(sum(each.bytes for each in freed), sum(each.inodes for each in freed))
 
     @property
     def seconds(self) -> float:

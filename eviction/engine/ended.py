@@ -8,21 +8,8 @@ from math import fsum
 
 from eviction.decision.thresholds import thresholds_met
 from eviction.engine.world import RunningPass, StageRun, World
-from eviction.records.passes import Amounts, Pass, Timings, with_result
-from reclaim.types import Outcome, ReclaimResult, Usage
-
-
-def record_begun(running: RunningPass) -> Pass:
-    """Why a pass was made."""
-    return Pass(
-        running.id,
-        running.started_wall,
-        running.trigger,
-        observations=running.observations,
-        decision=running.decision,
-        row=running.row,
-        functions=(),
-    )
+from eviction.records.passes import Pass, Timings, with_result
+from reclaim.types import Amounts, Outcome, ReclaimResult, Usage
 
 
 def record_of(begun: Pass, running: RunningPass, world: World) -> Pass:

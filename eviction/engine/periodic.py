@@ -20,10 +20,10 @@ from typing import Final
 
 from eviction.engine.relief import promised_bytes
 from eviction.engine.world import RunningPass, World
-from eviction.records.passes import Pass, PeriodicLoop
+from eviction.records.passes import Pass, PassResult, PeriodicLoop
 from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC
-from reclaim.types import BRAKES, OPEN, GCEvent, Outcome, ReclaimResult
+from reclaim.types import BRAKES, OPEN, GCEvent, Outcome, ReclaimResult, Result
 from signals.quantity import counted
 
 CONTAINER_PERIOD_SECONDS = 60.0
@@ -58,7 +58,15 @@ def periodic_ended(world: World, running: RunningPass, record: Pass) -> World:
     result, event = outcome_of(running, record)
     due = world.now + loop.period_seconds
     world = with_loop(world, replace(loop, due=due, failed=bool(result.error)))
-    world = world.telling("collected", result)
+    record = replace(
+        record,
+        functions=(result,),
+        measured=result.measured,
+        timings=replace(record.timings, detect_seconds=0.0),
+        result=PassResult.FAILED if result.error else PassResult.SATISFIED,
+        reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
+    )
+    world = world.telling("collected", record)
     return world if world.stopping else world.telling("collection_ended", loop, result, event)
 
 

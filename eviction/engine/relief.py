@@ -42,7 +42,7 @@ from eviction.types import Extent, Threshold
 from reclaim import types
 from reclaim.function import PassFacts, Pressure
 from reclaim.removals import Claim, StageId, late, limit_in_flight, stuck
-from reclaim.types import BRAKES, NEVER, OPEN, UNSETTLED, Fate, Outcome, Reason, Result
+from reclaim.types import BRAKES, NEVER, OPEN, UNSETTLED, Amounts, Fate, Outcome, Reason, Result
 from signals.types import FilesystemRole, SignalObservations
 
 # a minute: some hundred removals one after another, or ten that wait for a busy disk
@@ -650,11 +650,10 @@ def measured(running: RunningPass, world: World) -> RunningPass:
         outcomes = list(stage.outcomes)
         for number, outcome in enumerate(outcomes):
             if outcome in running.unmeasured:
-                outcomes[number] = replace(
-                    outcome,
-                    freed_bytes=max(freed_bytes if alone else outcome.verdict.promised_bytes, 0),
-                    freed_inodes=max(freed_inodes if alone else 0, 0),
-                )
+                freed = Amounts(max(outcome.verdict.promised_bytes, 0))
+                if alone:
+                    freed = Amounts(max(freed_bytes, 0), max(freed_inodes, 0))
+                outcomes[number] = replace(outcome, freed=freed)
         current.append(stage._replace(outcomes=tuple(outcomes)))
     return running._replace(current=tuple(current), measured=running.gained, unmeasured=())
 

@@ -44,7 +44,7 @@ from eviction.engine.effects import (
     Tell,
     Watch,
 )
-from eviction.engine.ended import record_begun, record_of
+from eviction.engine.ended import record_of
 from eviction.engine.fold import observed, removal_ended, with_outcome
 from eviction.engine.gate import may_send, too_old
 from eviction.engine.periodic import FUNCTIONS, periodic_ended, with_loop
@@ -360,7 +360,14 @@ def new_pass(
 
 def ended(world: World, running: RunningPass) -> World:
     """Its record is made, and told; its filesystem is free."""
-    record = record_begun(running)
+    record = Pass(
+        running.id,
+        running.started_wall,
+        running.trigger,
+        observations=running.observations,
+        decision=running.decision,
+        row=running.row,
+    )
     try:
         record = record_of(record, running, world)
     except Exception as defect:  # noqa: BLE001 # nor may one keep a pass from ending
@@ -698,7 +705,7 @@ def periodic_begun(world: World) -> World:
             world = with_loop(world, replace(loop, due=world.now + RETRY_SECONDS))
             continue
         request = Request(row=(FUNCTIONS[loop.what],), extent=Extent.ALL)
-        decision = replace(world.decision, acted_on=None, row=())
+        decision = replace(world.decision, acted_on=None, row=(), layout=None)
         world = with_loop(world, replace(loop, due=NEVER))  # until the pass has ended
         world, running = new_pass(world, Trigger.PERIODIC, request, decision=decision)
         world = begun(world, running._replace(lane=loop.what))

@@ -41,14 +41,11 @@ from eviction.records.pass_json import (
     pass_json,
     shortened,
 )
-from eviction.records.passes import Amounts, Pass, PassResult, Timings, Trigger
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
-from eviction.types import Decision
 from reclaim.images.records import Returned
-from reclaim.types import Outcome, ReclaimResult, Result
+from reclaim.types import Outcome
 from signals.clock import Clock
-from signals.quantity import counted
-from signals.types import SignalObservations
 
 MOST_REMOVALS = 32  # in one record: as many usually fit
 LONGEST_TEXTS = (4096, 512, 64, 32)  # characters; tried in turn until a record fits
@@ -135,29 +132,6 @@ def pass_records(record: Pass, wall: float) -> list[bytes]:
     """The records of a pass."""
     document = pass_json(record, with_kept=False)
     return encoded(to_json(PassRecordJson.of(document, kind="pass", time=timestamp(wall))))
-
-
-def periodic_records(identity: str, result: ReclaimResult, wall: float) -> list[bytes]:
-    """The records of a pass of a periodic loop."""
-    record = Pass(
-        identity,
-        wall - result.seconds,
-        Trigger.PERIODIC,
-        observations=SignalObservations({}, layout=None, time=wall),
-        decision=Decision(frozenset(), (), None, row=(), layout=None),
-        row=(result.operation,),
-        functions=(result,),
-        measured=Amounts(result.freed_bytes, result.freed_inodes),
-        result=PassResult.FAILED if result.error else PassResult.SATISFIED,
-        reason=result.error or f"removed {counted(result.count(Result.REMOVED), 'object')}",
-        timings=Timings(
-            list_seconds=result.list_seconds,
-            plan_seconds=result.plan_seconds,
-            remove_seconds=result.remove_seconds,
-            total_seconds=result.seconds,
-        ),
-    )
-    return pass_records(record, wall)
 
 
 def encoded(document: Json) -> list[bytes]:
@@ -272,10 +246,11 @@ class HistoryRecorder(Backlog, Listener):
         if record.removals or self._is_due(str(record.result), signal):
             self.write(*pass_records(record, self._clock.wall()))
 
-    def collected(self, result: ReclaimResult) -> None:
+    def collected(self, record: Pass) -> None:
         """A pass of a periodic loop that had nothing to do is not recorded."""
-        if result.outcomes or (result.error and self._is_due(result.operation, "error")):
-            self.write(*periodic_records(os.urandom(6).hex(), result, self._clock.wall()))
+        failed = record.result is PassResult.FAILED
+        if record.removals or (failed and self._is_due(*record.row, "error")):
+            self.write(*pass_records(record, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
         self._record("parked_ended", removals=[to_json(outcome_json(outcome))])

@@ -55,7 +55,7 @@ class Listener:
     def detected(self) -> None:
         """The image records have been updated, while no disk was under pressure."""
 
-    def collected(self, result: ReclaimResult) -> None:
+    def collected(self, record: Pass) -> None:
         """A pass of a periodic loop has ended."""
 
     def collection_ended(

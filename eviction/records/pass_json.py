@@ -31,9 +31,9 @@ from eviction.records.observations_json import (
     threshold_json,
     timestamp,
 )
-from eviction.records.passes import OF_PASSES, Amounts, Pass, PassResult, Timings
+from eviction.records.passes import OF_PASSES, Pass, PassResult, Timings
 from eviction.types import NodeCondition
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Rule
+from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Rule
 from signals.quantity import format_bytes
 from signals.types import FsLayout
 
@@ -259,7 +259,6 @@ def outcome_json(outcome: Outcome) -> OutcomeJson:
         frees=verdict.frees_bytes,
         verdict=verdict.action,
         error=shortened(outcome.error) or None,
-        freed=Amounts(outcome.freed_bytes, outcome.freed_inodes),
     )
 
 
@@ -268,7 +267,6 @@ def function_json(function: ReclaimResult) -> FunctionJson:
         function,
         name=function.operation,
         removed=function.count(Result.REMOVED),
-        measured=Amounts(function.freed_bytes, function.freed_inodes),
         nominal=BytesJson(bytes=function.nominal_bytes),
         skipped=shortened(function.skipped) or None,
         error=shortened(function.error) or None,
@@ -283,10 +281,10 @@ def pass_json(record: Pass, *, with_kept: bool = True, limit: int | None = None)
     after = record.after
     acted_on = decision.acted_on
     removals = record.removals
-    by_result = defaultdict[str, Counter[str]](Counter)
+    by_result = defaultdict[str, Counter[Result | None]](Counter)
     for outcome in removals:
-        by_result[outcome.verdict.kind][str(outcome.result)] += 1
-    by_reason = Counter(str(outcome.verdict.reason) for outcome in record.kept)
+        by_result[outcome.verdict.kind][outcome.result] += 1
+    by_reason = Counter(outcome.verdict.reason for outcome in record.kept)
     return PassJson.of(
         record,
         decision,

@@ -15,7 +15,7 @@ from typing import Final
 from eviction.decision.thresholds import short_of_min_reclaim
 from eviction.records.attribution import Attribution
 from eviction.types import Decision, Threshold
-from reclaim.types import BRAKES, Outcome, Reason, ReclaimResult, Result
+from reclaim.types import BRAKES, NO_GAIN, Amounts, Outcome, Reason, ReclaimResult, Result
 from signals.quantity import counted, format_bytes
 from signals.types import Signal, SignalObservations, in_order
 
@@ -74,16 +74,6 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
-    """What a filesystem has gained."""
-
-    bytes: int = 0
-    """At least 0."""
-    inodes: int = 0
-    """At least 0."""
-
-
-@dataclass(frozen=True, slots=True)
 class Pass:
     """Everything that happened in one pass.
 
@@ -100,8 +90,8 @@ class Pass:
     decision: Decision
     row: tuple[str, ...] = ()
     functions: tuple[ReclaimResult, ...] = ()
-    measured: Amounts = Amounts()
-    written_meanwhile: Amounts = Amounts()
+    measured: Amounts = NO_GAIN
+    written_meanwhile: Amounts = NO_GAIN
     result: PassResult = PassResult.IDLE
     reason: str = ""
     timings: Timings = Timings()

@@ -38,7 +38,7 @@ from reclaim.evidence.states import Why
 from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC, FUNCTIONS, FunctionTable
 from reclaim.images.records import Returned
-from reclaim.types import Kind, Reason, ReclaimResult, Result
+from reclaim.types import Kind, Reason, Result
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LARGEST_SERIES = 2000
@@ -140,15 +140,16 @@ class Metrics(Collector, Listener):
         self._passes.labels(record.trigger, record.result).inc()
         self._detect.observe(record.timings.detect_seconds)
         for function in record.functions:
-            self._bytes.labels(function.operation, "measured").inc(max(function.freed_bytes, 0))
-            self.collected(function)
+            self._bytes.labels(function.operation, "measured").inc(function.measured.bytes)
+        self.collected(record)
         self._kept = Counter((each.verdict.kind, each.verdict.reason) for each in record.kept)
 
-    def collected(self, result: ReclaimResult) -> None:
-        if not result.skipped:
-            self._durations.labels(result.operation).observe(result.seconds)
-        self._bytes.labels(result.operation, "nominal").inc(max(result.nominal_bytes, 0))
-        for outcome in result.outcomes:
+    def collected(self, record: Pass) -> None:
+        for function in record.functions:
+            if not function.skipped:
+                self._durations.labels(function.operation).observe(function.seconds)
+            self._bytes.labels(function.operation, "nominal").inc(max(function.nominal_bytes, 0))
+        for outcome in record.removals:
             kind = outcome.verdict.kind
             if outcome.result is not None and kind in self._kinds:
                 self._removals.labels(kind, outcome.result).inc()

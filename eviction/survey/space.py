@@ -201,7 +201,7 @@ def _not_freed_yet(outcomes: Sequence[Outcome], measured: Measured) -> int:
     waiting = -measured.late_bytes
     for outcome in outcomes:
         if outcome.result is Result.REMOVED and outcome.verdict.kind is Kind.IMAGE:
-            waiting += max((outcome.verdict.size_bytes or 0) - outcome.freed_bytes, 0)
+            waiting += max((outcome.verdict.size_bytes or 0) - outcome.freed.bytes, 0)
     return max(waiting, 0)
 
 

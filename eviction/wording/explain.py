@@ -236,7 +236,7 @@ def outcome_cells(outcome: Outcome) -> dict[str, str]:
     freed = "-"
     why = in_words(outcome)
     if outcome.result is Result.REMOVED:
-        freed = f"{format_bytes(outcome.freed_bytes)}, {counted(outcome.freed_inodes, 'inode')}"
+        freed = f"{format_bytes(outcome.freed.bytes)}, {counted(outcome.freed.inodes, 'inode')}"
     return {
         "RESULT": outcome.result or verdict.action,
         "KIND": verdict.kind,

@@ -21,10 +21,10 @@ from eviction.records.json_shapes import (
 )
 from eviction.records.observations_json import ObservationJson, ThresholdJson, threshold_json
 from eviction.records.pass_json import BytesJson, FunctionJson, KindWord, PassJson
-from eviction.records.passes import Amounts
 from eviction.types import NodeCondition, Threshold
 from reclaim.evidence.states import Distrust, Why
 from reclaim.removals import Claim, StageId
+from reclaim.types import Amounts
 from signals.types import FsLayout, SignalObservations
 
 

@@ -103,7 +103,7 @@ def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(
     assert 31 * MIB <= gained <= 33 * MIB
     outcome = outcome_of(record, OBJECT_ID)
     assert outcome.result == "removed"
-    assert abs(outcome.freed_bytes - gained) < MIB
+    assert abs(outcome.freed.bytes - gained) < MIB
     assert (garbage.exists(), labelled.exists()) == (False, True)
     assert node.cri.image_ids() == images
     assert ID_PREFIX not in ctr(node, "leases", "ls")

@@ -605,7 +605,7 @@ class Judge:
             and record.result is not PassResult.SATISFIED
         ):
             self._is_in_vain(record)
-        freed = sum(result.freed_bytes for result in record.functions)
+        freed = sum(result.measured.bytes for result in record.functions)
         self.counts["freed MiB"] += freed >> 20
         for result in record.functions:
             if A_DEFECT.search(result.error):

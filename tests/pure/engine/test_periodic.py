@@ -20,12 +20,13 @@ from eviction.engine.periodic import (
     IMAGE_PERIOD_SECONDS,
     loops,
 )
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface.announcements import Announcements, log_event
 from eviction.wording.log import Log
 from reclaim import types
 from reclaim.functions.periodic_image_gc import IMAGE_GC
 from reclaim.functions.table import CONTAINER_GC
-from reclaim.types import EventReason, GCEvent, ReclaimError, ReclaimResult
+from reclaim.types import EventReason, GCEvent, ReclaimError
 from tests.inline import configured, function_of
 from tests.pure.engine.site import HANGS, Disk, Store, objects, plan_of, timed
 from tests.pure.values import MIB, SteppedClock
@@ -182,8 +183,9 @@ def test_the_event_of_having_freed_too_little_is_the_pass_s_failure_too() -> Non
     }
     story.engine.world = story.engine.world._replace(functions=functions)
     story.engine.passes_until(1.0)
-    results: list[ReclaimResult] = story.engine.said("collected")
-    assert [each.error for each in results if each.operation == IMAGE_GC] == ["freed too little"]
+    records: list[Pass] = story.engine.said("collected")
+    (record,) = [each for each in records if each.row == (IMAGE_GC,)]
+    assert (record.errors, record.reason) == (("freed too little",), "freed too little")
     assert wanted == [10 * MIB]
     assert any("freed too little event=FreeDiskSpaceFailed" in line for line in story.said())
 
@@ -205,8 +207,8 @@ def test_the_loop_of_images_has_no_last_resort() -> None:
     }
     story.engine.world = story.engine.world._replace(functions=functions)
     story.engine.passes_until(310.0)
-    results: list[ReclaimResult] = story.engine.said("collected")
-    assert [each.error for each in results if each.operation == IMAGE_GC] == ["", ""]
+    records: list[Pass] = story.engine.said("collected")
+    assert [each.errors for each in records if each.row == (IMAGE_GC,)] == [(), ()]
     assert space.sent[0] == "a"
 
 
@@ -244,10 +246,12 @@ def test_a_stop_ends_a_pass_which_is_told_but_no_failure(what: str) -> None:
     store.sizes, store.planned = objects(2), plan_of(objects(2))
     store.on_remove = lambda _: story.engine.events.append(Stopping())
     story.engine.passes_until(2.0)
-    collected = [each for each in story.engine.said("collected") if each.outcomes]
-    assert ([outcome.verdict.id for outcome in collected[0].outcomes], collected[0].error) == (
-        ["a"],
-        "",
-    )
+    collected: list[Pass] = story.engine.said("collected")
+    record = next(record for record in collected if record.removals)
+    assert ([outcome.verdict.id for outcome in record.removals], record.errors) == (["a"], ())
+    assert (record.trigger, record.row) == (Trigger.PERIODIC, (story.name,))
+    assert (record.result, record.reason) == (PassResult.SATISFIED, "removed 1 object")
+    assert (record.decision.layout, record.timings.detect_seconds) == (None, 0.0)
+    assert record.measured == record.removals[0].freed
     story.engine.passes_until(600.0)
     assert store.sent == ["a"]

@@ -30,7 +30,7 @@ from eviction.types import Extent
 from reclaim import types
 from reclaim.function import Refused, Stage
 from reclaim.removals import StageId, sent_claims
-from reclaim.types import Action, Kind, Reason, ReclaimError, Result, Verdict
+from reclaim.types import Action, Amounts, Kind, Reason, ReclaimError, Result, Verdict
 from signals.types import Signal
 from tests.inline import FUNCTION, configured, function_of
 from tests.pure.engine.site import (
@@ -97,7 +97,7 @@ def test_an_outcome_keeps_the_verdict_of_the_plan() -> None:
     site = Site(1, wanted_mib=10)
     (outcome,) = site.relieve().outcomes
     assert outcome == outcome_of(
-        "a", Result.REMOVED, freed_bytes=10 * MIB, duration_seconds=outcome.duration_seconds
+        "a", Result.REMOVED, freed=Amounts(10 * MIB), duration_seconds=outcome.duration_seconds
     )
 
 
@@ -125,7 +125,7 @@ def test_what_is_gone_already_frees_nothing_of_ours() -> None:
     site.store.refused["a"] = Refused(result=Result.ALREADY_GONE)
     executed = site.relieve()
     assert results(executed) == {"a": Result.ALREADY_GONE, "b": Result.REMOVED}
-    assert executed.outcomes[0].freed_bytes == 0
+    assert executed.outcomes[0].freed.bytes == 0
 
 
 @pytest.mark.parametrize("before_the_call", [True, False])
@@ -299,7 +299,7 @@ def test_what_each_of_two_at_once_has_freed_is_what_was_promised_for_it() -> Non
     site.store.sizes, site.store.planned = dict(sizes), plan_of(sizes)
     record = site.passed()
     (executed,) = record.functions
-    assert {outcome.verdict.id: outcome.freed_bytes for outcome in executed.outcomes} == sizes
+    assert {outcome.verdict.id: outcome.freed.bytes for outcome in executed.outcomes} == sizes
     assert record.measured.bytes == 42 * MIB
 
 
@@ -316,7 +316,7 @@ def test_what_a_removal_frees_long_before_it_ends_is_its_own() -> None:
     site.store.sizes["a"] = 0
     site.engine.until(wanted.record.done)
     (executed,) = record_of(wanted).functions
-    assert [outcome.freed_bytes for outcome in executed.outcomes] == [10 * MIB]
+    assert [outcome.freed.bytes for outcome in executed.outcomes] == [10 * MIB]
     assert len([each for each in site.engine.handed_out if isinstance(each, Read)]) > 10
 
 
@@ -330,7 +330,7 @@ def test_space_that_arrives_late_is_waited_for_before_the_next_object() -> None:
     site = Site(2, wanted_mib=10)
     site.store.late_seconds = 0.1
     executed = site.relieve()
-    assert ([each.freed_bytes for each in executed.outcomes], reasons(executed)) == (
+    assert ([each.freed.bytes for each in executed.outcomes], reasons(executed)) == (
         [10 * MIB],
         {"b": "relieved"},
     )
@@ -410,7 +410,7 @@ def test_a_dry_run_sends_nothing_and_counts_on_nominal_sizes() -> None:
     assert results(executed) == dict.fromkeys("abc", Result.PLANNED)
     assert reasons(executed) == dict.fromkeys("de", Reason.RELIEVED)
     assert site.disk.available == AT_FIRST
-    assert all(outcome.freed_bytes == 0 for outcome in executed.outcomes)
+    assert all(outcome.freed.bytes == 0 for outcome in executed.outcomes)
 
 
 def test_the_budget_of_a_dry_run_goes_through_all_functions_of_the_row() -> None:
@@ -940,7 +940,7 @@ def test_two_passes_at_once_on_one_device_book_each_gain_once() -> None:
     site.engine.until(lambda: all(each.record.done() for each in passes))
     assert site.disk.available == AT_FIRST + 20 * MIB
     assert sum(record_of(each).measured.bytes for each in passes) == 20 * MIB
-    freed = [outcome.freed_bytes for each in passes for outcome in record_of(each).removals]
+    freed = [outcome.freed.bytes for each in passes for outcome in record_of(each).removals]
     assert freed == [10 * MIB, 10 * MIB]  # what was promised for each, as neither was alone
 
 

@@ -176,7 +176,7 @@ def test_one_pass_from_the_observation_to_its_record() -> None:
     assert (record.id, record.trigger, record.decision) == (the_pass, Trigger.INTERVAL, decision)
     assert record.observations.signals[Signal.NODEFS_AVAILABLE].available == 470 * MIB
     (result,) = record.functions
-    assert [(each.verdict, each.result, each.freed_bytes) for each in result.outcomes] == [
+    assert [(each.verdict, each.result, each.freed.bytes) for each in result.outcomes] == [
         (a, Result.REMOVED, 10 * MIB),
         (b, Result.REMOVED, 10 * MIB),
     ]

@@ -137,8 +137,9 @@ class Story:
             lambda: self.engine.world.passes_begun > 0 and not self.engine.world.passes
         )
         told: dict[str, Any] = {each.what: each.about for each in self.engine.told}
-        (reclaim,) = told["collected"]
+        (record,) = told["collected"]
         _, _, event = told.get("collection_ended", (None, None, None))
+        (reclaim,) = record.functions
         return Done(reclaim, event)
 
     def stop(self) -> None:

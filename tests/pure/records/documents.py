@@ -14,9 +14,9 @@ from eviction.records.history import (
 from eviction.records.json_shapes import Document, to_json
 from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import outcome_json
-from eviction.records.passes import Amounts, Pass, PassResult, Trigger
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
 from tests.pure.values import GIB, MIB, image_id, observation, observations_of, threshold
 
@@ -36,8 +36,22 @@ def outcome(
         24 * MIB,
         60.0,
     )
-    freed = 13 * MIB if result is Result.REMOVED else 0
-    return Outcome(verdict, result, error=error, duration_seconds=0.02, freed_bytes=freed)
+    freed = Amounts(13 * MIB if result is Result.REMOVED else 0)
+    return Outcome(verdict, result, error=error, duration_seconds=0.02, freed=freed)
+
+
+def periodic_pass(function: ReclaimResult) -> Pass:
+    """A pass of a periodic loop."""
+    return Pass(
+        "periodic-1",
+        1_800_000_000.0,
+        Trigger.PERIODIC,
+        observations_of(),
+        Decision(frozenset(), (), None, (), None),
+        row=(function.operation,),
+        functions=(function,),
+        result=PassResult.FAILED if function.error else PassResult.SATISFIED,
+    )
 
 
 def pass_of(

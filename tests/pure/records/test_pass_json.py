@@ -10,12 +10,13 @@ import pytest
 from eviction.records.json_shapes import LEFT_OUT, Document, LeftOut, to_json
 from eviction.records.observations_json import observations_json, threshold_json, timestamp
 from eviction.records.pass_json import outcome_json, pass_json, pass_summary
-from eviction.records.passes import Amounts, Pass, PassResult, Timings, Trigger
+from eviction.records.passes import Pass, PassResult, Timings, Trigger
 from eviction.types import Decision, NodeCondition
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
     Action,
+    Amounts,
     Kind,
     Outcome,
     Reason,
@@ -31,8 +32,7 @@ GONE = Outcome(
     Verdict(Kind.IMAGE, "sha256:1", "app:1", Action.REMOVE, Reason.UNUSED, MIB, 7200.12345),
     Result.REMOVED,
     duration_seconds=0.25,
-    freed_bytes=2 * MIB,
-    freed_inodes=3,
+    freed=Amounts(2 * MIB, 3),
 )
 STAYS = Outcome(Verdict(Kind.CONTAINER, "c", "pod/app#0", Action.KEEP, Reason.RUNNING))
 PINNED = replace(STAYS, verdict=STAYS.verdict._replace(reason=Reason.PINNED))

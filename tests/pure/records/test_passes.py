@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from eviction.exit_codes import EXIT_RUNTIME
-from eviction.records.passes import Amounts, Pass, PassResult, Trigger, freed_in_words, with_result
+from eviction.records.passes import Pass, PassResult, Trigger, freed_in_words, with_result
 from eviction.surface.requests import exit_code
 from eviction.types import Decision, Threshold
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
     Action,
+    Amounts,
     Kind,
     Outcome,
     Reason,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.records.history import documents_of, pass_records, periodic_records
+from eviction.records.history import documents_of, pass_records
 from eviction.records.json_shapes import to_json
 from eviction.records.pass_json import outcome_json, pass_json
 from eviction.records.store import LARGEST_RECORD_BYTES
@@ -21,7 +21,6 @@ from tests.pure.records.documents import (
     parked_ended_record,
     pass_of,
 )
-from tests.pure.values import MIB
 
 WALL = 1_800_000_001.5
 NAMES = st.text(max_size=600) | st.binary(max_size=300).map(
@@ -92,21 +91,6 @@ def test_sentences_without_end_are_cut() -> None:
         (found,) = documents_of([record])
         assert found["reason"].startswith("rrr")
         assert found["errors"][0].startswith(f"0{letter}")
-
-
-def test_a_pass_of_a_periodic_loop_has_the_same_fields() -> None:
-    """Its trigger is `periodic`; measured is what came right after each removal."""
-    result = ReclaimResult("image GC", (outcome(1), outcome(2)), remove_seconds=1.0)
-    (found,) = documents_of(periodic_records("abc", result, WALL))
-    assert (found["trigger"], found["row"], found["result"]) == (
-        "periodic",
-        ["image GC"],
-        "satisfied",
-    )
-    assert found["measured"] == {"bytes": 26 * MIB, "inodes": 0}
-    assert found["reason"] == "removed 2 objects"
-    assert found["started"] == "2027-01-15T08:00:00.500Z"
-    assert len(found["removals"]) == 2
 
 
 def test_the_other_events_have_a_kind_and_a_time() -> None:

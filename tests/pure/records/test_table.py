@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eviction.cli.history import history_lines
-from eviction.records.history import documents_of, pass_records, periodic_records
+from eviction.records.history import documents_of, pass_records
 from reclaim.types import ReclaimResult, Result
 from tests.pure.records.documents import (
     daemon_record,
@@ -15,6 +15,7 @@ from tests.pure.records.documents import (
     outcome,
     parked_ended_record,
     pass_of,
+    periodic_pass,
     returned_record,
 )
 
@@ -26,7 +27,7 @@ DOCUMENTS = list(
         [
             daemon_record(WALL),
             *pass_records(pass_of([outcome(1), outcome(2, LONG, Result.FAILED)]), WALL),
-            *periodic_records("periodic-1", ReclaimResult("container GC", (outcome(3),)), WALL),
+            *pass_records(periodic_pass(ReclaimResult("container GC", (outcome(3),))), WALL),
             parked_ended_record(outcome(4), WALL),
             dropped_record(3, WALL),
             returned_record(5, WALL + 60),

@@ -18,7 +18,7 @@ from eviction.wording.status import NodeStatus, Status, ThresholdStatusJson, thr
 from reclaim.cri import cri_pb2
 from reclaim.functions.table import FUNCTIONS
 from reclaim.images.records import Returned
-from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
+from reclaim.types import Action, Amounts, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
 from signals.interval import FillRate, update_fill_rate
 from signals.types import KUBELET_SIGNALS, FilesystemIdentity, FsLayout, Signal, SignalObservations
 from tests.pages import EVICTION, words
@@ -73,7 +73,7 @@ def a_pass(*functions: ReclaimResult, result: PassResult = PassResult.SATISFIED)
 IMAGES = ReclaimResult(
     "DeleteUnusedImages",
     (
-        Outcome(verdict(Kind.IMAGE, Reason.UNUSED), Result.REMOVED, freed_bytes=2 * MIB),
+        Outcome(verdict(Kind.IMAGE, Reason.UNUSED), Result.REMOVED, freed=Amounts(2 * MIB)),
         Outcome(verdict(Kind.IMAGE, Reason.UNUSED), Result.FAILED),
     ),
     (Outcome(verdict(Kind.IMAGE, Reason.IN_USE, Action.KEEP)),),
@@ -238,10 +238,9 @@ def test_what_the_periodic_loops_remove_is_counted_too() -> None:
     )
     assert before['reclaimd_reclaim_duration_seconds_count{operation="GarbageCollect"}'] == 0
     dead = Outcome(verdict(Kind.CONTAINER, Reason.OLDER_COPY), Result.REMOVED)
-    metrics.collected(
-        ReclaimResult("GarbageCollect", (dead, dead), IMAGES.kept, remove_seconds=0.5)
-    )
-    metrics.collected(replace(IMAGES, operation="GarbageCollectImages"))
+    containers = ReclaimResult("GarbageCollect", (dead, dead), IMAGES.kept, remove_seconds=0.5)
+    metrics.collected(a_pass(containers))
+    metrics.collected(a_pass(replace(IMAGES, operation="GarbageCollectImages")))
     found = scraped(metrics)
     assert found['reclaimd_removals_total{kind="container",result="removed"}'] == 2
     assert found['reclaimd_removals_total{kind="image",result="removed"}'] == 1
@@ -278,9 +277,8 @@ def test_removed_images_are_counted_by_the_kubelets_reasons() -> None:
     aged = Outcome(verdict(Kind.IMAGE, Reason.MAXIMUM_AGE), Result.REMOVED)
     stays = Outcome(verdict(Kind.IMAGE, Reason.MAXIMUM_AGE), Result.IN_USE)
     dead = Outcome(verdict(Kind.CONTAINER, Reason.POD_GONE), Result.REMOVED)
-    metrics.collected(
-        ReclaimResult("GarbageCollectImages", (aged, aged, stays, IMAGES.outcomes[0], dead))
-    )
+    outcomes = (aged, aged, stays, IMAGES.outcomes[0], dead)
+    metrics.collected(a_pass(ReclaimResult("GarbageCollectImages", outcomes)))
     assert counted() == {age: 2, space: 2}
 
 

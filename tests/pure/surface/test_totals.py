@@ -6,7 +6,7 @@ from eviction.cli.status import function_lines
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.daemon import KEPT_PASSES, Totals
 from eviction.types import Decision
-from reclaim.types import Action, Outcome, ReclaimResult, Result, Verdict
+from reclaim.types import Action, Amounts, Outcome, ReclaimResult, Result, Verdict
 from signals.types import FsLayout, Signal
 from tests.pure.values import MIB, observation, observations_of
 
@@ -27,8 +27,7 @@ def pruned(count: int, seconds: float = 0.5) -> ReclaimResult:
         Outcome(
             Verdict("file", str(n), str(n), Action.REMOVE, "old", 2 * MIB),
             Result.REMOVED,
-            freed_bytes=MIB,
-            freed_inodes=1,
+            freed=Amounts(MIB, 1),
         )
         for n in range(count)
     )

@@ -17,7 +17,7 @@ from eviction.survey.open_files import HiddenSpace, OpenFile
 from eviction.survey.space import Measured, attribute, class_of_log, sentence
 from eviction.survey.trees import TreeUsage
 from eviction.wording.explain import attribution_lines
-from reclaim.types import Action, Kind, Outcome, Reason, Result, Verdict
+from reclaim.types import Action, Amounts, Kind, Outcome, Reason, Result, Verdict
 from signals.types import FilesystemRole, FsStats, SignalObservations
 from tests.pure.values import GIB, MIB, observations_of, seen_filesystems
 
@@ -122,7 +122,7 @@ def test_a_figure_of_the_runtime_that_is_out_of_date_is_not_believed() -> None:
 def test_what_is_being_freed_is_a_part_of_its_own(content: TreeUsage) -> None:
     """Removed images of 160 MiB have freed 16 MiB so far, and 4 MiB more came late: the pinned one
     does not take what is missing."""
-    gone = replace(image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED), freed_bytes=16 * MIB)
+    gone = replace(image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED), freed=Amounts(16 * MIB))
     images = (image("pause", Reason.PINNED, PAUSE_BYTES), gone)
     store = 144 * MIB
     measured = Measured(
@@ -139,7 +139,9 @@ def test_images_that_shared_their_layers_are_not_being_freed() -> None:
     explains the whole store.
     """
     gone = [
-        replace(image(f"went {n}", Reason.UNUSED, 100 * MIB, Result.REMOVED), freed_bytes=10 * MIB)
+        replace(
+            image(f"went {n}", Reason.UNUSED, 100 * MIB, Result.REMOVED), freed=Amounts(10 * MIB)
+        )
         for n in range(9)
     ]
     (answer,) = attribute(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eviction.records.passes import Amounts, Pass, PassResult, Trigger
+from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision
 from eviction.wording.explain import (
     REASONS,
@@ -24,6 +24,7 @@ from eviction.wording.tables import amount, distinguishable, signals_table, tabl
 from reclaim.types import (
     DELETE_UNUSED_IMAGES,
     Action,
+    Amounts,
     Kind,
     Outcome,
     Reason,
@@ -126,7 +127,7 @@ def test_an_object_is_shown_with_its_result() -> None:
     """A removed object with what it freed, a kept one with the reason, a failed
     one with the error.
     """
-    gone = Outcome(GOING, Result.REMOVED, freed_bytes=2 * MIB, freed_inodes=3)
+    gone = Outcome(GOING, Result.REMOVED, freed=Amounts(2 * MIB, 3))
     assert [*outcome_cells(gone).values()] == [
         "removed", "image", "app:1", "1.0MiB", "2h", "2.0MiB, 3 inodes", "unused", "kubelet",
         "no container uses it",

@@ -82,7 +82,7 @@ def test_already_gone_container_bytes_are_not_ours(small_node: SmallNode) -> Non
         small_node.runtime.remove_container(pb.RemoveContainerRequest(container_id=dead))
         small_node.failpoints.clear()
         record = going.result()
-    assert outcome_of(record, dead).freed_bytes == 0
+    assert outcome_of(record, dead).freed.bytes == 0
 
 
 def test_a_container_that_is_listed_twice_is_not_its_own_newer_copy(small_node: SmallNode) -> None:

@@ -307,7 +307,7 @@ def test_an_image_whose_removal_did_nothing_counts_nothing_and_holds_up_nothing(
     small.failpoints["RemoveImage"] = Pretend(times=1)
     record = relieve(node, IMAGES)
     (vain,) = [outcome for outcome in record.removals if str(outcome.result) == "failed"]
-    assert ("still has it" in vain.error, vain.freed_bytes) == (True, 0)
+    assert ("still has it" in vain.error, vain.freed.bytes) == (True, 0)
     assert images - {vain.verdict.id} <= set(small.removed("image"))
     again = relieve(node, IMAGES)
     assert reason_of(again, vain.verdict.id) == "too_young"

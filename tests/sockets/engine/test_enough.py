@@ -95,7 +95,7 @@ def test_measured_bytes_are_those_of_the_filesystem_and_nominal_ones_count_share
     assert record.nominal_bytes == 30 * MIB
     assert abs(record.measured.bytes - gained) <= MIB
     assert abs(gained - 6 * MIB) <= MIB
-    assert abs(sum(outcome_of(record, each).freed_bytes for each in images[:3]) - gained) <= MIB
+    assert abs(sum(outcome_of(record, each).freed.bytes for each in images[:3]) - gained) <= MIB
 
 
 def test_the_last_image_of_a_shared_layer_frees_it(small_node: SmallNode) -> None:

@@ -77,7 +77,7 @@ def test_an_image_that_cannot_be_removed_does_not_stop_the_next(
     first = outcome_of(record, images[0])
     assert str(first.result) == "failed"
     assert first.error
-    assert first.freed_bytes == 0
+    assert first.freed.bytes == 0
     assert record.nominal_bytes == 8 * MIB
     assert "1 removal failed" in record.reason
 

@@ -145,7 +145,7 @@ def test_each_function_of_the_configuration_is_called_in_its_row(
     )
     assert node.function_problems() == ()
     record = relieve(node)
-    freed = {function.operation: function.freed_bytes // MIB for function in record.functions}
+    freed = {function.operation: function.measured.bytes // MIB for function in record.functions}
     assert freed == {
         "prune": 4,
         "DeleteRotatedLogs": 6,

@@ -63,7 +63,7 @@ def test_not_found_is_already_gone_with_0_bytes(small_node: SmallNode, method: s
     record = relieve(small_node.node(), EVERYTHING)
     it = images[0] if method == "RemoveImage" else dead
     assert result_of(record, it) == "already_gone"
-    assert outcome_of(record, it).freed_bytes == 0
+    assert outcome_of(record, it).freed.bytes == 0
 
 
 def test_an_asked_for_row_whose_lists_fail_is_no_success(small_node: SmallNode) -> None:

@@ -107,7 +107,7 @@ def test_while_a_process_holds_it_open_nothing_comes_free_and_the_next_function_
         stack.enter_context(open(settings.path, "rb"))
         record = relieve(node_of(small_node, settings, 6 * MIB))
     ballast = outcome_of(record, settings.path)
-    assert (str(ballast.result), ballast.freed_bytes) == ("removed", 0)
+    assert (str(ballast.result), ballast.freed.bytes) == ("removed", 0)
     assert [result_of(record, image) for image in images[:2]] == ["removed", "removed"]
     assert record.result is PassResult.SATISFIED
 

@@ -78,7 +78,7 @@ def test_what_nothing_refers_to_goes_before_an_image(small_node: SmallNode) -> N
         "unreferenced",
         "removed",
     )
-    assert 8 * MIB <= outcome.freed_bytes < 9 * MIB
+    assert 8 * MIB <= outcome.freed.bytes < 9 * MIB
     assert record.result is PassResult.SATISFIED
     assert small_node.server.leases.content == []
     assert set(images) <= small_node.images()

@@ -75,8 +75,8 @@ def test_what_a_program_frees_is_measured_and_relieves_the_disk(small_node: Smal
     assert cache.left() == []
     assert told(record) == [("program", PRUNE, cache.path, "in_table", "removed")]
     assert record.result is PassResult.SATISFIED
-    assert 16 * MIB <= record.removals[0].freed_bytes < 17 * MIB
-    assert record.removals[0].freed_inodes == CACHED
+    assert 16 * MIB <= record.removals[0].freed.bytes < 17 * MIB
+    assert record.removals[0].freed.inodes == CACHED
     assert set(images) <= small_node.images()
     assert cache.lines == ["removed four"]
 
@@ -86,7 +86,7 @@ def test_a_program_that_says_it_has_freed_something_is_not_believed(small_node: 
     cache, images = Cache(small_node, "exit 0"), small_node.add_images(2)
     record = cache.relieve(small_node, 2 * MIB)
     assert told(record)[0][4] == "removed"
-    assert record.removals[0].freed_bytes == 0
+    assert record.removals[0].freed.bytes == 0
     assert result_of(record, images[0]) == "removed"
     assert record.result is PassResult.SATISFIED
 

@@ -17,7 +17,7 @@ from eviction.records.history import MOST_WAITING, HistoryRecorder, documents_of
 from eviction.records.passes import PassResult
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, NoHistoryYet, contents_of
 from reclaim.types import ReclaimResult, Result
-from tests.pure.records.documents import outcome, pass_of
+from tests.pure.records.documents import outcome, pass_of, periodic_pass
 from tests.pure.values import MIB, SteppedClock
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import dead_filesystem, mounted_tmpfs, unmount
@@ -173,9 +173,10 @@ def test_which_passes_are_recorded(tmp_path: Path) -> None:
             pass_of([outcome(1, result=Result.PLANNED)], PassResult.DRY_RUN),
         ):
             recorder.passed(record)
-        recorder.collected(ReclaimResult("container GC"))
-        recorder.collected(ReclaimResult("image GC", error="the runtime is away"))
-        recorder.collected(ReclaimResult("image GC", (outcome(2),)))
+        recorder.collected(periodic_pass(ReclaimResult("container GC")))
+        away = ReclaimResult("image GC", error="the runtime is away")
+        recorder.collected(periodic_pass(away))
+        recorder.collected(periodic_pass(ReclaimResult("image GC", (outcome(2),))))
         recorder.parked_ended(outcome(3))
         clock.step(31.0)
     recorder.daemon("stopped")
