@@ -120,14 +120,12 @@ def test_a_figure_of_the_runtime_that_is_out_of_date_is_not_believed() -> None:
     "content", [TreeUsage(), counted(0)], ids=["unpacked sizes", "compressed sizes"]
 )
 def test_what_is_being_freed_is_a_part_of_its_own(content: TreeUsage) -> None:
-    """Removed images of 160 MiB have freed 16 MiB so far, and 4 MiB more came late: the pinned one
-    does not take what is missing."""
+    """Removed images of 160 MiB have freed 16 MiB so far, and 4 MiB more came late, which the store
+    no longer has: the pinned one does not take what is missing."""
     gone = replace(image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED), freed_bytes=16 * MIB)
     images = (image("pause", Reason.PINNED, PAUSE_BYTES), gone)
     store = 144 * MIB
-    measured = Measured(
-        store_reported=store, store=counted(store), content=content, late_bytes=4 * MIB
-    )
+    measured = Measured(store_reported=store, store=counted(store), content=content)
     (answer,) = attribute(ONE, images, measured)
     assert shares(answer)[Use.BEING_FREED] == 140 * MIB
     assert shares(answer)[Use.IMAGES_KEPT] == PAUSE_BYTES
@@ -180,8 +178,10 @@ def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
         store_reported=GIB,
         writable_in_store=False,
         writable_layers={"live": 2 * GIB},
-        logs=TreeUsage(1, {Use.LOGS_LIVE: MIB, Use.LOGS_ROTATED: 2 * MIB}, complete=True),
-        volumes=counted(3 * MIB),
+        kubelets=(
+            TreeUsage(1, {Use.LOGS_LIVE: MIB, Use.LOGS_ROTATED: 2 * MIB}, complete=True),
+            TreeUsage(1, {Use.VOLUMES: 3 * MIB}, complete=True),
+        ),
     )
     node, images = attribute(split, (image("used", Reason.IN_USE, GIB),), measured)
     assert (node.filesystems, images.filesystems) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
@@ -197,7 +197,7 @@ def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
 
 def test_logs_on_another_disk_are_not_counted_here() -> None:
     """With /var/log on a disk of its own, logs are no part of nodefs."""
-    measured = Measured(logs=TreeUsage(9, {Use.LOGS_LIVE: GIB}, complete=True))
+    measured = Measured(kubelets=(TreeUsage(9, {Use.LOGS_LIVE: GIB}, complete=True),))
     (answer,) = attribute(ONE, (), measured)
     assert shares(answer) == {Use.ELSE: 8 * GIB}
 
@@ -219,7 +219,7 @@ SIZES = st.integers(0, 20 * GIB)
     reported=st.none() | SIZES,
     store=st.none() | SIZES,
     content=st.none() | SIZES,
-    layers=st.none() | st.dictionaries(st.sampled_from("abc"), SIZES),
+    layers=st.dictionaries(st.sampled_from("abc"), SIZES),
 )
 def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
     used: int,
@@ -227,7 +227,7 @@ def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
     reported: int | None,
     store: int | None,
     content: int | None,
-    layers: dict[str, int] | None,
+    layers: dict[str, int],
 ) -> None:
     """For any measurement: everything else is the rest, and 0 where the parts
     exceed what is used.
