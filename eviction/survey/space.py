@@ -16,7 +16,8 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.passes import Pass, PassResult
@@ -77,21 +78,21 @@ _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
 class Measured:
     """What was measured besides the observations, in bytes."""
 
-    store_reported: int | None = None
+    store_reported: int | None
     """The size of the image store as the runtime reports it; None if it did not answer."""
-    store: TreeUsage = field(default_factory=TreeUsage)
+    store: TreeUsage
     """The same, counted on the disk."""
-    content: TreeUsage = field(default_factory=TreeUsage)
+    content: TreeUsage
     """The compressed content next to it (containerd)."""
-    writable_in_store: bool = True
+    writable_in_store: bool
     """Whether the store includes the writable layers."""
-    writable_layers: Mapping[str, int] = field(default_factory=dict)
+    writable_layers: Mapping[str, int]
     """By container id; none if the runtime did not answer."""
-    kubelets: Sequence[TreeUsage] = ()
+    kubelets: Sequence[TreeUsage]
     """The kubelet's directories, by use."""
-    filesystems: Mapping[int, HiddenSpace] = field(default_factory=dict)
+    filesystems: Mapping[int, HiddenSpace]
     """By `device_id`."""
-    unseen: Remark | None = None
+    unseen: Remark | None
     """Which processes' open files were not looked at."""
 
 
@@ -235,7 +236,7 @@ def remarks_of(stats: FsStats, space: HiddenSpace, quota: str) -> list[Remark]:
     growing = [file for file in space.open_files if not file.deleted]
     beyond = _bytes_of(growing)
     if beyond >= worth:
-        largest = max(growing, key=_size)
+        largest = max(growing, key=attrgetter("bytes"))
         text = (
             f"at least {format_bytes(beyond)} beyond the end of"
             f" {counted(len(growing), 'open file')} (speculative preallocation), most by"
@@ -252,12 +253,8 @@ def remarks_of(stats: FsStats, space: HiddenSpace, quota: str) -> list[Remark]:
     return remarks
 
 
-def _size(file: OpenFile) -> int:
-    return file.bytes
-
-
 def _bytes_of(files: Iterable[OpenFile]) -> int:
-    return sum(map(_size, files))
+    return sum(file.bytes for file in files)
 
 
 def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
@@ -273,7 +270,7 @@ def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
     named = [held for held in holders[:MOST_HOLDERS] if _bytes_of(held) >= worth] or holders[:1]
     for held in named:
         size = _bytes_of(held)
-        largest = max(held, key=_size)
+        largest = max(held, key=attrgetter("bytes"))
         pod = f", pod {largest.pod_uid}" if largest.pod_uid else ""
         text = (
             f"{largest.process} (pid {largest.pid}{pod}) holds {format_bytes(size)} in"
@@ -295,7 +292,7 @@ class Places:
 
     root_directory: str
     pod_logs_dir: str
-    stores: tuple[str, ...] = ()
+    stores: tuple[str, ...]
     """Those with all content of the runtime, that of images first; none before it answers."""
 
 
@@ -309,11 +306,10 @@ class DiskSurvey:
     service: Callable[[], UsageService | None]
     """Opens a client with a short deadline, which is closed afterwards; None without a runtime."""
     clock: Clock
-    count_seconds: float = COUNT_SECONDS
 
     def __post_init__(self) -> None:
         self.workers = Workers("disk survey", 3)
-        self._counting = TimeLimit(self.workers, self.clock, self.count_seconds)
+        self._counting = TimeLimit(self.workers, self.clock, COUNT_SECONDS)
         self._looking = TimeLimit(self.workers, self.clock, LOOK_SECONDS)
         self._begun_at = float("-inf")
 
