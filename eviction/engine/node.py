@@ -397,8 +397,13 @@ class Node(NodeView):
     @property
     def threads_not_started(self) -> int:
         """How many times a thread could not be started."""
-        pools = (self.owner.workers, self.sampler_threads, self.directory_threads)
-        return sum(pool.not_started for pool in pools) + self.disk_survey.threads_not_started
+        pools = (
+            self.owner.workers,
+            self.sampler_threads,
+            self.directory_threads,
+            self.disk_survey.workers,
+        )
+        return sum(pool.not_started for pool in pools)
 
     # the form of a CallObserver
     def _called(self, call: str, seconds: float, failed: bool) -> None:

@@ -10,22 +10,20 @@ kernel's `Documentation/admin-guide/xfs.rst` (allocsize), `fs/xfs/libxfs/xfs_bma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eviction.records.json_shapes import Count, RoleName
 from signals.mounts import Mount
 from signals.quantity import format_bytes
 from signals.types import FilesystemRole, SignalObservations
 
-NOT_KNOWN = "not known for this type"
-
 
 @dataclass(frozen=True, slots=True)
 class Traits:
     """One type of filesystem."""
 
-    jumps: tuple[str, ...] = ()
-    """Phrases about numbers that can jump or mislead."""
+    jumps: tuple[str, ...] | None = ()
+    """Phrases about numbers that can jump or mislead; None if that is not known."""
     note: str = ""
     """What else its numbers mean."""
     options: tuple[str, ...] = ()
@@ -69,25 +67,21 @@ TRAITS: Mapping[str, Traits] = {
     ),
 }
 """By the type in the kernel's table of mounts."""
+_UNKNOWN = Traits(jumps=None)
 
 
-def jumps_of(kind: str, options: Iterable[str]) -> tuple[str, ...] | None:
-    """Which numbers can jump with these mount options; None for a type that is not in `TRAITS`."""
-    if kind not in TRAITS:
-        return None
-    jumps = TRAITS[kind].jumps
-    if kind == "xfs" and any(option.partition("=")[0] == "allocsize" for option in options):
-        return (
+def traits_of(mount: Mount) -> Traits:
+    """What is known of a mount: its type, and of the options only those that it has."""
+    traits = TRAITS.get(mount.type, _UNKNOWN)
+    names = ("ro", *traits.options)
+    jumps = traits.jumps
+    if jumps and mount.type == "xfs" and mount.option("allocsize") is not None:
+        jumps = (
             "speculative preallocation takes allocsize behind a growing file, and frees it later",
             *jumps[1:],
         )
-    return jumps
-
-
-def options_that_matter(mount: Mount) -> tuple[str, ...]:
-    """The options of a mount that affect its numbers, as in the kernel's table of mounts."""
-    names = {"ro", *TRAITS.get(mount.type, Traits()).options}
-    return tuple(option for option in mount.options if option.partition("=")[0] in names)
+    options = tuple(option for option in mount.options if option.partition("=")[0] in names)
+    return replace(traits, jumps=jumps, options=options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +111,9 @@ class FilesystemFacts:
     def phrase(self) -> str:
         """`jumps`, `note` and `quota` as one phrase."""
         if self.jumps is None:
-            return NOT_KNOWN
+            return "not known for this type"
         parts = (*(self.jumps or ("nothing",)), self.note, self.quota)
-        return "; ".join(part for part in parts if part)
+        return "; ".join(filter(None, parts))
 
 
 def paths_that_answer(observations: SignalObservations) -> dict[str, int]:
@@ -148,18 +142,19 @@ def filesystem_facts(
     facts = []
     for roles in roles_by_device(observations).values():
         identity, stats = observations.filesystems[roles[0]]
-        mount = mounts.get(identity.path)
-        kind = identity.type if mount is None else mount.type
+        found = mounts.get(identity.path)
+        mount = found or Mount("", "", identity.type, identity.device, ())
+        traits = traits_of(mount)
         facts.append(
             FilesystemFacts(
                 path=identity.path,
                 filesystems=roles,
-                type=kind,
-                device=identity.device if mount is None else mount.source,
+                type=mount.type,
+                device=mount.source,
                 reserve=max(stats.free_bytes - stats.available_bytes, 0),
-                options=None if mount is None else options_that_matter(mount),
-                jumps=jumps_of(kind, () if mount is None else mount.options),
-                note=TRAITS.get(kind, Traits()).note,
+                options=None if found is None else traits.options,
+                jumps=traits.jumps,
+                note=traits.note,
                 quota=project_quota_sentence(mount, observations, roles),
             )
         )

@@ -65,9 +65,9 @@ class OpenFilesScan:
 
     def __init__(self, proc: str = PROC):
         self.filesystems: dict[int, int] = {}
-        """From `st_dev` to filesystem, including overlays that write to it."""
-        self.block_sizes: dict[int, int] = {}
-        """Of the filesystems that allocate space beyond the end of growing files."""
+        """From `st_dev` to `device_id`, including overlays that write to that filesystem."""
+        self.mounts: dict[int, Mount | None] = {}
+        """By `device_id`."""
         self.processes = 0
         self.unreadable = 0
         """How many processes' files could not be read."""
@@ -96,9 +96,13 @@ class OpenFilesScan:
                 self.unreadable += 1
         self.complete = bool(pids)
 
-    def found(self, device_id: int) -> tuple[OpenFile, ...]:
-        """The files found on a filesystem; each inode once."""
-        return tuple(file for key, file in list(self._files.items()) if key[0] == device_id)
+    def found(self) -> dict[int, HiddenSpace]:
+        """What was found so far on each filesystem, each inode once, by `device_id`."""
+        files = list(self._files.items())
+        return {
+            device_id: HiddenSpace(mount, [file for key, file in files if key[0] == device_id])
+            for device_id, mount in list(self.mounts.items())
+        }
 
     def not_seen(self) -> Remark | None:
         """Which processes' open files were not looked at; None if all were."""
@@ -127,10 +131,11 @@ class OpenFilesScan:
             size = allocated_bytes(status)
             deleted = status.st_nlink == 0
             if not deleted:
-                block_size = self.block_sizes.get(device_id)
-                if block_size is None:
+                mount = self.mounts.get(device_id)
+                if mount is None or mount.type != "xfs":
                     return
-                size -= -(-status.st_size // block_size) * block_size
+                # XFS rounds st_blksize up, so this is a lower bound (xfs_stat_blksize)
+                size -= -(-status.st_size // status.st_blksize) * status.st_blksize
             if deleted or size > 0:
                 self._files[device_id, status.st_ino] = OpenFile(
                     path=os.readlink(link).removesuffix(" (deleted)"),
@@ -171,52 +176,30 @@ def look(
     """What is found on the filesystems of these paths, by the `device_id` given for each, and which
     processes' open files were not looked at. On btrfs, only the subvolumes of these paths are
     searched. Never raises OSError."""
-    mounts: dict[int, Mount | None] = {}
     scan = OpenFilesScan()
 
     def see(in_time: InTime) -> None:
         table = read_mounts()
         for path, device_id in paths.items():
-            try:
-                st_dev = os.stat(path).st_dev
-                block_size = os.statvfs(path).f_bsize
-            except OSError:
-                continue
-            mount = mount_holding(os.path.realpath(path), table)
-            mounts.setdefault(device_id, mount)
-            if mount is not None and mount.type == "xfs":
-                scan.block_sizes[device_id] = block_size
-            scan.filesystems[st_dev] = device_id
-        for st_dev, device_id in _overlays(table).items():
-            if device_id in mounts:
-                scan.filesystems[st_dev] = device_id
+            with suppress(OSError):
+                scan.filesystems[os.stat(path).st_dev] = device_id
+                scan.mounts.setdefault(device_id, mount_holding(os.path.realpath(path), table))
+        # each overlay once, however often it is mounted
+        for mount in {mount.device: mount for mount in table if mount.type == "overlay"}.values():
+            upper = mount.option("upperdir") or ""
+            if upper.startswith("/"):
+                with suppress(OSError):  # it cannot be reached
+                    filesystem = filesystem_of(
+                        os.stat(upper).st_dev, os.path.realpath(upper), table
+                    )
+                    if filesystem in scan.mounts:
+                        major, minor = map(int, mount.device.split(":"))
+                        scan.filesystems[os.makedev(major, minor)] = filesystem
         scan.others_hidden = _hides_processes(table)
         scan.run(in_time)
 
     limit.run(see)
-    spaces = {
-        device_id: HiddenSpace(mount, scan.found(device_id))
-        for device_id, mount in list(mounts.items())
-    }
-    return spaces, scan.not_seen()
-
-
-def _overlays(table: Sequence[Mount]) -> dict[int, int]:
-    """From the `st_dev` of each overlay to the filesystem that it writes to.
-
-    Overlays whose upper directory cannot be reached, or has a relative path, are left out.
-    """
-    filesystems: dict[int, int] = {}
-    # each once, however often it is mounted
-    for mount in {mount.device: mount for mount in table if mount.type == "overlay"}.values():
-        upper = mount.option("upperdir") or ""
-        if upper.startswith("/"):
-            with suppress(OSError):
-                major, minor = map(int, mount.device.split(":"))
-                filesystems[os.makedev(major, minor)] = filesystem_of(
-                    os.stat(upper).st_dev, os.path.realpath(upper), table
-                )
-    return filesystems
+    return scan.found(), scan.not_seen()
 
 
 def _hides_processes(table: Sequence[Mount]) -> bool:

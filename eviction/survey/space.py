@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.passes import Pass, PassResult
@@ -30,7 +31,7 @@ from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees
 from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.states import PodStates
 from reclaim.services import UsageService
-from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable, Verdict
+from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable
 from reclaim.workers import NoThread, Workers
 from signals.clock import Clock
 from signals.quantity import counted, format_bytes
@@ -46,9 +47,8 @@ COUNT_SECONDS = 2.0  # for all trees together
 LOOK_SECONDS = 1.0  # for all processes together
 ASK_SECONDS = 2.0  # deadline of each of the two calls to the runtime
 SHORTEST_INTERVAL_SECONDS = 60.0
-SETTLE_POLL_SECONDS = 0.1
-SETTLE_QUIET_POLLS = 5  # polls in a row without more free space: nothing more is being freed
-SETTLE_MOST_POLLS = 50
+SETTLE_POLL_SECONDS = 0.5  # so long without more free space: nothing more is being freed
+SETTLE_MOST_POLLS = 10
 SETTLE_BYTES = 64 * 1024  # a smaller rise is not the space of an image
 COMPRESSED_TO_DISK = 4
 """How many bytes an image takes at most for each byte of its size, if that is the size of the
@@ -72,32 +72,28 @@ _OF_IMAGES: Mapping[str, Use] = {
     ),
 }
 _LIVE = (Reason.RUNNING, Reason.CREATED, Reason.UNKNOWN_STATE)
-_GONE = (Result.REMOVED, Result.ALREADY_GONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured besides the observations, in bytes. None: the question was not answered."""
+    """What was measured besides the observations, in bytes."""
 
-    store_reported: int | None = None
-    """The size of the image store as the runtime reports it."""
-    store: TreeUsage = field(default_factory=TreeUsage)
+    store_reported: int | None
+    """The size of the image store as the runtime reports it; None if it did not answer."""
+    store: TreeUsage
     """The same, counted on the disk."""
-    content: TreeUsage = field(default_factory=TreeUsage)
+    content: TreeUsage
     """The compressed content next to it (containerd)."""
-    writable_in_store: bool = True
+    writable_in_store: bool
     """Whether the store includes the writable layers."""
-    writable_layers: Mapping[str, int] | None = None
-    """By container id."""
-    logs: TreeUsage = field(default_factory=TreeUsage)
-    """By use."""
-    volumes: TreeUsage = field(default_factory=TreeUsage)
-    filesystems: Mapping[int, HiddenSpace] = field(default_factory=dict)
+    writable_layers: Mapping[str, int]
+    """By container id; none if the runtime did not answer."""
+    kubelets: Sequence[TreeUsage]
+    """The kubelet's directories, by use."""
+    filesystems: Mapping[int, HiddenSpace]
     """By `device_id`."""
-    unseen: Remark | None = None
+    unseen: Remark | None
     """Which processes' open files were not looked at."""
-    late_bytes: int = 0
-    """What was freed after the last removal was measured."""
 
 
 def attribute(
@@ -109,119 +105,99 @@ def attribute(
     `outcomes`: every object of a pass or a plan. Removed objects only count towards what is being
     freed.
     """
-    present = [outcome.verdict for outcome in outcomes if outcome.result not in _GONE]
-    images = [verdict for verdict in present if verdict.kind is Kind.IMAGE]
-    unseen = measured.unseen
     attributions: list[Attribution] = []
     for device_id, roles in roles_by_device(observations).items():
         identity, stats = observations.filesystems[roles[0]]
-        used = stats.capacity_bytes - stats.free_bytes
+        space = measured.filesystems.get(device_id, HiddenSpace())
         shares: list[Share] = []
-        remarks: list[Remark] = []
         if FilesystemRole.IMAGEFS in roles:
-            shares += _images(images, _not_freed_yet(outcomes, measured), measured)
+            shares += _images(outcomes, measured)
         if FilesystemRole.CONTAINERFS in roles:
-            shares += _containers(present, measured)
-        shares += _logs_and_volumes(measured, device_id)
+            shares += _containers(outcomes, measured.writable_layers)
+        for tree in measured.kubelets:
+            if tree.device_id == device_id:
+                for use, size in tree.bytes_by_class.items():
+                    shares.append(Share(Use(use), size, at_least=tree.partial))
+        used = stats.capacity_bytes - stats.free_bytes
         rest = max(used - sum(share.bytes for share in shares), 0)
-        space = measured.filesystems.get(device_id)
-        if space is not None:
-            # such a file is in no directory, so it is in no other part
-            deleted = min(sum(file.bytes for file in space.open_files if file.deleted), rest)
-            shares.append(Share(Use.DELETED_OPEN, deleted, at_least=unseen is not None))
-            rest -= deleted
-            quota = project_quota_sentence(space.mount, observations, roles)
-            remarks += remarks_of(stats, space, quota)
-            if unseen is not None and device_id == next(iter(measured.filesystems)):
-                remarks.append(unseen)
+        # such a file is in no directory, so it is in no other part
+        deleted = min(_bytes_of(file for file in space.open_files if file.deleted), rest)
+        shares.append(Share(Use.DELETED_OPEN, deleted, at_least=measured.unseen is not None))
         shares = [share for share in shares if share.bytes or share.objects]
         shares.sort(key=lambda share: -share.bytes)
+        quota = project_quota_sentence(space.mount, observations, roles)
+        remarks = remarks_of(stats, space, quota)
+        if measured.unseen is not None and not attributions:
+            remarks.append(measured.unseen)
         attributions.append(
             Attribution(
                 path=identity.path,
                 filesystems=roles,
                 capacity=stats.capacity_bytes,
                 used=used,
-                shares=(*shares, Share(Use.ELSE, rest)),
+                shares=(*shares, Share(Use.ELSE, rest - deleted)),
                 remarks=tuple(remarks),
             )
         )
     return tuple(attributions)
 
 
-def _images(images: Sequence[Verdict], not_freed_bytes: int, measured: Measured) -> Iterator[Share]:
+def _images(outcomes: Sequence[Outcome], measured: Measured) -> Iterator[Share]:
     """The classes of images divide what all of them take, which is measured if possible, in
     proportion to their reported sizes."""
     sizes: dict[Use, list[int]] = {}
-    for image in images:
-        use = Use.IMAGES_MAY_GO
-        if image.action is Action.KEEP:
-            use = _OF_IMAGES.get(image.reason, use)
-        sizes.setdefault(use, []).append(image.size_bytes or 0)
+    not_freed_at_once = 0
+    for outcome in outcomes:
+        image = outcome.verdict
+        size = image.size_bytes or 0
+        if image.kind is not Kind.IMAGE:
+            continue
+        if outcome.result is Result.REMOVED:
+            not_freed_at_once += max(size - outcome.freed.bytes, 0)
+        elif outcome.result is not Result.ALREADY_GONE:
+            kept_for = image.reason if image.action is Action.KEEP else ""
+            sizes.setdefault(_OF_IMAGES.get(kept_for, Use.IMAGES_MAY_GO), []).append(size)
     nominal = sum(map(sum, sizes.values()))
     on_disk = nominal
-    freeing = 0
     hidden = 0
-    at_least = False
-    reported = measured.store_reported
-    store = measured.store
-    content = measured.content
-    if reported is not None:
-        compressed = content.device_id is not None
+    freeing = 0
+    if measured.store_reported is not None:
+        content = measured.content.total_bytes
+        store = measured.store
+        unpacked = measured.store_reported
         # of other namespaces, build caches, interrupted removals; a lower bound on containerd, as
         # the sizes count shared blobs several times
-        hidden = max(content.total_bytes - nominal, 0) if nominal else 0
-        on_disk = content.total_bytes - hidden
-        at_least = compressed and (hidden > 0 or not content.complete)
-        if store.device_id is not None:
-            hidden += max(store.total_bytes - reported, 0)
-            if store.complete:
-                # the runtime's figure may be some seconds old (containerd counts every 10 s)
-                reported = min(reported, store.total_bytes)
-            else:
-                at_least = True
+        hidden = max(content - nominal, 0) if nominal else 0
+        on_disk = content - hidden
+        at_least = hidden > 0 or measured.content.partial or store.partial
+        hidden += max(store.total_bytes - unpacked, 0)
+        if store.complete:
+            # the runtime's figure may be some seconds old (containerd counts every 10 s)
+            unpacked = min(unpacked, store.total_bytes)
         if measured.writable_in_store:
-            reported -= sum((measured.writable_layers or {}).values())
-        on_disk += max(reported, 0)
+            unpacked -= sum(measured.writable_layers.values())
+        on_disk += max(unpacked, 0)
         # what the remaining images cannot explain may be of removed ones, which is freed late
+        compressed = measured.content.device_id is not None
         if on_disk > nominal * (COMPRESSED_TO_DISK if compressed else 1):
-            freeing = min(not_freed_bytes, on_disk - nominal)
+            freeing = min(not_freed_at_once, on_disk - nominal)
+        yield Share(Use.BEING_FREED, freeing)
+        yield Share(Use.HIDDEN, hidden, at_least=at_least)
     left = on_disk - freeing
-    if nominal:
-        for use, of_use in sizes.items():
-            yield Share(use, sum(of_use) * left // nominal, len(of_use))
-    else:
+    if not nominal:
         yield Share(Use.IMAGES_UNJUDGED, left)
-    yield Share(Use.BEING_FREED, freeing)
-    yield Share(Use.HIDDEN, hidden, at_least=at_least)
+        return
+    for use, of_use in sizes.items():
+        yield Share(use, sum(of_use) * left // nominal, len(of_use))
 
 
-def _not_freed_yet(outcomes: Sequence[Outcome], measured: Measured) -> int:
-    """The part of the removed images' reported sizes that was freed neither at once nor late."""
-    waiting = -measured.late_bytes
-    for outcome in outcomes:
-        if outcome.result is Result.REMOVED and outcome.verdict.kind is Kind.IMAGE:
-            waiting += max((outcome.verdict.size_bytes or 0) - outcome.freed.bytes, 0)
-    return max(waiting, 0)
-
-
-def _containers(present: Sequence[Verdict], measured: Measured) -> Iterator[Share]:
-    dead = {v.id for v in present if v.kind is Kind.CONTAINER and v.reason not in _LIVE}
-    layers = measured.writable_layers or {}
+def _containers(outcomes: Sequence[Outcome], layers: Mapping[str, int]) -> Iterator[Share]:
+    verdicts = [outcome.verdict for outcome in outcomes]
+    dead = {v.id for v in verdicts if v.kind is Kind.CONTAINER and v.reason not in _LIVE}
     of_dead = [size for container_id, size in layers.items() if container_id in dead]
     of_live = sum(layers.values()) - sum(of_dead)
     yield Share(Use.CONTAINERS_LIVE, of_live, len(layers) - len(of_dead))
     yield Share(Use.CONTAINERS_DEAD, sum(of_dead), len(of_dead))
-
-
-def _logs_and_volumes(measured: Measured, device_id: int) -> Iterator[Share]:
-    logs = measured.logs
-    volumes = measured.volumes
-    if logs.device_id == device_id:
-        for use, size in logs.bytes_by_class.items():
-            yield Share(Use(use), size, at_least=not logs.complete)
-    if volumes.device_id == device_id:
-        yield Share(Use.VOLUMES, volumes.total_bytes, at_least=not volumes.complete)
 
 
 def class_of_log(names: Sequence[str], gone: Callable[[str], bool]) -> Use:
@@ -258,9 +234,9 @@ def remarks_of(stats: FsStats, space: HiddenSpace, quota: str) -> list[Remark]:
     worth = max(SMALLEST_BYTES, stats.capacity_bytes // SMALLEST_SHARE)
     remarks = list(_deleted([file for file in space.open_files if file.deleted], worth))
     growing = [file for file in space.open_files if not file.deleted]
-    beyond = sum(file.bytes for file in growing)
+    beyond = _bytes_of(growing)
     if beyond >= worth:
-        largest = max(growing, key=_size)
+        largest = max(growing, key=attrgetter("bytes"))
         text = (
             f"at least {format_bytes(beyond)} beyond the end of"
             f" {counted(len(growing), 'open file')} (speculative preallocation), most by"
@@ -277,30 +253,24 @@ def remarks_of(stats: FsStats, space: HiddenSpace, quota: str) -> list[Remark]:
     return remarks
 
 
-def _size(file: OpenFile) -> int:
-    return file.bytes
+def _bytes_of(files: Iterable[OpenFile]) -> int:
+    return sum(file.bytes for file in files)
 
 
 def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
     """One remark for each process that holds many of these bytes, at least one, and
     one for all other processes.
     """
-    left = sum(map(_size, files))
-    if left < worth:
+    if _bytes_of(files) < worth:
         return
     held_by: dict[int, list[OpenFile]] = {}
     for file in files:
         held_by.setdefault(file.pid, []).append(file)
-    holders = sorted(held_by.values(), key=lambda held: -sum(map(_size, held)))
-    for rank, held in enumerate(holders):
-        size = sum(map(_size, held))
-        if rank > 0 and (rank >= MOST_HOLDERS or size < worth):
-            more = len(holders) - rank
-            who = "1 more process holds" if more == 1 else f"{more} more processes hold"
-            text = f"{who} {format_bytes(left)} of deleted files open"
-            yield Remark(About.DELETED_OPEN, left, text)
-            return
-        largest = max(held, key=_size)
+    holders = sorted(held_by.values(), key=_bytes_of, reverse=True)
+    named = [held for held in holders[:MOST_HOLDERS] if _bytes_of(held) >= worth] or holders[:1]
+    for held in named:
+        size = _bytes_of(held)
+        largest = max(held, key=attrgetter("bytes"))
         pod = f", pod {largest.pod_uid}" if largest.pod_uid else ""
         text = (
             f"{largest.process} (pid {largest.pid}{pod}) holds {format_bytes(size)} in"
@@ -308,7 +278,12 @@ def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
             f" {'the largest ' if len(held) > 1 else ''}{largest.path}: they are free once closed"
         )
         yield Remark(About.DELETED_OPEN, size, text)
-        left -= size
+    others = holders[len(named) :]
+    if others:
+        left = sum(map(_bytes_of, others))
+        who = "1 more process holds" if len(others) == 1 else f"{len(others)} more processes hold"
+        text = f"{who} {format_bytes(left)} of deleted files open"
+        yield Remark(About.DELETED_OPEN, left, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +292,7 @@ class Places:
 
     root_directory: str
     pod_logs_dir: str
-    stores: tuple[str, ...] = ()
+    stores: tuple[str, ...]
     """Those with all content of the runtime, that of images first; none before it answers."""
 
 
@@ -331,23 +306,12 @@ class DiskSurvey:
     service: Callable[[], UsageService | None]
     """Opens a client with a short deadline, which is closed afterwards; None without a runtime."""
     clock: Clock
-    count_seconds: float = COUNT_SECONDS
 
     def __post_init__(self) -> None:
-        self._counting = TimeLimit("tree usage", self.clock, self.count_seconds)
-        self._looking = TimeLimit("hidden space", self.clock, LOOK_SECONDS)
-        self._workers = Workers("disk survey", 1)
+        self.workers = Workers("disk survey", 3)
+        self._counting = TimeLimit(self.workers, self.clock, COUNT_SECONDS)
+        self._looking = TimeLimit(self.workers, self.clock, LOOK_SECONDS)
         self._begun_at = float("-inf")
-
-    def survey(
-        self, observations: SignalObservations, outcomes: Sequence[Outcome], late_bytes: int = 0
-    ) -> tuple[Attribution, ...]:
-        """What the bytes are used for now.
-
-        Takes some seconds; does not raise if runtime or disk do not answer.
-        """
-        measured = replace(self._measure(observations), late_bytes=late_bytes)
-        return attribute(observations, outcomes, measured)
 
     def with_attribution(self, record: Pass) -> Pass:
         """The record, with its attributions if the pass was not enough.
@@ -357,23 +321,20 @@ class DiskSurvey:
         if record.result is not PassResult.NOT_ENOUGH:
             return record
         outcomes = record.removals + record.kept
-        before = settled = record.after or record.observations
+        settled = record.after or record.observations
         if any(outcome.result is Result.REMOVED for outcome in outcomes):
             settled = self._settled()  # with earlier numbers the parts would not add up
-        late_bytes = max(_free_bytes(settled) - _free_bytes(before), 0)
-        return replace(record, attributions=self.survey(settled, outcomes, late_bytes))
+        return replace(record, attributions=self.survey(settled, outcomes))
 
     def _settled(self) -> SignalObservations:
         """The observations when no more space is being freed, or after 5 s."""
         latest = self.observe()
-        quiet = 0
         for _ in range(SETTLE_MOST_POLLS):
-            if quiet == SETTLE_QUIET_POLLS:
-                break
+            before = _free_bytes(latest)
             time.sleep(SETTLE_POLL_SECONDS)
-            before = latest
             latest = self.observe()
-            quiet = 0 if _free_bytes(latest) > _free_bytes(before) + SETTLE_BYTES else quiet + 1
+            if _free_bytes(latest) <= before + SETTLE_BYTES:
+                break
         return latest
 
     def explain_later(self, record: Pass, on_explained: Callable[[Pass], None]) -> None:
@@ -387,49 +348,51 @@ class DiskSurvey:
             and now - self._begun_at >= SHORTEST_INTERVAL_SECONDS
         ):
             with suppress(NoThread):
-                self._workers.run(lambda: on_explained(self.with_attribution(record)))
+                self.workers.run(lambda: on_explained(self.with_attribution(record)))
                 self._begun_at = now
 
-    @property
-    def threads_not_started(self) -> int:
-        pools = (self._workers, self._counting.workers, self._looking.workers)
-        return sum(pool.not_started for pool in pools)
+    def survey(
+        self, observations: SignalObservations, outcomes: Sequence[Outcome]
+    ) -> tuple[Attribution, ...]:
+        """What the bytes are used for now.
 
-    def _measure(self, observations: SignalObservations) -> Measured:
+        Takes some seconds; does not raise if runtime or disk do not answer.
+        """
         places = self.places()
         pods = self.pods()
-        store = "".join(places.stores[:1])
+        store_root = "".join(places.stores[:1])
         spaces, unseen = look(paths_that_answer(observations), self._looking)
-        logs, volumes, content, stored = count_trees(
+        *kubelets, content, store = count_trees(
             [
                 Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
-                Tree(os.path.join(places.root_directory, "pods")),
-                Tree(_content_beside(store)),
-                Tree(store),
+                Tree(os.path.join(places.root_directory, "pods"), lambda _: Use.VOLUMES),
+                Tree(_content_beside(store_root)),
+                Tree(store_root),
             ],
             self._counting,
         )
-        measured = Measured(
-            store=stored,
-            content=content,
-            writable_in_store=len(set(places.stores)) < 2,
-            logs=logs,
-            volumes=volumes,
-            filesystems=spaces,
-            unseen=unseen,
-        )
+        reported: int | None = None
+        layers: Mapping[str, int] = {}
         service = self.service()
         if service is not None:
             with closing(service), suppress(RuntimeUnavailable):
                 info = service.image_fs_info()
-                reported: int | None = info.image_used_bytes
+                reported = info.image_used_bytes
                 # of the directory that CRI-O reports, it counts only that
                 if info.image_filesystems and info.image_filesystems[0].endswith(IMAGES):
-                    reported = stored.total_bytes if stored.complete else None
-                measured = replace(measured, store_reported=reported)
-                layers = dict(service.writable_layers())
-                measured = replace(measured, writable_layers=layers)
-        return measured
+                    reported = store.total_bytes if store.complete else None
+                layers = service.writable_layers()
+        measured = Measured(
+            store_reported=reported,
+            store=store,
+            content=content,
+            writable_in_store=len(set(places.stores)) < 2,
+            writable_layers=layers,
+            kubelets=kubelets,
+            filesystems=spaces,
+            unseen=unseen,
+        )
+        return attribute(observations, outcomes, measured)
 
 
 def _content_beside(store: str) -> str:

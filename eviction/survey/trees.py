@@ -29,11 +29,10 @@ class TimeLimit:
     A task that is stuck in the kernel keeps its thread; no other task starts until it ends.
     """
 
-    def __init__(self, name: str, clock: Clock, seconds: float):
-        self.workers = Workers(name, 1)
+    def __init__(self, workers: Workers, clock: Clock, seconds: float):
         self._clock = clock
         self._seconds = seconds
-        self._read = ReadingsInTime(self.workers, seconds + TO_NOTICE_SECONDS)
+        self._read = ReadingsInTime(workers, seconds + TO_NOTICE_SECONDS)
 
     def run(self, task: Callable[[InTime], None]) -> None:
         """Calls `task` with a function that says whether there is time left.
@@ -66,6 +65,11 @@ class TreeUsage:
     """Whether everything was counted; otherwise the numbers are lower bounds."""
 
     @property
+    def partial(self) -> bool:
+        """Whether only a part was counted."""
+        return self.device_id is not None and not self.complete
+
+    @property
     def total_bytes(self) -> int:
         return sum(self.bytes_by_class.values())
 
@@ -79,7 +83,8 @@ def count_trees(trees: Sequence[Tree], limit: TimeLimit, mounts: str = MOUNTS) -
 
     def count(in_time: InTime) -> None:
         for tree, usage in zip(trees, usages, strict=True):
-            _count_tree(tree, usage, in_time, mounts=mounts)
+            with suppress(OSError):  # there is no root
+                _count_tree(tree, usage, in_time, mounts=mounts)
 
     limit.run(count)
     # copied, as a thread that was left behind may still be counting
@@ -87,11 +92,9 @@ def count_trees(trees: Sequence[Tree], limit: TimeLimit, mounts: str = MOUNTS) -
 
 
 def _count_tree(tree: Tree, usage: TreeUsage, in_time: InTime, *, mounts: str) -> None:
-    try:
-        st_dev = os.stat(tree.root).st_dev
-        usage.device_id = filesystem_id(tree.root, mounts)
-    except OSError:
-        return
+    """Raises OSError if there is no root."""
+    st_dev = os.stat(tree.root).st_dev
+    usage.device_id = filesystem_id(tree.root, mounts)
     root = os.path.realpath(tree.root)
     mounted = mounts_below(root, mounts)
     linked: set[int] = set()
@@ -128,11 +131,12 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
     the tree and is left out."""
     table = read_mounts(mounts)
     outer = mount_holding(root, table)
-    elsewhere: dict[str, bool] = {}
+    elsewhere: set[str] = set()
     for mount in table:
-        if mount.point.startswith(root.rstrip("/") + "/"):
-            elsewhere[mount.point] = outer is None or (mount.device, mount.root) != (
-                outer.device,
-                os.path.join(outer.root, os.path.relpath(mount.point, outer.point)),
-            )
-    return frozenset(point for point, is_elsewhere in elsewhere.items() if is_elsewhere)
+        inside = outer is not None and (outer.device, mount.root) == (
+            mount.device,
+            os.path.join(outer.root, os.path.relpath(mount.point, outer.point)),
+        )
+        if mount.point.startswith(root.rstrip("/") + "/") and not inside:
+            elsewhere.add(mount.point)
+    return frozenset(elsewhere)

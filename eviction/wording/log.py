@@ -7,6 +7,9 @@ The daemon writes its log on a separate thread, from a bounded queue, so a log t
 delays nothing. A line that does not fit into the queue or cannot be written (the reader is gone,
 the disk is full) is dropped and counted. As soon as the queued lines are written, one says how many
 were dropped and since when. Lines stay whole and in order.
+
+`logging` cannot do this: a QueueListener ends by a join without a time limit, and at exit every
+handler is flushed under the lock that its stuck write holds.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, TextIO
 
@@ -27,7 +31,7 @@ from eviction.records.observations_json import timestamp
 from reclaim.workers import Workers
 from signals.clock import Clock
 
-MOST_BYTES = 4 << 20
+QUEUE_BYTES = 4 << 20
 END_SECONDS = 1.0
 REPEAT_SECONDS = 60.0
 
@@ -43,7 +47,8 @@ class Level(IntEnum):
 
 @dataclass(eq=False)
 class Log:
-    """Writes events to a stream."""
+    """Writes events to a stream, or on a thread of its own. All methods may be called from any
+    thread; on a thread of its own, only `finish` waits."""
 
     wall: Callable[[], float]
     _: KW_ONLY
@@ -55,43 +60,49 @@ class Log:
     """Each line begins with its priority, such as `<4>`, which journald strips and stores
     (sd-daemon(3)), and has no time, which journald adds."""
 
+    dropped: int = field(init=False, default=0)
+    """How many lines were dropped since startup."""
+
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
-        self._writer: LogWriter | None = None
+        self._on_a_thread = False
+        # of QUEUE_BYTES at most; None ends the thread
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._bytes = 0  # of the queued lines that are not written yet
+        self._told = 0  # of the dropped lines, those that a line has mentioned
+        self._since = 0.0  # when the first of the others was dropped
+        self._torn = False  # the last line was only partly written
+        self._ended = threading.Event()
 
     def write_on_a_thread(self, descriptor: int) -> None:
         """From now on, lines are queued and written to the descriptor on a thread; no event waits
         for the reader. Raises NoThread."""
-        self._writer = LogWriter(descriptor, self.wall, self._dropped_line)
-
-    @property
-    def dropped(self) -> int:
-        """How many lines were dropped since startup."""
-        return 0 if self._writer is None else self._writer.dropped
+        Workers("the log", 1).run(partial(self._write_lines, descriptor), self._ended.set)
+        self._on_a_thread = True
 
     def finish(self) -> None:
-        """Waits until the queued lines are written, at most 1 s."""
-        if self._writer is not None:
-            self._writer.finish()
-
-    def _dropped_line(self, lines: int, since: float) -> str:
-        sentence = (
-            f"lines dropped since {timestamp(since)}: {lines}; the log was not read, or could not"
-            " be written"
-        )
-        return self._line(Level.WARNING, sentence, {})
+        """Waits until the queued lines are written, at most 1 s, and ends the thread."""
+        if self._on_a_thread:
+            self._queue.put(None)
+            self._ended.wait(END_SECONDS)
 
     def event(self, level: Level, sentence: str, **fields: Any) -> None:
-        """Writes one line. A log that cannot be written (closed pipe, full disk) is ignored."""
+        """Writes one line. A stream that cannot be written (closed pipe, full disk) is ignored."""
         if level is Level.DEBUG and self.verbosity < 1:
             return
-        line = self._line(level, sentence, fields)
-        if self._writer is not None:
-            self._writer.put(line)
+        text = self._line(level, sentence, fields)
+        if not self._on_a_thread:
+            with suppress(OSError, ValueError), self._lock:
+                self.stream.write(text)
+                self.stream.flush()
             return
-        with suppress(OSError, ValueError), self._lock:
-            self.stream.write(line + "\n")
-            self.stream.flush()
+        line = text.encode("utf-8", "backslashreplace")
+        with self._lock:
+            if self._bytes + len(line) > QUEUE_BYTES:
+                self._drop()
+            else:
+                self._bytes += len(line)
+                self._queue.put(line)
 
     def in_text(self, sentence: str, **fields: Any) -> None:
         """As `info`, but not in JSON, where a field of another line has the same content."""
@@ -108,7 +119,7 @@ class Log:
             line = f"{escaped(sentence)}{_as_text(fields)}"
             if not self.journal:
                 line = f"{time} {word:7} {line}"
-        return f"<{level.value}>{line}" if self.journal else line
+        return f"<{level.value}>{line}\n" if self.journal else f"{line}\n"
 
     def info(self, sentence: str, **fields: Any) -> None:
         """For what an operator wants to know afterwards."""
@@ -121,6 +132,47 @@ class Log:
     def error(self, sentence: str, **fields: Any) -> None:
         """For what keeps the agent from doing its work."""
         self.event(Level.ERROR, sentence, **fields)
+
+    def _drop(self) -> None:
+        """Counts a dropped line. The caller holds the lock."""
+        if self.dropped == self._told:
+            self._since = self.wall()
+        self.dropped += 1
+
+    def _write_lines(self, descriptor: int) -> None:
+        while (line := self._queue.get()) is not None:
+            written = self._write(descriptor, line)
+            with self._lock:
+                self._bytes -= len(line)
+                if not written:
+                    self._drop()
+                untold = self.dropped - self._told
+                if self._bytes or not untold:
+                    continue
+                sentence = (
+                    f"lines dropped since {timestamp(self._since)}: {untold}; the log was not"
+                    " read, or could not be written"
+                )
+            if self._write(descriptor, self._line(Level.WARNING, sentence, {}).encode()):
+                with self._lock:
+                    self._told += untold
+
+    def _write(self, descriptor: int, line: bytes) -> bool:
+        """Waits for the reader. True if the whole line was written."""
+        rest = b"\n" + line if self._torn else line
+        try:
+            while rest:
+                try:
+                    rest = rest[os.write(descriptor, rest) :]
+                except BlockingIOError:  # another process that shares it made it non-blocking
+                    waiting = select.poll()
+                    waiting.register(descriptor, select.POLLOUT)
+                    waiting.poll()
+        except OSError:
+            self._torn = self._torn or 0 < len(rest) < len(line)
+            return False
+        self._torn = False
+        return True
 
 
 class ThrottledLog:
@@ -152,89 +204,6 @@ class ThrottledLog:
         written, this sentence says that it is over."""
         if self._written.pop(key, None) is not None and sentence:
             self._log.info(sentence)
-
-
-@dataclass(eq=False)
-class LogWriter:
-    """The queue of one log, and the thread that writes it. All methods may be called from any
-    thread; only `finish` waits. The constructor raises NoThread.
-
-    `instead`: makes the line that says how many lines were dropped, and since when (wall seconds);
-    it comes after those that were queued before.
-    """
-
-    descriptor: int
-    wall: Callable[[], float]
-    instead: Callable[[int, float], str]
-    most_bytes: int = MOST_BYTES
-
-    def __post_init__(self) -> None:
-        self._lock = threading.Lock()
-        # of `most_bytes` at most; None ends the thread
-        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
-        self._bytes = 0  # of the lines that are not written yet
-        # dropped lines that no line has mentioned yet, and since when
-        self._untold = 0
-        self._since = 0.0
-        self._torn = False  # the last line was only partly written
-        self._ended = threading.Event()
-        self.dropped = 0  # lines, since the start
-        Workers("the log", 1).run(self._write_lines, self._ended.set)
-
-    def put(self, text: str) -> None:
-        """Queues a line, given without its newline, or drops it."""
-        line = text.encode("utf-8", "backslashreplace") + b"\n"
-        with self._lock:
-            if self._bytes + len(line) > self.most_bytes:
-                self._drop()
-            else:
-                self._bytes += len(line)
-                self._queue.put(line)
-
-    def finish(self, seconds: float = END_SECONDS) -> bool:
-        """Waits until the queued lines are written, at most `seconds`, and ends the thread.
-
-        True if all are written.
-        """
-        self._queue.put(None)
-        self._ended.wait(seconds)
-        return not self._bytes
-
-    def _drop(self) -> None:
-        """Counts a dropped line. The caller holds the lock."""
-        self._since = self._since if self._untold else self.wall()
-        self._untold += 1
-        self.dropped += 1
-
-    def _write_lines(self) -> None:
-        while (line := self._queue.get()) is not None:
-            written = self._write(line)
-            with self._lock:
-                self._bytes -= len(line)
-                if not written:
-                    self._drop()
-                untold = 0 if self._bytes else self._untold
-                since = self._since
-            if untold and self._write(self.instead(untold, since).encode() + b"\n"):
-                with self._lock:
-                    self._untold -= untold
-
-    def _write(self, text: bytes) -> bool:
-        """Waits for the reader. True if the whole line was written."""
-        rest = b"\n" + text if self._torn else text
-        try:
-            while rest:
-                try:
-                    rest = rest[os.write(self.descriptor, rest) :]
-                except BlockingIOError:  # another process that shares it made it non-blocking
-                    waiting = select.poll()
-                    waiting.register(self.descriptor, select.POLLOUT)
-                    waiting.poll()
-        except OSError:
-            self._torn = self._torn or 0 < len(rest) < len(text)
-            return False
-        self._torn = False
-        return True
 
 
 def goes_to_journal(environment: Mapping[str, str], descriptor: int) -> bool:

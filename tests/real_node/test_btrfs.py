@@ -137,7 +137,6 @@ def test_bytes_of_every_subvolume_are_attributed(subvolumes: Subvolumes) -> None
         PodStates,
         lambda: None,
         SystemClock(),
-        count_seconds=20.0,
     )
     with held_open(subvolumes.images / "gone.log", GONE_BYTES) as pid:
         (found,) = survey.survey(subvolumes.observe(), ())

@@ -17,6 +17,7 @@ from eviction.records.attribution import About, Remark
 from eviction.survey.open_files import HiddenSpace, look
 from eviction.survey.space import remarks_of
 from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees
+from reclaim.workers import Workers
 from signals.clock import SystemClock
 from signals.filesystems import read_statvfs
 from signals.mounts import filesystem_id
@@ -73,13 +74,13 @@ def held_open(file: Path, size_bytes: int, *before: str) -> Iterator[int]:
 def looked_at(path: Path) -> tuple[HiddenSpace, Remark | None]:
     """What is found on the filesystem of a path, and who was not looked at."""
     device_id = filesystem_id(str(path))
-    found, unseen = look({str(path): device_id}, TimeLimit("test", SystemClock(), 20.0))
+    found, unseen = look({str(path): device_id}, TimeLimit(Workers("test", 1), SystemClock(), 20.0))
     return found[device_id], unseen
 
 
 def usage_of(root: str) -> TreeUsage:
     """What a tree occupies."""
-    return count_trees([Tree(root)], TimeLimit("test", SystemClock(), 20.0))[0]
+    return count_trees([Tree(root)], TimeLimit(Workers("test", 1), SystemClock(), 20.0))[0]
 
 
 def told(path: Path) -> dict[About, Remark]:

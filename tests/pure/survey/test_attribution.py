@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,21 @@ def counted(size: int, *, complete: bool = True) -> TreeUsage:
     return TreeUsage(1, {"all": size}, complete)
 
 
+def having(**measured: Any) -> Measured:
+    """Nothing was measured but this."""
+    nothing = Measured(
+        store_reported=None,
+        store=TreeUsage(),
+        content=TreeUsage(),
+        writable_in_store=True,
+        writable_layers={},
+        kubelets=(),
+        filesystems={},
+        unseen=None,
+    )
+    return replace(nothing, **measured)
+
+
 IMAGES = (
     image("used", Reason.IN_USE, GIB),
     image("old", Reason.UNUSED, 2 * GIB, Result.PLANNED),
@@ -75,7 +91,7 @@ def test_images_are_classified_by_their_reason() -> None:
     """In use, removable (planned or not needed), too young, kept; removed
     images are not counted.
     """
-    (answer,) = attribute(ONE, IMAGES, Measured())
+    (answer,) = attribute(ONE, IMAGES, having())
     assert shares(answer) == {
         Use.IMAGES_IN_USE: GIB,
         Use.IMAGES_MAY_GO: 3 * GIB,
@@ -92,7 +108,7 @@ def test_the_classes_of_images_divide_the_size_of_the_store() -> None:
     class counts three quarters.
     """
     images = (image("used", Reason.IN_USE, GIB), image("old", Reason.UNUSED, 3 * GIB))
-    measured = Measured(store_reported=2 * GIB, content=counted(GIB))
+    measured = having(store_reported=2 * GIB, content=counted(GIB))
     (answer,) = attribute(ONE, images, measured)
     assert shares(answer)[Use.IMAGES_IN_USE] == 3 * GIB // 4
     assert shares(answer)[Use.IMAGES_MAY_GO] == 9 * GIB // 4
@@ -110,7 +126,7 @@ def test_a_figure_of_the_runtime_that_is_out_of_date_is_not_believed() -> None:
         image("pause", Reason.PINNED, PAUSE_BYTES),
         image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED),
     )
-    measured = Measured(store_reported=167 * MIB, store=counted(PAUSE_BYTES))
+    measured = having(store_reported=167 * MIB, store=counted(PAUSE_BYTES))
     (answer,) = attribute(ONE, images, measured)
     assert shares(answer)[Use.IMAGES_KEPT] == PAUSE_BYTES
 
@@ -120,14 +136,12 @@ def test_a_figure_of_the_runtime_that_is_out_of_date_is_not_believed() -> None:
     "content", [TreeUsage(), counted(0)], ids=["unpacked sizes", "compressed sizes"]
 )
 def test_what_is_being_freed_is_a_part_of_its_own(content: TreeUsage) -> None:
-    """Removed images of 160 MiB have freed 16 MiB so far, and 4 MiB more came late: the pinned one
-    does not take what is missing."""
+    """Removed images of 160 MiB have freed 16 MiB so far, and 4 MiB more came late, which the store
+    no longer has: the pinned one does not take what is missing."""
     gone = replace(image("went", Reason.UNUSED, 160 * MIB, Result.REMOVED), freed=Amounts(16 * MIB))
     images = (image("pause", Reason.PINNED, PAUSE_BYTES), gone)
     store = 144 * MIB
-    measured = Measured(
-        store_reported=store, store=counted(store), content=content, late_bytes=4 * MIB
-    )
+    measured = having(store_reported=store, store=counted(store), content=content)
     (answer,) = attribute(ONE, images, measured)
     assert shares(answer)[Use.BEING_FREED] == 140 * MIB
     assert shares(answer)[Use.IMAGES_KEPT] == PAUSE_BYTES
@@ -145,7 +159,7 @@ def test_images_that_shared_their_layers_are_not_being_freed() -> None:
         for n in range(9)
     ]
     (answer,) = attribute(
-        ONE, (image("used", Reason.IN_USE, 100 * MIB), *gone), Measured(store_reported=100 * MIB)
+        ONE, (image("used", Reason.IN_USE, 100 * MIB), *gone), having(store_reported=100 * MIB)
     )
     assert Use.BEING_FREED not in shares(answer)
     assert shares(answer)[Use.IMAGES_IN_USE] == 100 * MIB
@@ -156,7 +170,7 @@ def test_content_that_cri_does_not_show_is_the_rest_of_the_store() -> None:
     all sizes: at least 3 GiB.
     """
     images = (image("used", Reason.IN_USE, GIB),)
-    measured = Measured(
+    measured = having(
         store_reported=GIB, store=counted(3 * GIB, complete=False), content=counted(2 * GIB)
     )
     (answer,) = attribute(ONE, images, measured)
@@ -168,7 +182,7 @@ def test_writable_layers_are_no_images() -> None:
     """If they are in the store, they are subtracted from its size; those of dead
     containers are a part of their own.
     """
-    measured = Measured(store_reported=3 * GIB, writable_layers={"live": GIB, "dead": MIB})
+    measured = having(store_reported=3 * GIB, writable_layers={"live": GIB, "dead": MIB})
     (answer,) = attribute(ONE, (image("used", Reason.IN_USE, 5 * GIB), dead("dead")), measured)
     assert shares(answer)[Use.IMAGES_IN_USE] == 2 * GIB - MIB
     assert shares(answer)[Use.CONTAINERS_LIVE] == GIB
@@ -178,12 +192,14 @@ def test_writable_layers_are_no_images() -> None:
 def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
     """Split layout: images alone; writable layers, volumes and logs with the kubelet's data."""
     split = seen(nodefs=(1, 5 * GIB), imagefs=(2, 4 * GIB), containerfs=(1, 5 * GIB))
-    measured = Measured(
+    measured = having(
         store_reported=GIB,
         writable_in_store=False,
         writable_layers={"live": 2 * GIB},
-        logs=TreeUsage(1, {Use.LOGS_LIVE: MIB, Use.LOGS_ROTATED: 2 * MIB}, complete=True),
-        volumes=counted(3 * MIB),
+        kubelets=(
+            TreeUsage(1, {Use.LOGS_LIVE: MIB, Use.LOGS_ROTATED: 2 * MIB}, complete=True),
+            TreeUsage(1, {Use.VOLUMES: 3 * MIB}, complete=True),
+        ),
     )
     node, images = attribute(split, (image("used", Reason.IN_USE, GIB),), measured)
     assert (node.filesystems, images.filesystems) == ((NODEFS, CONTAINERFS), (IMAGEFS,))
@@ -199,7 +215,7 @@ def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
 
 def test_logs_on_another_disk_are_not_counted_here() -> None:
     """With /var/log on a disk of its own, logs are no part of nodefs."""
-    measured = Measured(logs=TreeUsage(9, {Use.LOGS_LIVE: GIB}, complete=True))
+    measured = having(kubelets=(TreeUsage(9, {Use.LOGS_LIVE: GIB}, complete=True),))
     (answer,) = attribute(ONE, (), measured)
     assert shares(answer) == {Use.ELSE: 8 * GIB}
 
@@ -208,7 +224,7 @@ def test_images_that_a_pass_did_not_judge_are_one_part() -> None:
     """A pass that calls only DeleteAllUnusedContainers has no verdicts on images;
     they count as not judged.
     """
-    (answer,) = attribute(ONE, (), Measured(store_reported=2 * GIB, content=counted(GIB)))
+    (answer,) = attribute(ONE, (), having(store_reported=2 * GIB, content=counted(GIB)))
     assert shares(answer)[Use.IMAGES_UNJUDGED] == 3 * GIB
 
 
@@ -221,7 +237,7 @@ SIZES = st.integers(0, 20 * GIB)
     reported=st.none() | SIZES,
     store=st.none() | SIZES,
     content=st.none() | SIZES,
-    layers=st.none() | st.dictionaries(st.sampled_from("abc"), SIZES),
+    layers=st.dictionaries(st.sampled_from("abc"), SIZES),
 )
 def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
     used: int,
@@ -229,15 +245,15 @@ def test_no_part_is_negative_and_the_parts_are_all_that_is_used(
     reported: int | None,
     store: int | None,
     content: int | None,
-    layers: dict[str, int] | None,
+    layers: dict[str, int],
 ) -> None:
     """For any measurement: everything else is the rest, and 0 where the parts
     exceed what is used.
     """
-    measured = Measured(
-        reported,
-        TreeUsage() if store is None else counted(store),
-        TreeUsage() if content is None else counted(content),
+    measured = having(
+        store_reported=reported,
+        store=TreeUsage() if store is None else counted(store),
+        content=TreeUsage() if content is None else counted(content),
         writable_layers=layers,
     )
     node = seen(
@@ -300,7 +316,7 @@ def test_deleted_files_that_are_open_are_a_part_of_their_own(
     )
     unseen = UNSEEN if unreadable else None
     (found,) = attribute(
-        ONE, (), Measured(filesystems={1: HiddenSpace(open_files=files)}, unseen=unseen)
+        ONE, (), having(filesystems={1: HiddenSpace(open_files=files)}, unseen=unseen)
     )
     assert share in found.shares
     assert shares(found)[Use.ELSE] == rest
@@ -315,14 +331,14 @@ def test_remarks_go_with_their_filesystem() -> None:
     apart = seen(nodefs=(1, 8 * GIB), imagefs=(2, 8 * GIB), containerfs=(2, 8 * GIB))
     gone = OpenFile("/gone", 7, "a\x1b", "", GIB, deleted=True)
     spaces = {1: HiddenSpace(), 2: HiddenSpace(open_files=(gone,))}
-    first, second = attribute(apart, (), Measured(filesystems=spaces))
+    first, second = attribute(apart, (), having(filesystems=spaces))
     assert first.remarks == ()
     (remark,) = second.remarks
     assert attribution_lines(second)[-1].startswith("note: a\\x1b (pid 7) holds 1.0GiB ")
     assert to_json(second)["remarks"] == [
         {"about": "deleted_open", "bytes": GIB, "at_least": False, "sentence": remark.sentence}
     ]
-    first, second = attribute(apart, (), Measured(filesystems=spaces, unseen=UNSEEN))
+    first, second = attribute(apart, (), having(filesystems=spaces, unseen=UNSEEN))
     assert first.remarks == (UNSEEN,)
     assert second.remarks == (remark,)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees, mounts_below
+from reclaim.workers import Workers
 from signals.clock import SystemClock
 from tests.pure.values import KIB, SteppedClock
 
@@ -21,7 +22,7 @@ def by_suffix(names: Sequence[str]) -> str:
 
 def measured(root: Path, limit_seconds: float = 5.0) -> TreeUsage:
     return count_trees(
-        [Tree(str(root), by_suffix)], TimeLimit("test", SystemClock(), limit_seconds)
+        [Tree(str(root), by_suffix)], TimeLimit(Workers("test", 1), SystemClock(), limit_seconds)
     )[0]
 
 
@@ -79,7 +80,9 @@ def test_what_is_mounted_below_is_left_out_and_never_touched(tmp_path: Path) -> 
     )
     assert mounts_below(str(tmp_path / "root"), str(table)) == {str(tmp_path / "root" / "far away")}
     found = count_trees(
-        [Tree(str(tmp_path / "root"), by_suffix)], TimeLimit("test", SystemClock(), 5.0), str(table)
+        [Tree(str(tmp_path / "root"), by_suffix)],
+        TimeLimit(Workers("test", 1), SystemClock(), 5.0),
+        str(table),
     )[0]
     assert found.complete
     assert found.total_bytes < 64 * KIB
@@ -103,7 +106,9 @@ def test_a_directory_that_is_mounted_on_itself_is_part_of_the_tree(
     assert mounts_below(str(store), str(table)) == (
         frozenset() if counts else {str(store / "overlay")}
     )
-    found = count_trees([Tree(str(store))], TimeLimit("test", SystemClock(), 5.0), str(table))[0]
+    found = count_trees(
+        [Tree(str(store))], TimeLimit(Workers("test", 1), SystemClock(), 5.0), str(table)
+    )[0]
     assert (found.total_bytes >= 64 * KIB) is counts
 
 
@@ -112,7 +117,9 @@ def test_when_time_is_up_the_rest_is_not_counted(tmp_path: Path) -> None:
     for number in range(1000):
         (tmp_path / str(number)).write_bytes(b"x")
     clock = SteppedClock()
-    found = count_trees([Tree(str(tmp_path), by_suffix)], TimeLimit("test", clock, 0.0))[0]
+    found = count_trees(
+        [Tree(str(tmp_path), by_suffix)], TimeLimit(Workers("test", 1), clock, 0.0)
+    )[0]
     assert not found.complete
     assert found.total_bytes < sum(file.stat().st_blocks * 512 for file in tmp_path.iterdir())
 
@@ -130,7 +137,7 @@ def test_a_tree_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -
         return "late"
 
     clock = SystemClock()
-    limit = TimeLimit("test", clock, 0.1)
+    limit = TimeLimit(Workers("test", 1), clock, 0.1)
     began = clock.monotonic()
     assert not count_trees([Tree(str(tmp_path), hanging)], limit)[0].complete
     assert asked.is_set()

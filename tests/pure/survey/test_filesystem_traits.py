@@ -6,9 +6,8 @@ import pytest
 
 from eviction.survey.filesystem_facts import (
     TRAITS,
-    jumps_of,
-    options_that_matter,
     project_quota_sentence,
+    traits_of,
 )
 from signals.mounts import Mount
 from tests.pure.values import observations_of
@@ -41,7 +40,7 @@ def test_the_options_that_matter_are_named_and_no_others(
     kind: str, options: tuple[str, ...], named: tuple[str, ...]
 ) -> None:
     """With their values; read-only matters everywhere, also where nothing else is known."""
-    assert options_that_matter(mounted(kind, *options)) == named
+    assert traits_of(mounted(kind, *options)).options == named
 
 
 @pytest.mark.parametrize(
@@ -60,12 +59,13 @@ def test_project_quotas_show_in_the_options(options: tuple[str, ...], said: str 
 
 def test_a_fixed_preallocation_jumps_by_what_was_fixed() -> None:
     """Not by as much as the file has; the rest stays."""
-    free, *others = jumps_of("xfs", ("rw",)) or ()
-    fixed, *same = jumps_of("xfs", ("rw", "allocsize=64k")) or ()
+    free, *others = traits_of(mounted("xfs", "rw")).jumps or ()
+    fixed, *same = traits_of(mounted("xfs", "rw", "allocsize=64k")).jumps or ()
     assert "as much again" in free
     assert "allocsize" in fixed
     assert same == others
-    assert (jumps_of("ext4", ("allocsize=1",)), jumps_of("zfs", ())) == ((), None)
+    assert traits_of(mounted("ext4", "allocsize=1")).jumps == ()
+    assert traits_of(mounted("zfs")).jumps is None
 
 
 def test_what_jumps_is_known_of_the_types_of_a_node_only() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,14 @@ from tests.repository import ROOT
 UID = "0f5ab5a0-1b1e-4a4e-9d3c-0123456789ab"
 
 
-def scanned(directory: Path, proc: str) -> tuple[OpenFile, ...]:
+def scanned(directory: Path, proc: str) -> Sequence[OpenFile]:
     """What is open on the filesystem of a directory."""
     device_id = directory.stat().st_dev
     scan = OpenFilesScan(proc)
     scan.filesystems[device_id] = device_id
+    scan.mounts[device_id] = None
     scan.run(lambda: True)
-    return scan.found(device_id)
+    return scan.found()[device_id].open_files
 
 
 def proc_of_this_process(directory: Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from eviction.survey.open_files import look
 from eviction.survey.trees import TimeLimit
+from reclaim.workers import Workers
 from signals.clock import SystemClock
 from tests.sockets.mounts import dead_filesystem
 
@@ -15,7 +16,8 @@ from tests.sockets.mounts import dead_filesystem
 def test_a_filesystem_that_never_answers_costs_the_limit_and_no_more(tmp_path: Path) -> None:
     """Nothing is known then, and the processes count as not looked at."""
     clock = SystemClock()
-    limit = TimeLimit("test", clock, 0.1)
+    workers = Workers("test", 1)
+    limit = TimeLimit(workers, clock, 0.1)
     disk = tmp_path / "dead"
     disk.mkdir()
     alive = {str(tmp_path): tmp_path.stat().st_dev}
@@ -27,7 +29,7 @@ def test_a_filesystem_that_never_answers_costs_the_limit_and_no_more(tmp_path: P
             assert unseen is not None
             assert unseen.sentence.endswith("not all were looked at in time")
         assert clock.monotonic() - began < 10.0, "it would hang for as long as the block lasts"
-    assert limit.workers.not_started == 0
-    found, unseen = look(alive, TimeLimit("test", clock, 20.0))
+    assert workers.not_started == 0
+    found, unseen = look(alive, TimeLimit(Workers("test", 1), clock, 20.0))
     assert found.keys() == set(alive.values())
     assert unseen is None or "not all were looked at in time" not in unseen.sentence

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from eviction.wording.log import Log, LogWriter
+from eviction.records.observations_json import timestamp
+from eviction.wording.log import Log
 from reclaim.workers import NoThread
 from tests.reclaimd_process import came_true
 from tests.sockets.mounts import mounted_tmpfs, unmount
 from tests.thread_limit import no_thread_starts
 
 WALL = 1_800_000_000.25
-QUEUE_BYTES = 64 << 10
+LINE_BYTES = 1000
 
 
 @pytest.fixture
@@ -34,10 +35,11 @@ def pipe() -> Iterator[tuple[int, int]]:
             pass
 
 
-def writer_to(descriptor: int) -> LogWriter:
-    return LogWriter(
-        descriptor, lambda: WALL, lambda lines, since: f"dropped {lines} {since}", QUEUE_BYTES
-    )
+def log_to(descriptor: int) -> Log:
+    """A log whose lines are the sentences alone."""
+    log = Log(lambda: WALL, journal=True)
+    log.write_on_a_thread(descriptor)
+    return log
 
 
 def lines_of(descriptor: int, until: bytes) -> list[bytes]:
@@ -50,14 +52,14 @@ def lines_of(descriptor: int, until: bytes) -> list[bytes]:
 
 def test_lines_come_whole_and_in_their_order(pipe: tuple[int, int]) -> None:
     """A thousand lines of 100 bytes from one thread."""
-    writer = LogWriter(pipe[1], lambda: WALL, lambda *_: "")
+    log = log_to(pipe[1])
     for number in range(1000):
-        writer.put(f"{number} " + "x" * 100)
-    found = lines_of(pipe[0], b"999 ")
-    assert [line.split()[0] for line in found] == [b"%d" % number for number in range(1000)]
-    assert {len(line.split()[1]) for line in found} == {100}
-    assert writer.finish()
-    assert writer.dropped == 0
+        log.info(f"{number} " + "x" * 100)
+    lines = lines_of(pipe[0], b"<6>999 ")
+    assert [line.split()[0] for line in lines] == [b"<6>%d" % number for number in range(1000)]
+    assert {len(line.split()[1]) for line in lines} == {100}
+    log.finish()
+    assert log.dropped == 0
 
 
 @pytest.mark.regression
@@ -69,30 +71,35 @@ def test_what_nobody_reads_is_dropped_counted_and_told(pipe: tuple[int, int]) ->
         while True:
             os.write(pipe[1], b"full\n")
     os.set_blocking(pipe[1], True)
-    writer = writer_to(pipe[1])
+    log = log_to(pipe[1])
     for number in range(5000):
-        writer.put(f"{number} " + "x" * 100)
-    dropped = writer.dropped
-    assert dropped > 1000
-    found = lines_of(pipe[0], b"dropped")
-    kept = [int(line.split()[0]) for line in found[:-1] if line != b"full"]
+        log.info(f"{number} " + "x" * LINE_BYTES)
+    dropped = log.dropped
+    assert dropped > 500
+    lines = lines_of(pipe[0], b"<4>lines dropped")
+    kept = [int(line[3:].split()[0]) for line in lines[:-1] if line != b"full"]
     assert kept == list(range(5000 - dropped))
-    assert found[-1] == f"dropped {dropped} {WALL}".encode()
-    writer.put("new")
-    assert os.read(pipe[0], 100) == b"new\n"
-    assert writer.finish()
+    assert (
+        lines[-1]
+        == (
+            f"<4>lines dropped since {timestamp(WALL)}: {dropped}; the log was not read, or could not"
+            " be written"
+        ).encode()
+    )
+    log.info("new")
+    assert os.read(pipe[0], 100) == b"<6>new\n"
 
 
 @pytest.mark.regression
 def test_the_end_waits_a_bounded_time_for_a_reader(pipe: tuple[int, int]) -> None:
     """A pipe that is full: `finish` comes back without all lines."""
-    writer = writer_to(pipe[1])
+    log = log_to(pipe[1])
     for _ in range(2000):
-        writer.put("x" * 100)
+        log.info("x" * 100)
     finished = threading.Event()
 
     def finish() -> None:
-        assert not writer.finish(0.2)
+        log.finish()
         finished.set()
 
     threading.Thread(target=finish, daemon=True).start()
@@ -102,11 +109,11 @@ def test_the_end_waits_a_bounded_time_for_a_reader(pipe: tuple[int, int]) -> Non
 def test_a_reader_that_has_gone_is_no_failure(pipe: tuple[int, int]) -> None:
     """EPIPE: the lines are counted as dropped, and nothing is raised."""
     os.close(pipe[0])
-    writer = writer_to(pipe[1])
+    log = log_to(pipe[1])
     for _ in range(10):
-        writer.put("x")
-    assert came_true(lambda: writer.dropped == 10)
-    assert writer.finish()
+        log.info("x")
+    assert came_true(lambda: log.dropped == 10)
+    log.finish()
 
 
 def test_a_file_on_a_full_disk_has_only_whole_lines_when_there_is_room_again(
@@ -120,19 +127,22 @@ def test_a_file_on_a_full_disk_has_only_whole_lines_when_there_is_room_again(
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * (40 << 10))
         descriptor = os.open(disk / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        writer = LogWriter(descriptor, lambda: WALL, lambda lines, _: f"dropped {lines}")
+        log = log_to(descriptor)
         for number in range(100):
-            writer.put(f"{number:03} " + "x" * 1000)
-        assert came_true(lambda: writer.dropped > 0 and not writer._bytes)
-        dropped = writer.dropped
+            log.info(f"{number:03} " + "x" * 1000)
+        assert came_true(lambda: log.dropped > 0 and not log._bytes)
+        dropped = log.dropped
         ballast.unlink()
-        writer.put("new")
-        assert writer.finish(30.0)
+        log.info("new")
+        told = f"<4>lines dropped since {timestamp(WALL)}: {dropped}; "
+        assert came_true(lambda: told in (disk / "log").read_text())
+        log.finish()
         os.close(descriptor)
         lines = (disk / "log").read_text().splitlines()
-        whole = [line for line in lines if len(line) == 1004]
+        whole = [line for line in lines if len(line) == 1007]
         torn = [line for line in lines if line not in whole]
-        assert torn[-2:] == ["new", f"dropped {dropped}"]
+        assert torn[-2] == "<6>new"
+        assert torn[-1].startswith(told)
         assert len(whole) == 100 - dropped
         assert len(torn) <= 3
     finally:
