@@ -18,7 +18,7 @@ from eviction.records.observations_json import observations_json, timestamp
 from eviction.records.pass_json import PassJson, function_json, pass_summary
 from eviction.records.passes import Pass
 from eviction.surface.announcements import Announcements, Shadow, log_event
-from eviction.surface.requests import Requests, respond_to_client
+from eviction.surface.requests import Requests, respond
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.explain import unreachable_sentences
 from eviction.wording.log import Log
@@ -115,13 +115,10 @@ class Daemon:
             node.listeners.add(listener)
         self._threads = Workers("requests", REQUEST_THREADS)
         self.requests = Requests(
-            serve=lambda options, wanted: respond_to_client(options, node, wanted),
-            withdraw=node.withdraw,
-            count=lambda: len(node.world.wanted),
+            node,
+            serve=lambda options, wanted: respond(options, node, wanted=wanted),
             run=self._threads.run,
             doing=self.doing,
-            stopping=node.stopping.is_set,
-            signals=node.configuration.signals,
         )
         node.begin_on_its_own(hold_off_seconds=hold_off_seconds)
 

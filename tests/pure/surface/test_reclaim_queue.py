@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from eviction.configuration.effective import load
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.engine.effects import PassWanted, Request
+from eviction.engine.node import Node
 from eviction.records.passes import Trigger
 from eviction.surface.answer import Answer, RequestRefused
 from eviction.surface.requests import MOST_WAITING, ReclaimOptions, Requests
@@ -20,9 +22,24 @@ from signals.types import SignalObservations
 from tests.inline import NOTHING_DECIDED
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
+OWN_FILESYSTEM = [{"name": "cache", "path": "/var/cache"}]
 WANTED = PassWanted(
     SignalObservations({}, None, 0.0), NOTHING_DECIDED, Trigger.REQUEST, Request(), None, 0.0
 )
+
+
+class WithoutOwner(Node):
+    """A node whose loop does not run. `passes`: withdraws them in its place."""
+
+    def __init__(self, passes: Passes, waiting: int):
+        own = {"containerRuntimeEndpoint": "none", "filesystems": OWN_FILESYSTEM}
+        super().__init__(load(None, {}, own))
+        self.owner.world = self.owner.world._replace(wanted=(WANTED,) * waiting)
+        self._passes = passes
+
+    def withdraw(self, wanted: PassWanted) -> bool:
+        """As `Passes` does."""
+        return self._passes.withdraw(wanted)
 
 
 class Passes:
@@ -30,7 +47,7 @@ class Passes:
 
     def __init__(self, *, begun: bool = False, waiting: int = 0):
         self.begun = begun
-        self.waiting = waiting
+        self.node = WithoutOwner(self, waiting)
         self.withdrawn: list[PassWanted] = []
         self._ended = threading.Event()
         self._answer: Answer | BaseException = Answer(0)
@@ -59,13 +76,13 @@ class Passes:
         self, doing: str | None = None, turn_seconds: float = 30.0, *, stopping: bool = False
     ) -> Requests:
         """Those of its clients, while it does this."""
+        if stopping:
+            self.node.stopping.set()
         return Requests(
-            self.serve,
-            self.withdraw,
-            lambda: self.waiting,
+            self.node,
+            serve=self.serve,
             run=lambda do: threading.Thread(target=do, daemon=True).start(),
             doing=lambda: doing,
-            stopping=lambda: stopping,
             turn_seconds=turn_seconds,
         )
 
@@ -132,7 +149,8 @@ def test_a_request_without_a_thread_is_refused() -> None:
     def no_thread(_: Callable[[], None]) -> None:
         raise NoThread("no thread")
 
-    requests = Requests(Passes().serve, lambda _: True, lambda: 0, no_thread)
+    passes = Passes()
+    requests = Requests(passes.node, passes.serve, no_thread, doing=lambda: None)
     with pytest.raises(RequestRefused, match=r"^no thread is free for its pass$"):
         next(requests.converse(REQUEST, {}))
 
