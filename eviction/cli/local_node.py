@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from signal import SIGTERM, default_int_handler
 from signal import signal as catch
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eviction.cli.local_view import READ_DEADLINE_SECONDS, LocalView
 from eviction.cli.options import fields_of_flags
-from eviction.cli.output import exit_on, exit_unread, exit_with
+from eviction.cli.output import columns, exit_on, exit_unread, exit_with
 from eviction.cli.process import on_signals
 from eviction.cli.progress import Progress, mention
 from eviction.configuration.effective import Configuration, ConfigurationError, load
@@ -29,7 +29,7 @@ from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.answer import Answer
 from eviction.surface.pause import PauseFile
-from eviction.surface.requests import read_options, request_of, respond
+from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
 from eviction.types import Extent, Threshold
 from eviction.wording.status import PodDirectories, pod_directories
 from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ballast
@@ -142,10 +142,14 @@ class LocalNode(LocalView):
                 pods=pods,
             )
 
-    def reclaim(self, given: Mapping[str, Any]) -> Answer:
-        """The answer of `reclaim` with these options, after its pass. SIGTERM and SIGINT end the
-        pass before its next removal."""
-        options = read_options(given, self.configuration.signals)
+    def reclaim(self) -> Answer:
+        """The answer of `reclaim`, after its pass. SIGTERM and SIGINT end the pass before its next
+        removal."""
+        given = {
+            option.name: getattr(self.arguments, option.name, None)
+            for option in fields(ReclaimOptions)
+        }
+        options = read_options({**given, "width": columns()}, self.configuration.signals)
         stopping = threading.Event()
         ended = _Ended()
         on_signals(stopping.set)

@@ -81,11 +81,6 @@ class CheckJson(Versioned):
     """The filesystems that could not be read."""
 
 
-def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
-    """The options. Raises RequestRefused with one sentence."""
-    return read_options(CheckOptions, "check", given)
-
-
 def check(node: NodeView, options: CheckOptions) -> Answer:
     """Observes the node.
 
@@ -142,7 +137,7 @@ def check_for_client(
     """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which
     must be the client's too. Raises RequestRefused.
     """
-    options = read_check_options(options_of_client(request, loaded, node))
+    options = read_options(CheckOptions, "check", options_of_client(request, loaded, node))
     yield {"accepted": True}
     yield check(node, options).line()
 
