@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eviction.configuration.fingerprint import Fingerprint
@@ -31,14 +31,15 @@ from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface import answer as answers
 from eviction.surface.answer import Answer, Output, RequestRefused
-from eviction.types import Decision, EvictionError, Extent, Threshold
+from eviction.types import Decision, Extent, Threshold
 from eviction.wording.explain import pass_lines
 from eviction.wording.tables import signals_table
-from reclaim.workers import NoThread
+from reclaim.workers import NoThread, Workers
 from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, SignalObservations
 
 LEAST_BYTES = 1 << 20  # less was meant to have another unit
 MOST_WAITING = 4
+REQUEST_THREADS = 6  # for those that wait, a pass and a dry run
 TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
@@ -258,13 +259,14 @@ class Requests:
     """The requests of a daemon's clients. Any thread may call."""
 
     node: Node
-    serve: Callable[[ReclaimOptions, Callable[[PassWanted], None]], Answer]
-    """Looks, has the pass run, and answers; it tells of the pass that it waits for."""
-    run: Callable[[Callable[[], None]], None]
-    """Runs something on a thread, or raises NoThread."""
     doing: Callable[[], str | None]
     """What the daemon is doing now, in words; None if nothing."""
     turn_seconds: float = TURN_SECONDS
+    threads: Workers = field(default_factory=lambda: Workers("requests", REQUEST_THREADS))
+
+    def respond(self, options: ReclaimOptions, wanted: Callable[[PassWanted], None]) -> Answer:
+        """The answer, once the pass has ended."""
+        return respond(options, self.node, wanted=wanted)
 
     def converse(
         self, request: Mapping[str, Any], loaded: Fingerprint
@@ -282,15 +284,12 @@ class Requests:
 
         def serve() -> None:
             try:
-                answer.set_result(self.serve(options, wanted.append))
-            except EvictionError as refusal:
-                answer.set_exception(refusal)
-            except BaseException:
-                answer.set_exception(RequestRefused("its pass ended in a defect"))
-                raise
+                answer.set_result(self.respond(options, wanted.append))
+            except Exception as error:  # noqa: BLE001 # raised where the client is answered
+                answer.set_exception(error)
 
         try:
-            self.run(serve)
+            self.threads.run(serve)
         except NoThread:
             raise RequestRefused("no thread is free for its pass") from None
         waited = 0.0

@@ -17,7 +17,7 @@ from eviction.engine.node import Node
 from eviction.records.passes import Trigger
 from eviction.surface.answer import Answer, RequestRefused
 from eviction.surface.requests import MOST_WAITING, ReclaimOptions, Requests
-from reclaim.workers import NoThread
+from reclaim.workers import Workers
 from signals.types import SignalObservations
 from tests.inline import NOTHING_DECIDED
 
@@ -78,13 +78,19 @@ class Passes:
         """Those of its clients, while it does this."""
         if stopping:
             self.node.stopping.set()
-        return Requests(
-            self.node,
-            serve=self.serve,
-            run=lambda do: threading.Thread(target=do, daemon=True).start(),
-            doing=lambda: doing,
-            turn_seconds=turn_seconds,
-        )
+        return RequestsOf(self, doing, turn_seconds)
+
+
+class RequestsOf(Requests):
+    """Those whose passes are these."""
+
+    def __init__(self, passes: Passes, doing: str | None, turn_seconds: float):
+        super().__init__(passes.node, lambda: doing, turn_seconds)
+        self._passes = passes
+
+    def respond(self, options: ReclaimOptions, wanted: Callable[[PassWanted], None]) -> Answer:
+        """The answer of the pass."""
+        return self._passes.serve(options, wanted)
 
 
 def test_the_conversation_ends_with_the_answer() -> None:
@@ -146,11 +152,7 @@ def test_a_daemon_that_stops_refuses_those_that_come() -> None:
 def test_a_request_without_a_thread_is_refused() -> None:
     """It does not wait for nobody."""
 
-    def no_thread(_: Callable[[], None]) -> None:
-        raise NoThread("no thread")
-
-    passes = Passes()
-    requests = Requests(passes.node, passes.serve, no_thread, doing=lambda: None)
+    requests = Requests(Passes().node, lambda: None, threads=Workers("requests", 0))
     with pytest.raises(RequestRefused, match=r"^no thread is free for its pass$"):
         next(requests.converse(REQUEST, {}))
 
