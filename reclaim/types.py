@@ -668,12 +668,8 @@ class EventReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GCEvent:
-    """An event about the node: a sentence, and the numbers in it by name (bytes, percent).
-
-    `repeated`: the same condition was reported before and persists.
-    """
+    """An event about the node: a sentence, and the numbers in it by name (bytes, percent)."""
 
     reason: EventReason
     message: str
     values: Mapping[str, int] = field(default_factory=dict)
-    repeated: bool = False

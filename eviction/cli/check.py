@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 from eviction.cli.local_view import LocalView
-from eviction.cli.output import given_by, print_answer
+from eviction.cli.output import print_answer
 from eviction.cli.parser import OUTPUT
 
 OPTIONS = {
@@ -26,4 +26,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd check -o json
     """
-    return print_answer(LocalView(arguments).check(given_by(arguments, "output", "npd")))
+    return print_answer(LocalView(arguments).check())

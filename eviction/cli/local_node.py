@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from signal import SIGTERM, default_int_handler
 from signal import signal as catch
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from eviction.cli.local_view import READ_DEADLINE_SECONDS, LocalView
 from eviction.cli.options import fields_of_flags
-from eviction.cli.output import exit_on, exit_unread, exit_with
+from eviction.cli.output import columns, exit_on, exit_unread, exit_with
 from eviction.cli.process import on_signals
 from eviction.cli.progress import Progress, mention
 from eviction.configuration.effective import Configuration, ConfigurationError, load
@@ -29,14 +29,14 @@ from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.answer import Answer
 from eviction.surface.pause import PauseFile
-from eviction.surface.requests import read_options, request_of, respond
-from eviction.types import Decision, Extent, Threshold
+from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
+from eviction.types import Extent, Threshold
 from eviction.wording.status import PodDirectories, pod_directories
 from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ballast
 from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable
 from signals.clock import SystemClock
-from signals.types import FilesystemRole, Signal, SignalObservations
+from signals.types import FilesystemRole, Signal
 
 Facts = TypeVar("Facts")
 
@@ -107,7 +107,9 @@ class LocalNode(LocalView):
         options = read_options(given, self.configuration.signals)
         self.mention_other_configuration()
         with closing(Node(self.configuration, dry_run=True)) as node:
-            problem, observations, decision = _observe(node)
+            problem = _locate(node)
+            with Progress("reading the filesystems"):
+                observations, decision = node.look()
             if not observations.signals:
                 exit_unread(observations)
             if problem is not None:
@@ -140,10 +142,14 @@ class LocalNode(LocalView):
                 pods=pods,
             )
 
-    def reclaim(self, given: Mapping[str, Any]) -> Answer:
-        """The answer of `reclaim` with these options, after its pass. SIGTERM and SIGINT end the
-        pass before its next removal."""
-        options = read_options(given, self.configuration.signals)
+    def reclaim(self) -> Answer:
+        """The answer of `reclaim`, after its pass. SIGTERM and SIGINT end the pass before its next
+        removal."""
+        given = {
+            option.name: getattr(self.arguments, option.name, None)
+            for option in fields(ReclaimOptions)
+        }
+        options = read_options({**given, "width": columns()}, self.configuration.signals)
         stopping = threading.Event()
         ended = _Ended()
         on_signals(stopping.set)
@@ -158,9 +164,9 @@ class LocalNode(LocalView):
                 PauseFile(self.configuration.state_file, node.clock).restore(node)
             if node.endpoint.found:
                 mention(node.endpoint.remark)
-            problem, observations, decision = _observe(node)
+            problem = _locate(node)
             with Progress("reclaiming", removing):
-                answer = respond(options, node, observations, decision=decision, problem=problem)
+                answer = respond(options, node, problem)
             with Progress("waiting for removals that were not answered", removing):
                 node.owner.drained(DRAIN_SECONDS)  # leaving would cancel them
             node.listeners.done(LISTENERS_SECONDS)
@@ -251,8 +257,8 @@ class _Ended(Listener):
         self.outcomes.append(outcome)
 
 
-def _observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
-    """Why the runtime cannot be reached, or None; what was observed; and the decision.
+def _locate(node: Node) -> str | None:
+    """Why the runtime cannot be reached, or None.
 
     For a dry run, what images hold on the disk is asked, too; relief does not wait for that. Shows
     progress, and mentions why records could not be restored.
@@ -263,9 +269,7 @@ def _observe(node: Node) -> tuple[str | None, SignalObservations, Decision]:
     if node.dry_run and node.summary.paths.imagefs is not None:
         with Progress("asking the runtime what its images hold"), suppress(RuntimeUnavailable):
             node.inventory.learn_layers(node.inventory.images(node.clock.monotonic()))
-    with Progress("reading the filesystems"):
-        observations, decision = node.look()
-    return problem, observations, decision
+    return problem
 
 
 def _is_enough(record: Pass, signal: Signal | None, request: Request | None) -> bool | None:

@@ -5,16 +5,16 @@ What removes is not imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 from eviction.cli.local_files import LocalFiles
+from eviction.cli.output import columns
 from eviction.cli.progress import Progress
 from eviction.configuration.effective import eviction_config
 from eviction.engine.view import NodeView
 from eviction.surface.answer import Answer
-from eviction.surface.check import check, read_check_options
+from eviction.surface.check import CheckOptions, check
 from eviction.types import Threshold
 from signals.types import SignalObservations
 
@@ -35,9 +35,9 @@ class LocalView(LocalFiles):
             view.locate()
             yield view
 
-    def check(self, given: Mapping[str, Any]) -> Answer:
-        """The answer of `check` with these options."""
-        options = read_check_options(given)
+    def check(self) -> Answer:
+        """The answer of `check`."""
+        options = CheckOptions(self.arguments.output, columns(), npd=self.arguments.npd)
         with self._view() as view:
             return check(view, options)
 

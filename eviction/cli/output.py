@@ -69,11 +69,6 @@ def answer(arguments: argparse.Namespace, record: Any, lines: Callable[[], Itera
         answer_lines(lines())
 
 
-def given_by(arguments: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """These options as they are asked of the daemon: by their names, with the terminal's width."""
-    return {"width": columns(), **{name: getattr(arguments, name) for name in names}}
-
-
 def print_answer(given: Answer) -> int:
     """Prints an answer such as the daemon gives. Returns its exit code."""
     mention(given.sentence)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 
 from eviction.cli.local_node import LocalNode
-from eviction.cli.output import given_by, print_answer
+from eviction.cli.output import print_answer
 from eviction.cli.parser import OUTPUT
 
 OPTIONS = {
@@ -31,5 +31,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd reclaim --dry-run --signal imagefs.available --until 30%
     """
-    names = ("signal", "until", "room", "on", "all", "dry_run", "now", "output")
-    return print_answer(LocalNode(arguments).reclaim(given_by(arguments, *names)))
+    return print_answer(LocalNode(arguments).reclaim())

@@ -19,14 +19,13 @@ from eviction.cli.progress import STDERR
 from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.decision.headroom import near_their_marks
-from eviction.engine.effects import KubeletHealthy
+from eviction.engine.effects import KubeletHealthy, LookWanted
 from eviction.engine.hold_off import watch_kubelet
 from eviction.engine.node import CannotPrepare, Node
 from eviction.exit_codes import EXIT_NO_RESOURCES, EXIT_OK
 from eviction.records.history import HistoryRecorder
 from eviction.records.json_shapes import to_json
 from eviction.records.listener import Listener
-from eviction.surface.announcements import log_event
 from eviction.surface.check import check_for_client
 from eviction.surface.control_socket import ControlServer, ControlUnavailable, Conversation
 from eviction.surface.daemon import Daemon
@@ -102,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         records_problem = node.restore_image_records()
         pause_file = PauseFile(configuration.state_file, node.clock)
         pause_file.restore(node, log.info)
-        events, finish_events = start_events(configuration, log, node)
+        send_event, finish_events = start_events(configuration, log, node)
         history = HistoryRecorder(
             configuration.history_file,
             configuration.history_size_bytes,
@@ -111,15 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         )
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
         hold_off_seconds = configuration.hold_off_seconds
-        daemon = Daemon(node, log, events=events, hold_off_seconds=hold_off_seconds)
-        endpoints = DaemonEndpoints(
-            node,
-            log,
-            notifier,
-            status=daemon.status,
-            why_not_alive=daemon.why_not_alive,
-            history_counts=lambda: (history.records, history.dropped),
-        )
+        daemon = Daemon(node, log, send=send_event, hold_off_seconds=hold_off_seconds)
+        endpoints = DaemonEndpoints(daemon, log, notifier, history=history)
         node.prepare()
         watch_kubelet(
             configuration.kubelet_healthz,
@@ -131,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
         ballast.prepare()
 
     def observe_now() -> None:
-        daemon.observe_now()
+        node.owner.post(LookWanted())
         endpoints.on_watch_event()
 
     watcher = FsWatcher((), observe_now, configuration.poll_ceiling_seconds)
@@ -267,23 +259,17 @@ def started(configuration: Configuration) -> str:
 def start_events(
     configuration: Configuration, log: Log, node: Node
 ) -> tuple[Callable[[GCEvent], None], Callable[[], None]]:
-    """What to call with events: it logs them, and sends them to the API server if that is switched
-    on; and a function that ends sending."""
+    """What to call with events: it sends them to the API server if that is switched on; and a
+    function that ends sending."""
     if not configuration.kubernetes_events:
-        return partial(log_event, log), lambda: None
+        return lambda _: None, lambda: None
     from eviction.surface.kubernetes_events import EventRecorder, write_event
 
     node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
     write = partial(write_event, kubeconfig=configuration.kubeconfig)
     recorder = EventRecorder(write, node_name, log, clock=node.clock)
     recorder.start()
-
-    def announce(event: GCEvent) -> None:
-        log_event(log, event)
-        if not node.dry_run:
-            recorder.warn(event)
-
-    return announce, lambda: recorder.finish(LAST_EVENT_SECONDS)
+    return recorder.warn, partial(recorder.finish, LAST_EVENT_SECONDS)
 
 
 def start_control(

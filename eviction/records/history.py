@@ -45,6 +45,7 @@ from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, HistoryUnusable
 from reclaim.images.records import Returned
 from reclaim.types import Outcome
+from reclaim.workers import NoThread
 from signals.clock import Clock
 
 MOST_REMOVALS = 32  # in one record: as many usually fit
@@ -232,7 +233,7 @@ class HistoryRecorder(Backlog, Listener):
         try:
             if path:
                 self.start()
-        except RuntimeError:
+        except NoThread:
             warn("the history is not written: no thread can be started for it")
         self.put(lambda: self._try(self._store.open))  # allocated now, while there is room
 

@@ -17,6 +17,7 @@ from eviction.records.passes import Pass, PeriodicLoop
 from eviction.types import Decision, Threshold
 from reclaim.images.records import Returned
 from reclaim.types import GCEvent, Outcome, ReclaimResult
+from reclaim.workers import NoThread
 from signals.types import SignalObservations
 
 MOST_WAITING = 4096  # calls of listeners
@@ -108,10 +109,13 @@ class Backlog:
         self.dropped = 0
 
     def start(self) -> None:
-        """Starts the thread, unless it runs. Raises RuntimeError if it cannot be started."""
+        """Starts the thread, unless it runs. Raises NoThread."""
         if self._thread is None:
             thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise NoThread(f"no thread can be started for {self._name}: {error}") from error
             self._thread = thread
 
     def put(self, call: Callable[[], object]) -> None:

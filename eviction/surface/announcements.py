@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.engine.node import Node
 from eviction.engine.periodic import CONTAINER
@@ -40,31 +41,32 @@ ASK_EVERY_SECONDS = 10.0
 OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
 
-def log_event(log: Log, event: GCEvent) -> None:
-    """Logs an event, with the reason as a field; a repeated one only at debug level."""
-    level = Level.DEBUG if event.repeated else Level.WARNING
-    log.event(level, event.message, event=str(event.reason), **event.values)
-
-
 class Announcements(Listener):
-    """Writes the log lines of a node. `event`: called with its events.
+    """Writes the log lines of a node. `send`: called with its events, too, but not in a dry run.
 
     `conditions`: those announced last.
     """
 
-    def __init__(self, node: Node, log: Log, event: Callable[[GCEvent], None]):
+    def __init__(self, node: Node, log: Log, send: Callable[[GCEvent], None] = lambda _: None):
         self._node = node
         self.log = log
-        self._event = event
+        self._send = send
         self._throttled_log = ThrottledLog(log, node.clock)
         self.conditions: frozenset[NodeCondition] = frozenset()
         # keys of the warnings about passes during this pressure
         self._unsuccessful: set[str] = set()
         # what was announced to be reclaimed during this pressure
         self._reclaiming: set[str] = set()
-        self._explained = self._configuration_examined = False
+        self._explained = False
+        self._examined: Configuration | None = None
         self._signals: Mapping[Signal, SignalObservation] = {}  # when they were observed last
         self._pods_problem: str | None = None
+
+    def _event(self, event: GCEvent, level: Level = Level.WARNING) -> None:
+        """Logs an event, with the reason as a field, and has it sent."""
+        self.log.event(level, event.message, event=str(event.reason), **event.values)
+        if not self._node.dry_run:
+            self._send(event)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Announces unreadable filesystems, and each condition when it changes."""
@@ -106,9 +108,9 @@ class Announcements(Listener):
         signal, and thresholds that act later than the kubelet's own."""
         configuration = self._node.configuration
         unknown = configuration.has_runtime and observations.layout is None
-        if unknown or self._configuration_examined:
+        if unknown or self._examined is configuration:
             return
-        self._configuration_examined = True
+        self._examined = configuration
         for sentence in warnings_on_node(configuration, observations):
             self.log.warning(sentence)
 
@@ -123,7 +125,6 @@ class Announcements(Listener):
         """Another configuration has come into force."""
         if self._node.dry_run:
             self.log.warning(tables.NOTHING_IS_REMOVED)
-        self._configuration_examined = False
 
     def defect(self, error: Exception) -> None:
         """An exception was raised while the node was observed, or something was decided."""
@@ -150,7 +151,7 @@ class Announcements(Listener):
 
     def reclaiming(self, threshold: Threshold) -> None:
         """Before every pass: the kubelet's event, or only a log line if the filesystem is not one
-        of the kubelet's. Until the pressure is over, an equal event counts as repeated."""
+        of the kubelet's. Until the pressure is over, an equal event is logged at debug level."""
         if not threshold.signal.filesystem.kubelets:
             self._throttled_log.warn(
                 f"attempting to reclaim {threshold.signal}", key=f"reclaiming {threshold.signal}"
@@ -158,9 +159,9 @@ class Announcements(Listener):
             return
         seen = self._signals.get(threshold.signal)
         sentence = explain.reclaiming_sentence(threshold, seen)
-        repeated = sentence in self._reclaiming
+        level = Level.DEBUG if sentence in self._reclaiming else Level.WARNING
         self._reclaiming.add(sentence)
-        self._event(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence, repeated=repeated))
+        self._event(GCEvent(EventReason.EVICTION_THRESHOLD_MET, sentence), level)
 
     def program_line(self, function: str, line: str) -> None:
         """A line that a configured program has printed. May be called from any thread."""

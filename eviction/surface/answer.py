@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.types import EvictionError
 
 if TYPE_CHECKING:
+    from eviction.engine.view import NodeView
     from eviction.records.passes import Pass
-
-OF_OUTPUT = frozenset({"output", "width"})
 
 
 class RequestRefused(EvictionError):
@@ -24,12 +23,19 @@ class RequestRefused(EvictionError):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The options of both: how the answer is printed."""
+    """The options of both, by their names on the command line: how the answer is printed."""
 
-    as_json: bool = False
-    """As a document."""
+    output: str | None = None
     width: int | None = None
     """The columns of the caller's terminal; None for lines of any length."""
+
+    @property
+    def as_json(self) -> bool:
+        """As a document."""
+        return self.output == "json"
+
+
+Options = TypeVar("Options", bound=Output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +56,36 @@ class Answer:
         return {name: getattr(self, name) for name in names}
 
 
-def read_output(given: Mapping[str, Any], command: str, own: Collection[str]) -> dict[str, Any]:
-    """The fields of `Output`, from the names of the options on the command line. `own`: the options
-    of the command itself. Raises RequestRefused."""
-    unknown = given.keys() - OF_OUTPUT - set(own)
+def read_options(kind: type[Options], command: str, given: Mapping[str, Any]) -> Options:
+    """The options of a command. Raises RequestRefused with one sentence."""
+    unknown = given.keys() - {field.name for field in fields(kind)}
     if unknown:
         raise RequestRefused(f"{', '.join(sorted(map(str, unknown)))}: not an option of {command}")
-    output = given.get("output")
-    width = given.get("width")
-    if output not in (None, "table", "json"):
-        raise RequestRefused(f"--output: {output!r} is neither table nor json")
-    if width is not None and not (type(width) is int and width > 0):
+    options = kind(**given)
+    if options.output not in (None, "table", "json"):
+        raise RequestRefused(f"--output: {options.output!r} is neither table nor json")
+    if options.width is not None and not (type(options.width) is int and options.width > 0):
         raise RequestRefused("width: the number of columns must be above 0")
-    return {"as_json": output == "json", "width": width}
+    return options
 
 
-def options_of_client(request: Mapping[str, Any], loaded: Fingerprint) -> Mapping[str, Any]:
+def options_of_client(
+    request: Mapping[str, Any], loaded: Fingerprint, node: NodeView
+) -> Mapping[str, Any]:
     """The options in a request, not checked yet. `loaded`: the daemon's configuration, which must
-    be the client's too. Raises RequestRefused."""
+    be the client's too.
+
+    Raises RequestRefused, also while the daemon does not know where the images are: the command,
+    with a new connection, may find out.
+    """
     options = request.get("options")
     configuration = request.get("told")
     if not isinstance(options, dict) or not isinstance(configuration, dict):
         raise RequestRefused("a request contains the options and the configuration of the client")
     if not same_configuration(configuration, loaded):
         raise RequestRefused(OTHER_CONFIGURATION)
+    if node.configuration.has_runtime and node.summary.paths.imagefs is None:
+        raise RequestRefused(
+            f"it does not know where the images are: {node.summary.imagefs_problem}"
+        )
     return options

@@ -18,6 +18,7 @@ import re
 import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -86,43 +87,38 @@ def _in_a_pod() -> tuple[Fields, Fields]:
 
 
 def _in_kubeconfig(path: str) -> tuple[Fields, Fields]:
-    """Cluster and user of the current context, with absolute paths. Raises ConfigurationError.
+    """Cluster and user of the current context. Raises ConfigurationError.
 
     It names the server that gets the token, so it must be as trusted as our own file.
     """
     document = read_document(path)
-    context = _named(document, "context", document.get("current-context"))
-    cluster = _named(document, "cluster", context.get("cluster"))
-    user = _named(document, "user", context.get("user"))
+    named = partial(_named, document, directory=os.path.dirname(path))
+    context = named("context", document.get("current-context"))
+    cluster = named("cluster", context.get("cluster"))
+    user = named("user", context.get("user"))
     if "server" not in cluster:
         raise ConfigurationError(f"{path}: its current context names no cluster with a server")
     if not {"token", "tokenFile", "client-certificate", "client-certificate-data"} & user.keys():
         raise ConfigurationError(
             f"{path}: its current context names no user with a token or a client certificate"
         )
-    return _absolute(cluster, path), _absolute(user, path)
+    return cluster, user
 
 
-def _named(document: Fields, kind: str, name: object) -> Fields:
-    """The context, cluster or user of this name; empty if there is none."""
+def _named(document: Fields, kind: str, name: object, *, directory: str) -> Fields:
+    """The context, cluster or user of this name; empty if there is none. Its paths start from the
+    directory of the kubeconfig."""
     entries = document.get(f"{kind}s")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == name:
             fields = entry.get(kind)
             if isinstance(fields, dict):
                 return {
-                    field: value
+                    field: os.path.join(directory, value) if field in FILES and value else value
                     for field, value in fields.items()
                     if isinstance(value, str) or field == SKIP
                 }
     return {}
-
-
-def _absolute(fields: Fields, kubeconfig: str) -> Fields:
-    """Paths in a kubeconfig start from its directory."""
-    directory = os.path.dirname(kubeconfig)
-    paths = {name: os.path.join(directory, fields[name]) for name in FILES if fields.get(name)}
-    return {**fields, **paths}
 
 
 def _place(server: str) -> tuple[str, int, str]:

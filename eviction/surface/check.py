@@ -22,7 +22,7 @@ from eviction.records.observations_json import (
     observations_json,
     threshold_json,
 )
-from eviction.surface.answer import Answer, Output, RequestRefused, options_of_client, read_output
+from eviction.surface.answer import Answer, Output, options_of_client, read_options
 from eviction.survey.filesystem_facts import (
     FilesystemFacts,
     filesystem_facts,
@@ -81,14 +81,6 @@ class CheckJson(Versioned):
     """The filesystems that could not be read."""
 
 
-def read_check_options(given: Mapping[str, Any]) -> CheckOptions:
-    """The options, from their names on the command line.
-
-    Raises RequestRefused with one sentence.
-    """
-    return CheckOptions(**read_output(given, "check", {"npd"}), npd=bool(given.get("npd")))
-
-
 def check(node: NodeView, options: CheckOptions) -> Answer:
     """Observes the node.
 
@@ -143,16 +135,9 @@ def check_for_client(
     request: Mapping[str, Any], loaded: Fingerprint, node: NodeView
 ) -> Iterator[dict[str, Any]]:
     """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which
-    must be the client's too.
-
-    Refused while the daemon does not know where the images are: the command, with a new
-    connection, may find out.
+    must be the client's too. Raises RequestRefused.
     """
-    options = read_check_options(options_of_client(request, loaded))
-    if node.summary.paths.imagefs is None:
-        raise RequestRefused(
-            f"it does not know where the images are: {node.summary.imagefs_problem}"
-        )
+    options = read_options(CheckOptions, "check", options_of_client(request, loaded, node))
     yield {"accepted": True}
     yield check(node, options).line()
 

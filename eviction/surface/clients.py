@@ -66,16 +66,16 @@ class Client:
 class Clients:
     """Serves the clients of `server`, a listening socket, until `stop`, on a thread of this name.
 
-    `is_whole`: whether a request is complete; the end of the stream and `largest_request_bytes` end
-    one too. `answer`: called on the thread with all requests that have arrived; calls `reply` or
-    `take` of each, and must not wait for anything. `too_late`: sent to a client that is dropped
-    before its request was complete. Raises OSError, also if no thread can be started; then the
-    listening socket is closed.
+    `ends`: what ends a request; the end of the stream and `largest_request_bytes` end one too.
+    `answer`: called on the thread with all requests that have arrived; calls `reply` or `take` of
+    each, and must not wait for anything. `too_late`: sent to a client that is dropped before its
+    request was complete. Raises OSError, also if no thread can be started; then the listening
+    socket is closed.
     """
 
     name: str
     server: socket.socket
-    is_whole: Callable[[bytearray], bool]
+    ends: Sequence[bytes]
     largest_request_bytes: int
     answer: Callable[[Sequence[Client]], None]
     too_late: bytes = b""
@@ -207,7 +207,7 @@ class Clients:
         if (
             not part
             or len(client.request) >= self.largest_request_bytes
-            or self.is_whole(client.request)
+            or any(end in client.request for end in self.ends)
         ):
             del self._clients[client]
             self._whole.append(client)

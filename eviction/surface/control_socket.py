@@ -86,7 +86,7 @@ class ControlServer:
                 clients = Clients(
                     "control",
                     server,
-                    _is_whole,
+                    ends=(b"\n",),
                     largest_request_bytes=LARGEST_REQUEST_BYTES,
                     answer=self._hand_over,
                     too_late=TOO_LATE,
@@ -177,10 +177,6 @@ def has_hung_up(client: socket.socket) -> bool:
     waiting = select.poll()
     waiting.register(client, 0)  # POLLHUP is always reported
     return bool(waiting.poll(0))
-
-
-def _is_whole(request: bytearray) -> bool:
-    return b"\n" in request
 
 
 def _remove_dead_socket(path: str, refusal: str | None) -> None:

@@ -5,11 +5,9 @@ asked of it, and its end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from eviction.configuration.effective import Configuration
-from eviction.engine.effects import LookWanted
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.engine.step import stalled_seconds, what_of
 from eviction.records.json_shapes import to_json
@@ -17,8 +15,8 @@ from eviction.records.listener import Listener
 from eviction.records.observations_json import observations_json, timestamp
 from eviction.records.pass_json import PassJson, function_json, pass_summary
 from eviction.records.passes import Pass
-from eviction.surface.announcements import Announcements, Shadow, log_event
-from eviction.surface.requests import Requests, respond_to_client
+from eviction.surface.announcements import Announcements, Shadow
+from eviction.surface.requests import Requests
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.explain import unreachable_sentences
 from eviction.wording.log import Log
@@ -34,7 +32,6 @@ from eviction.wording.status import (
 from eviction.wording.tables import disk_pressure
 from reclaim.removals import late, oldest_seconds
 from reclaim.types import NEVER, GCEvent
-from reclaim.workers import Workers
 
 # observing three filesystems that all hang takes 6 s; a loop that is another 2 s late hangs itself
 LARGEST_DELAY_SECONDS = 8.0
@@ -43,7 +40,6 @@ STALLED_PATIENCES = 3.0
 SHORTEST_STALL_SECONDS = 90.0  # and never sooner: a stage that reads is given up after 60 s
 KEPT_PASSES = 20
 SUMMED = ("removed", "measured", "nominal", "seconds")
-REQUEST_THREADS = 6  # for the requests of clients: those that wait, a pass and a dry run
 LISTENERS_SECONDS = 1.0  # at the end, for what they have not been told yet
 
 
@@ -91,8 +87,8 @@ class Daemon:
     """Runs one node until `stop`, and reports what happens to the node's
     listeners. Any thread may call.
 
-    `events`: called with the kubelet's events; None: they are logged. `hold_off_seconds`: for how
-    long after now nothing is removed unless the kubelet is healthy before.
+    `send`: called with the kubelet's events, besides logging them. `hold_off_seconds`: for how long
+    after now nothing is removed unless the kubelet is healthy before.
     """
 
     def __init__(
@@ -100,11 +96,11 @@ class Daemon:
         node: Node,
         log: Log,
         *,
-        events: Callable[[GCEvent], None] | None = None,
+        send: Callable[[GCEvent], None] = lambda _: None,
         hold_off_seconds: float = 0.0,
     ):
-        self._node = node
-        announcements = Announcements(node, log, events or partial(log_event, log))
+        self.node = node
+        announcements = Announcements(node, log, send)
         self._totals = Totals()
         shadow = Shadow(node, log)
         node.shadow = shadow.look
@@ -113,16 +109,7 @@ class Daemon:
         self._accepted_wall = node.clock.wall()
         for listener in (announcements, self._totals, shadow):
             node.listeners.add(listener)
-        self._threads = Workers("requests", REQUEST_THREADS)
-        self.requests = Requests(
-            serve=lambda options, wanted: respond_to_client(options, node, wanted),
-            withdraw=node.withdraw,
-            count=lambda: len(node.world.wanted),
-            run=self._threads.run,
-            doing=self.doing,
-            stopping=node.stopping.is_set,
-            signals=node.configuration.signals,
-        )
+        self.requests = Requests(node, self.doing)
         node.begin_on_its_own(hold_off_seconds=hold_off_seconds)
 
     def prepare(self) -> None:
@@ -130,35 +117,31 @@ class Daemon:
 
         Raises NoThread.
         """
-        self._threads.prepare(1)
+        self.requests.threads.prepare(1)
 
     def run(self) -> None:
         """Observes and reclaims until `stop`, then waits for removals that were
         sent, at most 30 s.
         """
-        node = self._node
+        node = self.node
         node.owner.run()
         if not node.owner.drained(DRAIN_SECONDS):
             node.listeners.tell("left_unanswered")
         node.owner.refuse_the_rest()
-        self._threads.close()
+        self.requests.threads.close()
         node.listeners.done(LISTENERS_SECONDS)
 
     def stop(self) -> None:
         """Ends the loop: nothing new is started."""
-        self._node.owner.stop()
-
-    def observe_now(self) -> None:
-        """Asks for an observation before the next one is due."""
-        self._node.owner.post(LookWanted())
+        self.node.owner.stop()
 
     def reconfigure(self, configuration: Configuration) -> tuple[str, ...]:
         """Has another configuration come into force, except for the fields that need a restart;
         returns those that differ once it is in force. From then on, no pass of the present one
         removes anything more."""
-        need_restart = self._node.reconfigure(configuration)
+        need_restart = self.node.reconfigure(configuration)
         self.reload_problem = None
-        self._accepted_wall = self._node.clock.wall()
+        self._accepted_wall = self.node.clock.wall()
         return need_restart
 
     def reload_rejected(self, why: str) -> str:
@@ -170,7 +153,7 @@ class Daemon:
 
     def doing(self) -> str | None:
         """What is being done now, in words, passes first; None if nothing is."""
-        world = self._node.world
+        world = self.node.world
         passes = sorted(world.passes.values(), key=lambda the: (the.dry_run, the.began_at))
         if passes:
             return what_of(passes[0])
@@ -179,8 +162,8 @@ class Daemon:
 
     def stalled_seconds(self) -> float:
         """How long the pass that has been stuck longest has made no progress."""
-        world = self._node.world
-        now = self._node.clock.monotonic()
+        world = self.node.world
+        now = self.node.clock.monotonic()
         return max((stalled_seconds(the, world, now) for the in world.passes.values()), default=0.0)
 
     def why_not_alive(self) -> str | None:
@@ -189,8 +172,8 @@ class Daemon:
         A pass that waits for the runtime makes progress: each call is answered or times out, and a
         slow removal is parked. A pass that makes none is stuck in something else.
         """
-        node = self._node
-        now = self._node.clock.monotonic()
+        node = self.node
+        now = self.node.clock.monotonic()
         late = now - node.owner.due_at  # also if its thread has ended
         if not node.stopping.is_set():  # turns that end in no look observe nothing
             late = max(late, self._heartbeat_age() - node.configuration.poll_ceiling_seconds)
@@ -204,15 +187,15 @@ class Daemon:
 
     def _heartbeat_age(self) -> float:
         """Since the last observation; before the first one, since it began to be waited for."""
-        node = self._node
+        node = self.node
         looked_at = node.world.looked_at if node.world.looks else node.owner.began_at
         return node.clock.monotonic() - looked_at
 
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
-        node = self._node
-        world = self._node.world
-        now = self._node.clock.monotonic()
+        node = self.node
+        world = self.node.world
+        now = self.node.clock.monotonic()
         seen = world.observations  # empty before the first look
         thresholds = node.thresholds(seen.layout) if world.looks else ()
         conditions = world.decision.conditions

@@ -14,20 +14,19 @@ that many scrapes do not delay a probe. prometheus-client is imported only if me
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import thresholds_met
-from eviction.engine.node import Node
+from eviction.records.history import HistoryRecorder
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass
+from eviction.surface.daemon import Daemon
 from eviction.surface.http_server import CannotListen, HttpServer, Pages, health
 from eviction.surface.systemd import Notifier
 from eviction.types import Decision
 from eviction.wording.log import Log
-from eviction.wording.status import NodeStatus
 from eviction.wording.tables import NOTHING_IS_REMOVED, conditions_in_words
 from signals.types import SignalObservations
 
@@ -37,20 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class DaemonEndpoints(Listener):
-    """Serves the pages, and notifies systemd of what is observed and done. The callables are called
-    from any thread."""
+    """Serves the pages, and notifies systemd of what is observed and done."""
 
-    node: Node
+    daemon: Daemon
     log: Log
     notifier: Notifier
-    status: Callable[[], NodeStatus]
-    """For the metrics."""
-    why_not_alive: Callable[[], str | None]
-    """Why the daemon should be restarted, or None."""
-    history_counts: Callable[[], tuple[int, int]]
-    """How many records of the history were written, and how many were dropped."""
+    history: HistoryRecorder
 
     def __post_init__(self) -> None:
+        self.node = self.daemon.node
         self._conditions = ""
         self._last = "watching"
         self._metrics: Metrics | None = None
@@ -67,14 +61,13 @@ class DaemonEndpoints(Listener):
         from eviction.surface.metrics import Metrics
 
         metrics = Metrics(
-            self.status,
+            self.daemon.status,
             self.node.functions,
-            lambda: self.log.dropped,
-            history_counts=self.history_counts,
+            lambda: (self.log.dropped, self.history.records, self.history.dropped),
         )
         pages: Pages = {
             "/metrics": metrics.page,
-            "/livez": lambda: health(self.why_not_alive()),
+            "/livez": lambda: health(self.daemon.why_not_alive()),
             "/readyz": lambda: health(self._why_not_ready()),
         }
         try:
@@ -111,7 +104,7 @@ class DaemonEndpoints(Listener):
     def keep_alive(self) -> None:
         """Feeds systemd's watchdog after a look, unless a pass is stuck. No listener stands before
         it: one that hangs must not have the daemon killed."""
-        if self.why_not_alive() is None:
+        if self.daemon.why_not_alive() is None:
             self.notifier.keep_alive(self.node.clock.monotonic())
 
     def on_watch_event(self) -> None:

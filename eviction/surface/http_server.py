@@ -15,6 +15,7 @@ from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.types import EvictionError
 
 LARGEST_REQUEST_BYTES = 8192
+ENDS = (b"\r\n\r\n", b"\n\n")  # of the head of a request
 
 PLAIN = "text/plain; charset=utf-8"
 
@@ -62,7 +63,7 @@ class HttpServer:
             self._clients = Clients(
                 "health",
                 server,
-                _is_whole,
+                ENDS,
                 largest_request_bytes=LARGEST_REQUEST_BYTES,
                 answer=self._answer,
                 too_late=too_late,
@@ -116,8 +117,3 @@ def _response(method: bytes, page: Page) -> bytes:
 
 def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _is_whole(request: bytearray) -> bool:
-    """Whether the head of a request has arrived."""
-    return b"\r\n\r\n" in request or b"\n\n" in request

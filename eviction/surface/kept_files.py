@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from functools import partial
 
 from eviction.decision.thresholds import highest_mark
 from eviction.engine.ballast import create_ballast, room_problem
 from eviction.engine.node import Node
-from eviction.records.listener import Listener
+from eviction.records.listener import Backlog, Listener
 from eviction.records.state_file import RecordFile
 from eviction.types import Decision
 from eviction.wording.log import Log
@@ -23,43 +24,36 @@ SAVE_AT_END_SECONDS = 1.0
 BALLAST_RETRY_SECONDS = 300.0  # between two attempts
 
 
-class ImageRecordsSaver(Listener):
+class ImageRecordsSaver(Backlog, Listener):
     """Saves the image records while the daemon runs and at its end.
 
     `file`: None: they are not saved. A failure is logged as a warning, once until it changes.
     """
 
     def __init__(self, records: ImageRecords, file: RecordFile | None, log: Log):
+        super().__init__("records", 1)
         self._records = records
         self._file = file
         self._log = log
         self._last_problem = ""
-        self._workers = Workers("records", 1)
-        self._saved = threading.Event()  # set while nothing is being saved: the end waits for it
-        self._saved.set()
 
     def detected(self) -> None:
-        """Starts saving, unless an earlier save has not finished.
+        """Has them saved, as they are then; one save at most waits for an earlier one.
 
         Without a thread it only logs a warning.
         """
-        file = self._file
-        if file is None or not self._saved.is_set():
+        if self._file is None:
             return
-        self._saved.clear()
         try:
-            self._workers.run(lambda: self._save(file), self._saved.set)
-        except NoThread as error:
-            self._saved.set()
-            self._warn(f"the image records are not saved: {error}")
+            self.start()
+        except RuntimeError as error:
+            self._warn(f"the image records are not saved: no thread can be started: {error}")
+        self.put(partial(self._save, self._file))
 
-    def finish(self, seconds: float = SAVE_AT_END_SECONDS) -> None:
-        """Saves one last time, and waits at most so long for it and for a
-        save that has begun before.
-        """
-        self._saved.wait(seconds / 2)
+    def finish(self, seconds: float = SAVE_AT_END_SECONDS) -> bool:
+        """Saves one last time; waits at most so long, also for earlier saves."""
         self.detected()
-        self._saved.wait(seconds / 2)
+        return super().finish(seconds)
 
     def _save(self, file: RecordFile) -> None:
         self._warn(file.save(self._records.records, self._records.gone))

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -158,40 +157,30 @@ def write_event(event: Event, kubeconfig: str, seconds: float = ANSWER_SECONDS) 
     The API server deletes an event an hour after its last change. If an event to be created already
     exists, the response to an earlier try was lost, so this is not an error.
     """
-    send = partial(_send, kubeconfig=kubeconfig, seconds=seconds)
+
+    def send(method: str, path: str, body: Event, *, form: str, fine: int) -> int:
+        """The status of the answer, which is `fine` or a success. Raises NoAnswer."""
+        headers = {
+            "Content-Type": f"application/{form}",
+            "Accept": "application/json",
+            "User-Agent": COMPONENT,
+        }
+        path = f"/api/v1/namespaces/{NAMESPACE}/events{path}"
+        request = Request(method, path, headers, json.dumps(body).encode())
+        server, status, answer = ask_api_server(kubeconfig, request, seconds)
+        if status == fine:
+            return status
+        if not 200 <= status < 300:
+            raise NoAnswer(f"{server} answered {status}{REFUSED if status in (401, 403) else ''}")
+        with suppress(ValueError, RecursionError):
+            document = json.loads(answer)
+            if isinstance(document, dict) and document.get("kind") == "Event":
+                return status
+        raise NoAnswer(f"{server} answered {status} with something that is not an event")
+
     if event["count"] > 1:
         changed = {field: event[field] for field in ("count", "lastTimestamp", "message")}
         name = quote(event["metadata"]["name"], safe="")
         if send("PATCH", f"/{name}", changed, form="merge-patch+json", fine=404) != 404:
             return
     send("POST", "", event, form="json", fine=409)
-
-
-def _send(
-    method: str,
-    path: str,
-    body: Event,
-    *,
-    form: str,
-    fine: int,
-    kubeconfig: str,
-    seconds: float,
-) -> int:
-    """The status of the answer, which is `fine` or a success. Raises NoAnswer."""
-    headers = {
-        "Content-Type": f"application/{form}",
-        "Accept": "application/json",
-        "User-Agent": COMPONENT,
-    }
-    path = f"/api/v1/namespaces/{NAMESPACE}/events{path}"
-    request = Request(method, path, headers, json.dumps(body).encode())
-    server, status, answer = ask_api_server(kubeconfig, request, seconds)
-    if status == fine:
-        return status
-    if not 200 <= status < 300:
-        raise NoAnswer(f"{server} answered {status}{REFUSED if status in (401, 403) else ''}")
-    with suppress(ValueError, RecursionError):
-        document = json.loads(answer)
-        if isinstance(document, dict) and document.get("kind") == "Event":
-            return status
-    raise NoAnswer(f"{server} answered {status} with something that is not an event")

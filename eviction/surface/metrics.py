@@ -64,10 +64,9 @@ class Metrics(Collector, Listener):
     """Called at each scrape; must not read a disk."""
     functions: FunctionTable = field(default_factory=lambda: FUNCTIONS)
     """Their names and kinds are values of labels."""
-    dropped: Callable[[], int] = lambda: 0
-    """How many log lines were dropped since the start."""
-    history_counts: Callable[[], tuple[int, int]] = lambda: (0, 0)
-    """How many records of the history were written, and how many were dropped."""
+    counts: Callable[[], tuple[int, int, int]] = lambda: (0, 0, 0)
+    """Log lines that were dropped, records of the history that were written, and those that were
+    dropped."""
 
     def __post_init__(self) -> None:
         self._kinds = {kind for each in self.functions.values() for kind in each.kinds}
@@ -172,17 +171,17 @@ class Metrics(Collector, Listener):
         self._watch_events.inc()
 
     def collect(self) -> Iterator[Metric]:
-        written, dropped = self.history_counts()
+        lines_dropped, records, records_dropped = self.counts()
         yield from _of_status(self.status())
         yield from _families(
             CounterMetricFamily,
             (
                 "log_lines_dropped",
                 "Log lines dropped, as nobody read them or they could not be written",
-                self.dropped(),
+                lines_dropped,
             ),
-            ("history_records", "History records written", written),
-            ("history_dropped", "History records that could not be written", dropped),
+            ("history_records", "History records written", records),
+            ("history_dropped", "History records that could not be written", records_dropped),
         )
         yield from _families(
             GaugeMetricFamily,

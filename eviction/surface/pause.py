@@ -163,13 +163,10 @@ class PauseFile:
             try:
                 self._write_in_time(self._write)
             except (OSError, ValueError, ReadingHangs, NoThread) as error:
-                what = "brings the pause back", "removed"
+                follows = f"brings the pause back: {self.path} cannot be removed"
                 if left:
-                    what = "ends the pause", "written"
-                return (
-                    f"a restart of the daemon {what[0]}: {self.path} cannot be {what[1]}:"
-                    f" {reason_of(error)}"
-                )
+                    follows = f"ends the pause: {self.path} cannot be written"
+                return f"a restart of the daemon {follows}: {reason_of(error)}"
             return ""
 
     def finish(self, left_seconds: Callable[[], float]) -> None:
@@ -198,12 +195,8 @@ def pause_for_client(
     """Begins a pause of `seconds`, or ends it if 0. One line of JSON: `paused_seconds`, `sentence`,
     `warning` (empty, or why the pause will not be the same after a restart). Raises RequestRefused.
     The sentence says how many removals were sent and are not answered, as no pause cancels them."""
-    seconds = request.get("seconds")
-    if (
-        isinstance(seconds, bool)
-        or not isinstance(seconds, int | float)
-        or not 0 <= seconds <= LONGEST_PAUSE_SECONDS
-    ):
+    seconds: Any = request.get("seconds")
+    if type(seconds) not in {int, float} or not 0 <= seconds <= LONGEST_PAUSE_SECONDS:
         allowed = f"a number between 0 and {LONGEST_PAUSE_SECONDS:.0f}"
         raise RequestRefused(f"seconds must be {allowed}, but it was {seconds!r}")
     clock = node.clock

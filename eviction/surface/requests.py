@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eviction.configuration.fingerprint import Fingerprint
@@ -29,15 +29,17 @@ from eviction.records.json_shapes import LEFT_OUT, to_json
 from eviction.records.observations_json import observations_json
 from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.surface.answer import Answer, Output, RequestRefused, options_of_client, read_output
-from eviction.types import Decision, EvictionError, Extent, Threshold
+from eviction.surface import answer as answers
+from eviction.surface.answer import Answer, Output, RequestRefused
+from eviction.types import Decision, Extent, Threshold
 from eviction.wording.explain import pass_lines
 from eviction.wording.tables import signals_table
-from reclaim.workers import NoThread
+from reclaim.workers import NoThread, Workers
 from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, SignalObservations
 
 LEAST_BYTES = 1 << 20  # less was meant to have another unit
 MOST_WAITING = 4
+REQUEST_THREADS = 6  # for those that wait, a pass and a dry run
 TURN_SECONDS = 30.0  # a request is refused if its turn has not come by then
 HEARTBEAT_SECONDS = 1.0
 WITHOUT_KUBELET = "the states of pods are from the kubelet's directories"
@@ -56,8 +58,10 @@ class ReclaimOptions(Output):
     dry_run: bool = False
     now: bool = False
     """Skip the hold-off."""
-    room: bool = False
-    """The mark is an amount that `--room` asks for."""
+    room: str | None = None
+    """The amount to make available, which is the mark then."""
+    on: str | None = None
+    """The filesystem of that, whose signal is meant then."""
 
 
 def read_options(
@@ -68,23 +72,32 @@ def read_options(
 
     Raises RequestRefused with one sentence.
     """
-    output = read_output(
-        given, "reclaim", {"signal", "until", "all", "dry_run", "now", "room", "on"}
-    )
     name = given.get("signal")
     until = given.get("until")
+    room = given.get("room")
+    on = given.get("on")
     flag = "--until"
-    if (room := _room_of(given, signals)) is not None:
-        name, until, flag = *room, "--room"
+    if room is not None or on is not None:
+        filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
+        if not isinstance(room, str) or on not in filesystems:
+            allowed = f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}"
+            raise RequestRefused(f"{allowed}; but they were {room!r} and {on!r}")
+        if name or until or given.get("all"):
+            raise RequestRefused(
+                "--room says what to reach, so --signal, --until and --all do not go with it"
+            )
+        name = f"{on}.{AVAILABLE}"
+        until = room
+        flag = "--room"
     if name is not None and name not in signals:
         raise RequestRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
-    if until is not None and name is None:
-        raise RequestRefused(
-            "--until sets the mark of the signal named by --signal, and that is missing"
-        )
     signal = None if name is None else Signal(name)
     mark = None
-    if signal is not None and until is not None:
+    if until is not None:
+        if signal is None:
+            raise RequestRefused(
+                "--until sets the mark of the signal named by --signal, and that is missing"
+            )
         try:
             mark = Threshold(signal, read_value(until), origin=flag)
         except ValueError as error:
@@ -93,41 +106,20 @@ def read_options(
             raise RequestRefused(
                 f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}"
             )
-    flags = {name: bool(given.get(name)) for name in ("all", "dry_run", "now")}
-    return ReclaimOptions(**output, signal=signal, until=mark, room=room is not None, **flags)
-
-
-def _room_of(given: Mapping[str, Any], signals: Sequence[Signal]) -> tuple[str, Any] | None:
-    """The signal and the mark that `--room` and `--on` stand for; None without them.
-
-    Raises RequestRefused.
-    """
-    room = given.get("room")
-    on = given.get("on")
-    if room is None and on is None:
-        return None
-    filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
-    if not isinstance(room, str) or on not in filesystems:
-        allowed = f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}"
-        raise RequestRefused(f"{allowed}; but they were {room!r} and {on!r}")
-    if any(given.get(other) for other in ("signal", "until", "all")):
-        raise RequestRefused(
-            "--room says what to reach, so --signal, --until and --all do not go with it"
-        )
-    return f"{on}.{AVAILABLE}", room
+    read = {**given, "signal": signal, "until": mark}
+    return answers.read_options(ReclaimOptions, "reclaim", read)
 
 
 def respond(
     options: ReclaimOptions,
     node: Node,
-    observations: SignalObservations,
-    *,
-    decision: Decision,
     problem: str | None = None,
+    *,
     wanted: Callable[[PassWanted], None] = lambda _: None,
 ) -> Answer:
-    """Runs the request with these observations. `problem`: why the runtime cannot be reached, None
+    """Looks at the node and runs the request. `problem`: why the runtime cannot be reached, None
     if it can. `wanted`: told of the pass that it waits for."""
+    observations, decision = node.look()
     unavailable = "; ".join(dict.fromkeys(each.reason for each in observations.unavailable))
     if not observations.signals:
         return Answer(EXIT_READING, unavailable or "no filesystem could be read")
@@ -153,8 +145,7 @@ def respond(
     node.owner.until(asked.record.done)
     record = asked.record.result()
     if record is None:
-        observations, decision = node.look()
-        return respond(options, node, observations, decision=decision, wanted=wanted)
+        return respond(options, node, wanted=wanted)
     return _answer(options, node, node.disk_survey.with_attribution(record))
 
 
@@ -199,22 +190,6 @@ def _room(
         ),
         dry_run=options.dry_run,
     )
-
-
-def respond_to_client(
-    options: ReclaimOptions, node: Node, wanted: Callable[[PassWanted], None]
-) -> Answer:
-    """The same in the daemon, for a client, after a look; a dry run runs beside the passes.
-
-    Raises RequestRefused while the daemon does not know where the images are (the command, with a
-    new connection, may find out).
-    """
-    observations, decision = node.look()
-    if observations.layout is None and node.configuration.has_runtime:
-        raise RequestRefused(
-            f"it does not know where the images are: {node.summary.imagefs_problem}"
-        )
-    return respond(options, node, observations, decision=decision, wanted=wanted)
 
 
 def request_of(
@@ -283,46 +258,38 @@ def _nothing_to_do(
 class Requests:
     """The requests of a daemon's clients. Any thread may call."""
 
-    serve: Callable[[ReclaimOptions, Callable[[PassWanted], None]], Answer]
-    """Looks, has the pass run, and answers; it tells of the pass that it waits for."""
-    withdraw: Callable[[PassWanted], bool]
-    """Nobody waits for this pass any more; returns whether that was before it began."""
-    count: Callable[[], int]
-    """How many wait for a pass that has not begun."""
-    run: Callable[[Callable[[], None]], None]
-    """Runs something on a thread, or raises NoThread."""
-    doing: Callable[[], str | None] = lambda: None
+    node: Node
+    doing: Callable[[], str | None]
     """What the daemon is doing now, in words; None if nothing."""
-    stopping: Callable[[], bool] = lambda: False
-    """Whether nothing new begins."""
-    signals: Sequence[Signal] = KUBELET_SIGNALS
-    """Those that the node can have."""
     turn_seconds: float = TURN_SECONDS
+    threads: Workers = field(default_factory=lambda: Workers("requests", REQUEST_THREADS))
+
+    def respond(self, options: ReclaimOptions, wanted: Callable[[PassWanted], None]) -> Answer:
+        """The answer, once the pass has ended."""
+        return respond(options, self.node, wanted=wanted)
 
     def converse(
         self, request: Mapping[str, Any], loaded: Fingerprint
     ) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
         client's too. Raises RequestRefused."""
-        options = read_options(options_of_client(request, loaded), self.signals)
-        if self.stopping():
+        given = answers.options_of_client(request, loaded, self.node)
+        options = read_options(given, self.node.configuration.signals)
+        if self.node.stopping.is_set():
             raise RequestRefused("it is stopping")
-        if self.count() >= MOST_WAITING:
+        if len(self.node.world.wanted) >= MOST_WAITING:
             raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
         answer: Future[Answer] = Future()
         wanted: list[PassWanted] = []
 
         def serve() -> None:
             try:
-                answer.set_result(self.serve(options, wanted.append))
-            except EvictionError as refusal:
-                answer.set_exception(refusal)
-            except BaseException:
-                answer.set_exception(RequestRefused("its pass ended in a defect"))
-                raise
+                answer.set_result(self.respond(options, wanted.append))
+            except Exception as error:  # noqa: BLE001 # raised where the client is answered
+                answer.set_exception(error)
 
         try:
-            self.run(serve)
+            self.threads.run(serve)
         except NoThread:
             raise RequestRefused("no thread is free for its pass") from None
         waited = 0.0
@@ -331,7 +298,7 @@ class Requests:
             while not wait([answer], HEARTBEAT_SECONDS).done:
                 waited += HEARTBEAT_SECONDS
                 busy = self.doing()
-                if waited >= self.turn_seconds and any(map(self.withdraw, wanted)):
+                if waited >= self.turn_seconds and any(map(self.node.withdraw, wanted)):
                     raise RequestRefused(
                         f"its turn did not come within {self.turn_seconds:g} s: it is"
                         f" {busy or 'busy'}"
@@ -340,4 +307,4 @@ class Requests:
             yield answer.result().line()
         finally:
             if not answer.done():
-                any(map(self.withdraw, wanted))
+                any(map(self.node.withdraw, wanted))

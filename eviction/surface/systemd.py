@@ -12,6 +12,7 @@ loop that hangs is noticed.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -114,7 +115,7 @@ def listening_socket(
 def _watchdog_seconds(environment: Mapping[str, str], process_id: int) -> float | None:
     """`WATCHDOG_USEC`, unless `WATCHDOG_PID` names another process (sd_watchdog_enabled(3))."""
     text = environment.get("WATCHDOG_USEC", "")
-    wanted = environment.get("WATCHDOG_PID", "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) == 0:
+    watched = environment.get("WATCHDOG_PID") or str(process_id)
+    if watched != str(process_id) or not re.fullmatch("[0-9]{1,19}", text):
         return None
-    return int(text) / 1e6 if wanted in ("", str(process_id)) else None
+    return int(text) / 1e6 or None

@@ -15,6 +15,7 @@ from typing import cast
 import pytest
 
 from eviction.engine.effects import LookWanted
+from eviction.records.history import HistoryRecorder
 from eviction.records.listener import Listener
 from eviction.surface.daemon import LARGEST_DELAY_SECONDS, Daemon
 from eviction.surface.endpoints import DaemonEndpoints
@@ -128,9 +129,8 @@ def test_a_listener_that_hangs_keeps_no_watchdog_from_being_fed(
         notifier, node, hangs = Notifier(environment, os.getpid()), small_node.node(), Hangs()
         log = Log(lambda: 0.0, stream=io.StringIO())
         daemon = Daemon(node, log)
-        endpoints = DaemonEndpoints(
-            node, log, notifier, daemon.status, daemon.why_not_alive, lambda: (0, 0)
-        )
+        history = HistoryRecorder("", 0, node.clock, warn=log.warning)
+        endpoints = DaemonEndpoints(daemon, log, notifier, history=history)
         node.on_look = endpoints.keep_alive
         node.listeners.add(hangs)
         while node.world.looks < 3:

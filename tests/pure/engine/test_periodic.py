@@ -6,7 +6,6 @@ Source: kubelet, `StartGarbageCollection` in `pkg/kubelet/kubelet.go`.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from io import StringIO
 
 import pytest
@@ -21,7 +20,7 @@ from eviction.engine.periodic import (
     loops,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.surface.announcements import Announcements, log_event
+from eviction.surface.announcements import Announcements
 from eviction.wording.log import Log
 from reclaim import types
 from reclaim.functions.periodic_image_gc import IMAGE_GC
@@ -78,9 +77,7 @@ class Loops:
         """What was logged of all that the listeners were told, without the time."""
         out = StringIO()
         log = Log(self.clock.wall, stream=out, verbosity=verbosity)
-        announcements = Announcements(
-            Node(configured(), clock=self.clock), log, partial(log_event, log)
-        )
+        announcements = Announcements(Node(configured(), clock=self.clock), log)
         for tell in self.engine.told:
             if tell.what == "collection_ended":
                 announcements.collection_ended(*tell.about)  # type: ignore[arg-type]

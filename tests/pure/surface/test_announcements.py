@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from io import StringIO
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from eviction.configuration.effective import load
 from eviction.engine.node import Node
 from eviction.records.passes import Pass, PassResult, Trigger
-from eviction.surface.announcements import Announcements, log_event
+from eviction.surface.announcements import Announcements
 from eviction.types import Decision
 from eviction.wording.log import Log
 from reclaim.types import Action, Kind, Outcome, Reason, ReclaimResult, Result, Verdict
@@ -25,7 +24,7 @@ def test_another_problem_and_its_end_are_said_too() -> None:
     clock, out = SteppedClock(), StringIO()
     node = Node(load(None, {}, {"kubeletConfig": "", "kubeletEndpoint": "auto"}), clock=clock)
     log = Log(clock.wall, stream=out)
-    announcements = Announcements(node, log, partial(log_event, log))
+    announcements = Announcements(node, log)
     for problem in (None, PROBLEM, PROBLEM, "403", None, None, PROBLEM):
         announcements.runtime_asked(None, problem)
     said = [line.partition(" ")[2] for line in out.getvalue().splitlines()]
@@ -59,7 +58,7 @@ def test_the_log_of_a_dry_run_names_what_would_go() -> None:
         clock, out = SteppedClock(), StringIO()
         node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
         log = Log(clock.wall, as_json=as_json, stream=out)
-        announcements = Announcements(node, log, partial(log_event, log))
+        announcements = Announcements(node, log)
         for _ in range(3):
             announcements.passed(record)
             clock.step(31.0)
@@ -73,7 +72,7 @@ def test_of_what_takes_long_only_what_is_known_is_said() -> None:
     clock, out = SteppedClock(), StringIO()
     node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
     log = Log(clock.wall, stream=out)
-    announcements = Announcements(node, log, partial(log_event, log))
+    announcements = Announcements(node, log)
     for seconds in (12.0, 13.0):
         announcements.takes_long("relieving nodefs.available", seconds)
     (line,) = out.getvalue().splitlines()
@@ -87,7 +86,7 @@ def test_what_listeners_lose_is_said_once_a_minute() -> None:
     clock, out = SteppedClock(), StringIO()
     node = Node(load(None, {}, {"kubeletConfig": ""}), clock=clock)
     log = Log(clock.wall, stream=out)
-    announcements = Announcements(node, log, partial(log_event, log))
+    announcements = Announcements(node, log)
     for number in (1, 2):
         announcements.listener_failed("Metrics", KeyError("kind"))
         announcements.events_dropped(number)

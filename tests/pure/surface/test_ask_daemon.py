@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from eviction.cli.client import CONTROL_SOCKET, files_seen, read_arguments, seen_in
+from eviction.surface import answer
 from eviction.surface.answer import RequestRefused
-from eviction.surface.check import CheckOptions, read_check_options
+from eviction.surface.check import CheckOptions
 from eviction.surface.requests import ReclaimOptions, read_options
 from eviction.types import EvictionError
 from signals.types import Signal
@@ -87,12 +88,12 @@ def test_the_options_of_check_are_passed_on_and_no_others() -> None:
 def test_the_daemon_checks_the_options_of_check(given: dict[str, Any], allowed: bool) -> None:
     """Any other option is refused with a sentence."""
     if allowed:
-        assert read_check_options(given) == CheckOptions(
-            given.get("output") == "json", npd=bool(given.get("npd"))
+        assert answer.read_options(CheckOptions, "check", given) == CheckOptions(
+            given.get("output"), npd=bool(given.get("npd"))
         )
     else:
         with pytest.raises(RequestRefused, match=r"output|signal"):
-            read_check_options(given)
+            answer.read_options(CheckOptions, "check", given)
 
 
 def socket_by(config: str | None, config_dir: str | None) -> str:

@@ -164,7 +164,7 @@ def test_events_that_listeners_lost_are_counted() -> None:
 
 def test_records_of_the_history_are_counted() -> None:
     """Those that were written, and those that were dropped."""
-    found = scraped(Metrics(lambda: QUIET, history_counts=lambda: (7, 2)))
+    found = scraped(Metrics(lambda: QUIET, counts=lambda: (0, 7, 2)))
     assert found["reclaimd_history_records_total"] == 7
     assert found["reclaimd_history_dropped_total"] == 2
 

@@ -10,19 +10,36 @@ from typing import Any
 
 import pytest
 
+from eviction.configuration.effective import load
 from eviction.configuration.fingerprint import Fingerprint
 from eviction.engine.effects import PassWanted, Request
+from eviction.engine.node import Node
 from eviction.records.passes import Trigger
 from eviction.surface.answer import Answer, RequestRefused
 from eviction.surface.requests import MOST_WAITING, ReclaimOptions, Requests
-from reclaim.workers import NoThread
+from reclaim.workers import Workers
 from signals.types import SignalObservations
 from tests.inline import NOTHING_DECIDED
 
 REQUEST: dict[str, Any] = {"options": {}, "told": {}}
+OWN_FILESYSTEM = [{"name": "cache", "path": "/var/cache"}]
 WANTED = PassWanted(
     SignalObservations({}, None, 0.0), NOTHING_DECIDED, Trigger.REQUEST, Request(), None, 0.0
 )
+
+
+class WithoutOwner(Node):
+    """A node whose loop does not run. `passes`: withdraws them in its place."""
+
+    def __init__(self, passes: Passes, waiting: int):
+        own = {"containerRuntimeEndpoint": "none", "filesystems": OWN_FILESYSTEM}
+        super().__init__(load(None, {}, own))
+        self.owner.world = self.owner.world._replace(wanted=(WANTED,) * waiting)
+        self._passes = passes
+
+    def withdraw(self, wanted: PassWanted) -> bool:
+        """As `Passes` does."""
+        return self._passes.withdraw(wanted)
 
 
 class Passes:
@@ -30,7 +47,7 @@ class Passes:
 
     def __init__(self, *, begun: bool = False, waiting: int = 0):
         self.begun = begun
-        self.waiting = waiting
+        self.node = WithoutOwner(self, waiting)
         self.withdrawn: list[PassWanted] = []
         self._ended = threading.Event()
         self._answer: Answer | BaseException = Answer(0)
@@ -59,15 +76,21 @@ class Passes:
         self, doing: str | None = None, turn_seconds: float = 30.0, *, stopping: bool = False
     ) -> Requests:
         """Those of its clients, while it does this."""
-        return Requests(
-            self.serve,
-            self.withdraw,
-            lambda: self.waiting,
-            run=lambda do: threading.Thread(target=do, daemon=True).start(),
-            doing=lambda: doing,
-            stopping=lambda: stopping,
-            turn_seconds=turn_seconds,
-        )
+        if stopping:
+            self.node.stopping.set()
+        return RequestsOf(self, doing, turn_seconds)
+
+
+class RequestsOf(Requests):
+    """Those whose passes are these."""
+
+    def __init__(self, passes: Passes, doing: str | None, turn_seconds: float):
+        super().__init__(passes.node, lambda: doing, turn_seconds)
+        self._passes = passes
+
+    def respond(self, options: ReclaimOptions, wanted: Callable[[PassWanted], None]) -> Answer:
+        """The answer of the pass."""
+        return self._passes.serve(options, wanted)
 
 
 def test_the_conversation_ends_with_the_answer() -> None:
@@ -129,10 +152,7 @@ def test_a_daemon_that_stops_refuses_those_that_come() -> None:
 def test_a_request_without_a_thread_is_refused() -> None:
     """It does not wait for nobody."""
 
-    def no_thread(_: Callable[[], None]) -> None:
-        raise NoThread("no thread")
-
-    requests = Requests(Passes().serve, lambda _: True, lambda: 0, no_thread)
+    requests = Requests(Passes().node, lambda: None, threads=Workers("requests", 0))
     with pytest.raises(RequestRefused, match=r"^no thread is free for its pass$"):
         next(requests.converse(REQUEST, {}))
 

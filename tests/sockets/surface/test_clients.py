@@ -34,9 +34,7 @@ def served(answers: Answers) -> Iterator[tuple[str, int]]:
     """The address of a socket whose clients are answered when they have sent a line."""
     listening = socket.create_server(("127.0.0.1", 0), backlog=MOST_CLIENTS)
     address = listening.getsockname()
-    clients = Clients(
-        "test", listening, lambda request: b"\n" in request, REQUEST_BYTES, answers, TOO_LATE
-    )
+    clients = Clients("test", listening, (b"\n",), REQUEST_BYTES, answers, TOO_LATE)
     try:
         yield address
     finally:

@@ -17,7 +17,6 @@ import pytest
 from eviction.drill.runtime.faults import Fail, Failpoint
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass
-from eviction.surface.announcements import log_event
 from eviction.surface.daemon import Daemon
 from eviction.wording.log import Log
 from reclaim.images.records import ImageRecords
@@ -77,12 +76,7 @@ def under_pressure(
     )
     passes: list[Pass] = []
     log, events = Log(clock.wall, as_json=True, stream=Lines()), Events()
-
-    def announce(event: GCEvent) -> None:
-        log_event(log, event)
-        events.warn(event)
-
-    daemon = Daemon(node, log, events=announce)
+    daemon = Daemon(node, log, send=events.warn)
 
     class Passes(Listener):
         def passed(self, record: Pass) -> None:
