@@ -172,7 +172,7 @@ class Listeners(Backlog):
         self.failed = 0
 
     def add(self, listener: Listener) -> None:
-        """Raises RuntimeError if the thread cannot be started."""
+        """Raises NoThread."""
         self.start()
         self._all.append(listener)
 

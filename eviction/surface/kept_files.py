@@ -46,8 +46,8 @@ class ImageRecordsSaver(Backlog, Listener):
             return
         try:
             self.start()
-        except RuntimeError as error:
-            self._warn(f"the image records are not saved: no thread can be started: {error}")
+        except NoThread as error:
+            self._warn(f"the image records are not saved: {error}")
         self.put(partial(self._save, self._file))
 
     def finish(self, seconds: float = SAVE_AT_END_SECONDS) -> bool:
