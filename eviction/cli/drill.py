@@ -180,12 +180,14 @@ def _refuse_options(arguments: argparse.Namespace, options: Iterable[str], where
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
     """Runs each scenario on its own embedded node.
 
-    Exits with 2 if the extra `drill` is not installed.
+    Exits with 2 if the extra `drill` is not installed, or no filesystem may be mounted.
     """
     if (missing := missing_extra()) is not None:
         _exit_usage(missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
     mounts = enter_private_mounts()  # must be called before the first thread starts
+    if not mounts.available:
+        _exit_usage(f"the embedded node needs filesystems of its own: {mounts.reason}")
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])

@@ -154,7 +154,7 @@ def guest_node(scenario: Scenario, mounts: PrivateMounts) -> Iterator[GuestNode]
     """
     with (
         EmbeddedNode(scenario, mounts) as embedded,
-        closing(Node(configuration_of(scenario, embedded), reader=embedded.reader)) as node,
+        closing(Node(configuration_of(scenario, embedded))) as node,
     ):
         problem = node.locate()
         if problem is not None:

@@ -14,7 +14,6 @@ from eviction.drill.measurement.measurements import (
     Measurements,
     Sample,
 )
-from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import Scenario, scenario_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
@@ -131,7 +130,6 @@ def measurements(**changes: Any) -> Measurements:
         removals=(MeasuredRemoval(1.1, "image", "a:1", "id a"),),
         before=before,
         after={key: name for key, name in before.items() if name != "a:1"},
-        layers={"a:1": (LayerSpec("a", 11 * MIB, 3),), "b:1": (LayerSpec("b", 5 * MIB, 3),)},
         new_pod_problem="",
         last_change=1.3,
         ended=2.3,

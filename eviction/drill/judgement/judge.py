@@ -16,8 +16,7 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
-from eviction.decision.reclaim_table import relieved_by
-from eviction.drill.measurement.measurements import MeasuredPass, Measurements, Objects, later
+from eviction.drill.measurement.measurements import Measurements, Objects, later
 from eviction.drill.scenario import (
     CONTAINER,
     INIT_CONTAINER,
@@ -25,10 +24,9 @@ from eviction.drill.scenario import (
     PodSpec,
     RestartPolicy,
 )
-from eviction.records.passes import PassResult
-from eviction.types import NodeCondition, Threshold
+from eviction.types import NodeCondition
 from eviction.wording.tables import amount
-from reclaim.types import DELETE_UNUSED_IMAGES, Container, ContainerState, Kind, Result
+from reclaim.types import Container, ContainerState, Kind
 from signals.quantity import Percentage, format_duration
 from signals.types import Signal
 
@@ -66,7 +64,6 @@ class DrillResult:
     filesystem: str
     measurements: Measurements
     checks: tuple[Check, ...] = ()
-    simulated: bool = False
     history: Mapping[str, Any] = field(default_factory=dict)
     response: Response = Response.OURS
 
@@ -113,58 +110,6 @@ def judge_real(
         seen = f"ended: {ended}" if ended else "all go on"
         checks.append(Check("pods that ran", "go on", seen, held=not ended))
     return tuple(sorted(checks, key=lambda check: check.held is None))
-
-
-def lost_beyond_need(measured: Measurements) -> int:
-    """The number of images that were removed although the other removals of their pass were enough.
-
-    Walks each satisfied pass back from its last image. An image was not needed if the surplus (what
-    was available above the mark and the minimum reclaim at the end of the pass) is at least the
-    size of its layers, except those that another image shares. Anything written during the pass
-    lowers the surplus, so the number is never too high.
-    """
-    layers = measured.layers or {}
-    left = [name for (kind, _), name in measured.after.items() if kind == Kind.IMAGE]
-    needed = {layer for name in left for layer in layers.get(name, ())}
-    counted: set[str] = set()  # two collectors may both report the removal of one image
-    not_needed = 0
-    for one in reversed(measured.passes):
-        surplus = _surplus_at_the_end(one, measured.thresholds)
-        for outcome in reversed(one.record.removals):
-            image = outcome.verdict
-            removed = image.kind is Kind.IMAGE and outcome.result is Result.REMOVED
-            if not removed or image.name in counted:
-                continue
-            counted.add(image.name)
-            own = set(layers.get(image.name, ())) - needed
-            needed |= own
-            for signal in surplus:
-                taken = (
-                    layer.inodes if signal.counts_inodes else layer.size_bytes for layer in own
-                )
-                surplus[signal] -= sum(taken)
-            if surplus and min(surplus.values()) >= 0:
-                not_needed += 1
-            else:
-                surplus = {}  # this one was needed, and so were those removed before it
-    return not_needed
-
-
-def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) -> dict[Signal, int]:
-    """The least surplus of each signal that removing images relieves; empty if unknown."""
-    after = one.record.after
-    layout = one.record.decision.layout
-    if one.record.result is not PassResult.SATISFIED or after is None or layout is None:
-        return {}
-    surplus: dict[Signal, int] = {}
-    for threshold in relieved_by(thresholds, DELETE_UNUSED_IMAGES, layout):
-        signal = threshold.signal
-        if signal not in after.signals:
-            return {}
-        observation = after.signals[signal]
-        above = observation.available - threshold.mark_with_min_reclaim(observation.capacity)
-        surplus[signal] = min(above, surplus.get(signal, above))
-    return surplus
 
 
 # ---- conditions and times
@@ -227,9 +172,6 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         left = sum(kind == Kind.IMAGE for kind, _ in measured.after)
         least = expect.images_left_at_least
         yield Check("images left", f"at least {least}", str(left), held=left >= least)
-    limit = expect.images_lost_beyond_need
-    if limit is not None:
-        yield _at_most("images lost beyond need", limit, lost_beyond_need(measured))
     for name, share in expect.lowest.items():
         signal = Signal(name)
         least = _least(signal, share, measured)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
-from eviction.drill.judgement.judge import Check, DrillResult, Response, lost_beyond_need
+from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
     EndedPod,
@@ -55,8 +55,6 @@ class MeasuredPassJson(PassJson):
 
     from_seconds: float
     """Since the start."""
-    collector: Count
-    """The number of the agent that made it, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +100,6 @@ class DrillReportJson(Versioned):
     """What relieved the node: reclaimd, or another component, which was only observed."""
     held: bool
     """Whether every expectation that could be judged held."""
-    simulated: bool
-    """Whether a filesystem was a size-limited view of a directory."""
     filesystem: str
     """The filesystems of the node, for people."""
     layout: Annotated[str, Keywords({"enum": [*map(str, FsLayout), "unknown"]})]
@@ -122,10 +118,6 @@ class DrillReportJson(Versioned):
     """Until the first space was freed. Null: no mark was crossed, or nothing was freed."""
     from_crossing_to_relief_seconds: float | None
     """The longest time from crossing to relief. Null: no mark was crossed, or pressure remained."""
-    images_lost_beyond_need: Count | None
-    """How many images were removed although the other removals were enough; null:
-    their layers are not known.
-    """
     lowest: dict[SignalName, int | None]
     """Signal -> the least that was available; null: not measured."""
     checks: list[Check]
@@ -169,7 +161,7 @@ class DrillReportJson(Versioned):
             )
         if not self.checks:
             verdict = "observed; nothing was expected"
-        return f"{verdict} (simulated filesystem)" if self.simulated else verdict
+        return verdict
 
     @property
     def times(self) -> dict[str, float | None]:
@@ -202,7 +194,6 @@ def report_of(result: DrillResult) -> DrillReportJson:
         measured,
         layout=measured.layout or "unknown",
         ended_seconds=round(measured.ended, 4),
-        images_lost_beyond_need=None if measured.layers is None else lost_beyond_need(measured),
         lowest={
             signal: measured.lowest(signal)
             for signal in in_order({each.signal for each in measured.thresholds})
@@ -215,9 +206,7 @@ def report_of(result: DrillResult) -> DrillReportJson:
         ended_pods=_rounded(measured.ended_pods),
         history={} if result.held else result.history,
         passes=[
-            MeasuredPassJson.of(
-                pass_json(one.record), from_seconds=round(one.seconds, 4), collector=one.collector
-            )
+            MeasuredPassJson.of(pass_json(one.record), from_seconds=round(one.seconds, 4))
             for one in measured.passes
         ],
         timeline=[

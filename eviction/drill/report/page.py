@@ -174,7 +174,6 @@ def _passes(passes: Sequence[MeasuredPassJson]) -> str:
     rows = [
         [
             f"{one.from_seconds:.3f} s",
-            str(one.collector),
             html_text(one.acted_on.signal if one.acted_on else "-"),
             html_text(", ".join(one.row)),
             format_duration(one.timings.total_seconds),
@@ -182,8 +181,8 @@ def _passes(passes: Sequence[MeasuredPassJson]) -> str:
         ]
         for one in passes
     ]
-    head = ["At", "Collector", "Signal", "Row", "Took", "Result"]
-    return table("Passes", head, rows, numbers=("At", "Collector", "Took"), name="Result")
+    head = ["At", "Signal", "Row", "Took", "Result"]
+    return table("Passes", head, rows, numbers=("At", "Took"), name="Result")
 
 
 def _removals(report: DrillReportJson) -> str:

@@ -45,7 +45,6 @@ WRITE_BYTES = 256 * 1024  # a container writes this much at a time
 LEAST_WRITES_A_SECOND = 100  # or more at a fast rate: it can write every 5 ms at most
 # an image that does not fit is pulled again, as by the kubelet, but sooner
 PULL_AGAIN_SECONDS = 0.05
-WAIT_SECONDS = 0.05
 
 FAULTS: Mapping[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
     "fail": ("fails ({code})", faults.Fail),
@@ -113,10 +112,7 @@ def failpoint_of(fault: Fault) -> faults.Failpoint:
 
 
 class FaultSchedule(Schedule):
-    """Injects each fault of a scenario into an embedded runtime when it is due.
-
-    That is some time after the first pressure began, or with a certain call.
-    """
+    """Injects each fault of a scenario into an embedded runtime when it is due."""
 
     def __init__(self, injected: tuple[Fault, ...], server: EmbeddedServer):
         super().__init__()
@@ -125,41 +121,18 @@ class FaultSchedule(Schedule):
         """The faults injected so far, in order."""
         # a restart must not run while another fault keeps the runtime down
         self._whole_runtime = threading.Lock()
-        self._active = {
-            number for number, fault in enumerate(injected) if fault.at_seconds is not None
-        }
-        for number, fault in enumerate(injected):
-            self._add(self._run, number, fault)
-
-    @property
-    def running(self) -> bool:
-        """True while a fault is in force or due at a later time.
-
-        A fault that waits for a call does not count: the call may never come.
-        """
-        return bool(self._active)
+        for fault in injected:
+            self._add(self._run, fault)
 
     def stop(self) -> None:
         """Injects no more, releases calls that hang, and leaves the runtime running."""
         super().stop()
         self._server.failpoints.clear()
 
-    def _run(self, number: int, fault: Fault) -> None:
+    def _run(self, fault: Fault) -> None:
         """Waits until the fault is due, and injects it unless the run ends first."""
-        if fault.on_call is not None:
-            method = fault.on_call.method
-            wanted = self._server.failpoints.calls[method] + fault.on_call.count
-            arrived = False
-            while not arrived and not self._stopping.is_set():
-                arrived = self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS)
-        else:
-            self._stopping.wait(self._began + (fault.at_seconds or 0.0) - time.monotonic())
-        if not self._stopping.is_set():
-            self._active.add(number)
-            self._inject(fault)
-        self._active.discard(number)
-
-    def _inject(self, fault: Fault) -> None:
+        if self._stopping.wait(self._began + fault.at_seconds - time.monotonic()):
+            return
         self.triggered.append(
             FaultOccurrence(describe_fault(fault), time.monotonic() - self._began)
         )
@@ -287,14 +260,10 @@ class Drill(Observation):
         self._paths: set[tuple[str, str]] = set()  # that are still there
         self._removed: list[MeasuredRemoval] = []  # paths
         configuration = configuration_of(scenario, embedded)
-        self._daemons: dict[Node, Daemon] = {}
-        for _ in range(scenario.node.collectors):
-            records = ImageRecords(seed=embedded.records)
-            node = Node(configuration, reader=embedded.reader, records=records)
-            # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
-            hold_off = configuration.hold_off_seconds
-            self._daemons[node] = Daemon(node, log, hold_off_seconds=hold_off)
-        super().__init__(next(iter(self._daemons)), show)
+        node = Node(configuration, records=ImageRecords(seed=embedded.records))
+        # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
+        self._daemon = Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds)
+        super().__init__(node, show)
 
     def run(self) -> DrillResult:
         """Applies pressures and faults, observes until nothing changes, and judges the run."""
@@ -311,30 +280,25 @@ class Drill(Observation):
             LONGEST_SECONDS,
             patience_seconds=None if expect.never_relieved else patience,
         )
-        with self.beside(self._daemons):
+        with self.beside(self._daemon):
             measured.before = self._objects()
             starts_before = starts(embedded)
             self._paths = self._paths_now()
             self.watch(limits, pressures, faulty)
-        for node in self._daemons:
-            node.owner.drained(DRAIN_SECONDS)
+        self.node.owner.drained(DRAIN_SECONDS)
         measured.after = self._objects()
-        measured.passes.sort(key=lambda one: one.seconds)
         measured.removals = self._removals()
         measured.pressures = pressures.periods
         measured.faults = faulty.triggered
-        measured.layers = embedded.layers
         measured.would_restart = sorted(starts(embedded) - starts_before)
         if expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
         growers.free()
-        for node in self._daemons:
-            node.close()
+        self.node.close()
         return DrillResult(
             scenario.name,
             scenario.why,
             embedded.describe(),
-            simulated=embedded.simulated,
             measurements=measured,
             checks=judge(expect, measured, len(scenario.faults)),
             history=self.node.history.dump(),
