@@ -37,7 +37,13 @@ from eviction.drill.measurement.observer import (
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.pressure.schedule import describe_pressure
 from eviction.drill.report.document import DrillReportJson, report_of
-from eviction.drill.report.lines import before_rows, checks_table, row_lines, story_rows
+from eviction.drill.report.lines import (
+    before_rows,
+    checks_table,
+    row_lines,
+    story_rows,
+    verdict_rows,
+)
 from eviction.drill.report.page import junit_xml, page
 from eviction.drill.run.real import FillFailed, foreign_entries, run_in_directory, traces
 from eviction.drill.runtime.private_mounts import (
@@ -462,7 +468,8 @@ def _answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     """
     report = report_of(result)
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
-    answer(arguments, report, lambda: [*details, *row_lines(story_rows(report))])
+    rows = [*story_rows(report), *verdict_rows(report)]
+    answer(arguments, report, lambda: [*details, *row_lines(rows)])
     paths = {os.path.join(arguments.report, name): text for name, text in files_of(report).items()}
     try:
         os.makedirs(arguments.report, exist_ok=True)

@@ -5,8 +5,7 @@ JSON, the page and JUnit XML are made from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from eviction.drill.judgement.judge import Check, DrillResult, Response
@@ -199,30 +198,15 @@ def report_of(result: DrillResult) -> DrillReportJson:
             for signal in in_order({each.signal for each in measured.thresholds})
         },
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
-        conditions=_rounded(measured.conditions),
-        pressures=_rounded(measured.pressures),
-        faults=_rounded(measured.faults),
-        removals=_rounded(measured.removals),
-        ended_pods=_rounded(measured.ended_pods),
         history={} if result.held else result.history,
         passes=[
-            MeasuredPassJson.of(pass_json(one.record), from_seconds=round(one.seconds, 4))
+            MeasuredPassJson.of(pass_json(one.record), from_seconds=one.seconds)
             for one in measured.passes
         ],
         timeline=[
             _point(sample, measured) for sample in downsample(measured.samples, LARGEST_POINTS)
         ],
     )
-
-
-def _rounded(records: Iterable[Any]) -> list[Any]:
-    """The records with their times rounded to a tenth of a millisecond."""
-    rounded = []
-    for record in records:
-        values = {field.name: getattr(record, field.name) for field in fields(record)}
-        times = {name: round(at, 4) for name, at in values.items() if isinstance(at, float)}
-        rounded.append(replace(record, **times))
-    return rounded
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:

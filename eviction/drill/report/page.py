@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from eviction.drill.report.document import DrillReportJson, MeasuredPassJson
-from eviction.drill.report.lines import before_rows, lowest, seconds_text, story_rows
+from eviction.drill.report.lines import before_rows, story_rows
 from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, html_text, timeline
 from eviction.wording.log import escaped
 from signals.quantity import format_duration
@@ -56,7 +56,6 @@ def page(report: DrillReportJson) -> str:
         *_figures(timeline(report)),
         _checks(report),
         _passes(report.passes),
-        _removals(report),
     ]
     return _html(f"drill {report.scenario}", report.title, report.why, body="\n".join(body))
 
@@ -147,11 +146,10 @@ def _facts(report: DrillReportJson) -> str:
     faults = [fault.what for fault in report.faults]
     facts = [
         *before_rows(f"{report.filesystem}; layout {report.layout}", what, faults),
-        *story_rows(report)[:-1],  # the verdict is above
-        ("lowest", ", ".join(f"{signal} {text}" for signal, text in lowest(report).items())),
+        *story_rows(report),
     ]
     if apart is not None:
-        polled = f"the runtime's lists were polled at most {seconds_text(apart)} apart"
+        polled = f"the runtime's lists were polled at most {format_duration(apart)} apart"
         facts.append(("removals", f"{polled}; a removal may have happened that much earlier"))
     items = [f"<dt>{word}</dt><dd>{html_text(text)}</dd>" for word, text in facts]
     return f"<dl>{''.join(items)}</dl>"
@@ -183,8 +181,3 @@ def _passes(passes: Sequence[MeasuredPassJson]) -> str:
     ]
     head = ["At", "Signal", "Row", "Took", "Result"]
     return table("Passes", head, rows, numbers=("At", "Took"), name="Result")
-
-
-def _removals(report: DrillReportJson) -> str:
-    rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
-    return table("Removed objects", ["At", "Kind", "Name"], rows, numbers=("At",), name="Name")

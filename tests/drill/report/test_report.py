@@ -25,7 +25,7 @@ from eviction.drill.measurement.measurements import (
 )
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import LARGEST_POINTS, DrillReportJson, report_of
-from eviction.drill.report.lines import checks_table, row_lines, story_rows
+from eviction.drill.report.lines import checks_table, row_lines, story_rows, verdict_rows
 from eviction.drill.report.page import junit_xml, page
 from eviction.records.json_shapes import to_json
 from eviction.types import NodeCondition
@@ -261,7 +261,7 @@ def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
 
 def story(run: DrillReportJson) -> list[tuple[str, str]]:
     """The rows of the story; a terminal shows them as they are."""
-    rows = story_rows(run)
+    rows = [*story_rows(run), *verdict_rows(run)]
     assert [re.split(r" {2,}", line, maxsplit=1) for line in row_lines(rows)] == [
         list(row) for row in rows
     ]
