@@ -9,7 +9,6 @@ from eviction.drill.measurement.measurements import (
     ConditionPeriod,
     Episode,
     MeasuredFilesystem,
-    MeasuredPass,
     MeasuredRemoval,
     Measurements,
     Sample,
@@ -92,13 +91,13 @@ def removed(name: str) -> Outcome:
 
 def one_pass(
     *images: str, after: int, result: PassResult = PassResult.SATISFIED, reason: str = ""
-) -> MeasuredPass:
+) -> Pass:
     """A pass that removed images and left so many bytes available."""
     decision = Decision(frozenset(), (MARK,), MARK, (), FsLayout.SINGLE)
     functions = (ReclaimResult("DeleteUnusedImages", tuple(removed(name) for name in images)),)
     record = Pass(
         "p",
-        0.0,
+        1.1,
         Trigger.INTERVAL,
         observations_of(9 * MIB),
         decision,
@@ -106,7 +105,7 @@ def one_pass(
         functions,
         after=observations_of(after),
     )
-    return MeasuredPass(1.1, replace(record, result=result, reason=reason))
+    return replace(record, result=result, reason=reason)
 
 
 def measurements(**changes: Any) -> Measurements:

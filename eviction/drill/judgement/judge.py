@@ -221,7 +221,7 @@ def _matching(pattern: str, objects: Objects) -> list[str]:
 
 def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Iterator[Check]:
     if expect.says:
-        reason = measured.passes[-1].record.reason if measured.passes else "there was no pass"
+        reason = measured.passes[-1].reason if measured.passes else "there was no pass"
         yield Check("last pass says", expect.says, reason, held=expect.says in reason)
     if faults:
         yield _fact("faults", f"{faults} triggered", f"{len(measured.faults)} triggered")

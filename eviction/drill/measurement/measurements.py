@@ -102,17 +102,9 @@ class EndedPod:
     """Its UID."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredPass:
-    """One pass: when it began, and its record."""
-
-    seconds: float
-    record: Pass
-
-
 @dataclass
 class Measurements:
-    """A whole run.
+    """A whole run, which began at `began_wall`, in wall-clock seconds.
 
     `observations`: the last complete ones. `before` and `after`: the objects on the node.
     `would_restart`: containers that the kubelet would start after the run and would not have
@@ -122,13 +114,14 @@ class Measurements:
     removals are from the embedded runtime's record.
     """
 
+    began_wall: float = 0.0
     filesystems: Sequence[MeasuredFilesystem] = ()
     samples: list[Sample] = field(default_factory=list)
     thresholds: tuple[Threshold, ...] = ()
     observations: SignalObservations | None = None
     episodes: list[Episode] = field(default_factory=list)
     conditions: list[ConditionPeriod] = field(default_factory=list)
-    passes: list[MeasuredPass] = field(default_factory=list)
+    passes: list[Pass] = field(default_factory=list)
     removals: Sequence[MeasuredRemoval] = ()
     ended_pods: Sequence[EndedPod] = ()
     pressures: Sequence[PressurePeriod] = ()

@@ -29,7 +29,6 @@ from eviction.drill.measurement.measurements import (
     EndedPod,
     Episode,
     MeasuredFilesystem,
-    MeasuredPass,
     MeasuredRemoval,
     Measurements,
     Sample,
@@ -292,7 +291,6 @@ class Observation:
         self.show = show
         self.stopping = threading.Event()
         self.began = time.monotonic()
-        self.began_wall = time.time()
         self.measuring = False
 
     @contextmanager
@@ -322,7 +320,7 @@ class Observation:
         what runs of it is no quiet, and is given as long as it takes.
         """
         self.began = time.monotonic()
-        self.began_wall = time.time()
+        self.measured.began_wall = time.time()
         self.measuring = True
         for schedule in meanwhile:
             schedule.start(self.began)
@@ -382,8 +380,7 @@ class _DaemonListener(Listener):
         self.has_observed = False
 
     def passed(self, record: Pass) -> None:
-        began = record.started_wall - self._observation.began_wall
-        self._observation.measured.passes.append(MeasuredPass(began, record))
+        self._observation.measured.passes.append(record)
         self._observation.show(record)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:

@@ -163,15 +163,6 @@ class DrillReportJson(Versioned):
         return verdict
 
     @property
-    def times(self) -> dict[str, float | None]:
-        """How long after the first crossing each of these came; None: never."""
-        return {
-            "first removal": self.from_crossing_to_first_removal_seconds,
-            "first byte": self.from_crossing_to_first_relief_seconds,
-            "relief": self.from_crossing_to_relief_seconds,
-        }
-
-    @property
     def title(self) -> str:
         """The scenario's name, with `observed` if another component relieved the node."""
         return self.scenario if self.response == "reclaimd" else f"{self.scenario}, {self.response}"
@@ -200,8 +191,10 @@ def report_of(result: DrillResult) -> DrillReportJson:
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
         history={} if result.held else result.history,
         passes=[
-            MeasuredPassJson.of(pass_json(one.record), from_seconds=one.seconds)
-            for one in measured.passes
+            MeasuredPassJson.of(
+                pass_json(record), from_seconds=record.started_wall - measured.began_wall
+            )
+            for record in measured.passes
         ],
         timeline=[
             _point(sample, measured) for sample in downsample(measured.samples, LARGEST_POINTS)

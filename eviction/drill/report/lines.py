@@ -57,7 +57,7 @@ def story_rows(report: DrillReportJson) -> list[Row]:
         fates[pod.uid] = ("ended", "pod", pod.name, "")
     rows += _fate_rows(fates.values())
     if report.crossed_seconds is not None:
-        rows.append(("relief", outcome_text(report)))
+        rows.append(("relief", _outcome_text(report)))
     return rows
 
 
@@ -68,11 +68,15 @@ def verdict_rows(report: DrillReportJson) -> list[Row]:
     return [*rows, ("ok" if report.held else "NOT", f"{report.scenario}: {report.verdict}")]
 
 
-def outcome_text(report: DrillReportJson) -> str:
+def _outcome_text(report: DrillReportJson) -> str:
     """How long after the first crossing everything came, and the lowest point."""
     times = [
         f"{what} {'never' if took is None else format_duration(took)}"
-        for what, took in report.times.items()
+        for what, took in (
+            ("first removal", report.from_crossing_to_first_removal_seconds),
+            ("first byte", report.from_crossing_to_first_relief_seconds),
+            ("relief", report.from_crossing_to_relief_seconds),
+        )
     ]
     acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), None)
     lowest = [

@@ -8,7 +8,7 @@ skipped. Source of the format: the schema that Jenkins' JUnit plugin reads (`tes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from eviction.drill.report.document import DrillReportJson, MeasuredPassJson
@@ -49,15 +49,32 @@ dd {{ margin: 0; overflow-wrap: anywhere; }}
 
 def page(report: DrillReportJson) -> str:
     """The page of one run."""
-    body = [
-        f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>',
-        _facts(report),
-        "<h2>Timeline</h2>",
-        *_figures(timeline(report)),
-        _checks(report),
-        _passes(report.passes),
+    figures = [
+        f'<figure tabindex="0"><figcaption>{html_text(name)}</figcaption>{svg}</figure>'
+        for name, svg in timeline(report)
     ]
-    return _html(f"drill {report.scenario}", report.title, report.why, body="\n".join(body))
+    drawn = "\n".join(figures)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
+<title>{html_text(f"drill {report.scenario}")}</title>
+<style>{STYLE}</style>
+</head>
+<body><main>
+<h1>{html_text(report.title)}</h1>
+<p class="why">{html_text(report.why)}</p>
+<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>
+{_facts(report)}
+<h2>Timeline</h2>
+{drawn}
+{_checks(report)}
+{_passes(report.passes)}
+</main></body>
+</html>
+"""
 
 
 def junit_xml(report: DrillReportJson) -> str:
@@ -81,26 +98,6 @@ def junit_xml(report: DrillReportJson) -> str:
 
 
 # ---- parts of a page
-
-
-def _html(title: str, heading: str, why: str, *, body: str) -> str:
-    """A page: a heading, a sentence below it, and the body."""
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
-<title>{html_text(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body><main>
-<h1>{html_text(heading)}</h1>
-<p class="why">{html_text(why)}</p>
-{body}
-</main></body>
-</html>
-"""
 
 
 def table(
@@ -131,13 +128,6 @@ def table(
     content = f"<thead><tr>{header}</tr></thead><tbody>{body}</tbody>"
     region = f'<div class="scroll" role="region" aria-label="{title}" tabindex="0">'
     return f"{region}<table><caption><h2>{title}</h2></caption>{content}</table></div>"
-
-
-def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
-    return [
-        f'<figure tabindex="0"><figcaption>{html_text(name)}</figcaption>{svg}</figure>'
-        for name, svg in drawings
-    ]
 
 
 def _facts(report: DrillReportJson) -> str:

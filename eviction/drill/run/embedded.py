@@ -350,7 +350,8 @@ class Drill(Observation):
         removals = [*self._removed]
         for wall, kind, object_id in self._embedded.runtime.removals:
             name = names.get(object_id, object_id)
-            removals.append(MeasuredRemoval(wall - self.began_wall, kind, name, id=object_id))
+            seconds = wall - self.measured.began_wall
+            removals.append(MeasuredRemoval(seconds, kind, name, id=object_id))
         return sorted(removals, key=lambda removal: removal.seconds)
 
     def _new_pod_problem(self) -> str:

@@ -284,18 +284,14 @@ def test_the_story_of_a_run() -> None:
         Verdict(Kind.CONTAINER, "id web", "default/web/app#0", Action.KEEP, Reason.RUNNING)
     )
     made = one_pass("a:1", after=20 * MIB)
-    functions = (replace(made.record.functions[0], kept=(*kept, web)),)
+    functions = (replace(made.functions[0], kept=(*kept, web)),)
     gone = (
         MeasuredRemoval(1.1, "image", "a:1", "id a:1"),
         MeasuredRemoval(1.2, "container", "job", "id job"),
     )
     run = report(
         removals=gone,
-        passes=(
-            replace(
-                made, record=replace(made.record, functions=functions, row=("DeleteUnusedImages",))
-            ),
-        ),
+        passes=(replace(made, functions=functions, row=("DeleteUnusedImages",)),),
     )
     times = "first removal 100ms, first byte never, relief 200ms; lowest point 9.0MiB"
     assert story(run) == [
