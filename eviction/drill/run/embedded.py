@@ -85,6 +85,16 @@ def starts(node: EmbeddedNode) -> frozenset[str]:
     )
 
 
+def objects_of(node: EmbeddedNode) -> dict[tuple[str, str], str]:
+    """What the runtime lists, the log directories, and the files that functions may remove.
+
+    Raises RuntimeUnavailable.
+    """
+    listed, _ = until_answered(lambda: take_inventory(node.client, node.pod_logs_directory))
+    named = {key: node.image_names.get(key[1], name) for key, name in listed.items()}
+    return {**named, **{(FILE, name): name for name in node.files}}
+
+
 # ---- faults
 
 
@@ -146,8 +156,7 @@ class FaultSchedule(Schedule):
             return
         with self._whole_runtime:
             self._server.stop()
-            if fault.action == "away":
-                self._stopping.wait(fault.lasts_seconds)
+            self._stopping.wait(fault.lasts_seconds or 0.0)
             self._server.start()
 
 
@@ -281,12 +290,12 @@ class Drill(Observation):
             patience_seconds=None if expect.never_relieved else patience,
         )
         with self.beside(self._daemon):
-            measured.before = self._objects()
+            measured.before = objects_of(embedded)
             starts_before = starts(embedded)
             self._paths = self._paths_now()
             self.watch(limits, pressures, faulty)
         self.node.owner.drained(DRAIN_SECONDS)
-        measured.after = self._objects()
+        measured.after = objects_of(embedded)
         measured.removals = self._removals()
         measured.pressures = pressures.periods
         measured.faults = faulty.triggered
@@ -327,15 +336,6 @@ class Drill(Observation):
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS
 
     # ---- reading the node
-
-    def _objects(self) -> dict[tuple[str, str], str]:
-        """What the runtime lists, the log directories, and the files that functions may remove."""
-        embedded = self._embedded
-        listed, _ = until_answered(
-            lambda: take_inventory(embedded.client, embedded.pod_logs_directory)
-        )
-        named = {key: embedded.image_names.get(key[1], name) for key, name in listed.items()}
-        return {**named, **{(FILE, name): name for name in embedded.files}}
 
     def _paths_now(self) -> set[tuple[str, str]]:
         """Kind and name of the log directories and files, which no runtime lists."""
