@@ -37,7 +37,13 @@ from eviction.drill.measurement.observer import (
 from eviction.drill.pressure.real_fill_plan import FillPlan, plan_fill, plan_lines
 from eviction.drill.pressure.schedule import describe_pressure
 from eviction.drill.report.document import DrillReportJson, report_of
-from eviction.drill.report.lines import before_rows, checks_table, row_lines, story_rows
+from eviction.drill.report.lines import (
+    before_rows,
+    checks_table,
+    row_lines,
+    story_rows,
+    verdict_rows,
+)
 from eviction.drill.report.page import junit_xml, page
 from eviction.drill.run.real import FillFailed, foreign_entries, run_in_directory, traces
 from eviction.drill.runtime.private_mounts import (
@@ -180,12 +186,14 @@ def _refuse_options(arguments: argparse.Namespace, options: Iterable[str], where
 def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace) -> int:
     """Runs each scenario on its own embedded node.
 
-    Exits with 2 if the extra `drill` is not installed.
+    Exits with 2 if the extra `drill` is not installed, or no filesystem may be mounted.
     """
     if (missing := missing_extra()) is not None:
         _exit_usage(missing)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
     mounts = enter_private_mounts()  # must be called before the first thread starts
+    if not mounts.available:
+        _exit_usage(f"the embedded node needs filesystems of its own: {mounts.reason}")
     held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
@@ -460,7 +468,8 @@ def _answer_result(result: DrillResult, arguments: argparse.Namespace) -> None:
     """
     report = report_of(result)
     details = ["", *checks_table(report, columns()), ""] if arguments.verbosity else []
-    answer(arguments, report, lambda: [*details, *row_lines(story_rows(report))])
+    rows = [*story_rows(report), *verdict_rows(report)]
+    answer(arguments, report, lambda: [*details, *row_lines(rows)])
     paths = {os.path.join(arguments.report, name): text for name, text in files_of(report).items()}
     try:
         os.makedirs(arguments.report, exist_ok=True)

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from eviction.decision.thresholds import thresholds_met, usable
-from eviction.drill.node.embedded_node import EmbeddedNode, until_answered
+from eviction.drill.node.embedded_node import EmbeddedNode
 from eviction.drill.pressure.schedule import PressureSchedule, came_true
-from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of, starts
+from eviction.drill.run.embedded import EmbeddedGrowers, configuration_of, objects_of, starts
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError, PrivateMounts
 from eviction.drill.runtime.server import Failpoints
 from eviction.drill.scenario import Pressure, Scenario, part_of
 from eviction.engine.node import Node
+from reclaim.types import Kind
 from signals.types import FilesystemRole
 
 LONGEST_SECONDS = 60.0
@@ -65,21 +66,17 @@ class GuestNode:
     @property
     def images(self) -> frozenset[str]:
         """The references of all images."""
-        embedded = self._embedded
-        listed = until_answered(embedded.client.list_images)
-        return frozenset(embedded.image_names.get(image.id, image.title) for image in listed)
+        return self._names(Kind.IMAGE)
 
     @property
     def containers(self) -> frozenset[str]:
         """All containers in every state, as `namespace/pod/container#attempt`."""
-        listed = until_answered(self._embedded.client.list_containers)
-        return frozenset(container.title for container in listed)
+        return self._names(Kind.CONTAINER)
 
     @property
     def sandboxes(self) -> frozenset[str]:
         """All pod sandboxes, as `namespace/pod#attempt`."""
-        listed = until_answered(self._embedded.client.list_pod_sandboxes)
-        return frozenset(sandbox.title for sandbox in listed)
+        return self._names(Kind.SANDBOX)
 
     @property
     def would_restart(self) -> frozenset[str]:
@@ -88,6 +85,10 @@ class GuestNode:
         It would not have started them at first: their last record was removed.
         """
         return starts(self._embedded) - self._starts_before
+
+    def _names(self, kind: Kind) -> frozenset[str]:
+        objects = objects_of(self._embedded)
+        return frozenset(name for (of, _), name in objects.items() if of == kind)
 
     # ---- its marks
 
@@ -154,7 +155,7 @@ def guest_node(scenario: Scenario, mounts: PrivateMounts) -> Iterator[GuestNode]
     """
     with (
         EmbeddedNode(scenario, mounts) as embedded,
-        closing(Node(configuration_of(scenario, embedded), reader=embedded.reader)) as node,
+        closing(Node(configuration_of(scenario, embedded))) as node,
     ):
         problem = node.locate()
         if problem is not None:

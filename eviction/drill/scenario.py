@@ -153,8 +153,6 @@ class FilesystemSpec(Part):
     """Bytes; 1Mi to 1Ti."""
     inodes: int = Field(ge=100, le=10_000_000)
     """How many inodes it has."""
-    type: Literal["tmpfs", "directory"] = "tmpfs"
-    """directory is a size-limited view of a directory; the report says `simulated`."""
 
 
 _OWN_NAME = Annotated[str, Field(json_schema_extra={"pattern": f"^{ROLE_NAME.pattern}$"})]
@@ -316,7 +314,7 @@ class RuntimeSpec(Part):
 
 
 class NodeSpec(FilesystemSpec):
-    """The node. `size`, `inodes` and `type` describe nodefs. The first image is the sandbox
+    """The node. `size` and `inodes` describe nodefs. The first image is the sandbox
     image. The thresholds and `configuration` are fields of the configuration file; thresholds
     that are not named are off."""
 
@@ -345,8 +343,6 @@ class NodeSpec(FilesystemSpec):
     """Other fields of the configuration file, except those that the drill sets itself."""
     runtime: RuntimeSpec = RuntimeSpec()
     """The embedded runtime."""
-    collectors: int = Field(1, ge=1, le=4)
-    """How many agents run with this configuration."""
     rebooted: bool = False
     """Whether the node has just rebooted."""
 
@@ -473,24 +469,13 @@ FaultAction = Literal[
 ]
 
 
-class Call(Part):
-    """The call that triggers a fault."""
-
-    method: Method
-    """A method of CRI."""
-    count: int = Field(1, ge=1, le=10_000)
-    """Which of its calls since the first pressure began, from 1."""
-
-
 class Fault(Part):
-    """One fault: its action and its trigger."""
+    """One fault: its action and its time."""
 
     action: FaultAction
     """What goes wrong. restart and away concern the whole runtime, all others one method."""
-    at_seconds: Seconds | None = None
-    """How long after the first pressure began; either this or onCall."""
-    on_call: Call | None = None
-    """The call that triggers it."""
+    at_seconds: Seconds
+    """How long after the first pressure began."""
     method: Method | None = None
     """The method of CRI that goes wrong."""
     times: int | None = Field(None, ge=1, le=10_000)
@@ -544,8 +529,6 @@ class Expectation(Part):
     """Patterns of objects that must be kept. Each must match an object."""
     images_left_at_least: int = Field(0, ge=0)
     """How many images must be left."""
-    images_lost_beyond_need: int | None = Field(None, ge=0)
-    """How many images may be removed although the other removals were enough."""
     lowest: Annotated[dict[str, Share], map_by_signal()] = Field(default_factory=dict)
     """Signal -> the least that must be available at any time."""
     passes_at_most: int | None = Field(None, ge=0)
@@ -679,6 +662,14 @@ GONE_FIELDS: Mapping[str, str] = {
     "dialect": _A_REAL_NODE,
     "unreferenced": _A_REAL_NODE,
     "how": "use cut, pretend or fail",
+    "type": "leave it out: each filesystem is a tmpfs",
+    "collectors": "leave it out: one daemon holds a node",
+    "cooldown": "leave it out: the default of the configuration holds",
+    "pinned": "use pinsSandboxImage in node.runtime, or keepImages in node.configuration",
+    "dead": "leave it out: dead copies exited 10 minutes ago",
+    "restartPolicy": "leave it out: it follows from the pod's state",
+    "onCall": "use at",
+    "imagesLostBeyondNeed": "name in stays what must be left, or use imagesLeftAtLeast",
 }
 """A field that an earlier version had, at any depth -> what to use instead, as a clause."""
 
@@ -796,9 +787,6 @@ def _of_pressure(field: str, pressure: Pressure, node: NodeSpec) -> Iterator[Pro
 
 def _of_fault(field: str, fault: Fault) -> Iterator[Problem]:
     action = fault.action
-    triggers = (fault.at_seconds is not None) + (fault.on_call is not None)
-    one = "exactly one of at and onCall must say when the fault is triggered"
-    yield f"{field}.at", triggers != 1, one
     for name, value, needed in (
         ("method", fault.method, action not in ("restart", "away")),
         ("by", fault.by_seconds, action == "delay"),

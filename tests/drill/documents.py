@@ -9,12 +9,10 @@ from eviction.drill.measurement.measurements import (
     ConditionPeriod,
     Episode,
     MeasuredFilesystem,
-    MeasuredPass,
     MeasuredRemoval,
     Measurements,
     Sample,
 )
-from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import Scenario, scenario_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, NodeCondition, Threshold, ThresholdValue
@@ -93,13 +91,13 @@ def removed(name: str) -> Outcome:
 
 def one_pass(
     *images: str, after: int, result: PassResult = PassResult.SATISFIED, reason: str = ""
-) -> MeasuredPass:
+) -> Pass:
     """A pass that removed images and left so many bytes available."""
     decision = Decision(frozenset(), (MARK,), MARK, (), FsLayout.SINGLE)
     functions = (ReclaimResult("DeleteUnusedImages", tuple(removed(name) for name in images)),)
     record = Pass(
         "p",
-        0.0,
+        1.1,
         Trigger.INTERVAL,
         observations_of(9 * MIB),
         decision,
@@ -107,7 +105,7 @@ def one_pass(
         functions,
         after=observations_of(after),
     )
-    return MeasuredPass(1.1, replace(record, result=result, reason=reason))
+    return replace(record, result=result, reason=reason)
 
 
 def measurements(**changes: Any) -> Measurements:
@@ -131,7 +129,6 @@ def measurements(**changes: Any) -> Measurements:
         removals=(MeasuredRemoval(1.1, "image", "a:1", "id a"),),
         before=before,
         after={key: name for key, name in before.items() if name != "a:1"},
-        layers={"a:1": (LayerSpec("a", 11 * MIB, 3),), "b:1": (LayerSpec("b", 5 * MIB, 3),)},
         new_pod_problem="",
         last_change=1.3,
         ended=2.3,

@@ -20,8 +20,6 @@ from eviction.drill.runtime.private_mounts import (
     EmbeddedNodeError,
     PrivateMounts,
     enter_private_mounts,
-    mount,
-    run_tool,
     unmount,
 )
 from eviction.drill.scenario import FilesystemSpec, Scenario, read_scenario
@@ -29,6 +27,7 @@ from eviction.records.json_shapes import to_json
 from eviction.wording.log import Log
 from signals.filesystems import read_statvfs
 from signals.quantity import format_bytes
+from tests.real_node.loopfs import ToolError, run_tool
 from tests.reclaimd_process import ENVIRONMENT
 from tests.repository import ROOT
 
@@ -79,8 +78,9 @@ def _mount_file(path: str, fstype: str, device_bytes: int, inodes: int) -> None:
             file.truncate(device_bytes)
         numbered = ("-N", str(inodes)) if fstype == "ext4" else ()
         run_tool(*MAKE[fstype], *numbered, image)
-        mount(path, fstype, image, "loop", *OPTIONS.get(fstype, ()))
-    except OSError as error:
+        options = ",".join(("loop,nosuid,nodev", *OPTIONS.get(fstype, ())))
+        run_tool("mount", "-t", fstype, "-o", options, image, path)
+    except (OSError, ToolError) as error:
         raise EmbeddedNodeError(
             f"the file of a filesystem of type {fstype} cannot be made: {error}"
         ) from error

@@ -18,7 +18,7 @@ from tests.schemas import assert_as_described
 
 
 def run(scenario: Scenario) -> DrillResult:
-    """One run on an embedded node: as root on tmpfs filesystems, else on simulated ones."""
+    """One run on an embedded node."""
     with EmbeddedNode(scenario, MOUNTS) as embedded:
         return Drill(scenario, embedded, Log(time.time, stream=io.StringIO())).run()
 

@@ -14,10 +14,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from eviction.drill.report.document import report_of
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.scenario import library, scenario_of
-from eviction.records.json_shapes import to_json
 from tests.drill.documents import document
 from tests.drill.runs import run
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, reclaimd, reclaimd_here
@@ -172,29 +170,3 @@ def test_a_node_too_small_for_its_pods_is_an_error() -> None:
     need_mounts()
     with pytest.raises(EmbeddedNodeError, match="No space left on device"):
         run(scenario_of(document(name="small", node={"inodes": 100, "pods": CROWD}), "small.yaml"))
-
-
-@pytest.mark.parametrize("layout", ["single", "dedicated", "split"])
-def test_a_layout_can_be_simulated_in_directories(layout: str) -> None:
-    """Directories with a size stand for filesystems, each a device of its own;
-    the report says `simulated`.
-    """
-    other = None if layout == "single" else {"size": "64Mi", "inodes": 2000, "type": "directory"}
-    changes = {
-        "node": {
-            "type": "directory",
-            "layout": layout,
-            "imagefs": other,
-            "evictionHard": {"imagefs.available": "40%"},
-        },
-        "pressure": {"where": "imagefs", "amount": "16Mi"},
-    }
-    result = run(scenario_of(document(name=layout, **changes), "a.yaml"))
-    assert result.held, result.checks
-    report = to_json(report_of(result))
-    assert report["simulated"]
-    assert "the scenario asks for it" in report["filesystem"]
-    expected = {"single": 1, "dedicated": 2, "split": 2}
-    assert len(report["filesystems"]) == expected[layout]
-    assert report["layout"] == {"dedicated": "dedicated-imagefs"}.get(layout, layout)
-    assert {record["layout"] for record in report["passes"]} == {report["layout"]}

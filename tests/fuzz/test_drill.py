@@ -31,7 +31,7 @@ WHOLE = document(
             "action": "delay",
             "by": "1s",
             "method": "ListImages",
-            "onCall": {"method": "RemoveImage", "count": 2},
+            "at": "1s",
         },
         {"action": "away", "at": "1s", "lasts": "1s"},
     ],

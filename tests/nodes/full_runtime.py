@@ -186,9 +186,10 @@ class FullRuntime(EmbeddedRuntime):
         digits = deterministic_id("artifact", *[layer.digest for layer in layers])
         entry = Image(f"{digits} {name}", tuple(layers), self._now_ns(), pinned)
         entry.tags, entry.digests = [name], [f"{repository_of(name)}@sha256:{digits}"]
-        for layer in layers:
-            self._pull(layer)
         with self._lock:
+            for layer in layers:
+                if not self._store.acquire(layer.digest):
+                    self._store.add(layer)
             self._images[entry.id] = entry
             self._layers[entry.id] = tuple(layer.digest for layer in layers)
         return digits

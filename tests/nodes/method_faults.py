@@ -111,9 +111,15 @@ class SeveralFaults(Failpoints):
             armed = _Armed(action, applies, self._clock(), action.times)
             self._armed.setdefault(method, []).append(armed)
 
+    def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
+        """Waits until `count` calls of a method have arrived. False if time runs out first."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
+
     def _arrive(self, method: str) -> Failpoint | None:
         with self._changed:
             super()._arrive(method)
+            self._changed.notify_all()
             now = self._clock()
             # Every fault counts every call, also those to which an earlier fault applies.
             applying = [armed for armed in self._armed.get(method, ()) if armed.count_call(now)]

@@ -16,8 +16,7 @@ from enum import StrEnum
 from itertools import product
 from typing import Any
 
-from eviction.decision.reclaim_table import relieved_by
-from eviction.drill.measurement.measurements import MeasuredPass, Measurements, Objects, later
+from eviction.drill.measurement.measurements import Measurements, Objects, later
 from eviction.drill.scenario import (
     CONTAINER,
     INIT_CONTAINER,
@@ -25,10 +24,9 @@ from eviction.drill.scenario import (
     PodSpec,
     RestartPolicy,
 )
-from eviction.records.passes import PassResult
-from eviction.types import NodeCondition, Threshold
+from eviction.types import NodeCondition
 from eviction.wording.tables import amount
-from reclaim.types import DELETE_UNUSED_IMAGES, Container, ContainerState, Kind, Result
+from reclaim.types import Container, ContainerState, Kind
 from signals.quantity import Percentage, format_duration
 from signals.types import Signal
 
@@ -66,7 +64,6 @@ class DrillResult:
     filesystem: str
     measurements: Measurements
     checks: tuple[Check, ...] = ()
-    simulated: bool = False
     history: Mapping[str, Any] = field(default_factory=dict)
     response: Response = Response.OURS
 
@@ -83,12 +80,9 @@ def judge(expect: Expectation, measured: Measurements, faults: int = 0) -> tuple
     scenario says.
     """
     return (
-        *_conditions(expect, measured),
-        *_relief(expect, measured),
-        *_first_removal(expect, measured),
+        *_times(expect, measured),
         *_numbers(expect, measured),
-        *(_object(pattern, True, measured) for pattern in expect.goes),
-        *(_object(pattern, False, measured) for pattern in expect.stays),
+        *_objects(expect, measured),
         *_afterwards(expect, measured, faults),
     )
 
@@ -115,121 +109,72 @@ def judge_real(
     return tuple(sorted(checks, key=lambda check: check.held is None))
 
 
-def lost_beyond_need(measured: Measurements) -> int:
-    """The number of images that were removed although the other removals of their pass were enough.
-
-    Walks each satisfied pass back from its last image. An image was not needed if the surplus (what
-    was available above the mark and the minimum reclaim at the end of the pass) is at least the
-    size of its layers, except those that another image shares. Anything written during the pass
-    lowers the surplus, so the number is never too high.
-    """
-    layers = measured.layers or {}
-    left = [name for (kind, _), name in measured.after.items() if kind == Kind.IMAGE]
-    needed = {layer for name in left for layer in layers.get(name, ())}
-    counted: set[str] = set()  # two collectors may both report the removal of one image
-    not_needed = 0
-    for one in reversed(measured.passes):
-        surplus = _surplus_at_the_end(one, measured.thresholds)
-        for outcome in reversed(one.record.removals):
-            image = outcome.verdict
-            removed = image.kind is Kind.IMAGE and outcome.result is Result.REMOVED
-            if not removed or image.name in counted:
-                continue
-            counted.add(image.name)
-            own = set(layers.get(image.name, ())) - needed
-            needed |= own
-            for signal in surplus:
-                taken = (
-                    layer.inodes if signal.counts_inodes else layer.size_bytes for layer in own
-                )
-                surplus[signal] -= sum(taken)
-            if surplus and min(surplus.values()) >= 0:
-                not_needed += 1
-            else:
-                surplus = {}  # this one was needed, and so were those removed before it
-    return not_needed
+# ---- the expectations
 
 
-def _surplus_at_the_end(one: MeasuredPass, thresholds: tuple[Threshold, ...]) -> dict[Signal, int]:
-    """The least surplus of each signal that removing images relieves; empty if unknown."""
-    after = one.record.after
-    layout = one.record.decision.layout
-    if one.record.result is not PassResult.SATISFIED or after is None or layout is None:
-        return {}
-    surplus: dict[Signal, int] = {}
-    for threshold in relieved_by(thresholds, DELETE_UNUSED_IMAGES, layout):
-        signal = threshold.signal
-        if signal not in after.signals:
-            return {}
-        observation = after.signals[signal]
-        above = observation.available - threshold.mark_with_min_reclaim(observation.capacity)
-        surplus[signal] = min(above, surplus.get(signal, above))
-    return surplus
-
-
-# ---- conditions and times
-
-
-def _conditions(expect: Expectation, measured: Measurements) -> Iterator[Check]:
-    wanted = expect.condition
-    name = "ReclaimPressure"
-    periods = [
-        one for one in measured.conditions if one.condition is NodeCondition.RECLAIM_PRESSURE
-    ]
+def _times(expect: Expectation, measured: Measurements) -> Iterator[Check]:
+    condition = expect.condition
+    name = NodeCondition.RECLAIM_PRESSURE
+    periods = [period for period in measured.conditions if period.condition == name]
     came = periods[0].from_seconds if periods else None
-    if wanted.never:
-        seen = "never" if came is None else f"after {_time(came)}"
-        yield Check(name, "never", seen, held=not periods)
-        return
-    since = "crossing the mark"
-    never = "never came"
-    if wanted.comes_within_seconds is None:
-        yield Check(name, "comes", "came" if periods else never, held=bool(periods))
-    took = later(measured.crossed_seconds, came)
-    yield from _within(f"{name} comes", since, wanted.comes_within_seconds, took=took, never=never)
+    went = periods[-1].to_seconds if periods else None
     relieved = measured.episodes[-1].relieved if measured.episodes else None
-    took = later(relieved, periods[-1].to_seconds if periods else None)
-    limit = wanted.goes_within_seconds
-    yield from _within(f"{name} goes", "relief", limit, took=took, never="did not go")
-
-
-def _relief(expect: Expectation, measured: Measurements) -> Iterator[Check]:
+    remains = bool(measured.episodes) and relieved is None
+    if condition.never:
+        yield _fact(name, "never", "never" if came is None else f"after {came:.3f} s")
+    elif condition.comes_within_seconds is None:
+        yield _fact(name, "comes", "comes" if periods else "never came")
     if expect.never_relieved:
-        remains = bool(measured.episodes) and measured.episodes[-1].relieved is None
-        seen = "remains" if remains else "does not remain"
-        yield Check("pressure", "remains", seen, held=remains)
-    limit = expect.relieved_within_seconds
-    took = measured.from_crossing_to_relief_seconds
-    never = "not relieved" if measured.episodes else "no mark was crossed"
-    yield from _within("relieved", "crossing the mark", limit, took=took, never=never)
-
-
-def _first_removal(expect: Expectation, measured: Measurements) -> Iterator[Check]:
-    took = measured.from_crossing_to_first_removal_seconds
+        yield _fact("pressure", "remains", "remains" if remains else "does not remain")
+    crossing = "crossing the mark"
     nothing = "nothing was removed"
-    limit = expect.first_removal_within_seconds
-    yield from _within("first removal", "crossing the mark", limit, took=took, never=nothing)
+    first = measured.from_crossing_to_first_removal_seconds
+    # name, since, the limit, what was measured, and what is said if it never was
+    table = (
+        (
+            f"{name} comes",
+            crossing,
+            condition.comes_within_seconds,
+            later(measured.crossed_seconds, came),
+            "never came",
+        ),
+        (
+            f"{name} goes",
+            "relief",
+            condition.goes_within_seconds,
+            later(relieved, went),
+            "did not go",
+        ),
+        (
+            "relieved",
+            crossing,
+            expect.relieved_within_seconds,
+            measured.from_crossing_to_relief_seconds,
+            "not relieved" if measured.episodes else "no mark was crossed",
+        ),
+        ("first removal", crossing, expect.first_removal_within_seconds, first, nothing),
+    )
+    for what, since, limit, took, never in table:
+        if limit is not None:
+            seen = never if took is None else f"after {took:.3f} s"
+            held = took is not None and took <= limit
+            yield Check(what, f"within {format_duration(limit)} of {since}", seen, held=held)
     earliest = expect.first_removal_not_before_seconds
     if earliest is not None:
-        expected = f"before {format_duration(earliest)} after crossing the mark"
-        seen = nothing if took is None else f"after {_time(took)}"
-        yield Check("no removal", expected, seen, held=took is None or took >= earliest)
-    if expect.nothing_goes:
-        gone = ", ".join(removal.name for removal in measured.removals)
-        yield Check("nothing", "goes", f"removed: {gone}" if gone else nothing, held=not gone)
-
-
-# ---- numbers
+        expected = f"before {format_duration(earliest)} after {crossing}"
+        seen = nothing if first is None else f"after {first:.3f} s"
+        yield Check("no removal", expected, seen, held=first is None or first >= earliest)
+    if expect.quiet_seconds is not None:
+        quiet = measured.ended - measured.last_change
+        expected = f"for {format_duration(expect.quiet_seconds)} at the end"
+        yield Check("quiet", expected, f"for {quiet:.3f} s", held=quiet >= expect.quiet_seconds)
 
 
 def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
-    if expect.images_left_at_least:
+    least = expect.images_left_at_least
+    if least:
         left = sum(kind == Kind.IMAGE for kind, _ in measured.after)
-        least = expect.images_left_at_least
         yield Check("images left", f"at least {least}", str(left), held=left >= least)
-    limit = expect.images_lost_beyond_need
-    if limit is not None:
-        yield _at_most("images lost beyond need", limit, lost_beyond_need(measured))
     for name, share in expect.lowest.items():
         signal = Signal(name)
         least = _least(signal, share, measured)
@@ -237,15 +182,10 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
         seen = "not measured" if lowest is None else amount(signal, lowest)
         held = lowest is not None and lowest >= least
         yield Check(f"lowest {signal}", f"at least {amount(signal, least)}", seen, held)
-    if expect.passes_at_most is not None:
-        yield _at_most("passes", expect.passes_at_most, len(measured.passes))
-    if expect.says:
-        reason = measured.passes[-1].record.reason if measured.passes else "there was no pass"
-        yield Check("last pass says", expect.says, reason, held=expect.says in reason)
-
-
-def _at_most(name: str, limit: int, seen: int) -> Check:
-    return Check(name, f"at most {limit}", str(seen), held=seen <= limit)
+    limit = expect.passes_at_most
+    if limit is not None:
+        passes = len(measured.passes)
+        yield Check("passes", f"at most {limit}", str(passes), held=passes <= limit)
 
 
 def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> int:
@@ -256,20 +196,21 @@ def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> i
     return share.of(signals[signal].capacity) if signal in signals else 0
 
 
-# ---- objects
-
-
-def _object(pattern: str, goes: bool, measured: Measurements) -> Check:
-    was = _matching(pattern, measured.before)
-    left = _matching(pattern, measured.after)
-    wrong = left if goes else sorted(set(was) - set(left))
-    wanted, right, otherwise = (
-        ("goes", "gone", "still there") if goes else ("stays", "there", "gone")
-    )
-    seen = right if was else "was never there"
-    if wrong:
-        seen = f"{otherwise}: {', '.join(wrong)}"
-    return Check(pattern, wanted, seen, held=bool(was) and not wrong)
+def _objects(expect: Expectation, measured: Measurements) -> Iterator[Check]:
+    if expect.nothing_goes:
+        gone = ", ".join(removal.name for removal in measured.removals)
+        seen = f"removed: {gone}" if gone else "nothing was removed"
+        yield Check("nothing", "goes", seen, held=not gone)
+    for expected, otherwise, patterns in (
+        ("goes", "still there", expect.goes),
+        ("stays", "gone", expect.stays),
+    ):
+        for pattern in patterns:
+            was = _matching(pattern, measured.before)
+            left = _matching(pattern, measured.after)
+            wrong = left if expected == "goes" else sorted(set(was) - set(left))
+            seen = f"{otherwise}: {', '.join(wrong)}" if wrong else expected
+            yield _fact(pattern, expected, seen if was else "was never there")
 
 
 def _matching(pattern: str, objects: Objects) -> list[str]:
@@ -278,40 +219,25 @@ def _matching(pattern: str, objects: Objects) -> list[str]:
     return sorted(name for name in candidates if fnmatch.fnmatchcase(name, glob))
 
 
-# ---- afterwards
-
-
 def _afterwards(expect: Expectation, measured: Measurements, faults: int) -> Iterator[Check]:
-    if expect.quiet_seconds is not None:
-        quiet = measured.ended - measured.last_change
-        expected = f"for {format_duration(expect.quiet_seconds)} at the end"
-        held = quiet >= expect.quiet_seconds
-        yield Check("quiet", expected, f"for {_time(quiet)}", held)
+    if expect.says:
+        reason = measured.passes[-1].reason if measured.passes else "there was no pass"
+        yield Check("last pass says", expect.says, reason, held=expect.says in reason)
     if faults:
-        triggered = len(measured.faults)
-        held = triggered == faults
-        yield Check("faults", f"{faults} triggered", f"{triggered} triggered", held)
+        yield _fact("faults", f"{faults} triggered", f"{len(measured.faults)} triggered")
     if expect.no_restarts:
+        nothing = "starts nothing again"
         names = ", ".join(measured.would_restart)
-        seen = f"would start {names}" if names else "nothing"
-        yield Check("the kubelet", "starts nothing again", seen, held=not names)
+        yield _fact("the kubelet", nothing, f"would start {names}" if names else nothing)
     if expect.new_pod_starts:
         problem = measured.new_pod_problem
-        seen = "not tried" if problem is None else problem or "started"
-        yield Check("new pod", "starts afterwards", seen, held=problem == "")
+        starts = "starts afterwards"
+        yield _fact("new pod", starts, "not tried" if problem is None else problem or starts)
 
 
-def _within(
-    name: str, since: str, limit: float | None, *, took: float | None, never: str
-) -> Iterator[Check]:
-    if limit is not None:
-        expected = f"within {format_duration(limit)} of {since}"
-        seen = never if took is None else f"after {_time(took)}"
-        yield Check(name, expected, seen, held=took is not None and took <= limit)
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3f} s"
+def _fact(name: str, expected: str, seen: str) -> Check:
+    """A check that holds if what was seen is what was expected."""
+    return Check(name, expected, seen, held=seen == expected)
 
 
 # ---- the kubelet's restart rule

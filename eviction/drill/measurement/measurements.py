@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
-from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.records.json_shapes import Count, RoleName, one_of
 from eviction.records.passes import Pass
 from eviction.types import NodeCondition, Threshold
@@ -103,41 +102,32 @@ class EndedPod:
     """Its UID."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredPass:
-    """One pass: when it began, its record, and the number of its collector, from 1."""
-
-    seconds: float
-    record: Pass
-    collector: int = 1
-
-
 @dataclass
 class Measurements:
-    """A whole run.
+    """A whole run, which began at `began_wall`, in wall-clock seconds.
 
-    `observations`: the last complete ones. `before` and `after`: the objects on the node. `layers`:
-    the layers of each image, by its reference. `would_restart`: containers that the kubelet would
-    start after the run and would not have started before it. `new_pod_problem`: why a new pod could
-    not start; empty if it did, None if none was tried. `last_change`: when something last happened.
+    `observations`: the last complete ones. `before` and `after`: the objects on the node.
+    `would_restart`: containers that the kubelet would start after the run and would not have
+    started before it. `new_pod_problem`: why a new pod could not start; empty if it did, None if
+    none was tried. `last_change`: when something last happened.
     `lists_apart_seconds`: the longest time between two polls of the runtime's lists; None if the
     removals are from the embedded runtime's record.
     """
 
+    began_wall: float = 0.0
     filesystems: Sequence[MeasuredFilesystem] = ()
     samples: list[Sample] = field(default_factory=list)
     thresholds: tuple[Threshold, ...] = ()
     observations: SignalObservations | None = None
     episodes: list[Episode] = field(default_factory=list)
     conditions: list[ConditionPeriod] = field(default_factory=list)
-    passes: list[MeasuredPass] = field(default_factory=list)
+    passes: list[Pass] = field(default_factory=list)
     removals: Sequence[MeasuredRemoval] = ()
     ended_pods: Sequence[EndedPod] = ()
     pressures: Sequence[PressurePeriod] = ()
     faults: Sequence[FaultOccurrence] = ()
     before: Objects = field(default_factory=dict)
     after: Objects = field(default_factory=dict)
-    layers: Mapping[str, tuple[LayerSpec, ...]] | None = None
     would_restart: Sequence[str] = ()
     new_pod_problem: str | None = None
     last_change: float = 0.0

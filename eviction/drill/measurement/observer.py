@@ -1,8 +1,8 @@
 """The drill's own measurement of a node: its filesystems, its objects, and what the daemon reports.
 
 `Observer` turns readings and reported conditions into samples, pressure episodes and condition
-periods. An `Observation` reads a node until nothing changes any more, while the loops of daemons in
-this process, or another component, relieve the node. It only reads.
+periods. An `Observation` reads a node until nothing changes any more, while the loop of a daemon in
+this process, or another component, relieves the node. It only reads.
 
 A node that the drill did not build has no record of its removals. So a thread with its own
 connection polls the runtime's lists (`InventoryPoller`): an object that is in one list and not in
@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,7 +29,6 @@ from eviction.drill.measurement.measurements import (
     EndedPod,
     Episode,
     MeasuredFilesystem,
-    MeasuredPass,
     MeasuredRemoval,
     Measurements,
     Sample,
@@ -49,7 +48,6 @@ PRESSURE_INTERVAL_SECONDS = 0.002
 CALM_INTERVAL_SECONDS = 0.02
 CLOSE_OBSERVATION_SECONDS = 30.0  # in a longer episode milliseconds do not matter
 START_SECONDS = 10.0
-MOST_DAEMONS = 4
 NEVER_CROSSED_SECONDS = 5.0
 LOG = "log"
 SHORTEST_PAUSE_SECONDS = 0.02
@@ -285,7 +283,7 @@ class Limits:
 
 
 class Observation:
-    """Observes one node. `show` is called with every pass of the daemons beside it."""
+    """Observes one node. `show` is called with every pass of the daemon beside it."""
 
     def __init__(self, node: Node, show: Callable[[Pass], None] = lambda _: None):
         self.node = node
@@ -293,35 +291,27 @@ class Observation:
         self.show = show
         self.stopping = threading.Event()
         self.began = time.monotonic()
-        self.began_wall = time.time()
         self.measuring = False
 
     @contextmanager
-    def beside(self, daemons: Mapping[Node, Daemon]) -> Iterator[None]:
-        """Runs the loops of daemons while the block lasts.
+    def beside(self, daemon: Daemon) -> Iterator[None]:
+        """Runs the loop of the node's daemon while the block lasts.
 
-        It begins once each has observed its node, or after 10 s.
+        It begins once the daemon has observed the node, or after 10 s.
         """
-        collectors = []
-        loops = []
-        # first every daemon is stopped, then its loop is waited for
-        with ThreadPoolExecutor(MOST_DAEMONS) as threads, ExitStack() as running:
-            for number, (node, daemon) in enumerate(daemons.items(), start=1):
-                collector = _Collector(self, number)
-                node.listeners.add(collector)
-                collectors.append(collector)
-                loops.append(threads.submit(daemon.run))
-                running.callback(daemon.stop)
-            came_true(
-                lambda: (
-                    all(collector.has_observed for collector in collectors)
-                    and all(node.summary.paths.imagefs is not None for node in daemons)
-                ),
-                START_SECONDS,
-            )
-            yield
-        for loop in loops:
-            loop.result()
+        listener = _DaemonListener(self)
+        self.node.listeners.add(listener)
+        with ThreadPoolExecutor(1) as threads:
+            loop = threads.submit(daemon.run)
+            try:
+                came_true(
+                    lambda: listener.has_observed and self.node.summary.paths.imagefs is not None,
+                    START_SECONDS,
+                )
+                yield
+            finally:
+                daemon.stop()
+        loop.result()
 
     def watch(self, limits: Limits, *meanwhile: Schedule) -> None:
         """Observes from now on, until a limit is reached or `stopping` is set.
@@ -330,7 +320,7 @@ class Observation:
         what runs of it is no quiet, and is given as long as it takes.
         """
         self.began = time.monotonic()
-        self.began_wall = time.time()
+        self.measured.began_wall = time.time()
         self.measuring = True
         for schedule in meanwhile:
             schedule.start(self.began)
@@ -382,26 +372,23 @@ class Observation:
         return PRESSURE_INTERVAL_SECONDS
 
 
-class _Collector(Listener):
-    """Listens to one of the daemons. Only the observations of the first one count."""
+class _DaemonListener(Listener):
+    """Adds to an observation what the daemon beside it reports."""
 
-    def __init__(self, observation: Observation, number: int):
+    def __init__(self, observation: Observation):
         self._observation = observation
-        self._number = number
         self.has_observed = False
 
     def passed(self, record: Pass) -> None:
-        began = record.started_wall - self._observation.began_wall
-        self._observation.measured.passes.append(MeasuredPass(began, record, self._number))
+        self._observation.measured.passes.append(record)
         self._observation.show(record)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         observation = self._observation
         measured = observation.measured
-        if self._number == 1:
-            measured.record_conditions(decision.conditions, time.monotonic() - observation.began)
-            if observation.measuring:
-                measured.sample(observations, observations.time - observation.began)
+        measured.record_conditions(decision.conditions, time.monotonic() - observation.began)
+        if observation.measuring:
+            measured.sample(observations, observations.time - observation.began)
         self.has_observed = True
 
 

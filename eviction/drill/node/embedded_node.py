@@ -2,8 +2,7 @@
 
 Everything above the runtime's socket is the product's own code. Filesystems are mounted in a
 private mount namespace (entered as root, or with a user namespace) and end with the process: each
-is a tmpfs. If mounting is not allowed, or the scenario asks for it, a filesystem is a size-limited
-view of a directory, and `simulated` is True.
+is a tmpfs.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from eviction.drill.node.pod_directories import age_directories, begin_container
-from eviction.drill.runtime.layer_store import LayerSpec, taken
+from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import (
     EmbeddedNodeError,
     PrivateMounts,
@@ -42,8 +41,7 @@ from eviction.engine.ballast import create_ballast
 from reclaim.cri.client import CriClient
 from reclaim.functions.ballast import BallastRefused, BallastSettings
 from reclaim.types import ImageRecord, RuntimeUnavailable
-from signals.filesystems import FilesystemReader, Reading, read_statvfs
-from signals.types import FilesystemRole, FsStats
+from signals.types import FilesystemRole
 
 DEADLINE_SECONDS = 10.0
 PAUSE_SECONDS = 0.05
@@ -109,21 +107,12 @@ class EmbeddedNode:
         self._undo = ExitStack()
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
         self._disks = {role: os.path.join(self._base, str(role)) for role in self._spec.filesystems}
-        self._simulated = {
-            self._disks[role]: spec
-            for role, spec in self._spec.filesystems.items()
-            if spec.type == "directory" or not mounts.available
-        }
-        self.simulated = bool(self._simulated)
-        """True if any filesystem is only a view of a directory."""
         nodefs = self._disks[FilesystemRole.NODEFS]
         self.root_directory = os.path.join(nodefs, "kubelet")
         self.pod_logs_directory = os.path.join(nodefs, "log", "pods")
         self.container_logs_directory = os.path.join(nodefs, "log", "containers")
         self.endpoint = f"unix://{self._base}/cri.sock"
         self.image_names: dict[str, str] = {}  # image id -> reference
-        # reference of an image -> its layers, the lowest first
-        self.layers: dict[str, tuple[LayerSpec, ...]] = {}
         self.records: dict[str, ImageRecord] = {}  # by image id
         self.exit_codes: dict[str, int] = {}  # by id of the exited container
         self.running: dict[str, str] = {}  # pod -> container
@@ -145,18 +134,6 @@ class EmbeddedNode:
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()
-
-    @property
-    def reader(self) -> FilesystemReader:
-        """Reads paths on a simulated filesystem from its view, and all others with statvfs."""
-
-        def read(path: str, now: float) -> Reading:
-            for root, spec in self._simulated.items():
-                if path == root or path.startswith(f"{root}/"):
-                    return _read_directory(root, spec, path, now=now)
-            return read_statvfs(path, now)
-
-        return read
 
     def path_of(self, name: str) -> str:
         """The path of an added filesystem, of a function's program, or of the ballast."""
@@ -187,9 +164,6 @@ class EmbeddedNode:
 
     def describe(self) -> str:
         """The filesystems in one phrase."""
-        if self._simulated:
-            why = self._mounts.reason or "the scenario asks for it"
-            return f"simulated by size-limited views of directories, because {why}"
         how = "as root" if self._mounts.how == "root" else "in a user namespace"
         return f"{self.kind}, mounted {how}"
 
@@ -197,9 +171,8 @@ class EmbeddedNode:
         """Makes the filesystems, the kubelet's directories, and what functions need."""
         for role, spec in self._spec.filesystems.items():
             os.mkdir(self._disks[role])
-            if self._disks[role] not in self._simulated:
-                self._undo.callback(unmount, self._disks[role])
-                self._mount(self._disks[role], spec)
+            self._undo.callback(unmount, self._disks[role])
+            self._mount(self._disks[role], spec)
         pods = os.path.join(self.root_directory, "pods")
         for directory in (pods, self.pod_logs_directory, self.container_logs_directory):
             os.makedirs(directory)
@@ -262,7 +235,6 @@ class EmbeddedNode:
         shared = [LayerSpec(f"shared {spec.name}", spec.shared_bytes)] if spec.shared_bytes else []
         image_id = self.runtime.add_image([name], [*shared, own])
         self.image_names[image_id] = name
-        self.layers[name] = (*shared, own)
         return image_id
 
     def start_new_pod(self, image: str) -> None:
@@ -366,31 +338,6 @@ class EmbeddedNode:
             at = time.time() - ROTATED_EVERY_SECONDS * age
             log = f"{path}.{time.strftime('%Y%m%d-%H%M%S', time.localtime(at))}" if age else path
             _write(log, spec.log_bytes, at)
-
-
-def _read_directory(root: str, spec: FilesystemSpec, path: str, *, now: float) -> Reading:
-    """Reads a tree as if its root were a filesystem with the size and inodes of `spec`.
-
-    Raises OSError.
-
-    Files and deletions are real. Only the size is simulated: available is the limit minus what the
-    tree takes, in the blocks of the filesystem below.
-    """
-    os.stat(path)
-    found = os.stat(root)
-    used_bytes, used_inodes = taken(root)
-    free_bytes = max(spec.size_bytes - used_bytes, 0)
-    free_inodes = max(spec.inodes - used_inodes, 0)
-    stats = FsStats(
-        free_bytes,
-        free_bytes,
-        spec.size_bytes,
-        inodes_free=free_inodes,
-        inodes_total=spec.inodes,
-        time=now,
-    )
-    # a device per directory: two are two filesystems
-    return Reading(stats, found.st_dev << 64 | found.st_ino)
 
 
 def _write(path: str, size_bytes: int, modified: float) -> None:

@@ -169,7 +169,6 @@ def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
     node = scenario.node
     for has, what in (
         (scenario.faults, "faults, which only the embedded runtime can have"),
-        (node.collectors > 1, "several collectors"),
         (node.rebooted, "a node that has just rebooted"),
     ):
         if has:

@@ -5,11 +5,10 @@ JSON, the page and JUnit XML are made from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from eviction.drill.judgement.judge import Check, DrillResult, Response, lost_beyond_need
+from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
     EndedPod,
@@ -55,8 +54,6 @@ class MeasuredPassJson(PassJson):
 
     from_seconds: float
     """Since the start."""
-    collector: Count
-    """The number of the agent that made it, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +99,6 @@ class DrillReportJson(Versioned):
     """What relieved the node: reclaimd, or another component, which was only observed."""
     held: bool
     """Whether every expectation that could be judged held."""
-    simulated: bool
-    """Whether a filesystem was a size-limited view of a directory."""
     filesystem: str
     """The filesystems of the node, for people."""
     layout: Annotated[str, Keywords({"enum": [*map(str, FsLayout), "unknown"]})]
@@ -122,10 +117,6 @@ class DrillReportJson(Versioned):
     """Until the first space was freed. Null: no mark was crossed, or nothing was freed."""
     from_crossing_to_relief_seconds: float | None
     """The longest time from crossing to relief. Null: no mark was crossed, or pressure remained."""
-    images_lost_beyond_need: Count | None
-    """How many images were removed although the other removals were enough; null:
-    their layers are not known.
-    """
     lowest: dict[SignalName, int | None]
     """Signal -> the least that was available; null: not measured."""
     checks: list[Check]
@@ -169,16 +160,7 @@ class DrillReportJson(Versioned):
             )
         if not self.checks:
             verdict = "observed; nothing was expected"
-        return f"{verdict} (simulated filesystem)" if self.simulated else verdict
-
-    @property
-    def times(self) -> dict[str, float | None]:
-        """How long after the first crossing each of these came; None: never."""
-        return {
-            "first removal": self.from_crossing_to_first_removal_seconds,
-            "first byte": self.from_crossing_to_first_relief_seconds,
-            "relief": self.from_crossing_to_relief_seconds,
-        }
+        return verdict
 
     @property
     def title(self) -> str:
@@ -202,38 +184,22 @@ def report_of(result: DrillResult) -> DrillReportJson:
         measured,
         layout=measured.layout or "unknown",
         ended_seconds=round(measured.ended, 4),
-        images_lost_beyond_need=None if measured.layers is None else lost_beyond_need(measured),
         lowest={
             signal: measured.lowest(signal)
             for signal in in_order({each.signal for each in measured.thresholds})
         },
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
-        conditions=_rounded(measured.conditions),
-        pressures=_rounded(measured.pressures),
-        faults=_rounded(measured.faults),
-        removals=_rounded(measured.removals),
-        ended_pods=_rounded(measured.ended_pods),
         history={} if result.held else result.history,
         passes=[
             MeasuredPassJson.of(
-                pass_json(one.record), from_seconds=round(one.seconds, 4), collector=one.collector
+                pass_json(record), from_seconds=record.started_wall - measured.began_wall
             )
-            for one in measured.passes
+            for record in measured.passes
         ],
         timeline=[
             _point(sample, measured) for sample in downsample(measured.samples, LARGEST_POINTS)
         ],
     )
-
-
-def _rounded(records: Iterable[Any]) -> list[Any]:
-    """The records with their times rounded to a tenth of a millisecond."""
-    rounded = []
-    for record in records:
-        values = {field.name: getattr(record, field.name) for field in fields(record)}
-        times = {name: round(at, 4) for name, at in values.items() if isinstance(at, float)}
-        rounded.append(replace(record, **times))
-    return rounded
 
 
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable
+from itertools import product
 
 from eviction.drill.measurement.measurements import PLURALS
 from eviction.drill.report.document import DrillReportJson, mark_text
@@ -16,6 +16,9 @@ from signals.quantity import format_duration
 Row = tuple[str, str]
 """A word and what it is about."""
 
+Fate = tuple[str, str, str, str]
+"""What became of an object: removed, kept, spared or ended; its kind, its name, the reason."""
+
 
 def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> list[Row]:
     """What a run is to show: the node, what fills it, what goes wrong."""
@@ -24,7 +27,7 @@ def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> l
 
 
 def story_rows(report: DrillReportJson) -> list[Row]:
-    """What happened: the mark and its row, what went and stayed, how long it took, the verdict."""
+    """What happened: the mark and its row, what went and stayed, how long it took."""
     rows = [("crossed", "no mark")]
     which = "a mark"
     row: list[Row] = []
@@ -38,56 +41,72 @@ def story_rows(report: DrillReportJson) -> list[Row]:
     if report.crossed_seconds is not None:
         rows = [("crossed", f"{which} after {format_duration(report.crossed_seconds)}")]
     rows += row
-    reasons = {verdict.id: verdict.reason for one in report.passes for verdict in one.removals}
-    removed = [(gone.kind, gone.name, reasons.get(gone.id, "")) for gone in report.removals]
-    rows += _by_kind("removed", removed)
-    kept: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    fates: dict[str, Fate] = {}
     for one in report.passes:
-        if not isinstance(one.kept, LeftOut):
-            kept |= {verdict.id: verdict for verdict in one.kept}
+        reasons |= {verdict.id: verdict.reason for verdict in one.removals}
+        if isinstance(one.kept, LeftOut):
+            continue
+        for verdict in one.kept:
+            # spared: enough was freed without it
+            word = "spared" if verdict.reason == Reason.RELIEVED else "kept"
+            fates[verdict.id] = (word, verdict.kind, verdict.name, verdict.reason)
     for gone in report.removals:
-        kept.pop(gone.id, None)
-    for word, spared in (("kept", False), ("spared", True)):  # spared: enough was freed without it
-        stayed = [one for one in kept.values() if (one.reason == Reason.RELIEVED) is spared]
-        rows += _by_kind(word, [(one.kind, one.name, one.reason) for one in stayed])
-    rows += _by_kind("ended", [("pod", pod.name, "") for pod in report.ended_pods])
+        fates[gone.id] = ("removed", gone.kind, gone.name, reasons.get(gone.id, ""))
+    for pod in report.ended_pods:
+        fates[pod.uid] = ("ended", "pod", pod.name, "")
+    rows += _fate_rows(fates.values())
     if report.crossed_seconds is not None:
-        rows.append(("relief", outcome_text(report)))
-    for check in report.checks:
-        if check.held is False:
-            rows.append(("NOT", f"{check.name} {check.expected}: {check.seen}"))
+        rows.append(("relief", _outcome_text(report)))
+    return rows
+
+
+def verdict_rows(report: DrillReportJson) -> list[Row]:
+    """What did not hold, and the verdict."""
+    failed = [check for check in report.checks if check.held is False]
+    rows = [("NOT", f"{check.name} {check.expected}: {check.seen}") for check in failed]
     return [*rows, ("ok" if report.held else "NOT", f"{report.scenario}: {report.verdict}")]
 
 
-def outcome_text(report: DrillReportJson) -> str:
+def _outcome_text(report: DrillReportJson) -> str:
     """How long after the first crossing everything came, and the lowest point."""
-    times = [f"{what} {seconds_text(took, 'never')}" for what, took in report.times.items()]
-    acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), "")
-    least = {
-        text: None for signal, text in lowest(report).items() if signal == acted_on or not acted_on
-    }
-    return f"from crossing the mark: {', '.join(times)}; lowest point {', '.join(least)}"
+    times = [
+        f"{what} {'never' if took is None else format_duration(took)}"
+        for what, took in (
+            ("first removal", report.from_crossing_to_first_removal_seconds),
+            ("first byte", report.from_crossing_to_first_relief_seconds),
+            ("relief", report.from_crossing_to_relief_seconds),
+        )
+    ]
+    acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), None)
+    lowest = [
+        "-" if least is None else amount(signal, least)
+        for signal, least in report.lowest.items()
+        if signal == (acted_on or signal)
+    ]
+    points = ", ".join(dict.fromkeys(lowest))
+    return f"from crossing the mark: {', '.join(times)}; lowest point {points}"
 
 
-def _by_kind(word: str, objects: Sequence[tuple[str, str, str]]) -> list[Row]:
-    """Objects (kind, name, reason): of each kind their number, and one with the usual reason.
+def _fate_rows(fates: Collection[Fate]) -> list[Row]:
+    """Of each fate and kind of object their number, and one with the usual reason.
 
     The kinds stand in one order, whichever of them was first: functions run side
     by side where it hurries.
     """
     rows = []
-    for kind in dict.fromkeys((*PLURALS, *sorted(each for each, *_ in objects))):
+    kinds = dict.fromkeys((*PLURALS, *sorted(kind for _, kind, _, _ in fates)))
+    for word, kind in product(("removed", "kept", "spared", "ended"), kinds):
         names: dict[str, list[str]] = {}  # by reason
-        for each, name, reason in objects:
-            if each == kind:
-                names.setdefault(reason, []).append(name)
-        if not names:
-            continue
-        usual = max(names, key=lambda reason: len(names[reason]))
-        why = f" ({reason_in_words(usual)})" if usual else ""
-        count = sum(map(len, names.values()))
-        example = f"{count}, such as {names[usual][0]}{why}"
-        rows.append((word, f"{PLURALS.get(kind, f'{kind}s')}: {example}"))
+        for fate in fates:
+            if fate[:2] == (word, kind):
+                names.setdefault(fate[3], []).append(fate[2])
+        if names:
+            usual = max(names, key=lambda reason: len(names[reason]))
+            why = f" ({reason_in_words(usual)})" if usual else ""
+            count = sum(map(len, names.values()))
+            example = f"{count}, such as {names[usual][0]}{why}"
+            rows.append((word, f"{PLURALS.get(kind, f'{kind}s')}: {example}"))
     return rows
 
 
@@ -101,15 +120,3 @@ def checks_table(report: DrillReportJson, width: int | None = None) -> list[str]
     words = {True: "ok", False: "NOT", None: "-"}
     rows = [[words[check.held], check.name, check.expected, check.seen] for check in report.checks]
     return table([["HELD", "WHAT", "EXPECTED", "MEASURED"], *rows], width) if rows else []
-
-
-def lowest(report: DrillReportJson) -> dict[str, str]:
-    """The least that was available, by signal."""
-    return {
-        signal: "-" if least is None else amount(signal, least)
-        for signal, least in report.lowest.items()
-    }
-
-
-def seconds_text(seconds: float | None, unknown: str = "-") -> str:
-    return unknown if seconds is None else format_duration(seconds)

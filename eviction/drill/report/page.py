@@ -8,11 +8,11 @@ skipped. Source of the format: the schema that Jenkins' JUnit plugin reads (`tes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from eviction.drill.report.document import DrillReportJson, MeasuredPassJson
-from eviction.drill.report.lines import before_rows, lowest, seconds_text, story_rows
+from eviction.drill.report.lines import before_rows, story_rows
 from eviction.drill.report.timeline import CLASSES, COLOURS, FONTS, html_text, timeline
 from eviction.wording.log import escaped
 from signals.quantity import format_duration
@@ -49,16 +49,32 @@ dd {{ margin: 0; overflow-wrap: anywhere; }}
 
 def page(report: DrillReportJson) -> str:
     """The page of one run."""
-    body = [
-        f'<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>',
-        _facts(report),
-        "<h2>Timeline</h2>",
-        *_figures(timeline(report)),
-        _checks(report),
-        _passes(report.passes),
-        _removals(report),
+    figures = [
+        f'<figure tabindex="0"><figcaption>{html_text(name)}</figcaption>{svg}</figure>'
+        for name, svg in timeline(report)
     ]
-    return _html(f"drill {report.scenario}", report.title, report.why, body="\n".join(body))
+    drawn = "\n".join(figures)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
+<title>{html_text(f"drill {report.scenario}")}</title>
+<style>{STYLE}</style>
+</head>
+<body><main>
+<h1>{html_text(report.title)}</h1>
+<p class="why">{html_text(report.why)}</p>
+<p class="verdict {"good" if report.held else "bad"}">{report.verdict}</p>
+{_facts(report)}
+<h2>Timeline</h2>
+{drawn}
+{_checks(report)}
+{_passes(report.passes)}
+</main></body>
+</html>
+"""
 
 
 def junit_xml(report: DrillReportJson) -> str:
@@ -82,26 +98,6 @@ def junit_xml(report: DrillReportJson) -> str:
 
 
 # ---- parts of a page
-
-
-def _html(title: str, heading: str, why: str, *, body: str) -> str:
-    """A page: a heading, a sentence below it, and the body."""
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8"/>
-<meta name="viewport" content="width=device-width, initial-scale=1"/>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'"/>
-<title>{html_text(title)}</title>
-<style>{STYLE}</style>
-</head>
-<body><main>
-<h1>{html_text(heading)}</h1>
-<p class="why">{html_text(why)}</p>
-{body}
-</main></body>
-</html>
-"""
 
 
 def table(
@@ -134,24 +130,16 @@ def table(
     return f"{region}<table><caption><h2>{title}</h2></caption>{content}</table></div>"
 
 
-def _figures(drawings: Iterable[tuple[str, str]]) -> list[str]:
-    return [
-        f'<figure tabindex="0"><figcaption>{html_text(name)}</figcaption>{svg}</figure>'
-        for name, svg in drawings
-    ]
-
-
 def _facts(report: DrillReportJson) -> str:
     apart = report.lists_apart_seconds
     what = [pressure.what for pressure in report.pressures]
     faults = [fault.what for fault in report.faults]
     facts = [
         *before_rows(f"{report.filesystem}; layout {report.layout}", what, faults),
-        *story_rows(report)[:-1],  # the verdict is above
-        ("lowest", ", ".join(f"{signal} {text}" for signal, text in lowest(report).items())),
+        *story_rows(report),
     ]
     if apart is not None:
-        polled = f"the runtime's lists were polled at most {seconds_text(apart)} apart"
+        polled = f"the runtime's lists were polled at most {format_duration(apart)} apart"
         facts.append(("removals", f"{polled}; a removal may have happened that much earlier"))
     items = [f"<dt>{word}</dt><dd>{html_text(text)}</dd>" for word, text in facts]
     return f"<dl>{''.join(items)}</dl>"
@@ -174,7 +162,6 @@ def _passes(passes: Sequence[MeasuredPassJson]) -> str:
     rows = [
         [
             f"{one.from_seconds:.3f} s",
-            str(one.collector),
             html_text(one.acted_on.signal if one.acted_on else "-"),
             html_text(", ".join(one.row)),
             format_duration(one.timings.total_seconds),
@@ -182,10 +169,5 @@ def _passes(passes: Sequence[MeasuredPassJson]) -> str:
         ]
         for one in passes
     ]
-    head = ["At", "Collector", "Signal", "Row", "Took", "Result"]
-    return table("Passes", head, rows, numbers=("At", "Collector", "Took"), name="Result")
-
-
-def _removals(report: DrillReportJson) -> str:
-    rows = [[f"{r.seconds:.3f} s", html_text(r.kind), html_text(r.name)] for r in report.removals]
-    return table("Removed objects", ["At", "Kind", "Name"], rows, numbers=("At",), name="Name")
+    head = ["At", "Signal", "Row", "Took", "Result"]
+    return table("Passes", head, rows, numbers=("At", "Took"), name="Result")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import product
 from typing import NamedTuple
@@ -34,6 +34,8 @@ LANE = 26.0
 TICKS = 5
 FONT, LINE = 13.0, 17.0  # the size of a text, and the height of its line
 CHARACTER = 0.6 * FONT  # usual fonts are no wider, in labels with digits
+FILLS = "the disk fills"
+FAULTS = "faults"
 GAP = 9.0  # between the plot and the texts beside it
 
 COLOURS = """
@@ -125,29 +127,29 @@ def _lanes(report: DrillReportJson) -> list[Lane]:
     not reported.
     """
     ours = NodeCondition.RECLAIM_PRESSURE
-    lanes: dict[str, list[Event]] = {"the disk fills": [], "faults": []}
-
-    def add(lane: str, label: str, style: str, *, began: float, ended: float | None = None) -> None:
-        lanes.setdefault(lane, []).append(Event(label, style, began, ended=ended))
-
-    for pressure in report.pressures:
-        ended = _ended(pressure, report)
-        add("the disk fills", pressure.what, "soft", began=pressure.from_seconds, ended=ended)
-    for fault in report.faults:
-        add("faults", fault.what, "fault", began=fault.seconds)
-    lanes[ours] = []
-    for period in report.conditions:
-        ended = _ended(period, report)
-        name = period.condition
-        add(name, name, "mark", began=period.from_seconds, ended=ended)
-    lanes |= {f"{kinds} removed": [] for kinds in PLURALS.values()}
-    for gone in report.removals:
-        lane = f"{PLURALS.get(gone.kind, gone.kind)} removed"
-        add(lane, f"{gone.kind} {gone.name}", gone.kind, began=gone.seconds)
-    for pod in report.ended_pods:
-        add("pods ended", f"{pod.name} ended", "mark", began=pod.seconds)
+    removed = [f"{kinds} removed" for kinds in PLURALS.values()]
+    lanes: dict[str, list[Event]] = {name: [] for name in (FILLS, FAULTS, ours, *removed)}
+    for name, event in _events(report):
+        lanes.setdefault(name, []).append(event)
     always = ours if report.response == "reclaimd" else ""
     return [Lane(name, events) for name, events in lanes.items() if events or name == always]
+
+
+def _events(report: DrillReportJson) -> Iterator[tuple[str, Event]]:
+    """The name of its lane, and the event."""
+    for pressure in report.pressures:
+        ended = _ended(pressure, report)
+        yield FILLS, Event(pressure.what, "soft", pressure.from_seconds, ended=ended)
+    for fault in report.faults:
+        yield FAULTS, Event(fault.what, "fault", fault.seconds)
+    for period in report.conditions:
+        name = period.condition
+        yield name, Event(name, "mark", period.from_seconds, ended=_ended(period, report))
+    for gone in report.removals:
+        lane = f"{PLURALS.get(gone.kind, gone.kind)} removed"
+        yield lane, Event(f"{gone.kind} {gone.name}", gone.kind, gone.seconds)
+    for pod in report.ended_pods:
+        yield "pods ended", Event(f"{pod.name} ended", "mark", pod.seconds)
 
 
 def _ended(period: PressurePeriod | ConditionPeriod, report: DrillReportJson) -> float:

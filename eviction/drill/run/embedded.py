@@ -45,7 +45,6 @@ WRITE_BYTES = 256 * 1024  # a container writes this much at a time
 LEAST_WRITES_A_SECOND = 100  # or more at a fast rate: it can write every 5 ms at most
 # an image that does not fit is pulled again, as by the kubelet, but sooner
 PULL_AGAIN_SECONDS = 0.05
-WAIT_SECONDS = 0.05
 
 FAULTS: Mapping[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
     "fail": ("fails ({code})", faults.Fail),
@@ -86,6 +85,16 @@ def starts(node: EmbeddedNode) -> frozenset[str]:
     )
 
 
+def objects_of(node: EmbeddedNode) -> dict[tuple[str, str], str]:
+    """What the runtime lists, the log directories, and the files that functions may remove.
+
+    Raises RuntimeUnavailable.
+    """
+    listed, _ = until_answered(lambda: take_inventory(node.client, node.pod_logs_directory))
+    named = {key: node.image_names.get(key[1], name) for key, name in listed.items()}
+    return {**named, **{(FILE, name): name for name in node.files}}
+
+
 # ---- faults
 
 
@@ -113,10 +122,7 @@ def failpoint_of(fault: Fault) -> faults.Failpoint:
 
 
 class FaultSchedule(Schedule):
-    """Injects each fault of a scenario into an embedded runtime when it is due.
-
-    That is some time after the first pressure began, or with a certain call.
-    """
+    """Injects each fault of a scenario into an embedded runtime when it is due."""
 
     def __init__(self, injected: tuple[Fault, ...], server: EmbeddedServer):
         super().__init__()
@@ -125,41 +131,18 @@ class FaultSchedule(Schedule):
         """The faults injected so far, in order."""
         # a restart must not run while another fault keeps the runtime down
         self._whole_runtime = threading.Lock()
-        self._active = {
-            number for number, fault in enumerate(injected) if fault.at_seconds is not None
-        }
-        for number, fault in enumerate(injected):
-            self._add(self._run, number, fault)
-
-    @property
-    def running(self) -> bool:
-        """True while a fault is in force or due at a later time.
-
-        A fault that waits for a call does not count: the call may never come.
-        """
-        return bool(self._active)
+        for fault in injected:
+            self._add(self._run, fault)
 
     def stop(self) -> None:
         """Injects no more, releases calls that hang, and leaves the runtime running."""
         super().stop()
         self._server.failpoints.clear()
 
-    def _run(self, number: int, fault: Fault) -> None:
+    def _run(self, fault: Fault) -> None:
         """Waits until the fault is due, and injects it unless the run ends first."""
-        if fault.on_call is not None:
-            method = fault.on_call.method
-            wanted = self._server.failpoints.calls[method] + fault.on_call.count
-            arrived = False
-            while not arrived and not self._stopping.is_set():
-                arrived = self._server.failpoints.wait_for_calls(method, wanted, WAIT_SECONDS)
-        else:
-            self._stopping.wait(self._began + (fault.at_seconds or 0.0) - time.monotonic())
-        if not self._stopping.is_set():
-            self._active.add(number)
-            self._inject(fault)
-        self._active.discard(number)
-
-    def _inject(self, fault: Fault) -> None:
+        if self._stopping.wait(self._began + fault.at_seconds - time.monotonic()):
+            return
         self.triggered.append(
             FaultOccurrence(describe_fault(fault), time.monotonic() - self._began)
         )
@@ -173,8 +156,7 @@ class FaultSchedule(Schedule):
             return
         with self._whole_runtime:
             self._server.stop()
-            if fault.action == "away":
-                self._stopping.wait(fault.lasts_seconds)
+            self._stopping.wait(fault.lasts_seconds or 0.0)
             self._server.start()
 
 
@@ -287,14 +269,10 @@ class Drill(Observation):
         self._paths: set[tuple[str, str]] = set()  # that are still there
         self._removed: list[MeasuredRemoval] = []  # paths
         configuration = configuration_of(scenario, embedded)
-        self._daemons: dict[Node, Daemon] = {}
-        for _ in range(scenario.node.collectors):
-            records = ImageRecords(seed=embedded.records)
-            node = Node(configuration, reader=embedded.reader, records=records)
-            # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
-            hold_off = configuration.hold_off_seconds
-            self._daemons[node] = Daemon(node, log, hold_off_seconds=hold_off)
-        super().__init__(next(iter(self._daemons)), show)
+        node = Node(configuration, records=ImageRecords(seed=embedded.records))
+        # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
+        self._daemon = Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds)
+        super().__init__(node, show)
 
     def run(self) -> DrillResult:
         """Applies pressures and faults, observes until nothing changes, and judges the run."""
@@ -311,30 +289,25 @@ class Drill(Observation):
             LONGEST_SECONDS,
             patience_seconds=None if expect.never_relieved else patience,
         )
-        with self.beside(self._daemons):
-            measured.before = self._objects()
+        with self.beside(self._daemon):
+            measured.before = objects_of(embedded)
             starts_before = starts(embedded)
             self._paths = self._paths_now()
             self.watch(limits, pressures, faulty)
-        for node in self._daemons:
-            node.owner.drained(DRAIN_SECONDS)
-        measured.after = self._objects()
-        measured.passes.sort(key=lambda one: one.seconds)
+        self.node.owner.drained(DRAIN_SECONDS)
+        measured.after = objects_of(embedded)
         measured.removals = self._removals()
         measured.pressures = pressures.periods
         measured.faults = faulty.triggered
-        measured.layers = embedded.layers
         measured.would_restart = sorted(starts(embedded) - starts_before)
         if expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
         growers.free()
-        for node in self._daemons:
-            node.close()
+        self.node.close()
         return DrillResult(
             scenario.name,
             scenario.why,
             embedded.describe(),
-            simulated=embedded.simulated,
             measurements=measured,
             checks=judge(expect, measured, len(scenario.faults)),
             history=self.node.history.dump(),
@@ -364,15 +337,6 @@ class Drill(Observation):
 
     # ---- reading the node
 
-    def _objects(self) -> dict[tuple[str, str], str]:
-        """What the runtime lists, the log directories, and the files that functions may remove."""
-        embedded = self._embedded
-        listed, _ = until_answered(
-            lambda: take_inventory(embedded.client, embedded.pod_logs_directory)
-        )
-        named = {key: embedded.image_names.get(key[1], name) for key, name in listed.items()}
-        return {**named, **{(FILE, name): name for name in embedded.files}}
-
     def _paths_now(self) -> set[tuple[str, str]]:
         """Kind and name of the log directories and files, which no runtime lists."""
         logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
@@ -386,7 +350,8 @@ class Drill(Observation):
         removals = [*self._removed]
         for wall, kind, object_id in self._embedded.runtime.removals:
             name = names.get(object_id, object_id)
-            removals.append(MeasuredRemoval(wall - self.began_wall, kind, name, id=object_id))
+            seconds = wall - self.measured.began_wall
+            removals.append(MeasuredRemoval(seconds, kind, name, id=object_id))
         return sorted(removals, key=lambda removal: removal.seconds)
 
     def _new_pod_problem(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 
 from eviction.drill.judgement.judge import DrillResult, Response, judge_real
@@ -64,7 +65,7 @@ def run_in_directory(
     try:
         _prefill(plan, directory, fills, stopping=stopping)
         if not stopping.is_set():
-            with observation.beside({node: Daemon(node, log)} if ours else {}):
+            with observation.beside(Daemon(node, log)) if ours else nullcontext():
                 observation.watch(replace(limits, patience_seconds=patience), pressures)
                 _raise_if_failed(fills)
     finally:

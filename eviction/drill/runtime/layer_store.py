@@ -4,8 +4,8 @@
     <containers root>/containers/<container id>/<file>   the writable layer of one container
 
 The content does not compress and has no holes. A deletion creates no file, so it works with 0 bytes
-and 0 inodes free. The caller holds one lock around every method except `unpack`, which is slow and
-changes no table. Every method that changes files raises OSError.
+and 0 inodes free. The caller holds one lock around every method. Every method that changes files
+raises OSError.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import errno
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -75,25 +75,23 @@ class LayerStore:
         self._references[digest] += 1
         return True
 
-    def unpack(self, spec: LayerSpec) -> None:
-        """Writes the files of a new layer, which `commit` then adds to the table. The one
-        method that needs no lock.
+    def add(self, spec: LayerSpec) -> None:
+        """Writes the files of a new layer, which has one reference then.
 
         Removes its files again if the layer does not fit or cannot be written.
         """
         path = self._layer_path(spec.digest)
         try:
             os.mkdir(path)
-            for number, size_bytes in enumerate(even_parts(spec.size_bytes, spec.files)):
+            for number in range(spec.files):
+                until = spec.size_bytes * (number + 1) // spec.files
+                size_bytes = until - spec.size_bytes * number // spec.files
                 _append(os.path.join(path, f"{number:06x}"), size_bytes, whole=True)
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise
-
-    def commit(self, spec: LayerSpec) -> None:
-        """Adds to the table a layer that `unpack` has written, with one reference."""
         self._references[spec.digest] = 1
-        self._used[self._layer_path(spec.digest)] = taken(self._layer_path(spec.digest))
+        self._used[path] = taken(path)
 
     def release(self, digests: Iterable[str]) -> None:
         """Drops one reference to each layer, the uppermost first, and deletes layers
@@ -169,12 +167,6 @@ def taken(directory: str) -> tuple[int, int]:
                 used_bytes += os.lstat(path).st_blocks * 512
                 inodes += 1
     return used_bytes, inodes
-
-
-def even_parts(size_bytes: int, parts: int) -> Iterator[int]:
-    """The sizes of `parts` parts that add up to `size_bytes` and differ by one byte at most."""
-    for number in range(parts):
-        yield size_bytes * (number + 1) // parts - size_bytes * number // parts
 
 
 def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:

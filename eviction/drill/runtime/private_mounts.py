@@ -11,23 +11,30 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import shutil
-import subprocess
 import time
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Literal
 
 ENDING_SECONDS = 1.0
-SYSTEM_DIRECTORIES = "/usr/local/sbin:/usr/sbin:/sbin"  # of mount; a user's PATH often lacks them
-TOOL_SECONDS = 60.0
 
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUSER = 0x10000000
 _MNT_DETACH = 0x2
+_MS_NOSUID = 0x2
+_MS_NODEV = 0x4
+_MS_REC = 0x4000
+_MS_SLAVE = 0x80000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.unshare.argtypes = [ctypes.c_int]
+_libc.mount.argtypes = [
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_char_p,
+    ctypes.c_ulong,
+    ctypes.c_char_p,
+]
 _libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
@@ -124,42 +131,10 @@ def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
     both limits, and ENOSPC enforces them; 0 would mean no limit. Raises EmbeddedNodeError if the
     directory does not exist, or the kernel refuses.
     """
-    mount(path, "tmpfs", "reclaimd", f"size={size_bytes}", f"nr_inodes={inodes}", "mode=0755")
-
-
-def mount(path: str, fstype: str, source: str, *options: str) -> None:
-    """Mounts `source` over the directory `path`. Raises EmbeddedNodeError if the kernel refuses."""
-    run_tool("mount", "-t", fstype, "-o", ",".join(("nosuid", "nodev", *options)), source, path)
-
-
-def run_tool(name: str, *arguments: str) -> None:
-    """Runs a tool to its end.
-
-    Raises EmbeddedNodeError with its first line; later ones are usage, or point to dmesg.
-    """
-    # never the working directory
-    places = [each for each in os.environ.get("PATH", "").split(":") if each.startswith("/")]
-    program = shutil.which(name, path=":".join([*places, SYSTEM_DIRECTORIES]))
-    if program is None:
-        raise EmbeddedNodeError(f"a filesystem cannot be made: {name} is not installed")
-    try:
-        done = subprocess.run(
-            [program, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TOOL_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise EmbeddedNodeError(
-            f"a filesystem cannot be made: {name} was not done in time"
-        ) from None
-    if done.returncode != 0:
-        why = (
-            done.stderr.decode(errors="replace").strip().partition("\n")[0]
-            or f"exit {done.returncode}"
-        )
-        raise EmbeddedNodeError(f"a filesystem cannot be made: {name}: {why}")
+    options = f"size={size_bytes},nr_inodes={inodes},mode=0755"
+    error = _mount(path, _MS_NOSUID | _MS_NODEV, options)
+    if error != 0:
+        raise EmbeddedNodeError(f"a filesystem cannot be made: {path}: {os.strerror(error)}")
 
 
 def unmount(path: str) -> None:
@@ -174,6 +149,12 @@ def _none(reason: str) -> PrivateMounts:
     return PrivateMounts(available=False, how="none", reason=reason)
 
 
+def _mount(path: str, flags: int, options: str = "") -> int:
+    """Mounts a tmpfs, or changes a mount if the flags say so. Returns an errno, or 0."""
+    done = _libc.mount(b"reclaimd", os.fsencode(path), b"tmpfs", flags, options.encode())
+    return 0 if done == 0 else ctypes.get_errno()
+
+
 def _unshare(flags: int) -> int:
     return 0 if _libc.unshare(flags) == 0 else ctypes.get_errno()
 
@@ -182,8 +163,7 @@ def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
     # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The
     # other direction is kept: a device that the node unmounts would otherwise be in use for as
     # long as this process lives.
-    try:
-        run_tool("mount", "--make-rslave", "/")
-    except EmbeddedNodeError as error:
-        return _none(str(error))
+    error = _mount("/", _MS_REC | _MS_SLAVE)
+    if error != 0:
+        return _none(f"mounts could not be made private: {os.strerror(error)}")
     return PrivateMounts(available=True, how=how, reason="")

@@ -42,7 +42,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.layer_store import LayerSpec, LayerStore, even_parts
+from eviction.drill.runtime.layer_store import LayerSpec, LayerStore
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
@@ -54,8 +54,6 @@ DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
-# written at a time under the lock, so that list calls do not wait for a large write
-_WRITE_BYTES = 1 << 20
 
 _ID_CHARACTERS = 64
 
@@ -155,7 +153,6 @@ class EmbeddedRuntime:
         self._reported = [images_root, containers_root or images_root]
         self._store = LayerStore(*self._reported)
         self._lock = threading.Lock()
-        self._pulling = threading.Lock()
         self._images: dict[str, Image] = {}
         self._sandboxes: dict[str, Sandbox] = {}
         self._containers: dict[str, Container] = {}
@@ -359,32 +356,30 @@ class EmbeddedRuntime:
         """Pulls an image: writes the layers that are missing, then lists it. Returns its id:
         "sha256:" and 64 hex digits.
 
-        Images are pulled one at a time, as with the kubelet's serializeImagePulls; other calls run
-        meanwhile. The same tags and layers give the same id. Raises OSError if it does not fit,
-        and leaves nothing behind.
+        The same tags and layers give the same id. Raises OSError if it does not fit, and leaves
+        nothing behind.
         """
         digests = tuple(layer.digest for layer in layers)
         names = [normalized(tag) for tag in tags]
         image_id = self._image_id(deterministic_id("image", *sorted(names), *digests))
-        with self._pulling:
+        with self._lock:
             if image_id in self._images:
                 self._images[image_id].pinned |= pinned
                 return image_id
             acquired: list[str] = []
             try:
                 for layer in layers:
-                    self._pull(layer)
+                    if not self._store.acquire(layer.digest):
+                        self._store.add(layer)
                     acquired.append(layer.digest)
             except OSError:
-                with self._lock:
-                    self._store.release(acquired)
+                self._store.release(acquired)
                 raise
-            with self._lock:
-                image = Image(image_id, tuple(layers), self._now_ns(), pinned)
-                self._images[image_id] = image
-                self._layers[image_id] = digests
-                for name in names:
-                    self._tag(image, name)
+            image = Image(image_id, tuple(layers), self._now_ns(), pinned)
+            self._images[image_id] = image
+            self._layers[image_id] = digests
+            for name in names:
+                self._tag(image, name)
         return image_id
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
@@ -405,22 +400,12 @@ class EmbeddedRuntime:
 
     def write_to_container(self, container_id: str, size_bytes: int) -> int:
         """The container writes a new file of `size_bytes`. Returns the bytes that fitted: fewer if
-        the filesystem is full, or if the container is removed meanwhile."""
+        the filesystem is full."""
         with self._lock:
             self._container(container_id)
             self._files_written += 1
             name = f"data-{self._files_written:06d}"
-        written = 0
-        # an empty file takes its inode
-        for chunk in even_parts(size_bytes, -(-size_bytes // _WRITE_BYTES) or 1):
-            with self._lock:
-                if container_id not in self._containers:
-                    break
-                fitted = self._store.append(container_id, name, chunk)
-            written += fitted
-            if fitted < chunk:
-                break
-        return written
+            return self._store.append(container_id, name, size_bytes)
 
     def age(self, object_id: str, seconds: float) -> None:
         """Moves all times of an object into the past. Those of images are in containerd's image
@@ -515,15 +500,6 @@ class EmbeddedRuntime:
         image.tags.append(tag)
         if digest not in image.digests:
             image.digests.append(digest)
-
-    def _pull(self, layer: LayerSpec) -> None:
-        with self._lock:
-            if self._store.acquire(layer.digest):
-                return
-        # Outside the lock: only pulls make layers, and `_pulling` allows one at a time.
-        self._store.unpack(layer)
-        with self._lock:
-            self._store.commit(layer)
 
     def _acquire_layers(self, image: Image) -> tuple[str, ...]:
         digests = self._layers[image.id]

@@ -116,14 +116,6 @@ class Failpoints(UserDict[str, Failpoint]):
         with self._changed:
             return Counter(self._calls)
 
-    def wait_for_calls(self, method: str, count: int, timeout_seconds: float) -> bool:
-        """Waits until `count` calls of a method have arrived, answered or not.
-
-        False if time runs out first.
-        """
-        with self._changed:
-            return self._changed.wait_for(lambda: self._calls[method] >= count, timeout_seconds)
-
     def apply(self, method: str, act: Callable[[], _Answer], empty: _Answer) -> _Answer:
         """Counts one call of a method and executes it with `act`, under the fault that applies.
 
@@ -158,7 +150,6 @@ class Failpoints(UserDict[str, Failpoint]):
         """Counts a call. Returns the fault that applies to it."""
         with self._changed:
             self._calls[method] += 1
-            self._changed.notify_all()
             left = self._times_left.get(method)
             if left == 0:
                 return None

@@ -6,20 +6,12 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.judgement.judge import Check, judge, lost_beyond_need
-from eviction.drill.measurement.measurements import (
-    ConditionPeriod,
-    Episode,
-    MeasuredPass,
-    Measurements,
-    Objects,
-)
-from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.judgement.judge import Check, judge
+from eviction.drill.measurement.measurements import ConditionPeriod, Episode
 from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation
-from eviction.records.passes import PassResult
 from eviction.types import NodeCondition
 from signals.types import Signal
-from tests.drill.documents import MIB, measurements, one_pass
+from tests.drill.documents import MIB, measurements
 
 Changes = dict[str, Any]
 
@@ -45,7 +37,6 @@ HOLDS: dict[str, Changes] = {
     "passes": {"passes_at_most": 1},
     "what is said": {"says": "removed 1"},
     "quiet": {"quiet_seconds": 0.9},
-    "no image beyond need": {"images_lost_beyond_need": 0},
 }
 
 BREAKS: dict[str, tuple[Changes, Changes, str]] = {
@@ -133,43 +124,3 @@ def test_only_configured_expectations_are_judged() -> None:
         {"would_restart": ("a/b",), "new_pod_problem": None},
     )
     assert [check.name for check in checks] == ["ReclaimPressure"]
-
-
-LAYERS = {name: (LayerSpec(name, 5 * MIB, 3),) for name in ("a:1", "b:1", "c:1")}
-SHARED = {name: (*own, LayerSpec("shared", 20 * MIB, 3)) for name, own in LAYERS.items()}
-
-
-def after(*names: str) -> Objects:
-    return {("image", f"id {name}"): name for name in names}
-
-
-@pytest.mark.parametrize(
-    ("passes", "changes", "lost"),
-    [
-        ((one_pass("a:1", "b:1", after=12 * MIB),), {"layers": LAYERS}, 0),
-        ((one_pass("a:1", "b:1", after=15 * MIB),), {"layers": LAYERS}, 1),
-        ((one_pass("a:1", "b:1", after=19 * MIB),), {"layers": LAYERS}, 1),
-        ((one_pass("a:1", "b:1", after=20 * MIB),), {"layers": LAYERS}, 2),
-        (
-            (one_pass("a:1", "b:1", after=12 * MIB, result=PassResult.NOT_ENOUGH),),
-            {"layers": LAYERS},
-            0,
-        ),
-        ((one_pass("a:1", "b:1", after=34 * MIB),), {"layers": SHARED}, 0),
-        ((one_pass("a:1", "b:1", after=35 * MIB),), {"layers": SHARED}, 1),
-        ((one_pass("a:1", "b:1", after=40 * MIB),), {"layers": SHARED}, 2),
-        ((one_pass("a:1", "b:1", after=15 * MIB),), {"layers": SHARED, "after": after("c:1")}, 1),
-        ((one_pass("a:1", after=15 * MIB), one_pass("b:1", after=15 * MIB)), {"layers": LAYERS}, 2),
-        ((one_pass("a:1", after=12 * MIB), one_pass("a:1", after=12 * MIB)), {"layers": LAYERS}, 0),
-        ((one_pass("a:1", after=15 * MIB), one_pass("a:1", after=15 * MIB)), {"layers": LAYERS}, 1),
-    ],
-)
-def test_images_beyond_need_are_those_that_fit_into_the_surplus(
-    passes: tuple[MeasuredPass, ...], changes: Changes, lost: int
-) -> None:
-    """The mark is 10 MiB.
-
-    A layer shared with a remaining image does not count; else it counts for the last image.
-    """
-    run: Measurements = measurements(**{"passes": passes, "after": {}, **changes})
-    assert lost_beyond_need(run) == lost

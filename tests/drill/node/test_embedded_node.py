@@ -36,7 +36,7 @@ def built(made: Scenario) -> Iterator[tuple[EmbeddedNode, Node]]:
     """The embedded node, and a `Node` of the product for it."""
     need_mounts()
     with EmbeddedNode(made, MOUNTS) as embedded:
-        node = Node(configuration_of(made, embedded), reader=embedded.reader)
+        node = Node(configuration_of(made, embedded))
         try:
             assert node.locate() is None
             yield embedded, node

@@ -176,7 +176,6 @@ REFUSED: dict[str, tuple[Any, SignalObservations, int, str]] = {
         "only bytes and inodes",
     ),
     "faults": (scenario(faults=FAULT), observations_of(), 1, "faults"),
-    "collectors": (scenario(node={"collectors": 2}), observations_of(), 1, "several collectors"),
     "a reboot": (scenario(node={"rebooted": True}), observations_of(), 1, "just rebooted"),
     "millions of files": (
         pressed({"grows": "inodes", "rate": "1", "amount": "2"}),

@@ -25,7 +25,7 @@ from eviction.drill.measurement.measurements import (
 )
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.drill.report.document import LARGEST_POINTS, DrillReportJson, report_of
-from eviction.drill.report.lines import checks_table, row_lines, story_rows
+from eviction.drill.report.lines import checks_table, row_lines, story_rows, verdict_rows
 from eviction.drill.report.page import junit_xml, page
 from eviction.records.json_shapes import to_json
 from eviction.types import NodeCondition
@@ -261,7 +261,7 @@ def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
 
 def story(run: DrillReportJson) -> list[tuple[str, str]]:
     """The rows of the story; a terminal shows them as they are."""
-    rows = story_rows(run)
+    rows = [*story_rows(run), *verdict_rows(run)]
     assert [re.split(r" {2,}", line, maxsplit=1) for line in row_lines(rows)] == [
         list(row) for row in rows
     ]
@@ -284,18 +284,14 @@ def test_the_story_of_a_run() -> None:
         Verdict(Kind.CONTAINER, "id web", "default/web/app#0", Action.KEEP, Reason.RUNNING)
     )
     made = one_pass("a:1", after=20 * MIB)
-    functions = (replace(made.record.functions[0], kept=(*kept, web)),)
+    functions = (replace(made.functions[0], kept=(*kept, web)),)
     gone = (
         MeasuredRemoval(1.1, "image", "a:1", "id a:1"),
         MeasuredRemoval(1.2, "container", "job", "id job"),
     )
     run = report(
         removals=gone,
-        passes=(
-            replace(
-                made, record=replace(made.record, functions=functions, row=("DeleteUnusedImages",))
-            ),
-        ),
+        passes=(replace(made, functions=functions, row=("DeleteUnusedImages",)),),
     )
     times = "first removal 100ms, first byte never, relief 200ms; lowest point 9.0MiB"
     assert story(run) == [

@@ -12,8 +12,10 @@ from eviction.drill.judgement.judge import judge
 from eviction.drill.run.embedded import describe_fault, failpoint_of
 from eviction.drill.runtime.faults import CODES
 from eviction.drill.scenario import (
+    GONE_FIELDS,
     Fault,
     FaultAction,
+    FilesystemSpec,
     ImageSpec,
     Method,
     PodState,
@@ -36,10 +38,6 @@ HANG = {"action": "hang", "method": "RemoveImage", "at": "1s"}
 
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "an unknown field": ({"speed": "fast"}, ["speed", "pressure"]),
-    "a field that there was": (
-        {"node": {"runtime": {"dialect": "cri-o"}}},
-        ["'node.runtime.dialect' is gone; drill a node with that runtime"],
-    ),
     "an unknown field of an expectation": ({"expect": {"hope": True}}, ["expect.hope"]),
     "a missing part": ({"expect": None}, ["expect"]),
     "no pressure": ({"pressure": []}, ["pressure"]),
@@ -79,7 +77,6 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"node": {"functions": [{"name": "prune", "does": "lies", "frees": "nodefs"}] * 2}},
         ["node.reclaimFunctions", "prune", "twice"],
     ),
-    "an unknown filesystem": ({"node": {"type": "zfs"}}, ["node.type", "zfs", "tmpfs"]),
     "no threshold": ({"node": {"evictionHard": {}}}, ["node.evictionHard", "evictionSoft"]),
     "a soft threshold without grace": (
         {"node": {"evictionSoft": {"nodefs.available": "20%"}}},
@@ -147,11 +144,7 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"pressure": [SCENARIO["pressure"], {**SCENARIO["pressure"], "rate": "fast"}]},
         ["pressure.1.rate", "fast"],
     ),
-    "a fault without a trigger": ({"faults": [{"action": "restart"}]}, ["faults.0.at", "onCall"]),
-    "a fault with two triggers": (
-        {"faults": [{**RESTART, "onCall": {"method": "RemoveImage"}}]},
-        ["faults.0.at"],
-    ),
+    "a fault without a time": ({"faults": [{"action": "restart"}]}, ["faults.0.at", "missing"]),
     "a fault without a method": (
         {"faults": [{"action": "hang", "at": "1s"}]},
         ["faults.0.method", "missing"],
@@ -179,8 +172,8 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["expect.lowest", "swap", "nodefs"],
     ),
     "a negative count": (
-        {"expect": {"imagesLostBeyondNeed": -1}},
-        ["expect.imagesLostBeyondNeed", "-1"],
+        {"expect": {"passesAtMost": -1}},
+        ["expect.passesAtMost", "-1"],
     ),
 }
 
@@ -197,6 +190,14 @@ def test_a_wrong_scenario_is_refused_by_field(refused: str) -> None:
     assert "\n" not in sentence
     for text in texts:
         assert text in sentence
+
+
+@pytest.mark.parametrize("field", GONE_FIELDS)
+def test_a_field_that_there_was_is_refused_with_what_to_use_instead(field: str) -> None:
+    """Whichever part it was in."""
+    with pytest.raises(ScenarioError) as refusal:
+        part_of(FilesystemSpec, {"size": "1Gi", "inodes": 1000, field: "x"}, "a.yaml")
+    assert str(refusal.value) == f"a.yaml: the field {field!r} is gone; {GONE_FIELDS[field]}"
 
 
 @pytest.mark.parametrize(
@@ -219,11 +220,11 @@ def test_yaml_that_is_easily_misread_is_refused(tmp_path: Path, text: str, said:
 
 
 def test_defaults() -> None:
-    """No fault, one collector, no periodic collection, no hold-off, and every threshold
+    """No fault, no periodic collection, no hold-off, and every threshold
     that is not named is off.
     """
     made = scenario()
-    assert (made.faults, made.node.collectors, made.node.rebooted) == ((), 1, False)
+    assert (made.faults, made.node.rebooted) == ((), False)
     assert made.node.layout is FsLayout.SINGLE
     configuration = made.node.configuration
     assert (configuration["imageGCHighThresholdPercent"], configuration["holdOffAfterStart"]) == (

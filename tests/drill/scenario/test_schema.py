@@ -13,7 +13,6 @@ from jsonschema import Draft202012Validator
 from eviction.configuration.models import Model, ValidationError
 from eviction.configuration.strict_yaml import read_document
 from eviction.drill.scenario import (
-    Call,
     ConditionExpectation,
     Expectation,
     Fault,
@@ -43,7 +42,7 @@ RICH = {
     ],
     "faults": [
         {"action": "away", "at": "1s", "lasts": "1s"},
-        {"action": "delay", "method": "RemoveImage", "onCall": {"method": "RemoveImage", "count": 2}, "by": "1s"},
+        {"action": "delay", "method": "RemoveImage", "at": "1s", "by": "1s"},
         {"action": "cut", "method": "ListImages", "at": "0s", "times": 1},
     ],
 }  # fmt: skip
@@ -88,7 +87,7 @@ def test_the_scenario_that_is_changed_is_accepted() -> None:
 
 BY_THE_FORM = (
     "an unknown field", "an unknown field of an expectation", "a missing part", "no pressure", "no image",
-    "an unknown layout", "an unknown filesystem", "an unknown field of the configuration",
+    "an unknown layout", "an unknown field of the configuration",
     "an invalid value in the configuration", "a field that the drill sets", "a threshold among the other fields",
 )  # fmt: skip
 
@@ -111,7 +110,6 @@ ONE_OF_EACH_PART: dict[type[Model], dict[str, Any]] = {
     RuntimeSpec: {},
     NodeSpec: RICH["node"],
     Pressure: RICH["pressure"][0],
-    Call: {"method": "RemoveImage"},
     Fault: RICH["faults"][0],
     ConditionExpectation: {},
     Expectation: RICH["expect"],

@@ -129,7 +129,7 @@ def test_its_figures_are_those_of_the_stored_runs(tree: ElementTree.Element) -> 
             if (run.head["filesystem"], run.head["responder"]) == (filesystem, "nobody")
         ]
         assert alone == f"{sum(run.summary['pressure'] for run in runs)} of {len(runs)}"
-    assert "Removed objects" in tables
+    assert "Expectations" in tables
 
 
 def test_a_report_with_other_figures_makes_another_page() -> None:

@@ -81,7 +81,7 @@ def assert_report(directory: Path, name: str, printed: dict[str, Any]) -> None:
     assert json.loads((directory / f"drill-{name}.json").read_text()) == printed
     for path in directory.glob("*.xml"):
         ElementTree.fromstring(path.read_text())  # noqa: S314 # our own file
-    assert {"scenario", "held", "simulated", "checks", "passes", "timeline"} <= set(printed)
+    assert {"scenario", "held", "checks", "passes", "timeline"} <= set(printed)
     assert printed["timeline"], "the run was sampled"
     points = [point["seconds"] for point in printed["timeline"]]
     assert points == sorted(points)
@@ -99,7 +99,7 @@ def test_the_drill_as_root_holds_and_leaves_nothing_behind(tmp_path: Path) -> No
         assert process.returncode == 0, process.stderr
         assert os.listdir(temporary) == []
     printed = answer(process)
-    assert (printed["held"], printed["simulated"]) == (True, False)
+    assert printed["held"]
     assert "as root" in printed["filesystem"]
     assert_report(tmp_path / "report", "small", printed)
 
@@ -116,26 +116,21 @@ def test_the_drill_in_a_user_namespace_holds(tmp_path: Path) -> None:
         "--report",
         str(tmp_path / "report"),
     )
-    printed = answer(process)
-    if printed["simulated"]:
-        pytest.skip(f"needs unprivileged user namespaces: {printed['filesystem']}")
+    if process.returncode == 2:
+        pytest.skip(f"needs unprivileged user namespaces: {process.stderr}")
     assert process.returncode == 0, process.stderr
+    printed = answer(process)
     assert "in a user namespace" in printed["filesystem"]
     assert_report(tmp_path / "report", "small", printed)
 
 
-def test_the_drill_where_no_mount_is_allowed_is_simulated(tmp_path: Path) -> None:
-    """Files and deletions are real, the size is simulated; the text and the
-    document both say so.
-    """
+def test_the_drill_where_no_mount_is_allowed_is_refused(tmp_path: Path) -> None:
+    """One sentence says why, and nothing is written."""
     process = as_less("locked-down", scenario(tmp_path), "--report", str(tmp_path / "report"))
-    assert process.returncode == 0, process.stderr + process.stdout
-    assert "everything held (simulated filesystem)" in process.stdout
-    written = json.loads((tmp_path / "report" / "drill-small.json").read_text())
-    assert (written["held"], written["simulated"]) == (True, True)
-    assert "simulated" in written["filesystem"]
-    assert "user namespace" in written["filesystem"], "and why"
-    assert_report(tmp_path / "report", "small", written)
+    assert process.returncode == 2, process.stderr + process.stdout
+    assert "needs filesystems of its own" in process.stderr
+    assert "user namespace" in process.stderr, "and why"
+    assert not (tmp_path / "report").exists()
 
 
 def test_a_drill_tells_its_story_in_a_few_lines(tmp_path: Path) -> None:
