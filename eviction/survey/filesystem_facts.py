@@ -143,7 +143,7 @@ def filesystem_facts(
     for roles in roles_by_device(observations).values():
         identity, stats = observations.filesystems[roles[0]]
         found = mounts.get(identity.path)
-        mount = found or Mount("", "", identity.type, identity.device, ())
+        mount = found or Mount("", "", identity.type, source=identity.device, options=())
         traits = traits_of(mount)
         facts.append(
             FilesystemFacts(
