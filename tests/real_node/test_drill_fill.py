@@ -313,7 +313,6 @@ def test_every_refusal_changes_nothing(fill_node: FillNode, tmp_path: Path) -> N
         "only bytes and inodes can grow": (2, ["--yes"], {"pressure": pull}),
         "faults, which only the embedded runtime can have": (2, ["--yes"], {"faults": fault}),
         "must stay free": (2, ["--yes"], {"pressure": on_imagefs}),
-        "several collectors": (2, ["--yes"], {"node": {**NODE, "collectors": 2}}),
         "no threshold counts inodes": (
             2,
             ["--yes"],

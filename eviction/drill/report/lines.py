@@ -51,7 +51,8 @@ def story_rows(report: DrillReportJson) -> list[Row]:
             # spared: enough was freed without it
             word = "spared" if verdict.reason == Reason.RELIEVED else "kept"
             fates[verdict.id] = (word, verdict.kind, verdict.name, verdict.reason)
-    for gone in report.removals:
+    for gone in report.removals:  # in their order, whatever an earlier pass kept
+        fates.pop(gone.id, None)
         fates[gone.id] = ("removed", gone.kind, gone.name, reasons.get(gone.id, ""))
     for pod in report.ended_pods:
         fates[pod.uid] = ("ended", "pod", pod.name, "")
