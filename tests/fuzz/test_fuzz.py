@@ -263,7 +263,7 @@ def test_keep_lists(text: str) -> None:
         try:
             keep = parse_keep_list([text])
         except PolicyError as error:
-            one_sentence(error, "keepImages: ")
+            one_sentence(error)  # the field is named by who reads it
             return
         kept = keep.kept_ids([KEPT_IMAGE])
         assert keep.unmatched([KEPT_IMAGE]) == (() if kept else (text,))
