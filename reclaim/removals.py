@@ -28,8 +28,10 @@ waited for (`eviction.engine.relief`), what may be sent (`eviction.engine.gate`)
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
+import resource
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -312,6 +314,23 @@ def send(
     for path in btrfs:
         commit_btrfs(path)
     return outcome(Result.REMOVED, failure)
+
+
+def write_back(path: str, coming_bytes: int, vmstat: str = "/proc/vmstat") -> None:
+    """Writes what waits to be written to the filesystem of a path (syncfs(2)), if so many bytes
+    more would make the kernel write it back. Else a removal's fsync does not wait for it: ext4
+    has not allocated it yet. May take long; what cannot be written is left as it is."""
+    with suppress(OSError):
+        with open(vmstat, encoding="ascii") as file:
+            pages = {name: int(value) for name, value in map(str.split, file)}
+        waiting = pages["nr_dirty"] + coming_bytes // resource.getpagesize()
+        if waiting < pages["nr_dirty_background_threshold"]:
+            return
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            ctypes.CDLL(None).syncfs(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def commit_btrfs(path: str) -> None:

@@ -31,6 +31,7 @@ from types import MappingProxyType
 
 import psutil
 
+from signals.ahead import Ahead, ahead_on
 from signals.mounts import (
     MOUNTS,
     filesystem_of,
@@ -154,7 +155,8 @@ def read_statvfs(path: str, now: float) -> Reading:
 class KubeletsReader:
     """Reads filesystems as the kubelet sees them.
 
-    That is at the mount point, and as one filesystem however many subvolumes it has. `directories`:
+    That is at the mount point, and as one filesystem however many subvolumes it has; what is coming
+    is added (`signals.ahead`). `directories`:
     paths that no kubelet looks at; they are read in place, within any quota. `reader` reads one
     path; `table` is this process's mount table. Any thread may call. May block; raises OSError.
     """
@@ -186,14 +188,20 @@ class KubeletsReader:
         if there.device_id != here.device_id:
             there = here
         limited = here.stats.capacity_bytes < there.stats.capacity_bytes
-        return Reading(there.stats, place.device_id, in_directory=here.stats if limited else None)
+        return Reading(
+            place.ahead(there.stats),
+            place.device_id,
+            in_directory=here.stats if limited else None,
+        )
 
     def _place(self, path: str, st_dev: int) -> _Place:
         real = os.path.realpath(path)
         mounts = read_mounts(self._table)
         mount = mount_holding(real, mounts)
         asked = path if mount is None or path in self._directories else point_asked(mount, mounts)
-        return _Place(st_dev, filesystem_of(st_dev, real, mounts), asked)
+        return _Place(
+            st_dev, filesystem_of(st_dev, real, mounts), asked, ahead=ahead_on(mount, st_dev)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,3 +211,4 @@ class _Place:
     st_dev: int
     device_id: int
     point: str
+    ahead: Ahead

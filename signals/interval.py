@@ -10,13 +10,11 @@ The fastest fill is never taken to be slower than a configured rate. A faster on
 loses half its weight every minute, so one burst keeps the daemon alert for some minutes but not
 forever. A jump counts as a fast fill here, because reading again is cheap.
 
-Urgency depends on the *steady rate*, in which a jump does not count. XFS preallocates as much again
-behind the end of a growing file, up to 8 GiB, and releases it minutes later (xfs(5), `allocsize`);
-a file can be allocated at once (fallocate(2)); a shared extent is copied at the first write. So one
-step is left out, together with its time: the one without which the rate is lowest. It takes two
-falls to count as a fill at all. The mean is taken over the last quarter of a second, or back to the
-fourth-last burst if that is longer ago. So a fill that is written in bursts, or read seldom, counts
-at its mean rate, and one that has stopped fades with time.
+How urgent a fill is depends on its *rate*: what the amount has fallen by within the last second,
+without the largest fall. A fill counts in full once it has lasted a second, and not at all a second
+after its end. A jump is not a fill: a file can be allocated at once (fallocate(2)), a shared extent
+is copied at the first write. The steps in which XFS preallocates are left out before
+(`FsStats.unwritten_bytes`).
 
 An observation reads everything and is followed by a decision; that is too expensive to do a hundred
 times a second. So between two of them a poll reads the bytes available and the inodes free of one
@@ -27,20 +25,15 @@ filesystem and compares them with two numbers. The kubelet's ThresholdNotifier d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from signals.types import Poll
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest observed fill: a burst may well come back within minutes
 SHORTEST_SECONDS = 0.001  # readings closer together say nothing about a rate
-# a burst of a few polls is not a rate: it is averaged over at least this time
-WINDOW_SECONDS = 0.25
-BURSTS = 4  # this many sizable falls show a fill that is written in bursts, or read seldom
-# of the second-largest fall: a log that grows between the bursts does not hide them
-SIZABLE = 1 / 8
-FARTHEST_SECONDS = 30.0  # six commits of ext4; earlier steps no longer count
-MOST_STEPS = 64  # kept in memory
+WINDOW_SECONDS = 1.0  # over which the rate of a fill is measured
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
 IDLE_FLOORS = 5  # between polls while nothing fills: waking up costs more than a poll
 # of the assumed rate, 7.8 MiB/s by default; a slower fill counts as none, as logs always grow
@@ -48,32 +41,28 @@ IDLE_SHARE = 1 / 64
 MIN_NOTIFY_SECONDS = 0.25  # bursts of writes cause at most one observation in this time
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A fall between two readings, made at `since` and `time` (monotonic seconds)."""
+class Fall(NamedTuple):
+    """By how much an amount fell until `time` (monotonic seconds)."""
 
-    since: float
     time: float
-    fall: int
+    amount: int
 
 
 @dataclass(frozen=True, slots=True)
 class FillRate:
-    """How fast one amount of one filesystem (bytes available or inodes free) falls.
-
-    `available`, `time`: the last reading; `time` in monotonic seconds. `fastest`: the fastest fall
-    between two observations, units a second, halved every minute; jumps count. `steps`: the falls
-    of the last 30 s, including those between polls. `watched_since`: when the amount was first
-    read; by default, long ago. `steady_rate`: how fast the amount falls without its largest step,
-    units a second, at least 0; it is 0 after 30 s without a fall.
-    """
+    """How fast one amount of one filesystem (bytes or inodes) falls."""
 
     available: int
+    """Of the last reading."""
     time: float
+    """Of the last reading (monotonic seconds)."""
     fastest: float = 0.0
-    steps: tuple[Step, ...] = ()
-    watched_since: float = -math.inf
-    steady_rate: float = 0.0
+    """The fastest fall between two observations, units a second, halved every minute; jumps
+    count."""
+    falls: tuple[Fall, ...] = ()
+    """Those of the last second, oldest first."""
+    rate: float = 0.0
+    """Units a second by which it has fallen within the last second, without the largest fall."""
 
 
 def update_fill_rate(
@@ -91,62 +80,34 @@ def update_fill_rate(
     amounts of the polls since then, oldest first.
     """
     if previous is None:
-        return FillRate(available, now, watched_since=now)
+        return FillRate(available, now)
     elapsed = now - previous.time
     if elapsed < max(shortest_seconds, SHORTEST_SECONDS):
         return previous
-    steps = _steps(previous, [*polled, (now, available)])
-    return replace(
-        previous,
-        available=available,
-        time=now,
+    falls = list(previous.falls)
+    time_before = previous.time
+    amount_before = previous.available
+    for time, amount in (*polled, (now, available)):
+        if time - time_before < SHORTEST_SECONDS or now - SHORTEST_SECONDS < time < now:
+            continue
+        if amount < amount_before:
+            falls.append(Fall(time, amount_before - amount))
+        time_before = time
+        amount_before = amount
+    falls = [fall for fall in falls if fall.time > now - WINDOW_SECONDS]
+    amounts = [fall.amount for fall in falls]
+    return FillRate(
+        available,
+        now,
         fastest=max(_faded(previous.fastest, elapsed), (previous.available - available) / elapsed),
-        steps=steps,
-        steady_rate=steady_rate(steps, previous.watched_since, now),
+        falls=tuple(falls),
+        rate=(sum(amounts) - max(amounts, default=0)) / WINDOW_SECONDS,
     )
 
 
 def _faded(rate: float, seconds: float) -> float:
     """What a rate that was observed so long ago still counts."""
     return rate * math.exp2(-seconds / HALF_LIFE_SECONDS)
-
-
-def _steps(previous: FillRate, readings: Sequence[tuple[float, int]]) -> tuple[Step, ...]:
-    """The falls so far, the last reading being the observation.
-
-    Readings less than 1 ms apart do not count.
-    """
-    steps = list(previous.steps)
-    now = readings[-1][0]
-    time_before = previous.time
-    amount_before = previous.available
-    for time, amount in readings:
-        if time - time_before < SHORTEST_SECONDS or now - SHORTEST_SECONDS < time < now:
-            continue
-        if amount < amount_before:
-            steps.append(Step(time_before, time, amount_before - amount))
-        time_before = time
-        amount_before = amount
-    return tuple(step for step in steps[-MOST_STEPS:] if step.time > now - FARTHEST_SECONDS)
-
-
-def steady_rate(steps: Sequence[Step], watched_since: float, now: float) -> float:
-    """Units a second by which the amount falls without its largest step.
-
-    At least 0; 0 until it has fallen twice. `steps`: the falls, oldest first. `watched_since`: when
-    the amount was first read. Times are in monotonic seconds.
-    """
-    if len(steps) < 2:
-        return 0.0
-    sizable = SIZABLE * sorted(step.fall for step in steps)[-2]
-    bursts = [step for step in steps if step.fall >= sizable][-BURSTS:]
-    start = max(min(now - WINDOW_SECONDS, bursts[0].since), watched_since)
-    inside = [step for step in steps if step.time > start]
-    if len(inside) < 2:
-        return 0.0
-    fallen = sum(step.fall for step in inside)
-    seconds = max(now - min(start, inside[0].since), WINDOW_SECONDS)
-    return min((fallen - step.fall) / (seconds - (step.time - step.since)) for step in inside)
 
 
 def next_interval(
@@ -247,7 +208,7 @@ class ThresholdNotifier:
         elapsed = poll.time - last.time
         if elapsed >= SHORTEST_SECONDS:
             rates = [
-                (last.available_bytes - poll.available_bytes) / elapsed,
+                (last.unwritten_bytes - poll.unwritten_bytes) / elapsed,
                 (last.inodes_free - poll.inodes_free) / elapsed,
             ]
             faded = [_faded(rate, elapsed) for rate in self._fastest]

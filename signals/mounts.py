@@ -121,10 +121,10 @@ def filesystem_of(st_dev: int, path: str, mounts: Sequence[Mount]) -> int:
     subvolume has its own `st_dev`; then the mount that holds the path decides, as in cAdvisor
     (`fs/fs.go`, GetDirFsDevice).
     """
-    if any(_device_id(mount) == st_dev for mount in mounts):
+    if any(device_of(mount) == st_dev for mount in mounts):
         return st_dev
     mount = mount_holding(path, mounts)
-    return st_dev if mount is None else _device_id(mount)
+    return st_dev if mount is None else device_of(mount)
 
 
 def filesystem_id(path: str, table: str = MOUNTS) -> int:
@@ -135,7 +135,7 @@ def filesystem_id(path: str, table: str = MOUNTS) -> int:
     return filesystem_of(os.stat(path).st_dev, os.path.realpath(path), read_mounts(table))
 
 
-def _device_id(mount: Mount) -> int:
+def device_of(mount: Mount) -> int:
     """The number of the mount's filesystem, in the form of `st_dev`."""
     major, _, minor = mount.device.partition(":")
     return os.makedev(int(major), int(minor))

@@ -21,10 +21,11 @@ from dataclasses import dataclass, replace
 
 from signals.clock import Clock
 from signals.filesystems import FilesystemReader, Reading, describe
-from signals.interval import MOST_STEPS, ThresholdNotifier, WatchedLevels
+from signals.interval import ThresholdNotifier, WatchedLevels
 from signals.types import FilesystemIdentity, Poll
 
 CLOSED = "is no longer observed"
+MOST_POLLS = 64  # kept for the next reading
 MOST_ORDERS = 32  # of the owner of the state, which has one at a time, and of clients
 
 RunOnThread = Callable[[Callable[[], None]], None]
@@ -67,7 +68,7 @@ class Sampler:
         self._closed = False
         self._notifier: ThresholdNotifier | None = None
         # the sampler's thread only
-        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
+        self._polls: deque[Poll] = deque(maxlen=MOST_POLLS)
         self._identity: FilesystemIdentity | None = None
 
     def ask(self, reply: Reply) -> None:
@@ -161,7 +162,7 @@ class Sampler:
         now = self._clock.monotonic()
         try:
             stats = self._reader(self.path, now).stats
-            poll = Poll(now, stats.available_bytes, stats.inodes_free)
+            poll = Poll(now, stats.available_bytes, stats.inodes_free, stats.preallocated_bytes)
             self._polls.append(poll)
             observation_due = notifier.update(poll)
         except Exception:  # noqa: BLE001 # the observation reports why the filesystem cannot be read

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from typing import ClassVar, Final, NamedTuple
@@ -145,6 +145,11 @@ class FsStats:
     `free_bytes` (`f_bfree`) includes the blocks reserved for root; on an ext4 whose reserve root
     has filled, it rises before `available_bytes` does. `inodes_total == 0`: the filesystem does not
     count inodes (btrfs, some tmpfs). `time` is in monotonic seconds.
+
+    What is coming is known on some filesystems (`signals.ahead`). `promised_bytes`: promised to
+    writes that statvfs does not show yet; `available_bytes` and `free_bytes` are without them.
+    `preallocated_bytes`: behind the ends of files that grow; statvfs shows them as used.
+    `step_bytes`: what the next preallocation takes at once, when those are used up; 0: none is due.
     """
 
     available_bytes: int
@@ -153,14 +158,29 @@ class FsStats:
     inodes_free: int
     inodes_total: int
     time: float
+    promised_bytes: int = 0
+    preallocated_bytes: int = 0
+    step_bytes: int = 0
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """How much can be written before nothing is available: it falls as files grow, without the
+        steps of preallocation."""
+        return self.available_bytes + self.preallocated_bytes
 
 
 class Poll(NamedTuple):
-    """What one poll of a filesystem read at `time` (monotonic seconds)."""
+    """What one poll of a filesystem read at `time` (monotonic seconds), as in `FsStats`."""
 
     time: float
     available_bytes: int
     inodes_free: int
+    preallocated_bytes: int = 0
+
+    @property
+    def unwritten_bytes(self) -> int:
+        """As in `FsStats`."""
+        return self.available_bytes + self.preallocated_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +200,10 @@ class FilesystemIdentity:
 class SignalObservation:
     """The value of one signal in bytes or inodes; `time` in monotonic seconds.
 
-    `stale`: the filesystem could not be read. The numbers are then the last known ones, and no
-    threshold counts as met or as clear because of them.
+    `available` is without `promised`, what the filesystem has promised to writes that it does not
+    show yet. `needed`: what must be available now so that what is coming does not reach the
+    kubelet's mark; 0 while nothing fills. `stale`: the filesystem could not be read. The numbers
+    are then the last known ones, and no threshold counts as met or as clear because of them.
     """
 
     signal: Signal
@@ -190,6 +212,12 @@ class SignalObservation:
     time: float
     stale: bool = False
     filesystem: FilesystemIdentity | None = None
+    promised: int = 0
+    needed: int = 0
+
+    def shown(self) -> SignalObservation:
+        """The same as the filesystem shows it, which is what the kubelet sees."""
+        return replace(self, available=self.available + self.promised, promised=0, needed=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class LocalNode(LocalView):
                 record,
                 node.thresholds(record.observations.layout),
                 enough=_is_enough(record, options.signal, request),
-                lead_seconds=node.world.lead_seconds,
+                lead_seconds=node.world.lead_seconds(),
                 pods=pods,
             )
 

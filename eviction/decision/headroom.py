@@ -1,14 +1,15 @@
 """How far each amount is above its thresholds and how fast it falls: when to observe, how urgent it
-is, and when a pass begins before its mark is reached.
+is, and what must be available for what is coming.
 
 Urgency is one number: the seconds until a filesystem reaches the level that it must not reach (the
-kubelet's mark if it is known, else full), from the space left and the steady fill rate. It covers
+kubelet's mark if it is known, else full), from the space left and the rate of the fill. It covers
 bytes only: how many inodes an object frees is unknown until it is removed, and a single `tar` uses
 up a minute's worth of them.
 
 Removals take time: on a disk that is written at full speed, containerd's fsync alone takes
-seconds. So a pass begins when the urgency is less than removals have taken lately (the *lead*),
-and at the latest at our own mark.
+seconds. So what is written within that time (the *lead*) is coming. On XFS a growing file takes its
+next step at once, and to free so much takes longer: a step that falls due soon is coming, too. What
+is coming has to fit above the kubelet's mark.
 
 The arithmetic of the interval is in `signals.interval`, the polls are in `signals.samplers`, and
 what a pass does is in `eviction.engine.relief`.
@@ -16,8 +17,8 @@ what a pass does is in `eviction.engine.relief`.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -31,7 +32,9 @@ from signals.interval import (
     next_interval,
     update_fill_rate,
 )
-from signals.types import FilesystemIdentity, SignalObservations
+from signals.types import FilesystemIdentity, FsStats, SignalObservations
+
+STEP_SECONDS = 10.0  # a step of a growing file that falls due within this time is coming
 
 Amount = tuple[int, bool]
 """What is left on a device: (its id, whether inodes are counted)."""
@@ -110,7 +113,7 @@ def update_fill_rates(
     after: dict[Amount, FillRate] = {}
     for role, (identity, stats) in observations.filesystems.items():
         polls = observations.polls.get(role, ())
-        for inodes, field in ((False, "available_bytes"), (True, "inodes_free")):
+        for inodes, field in ((False, "unwritten_bytes"), (True, "inodes_free")):
             amount = identity.device_id, inodes
             known = fill_rates.get(amount)
             if amount in after:  # another role of the same filesystem
@@ -133,7 +136,7 @@ def update_fill_rates(
 def nothing_fills(fill_rates: FillRates, policy: PollPolicy) -> bool:
     """Whether nothing was filled lately at a rate that counts (`is_negligible`)."""
     return all(
-        is_negligible(rate.steady_rate, policy.assumed_rate(inodes=inodes))
+        is_negligible(rate.rate, policy.assumed_rate(inodes=inodes))
         for (_, inodes), rate in fill_rates.items()
     )
 
@@ -183,6 +186,24 @@ def near_their_marks(
     return frozenset(near)
 
 
+def nearing(
+    thresholds: Iterable[Threshold],
+    observations: SignalObservations,
+    fill_rates: FillRates,
+    *,
+    seconds: float,
+    policy: PollPolicy,
+) -> Iterator[Headroom]:
+    """The headrooms in bytes that a fill uses up within so many seconds, or has used up."""
+    for headroom in _headrooms(thresholds, observations):
+        fill = fill_rates.get(headroom.amount)
+        if headroom.threshold.signal.counts_inodes or fill is None:
+            continue
+        fills = not is_negligible(fill.rate, policy.assumed_rate(inodes=False))
+        if fills and headroom.above < fill.rate * seconds:
+            yield headroom
+
+
 def levels_to_watch(
     thresholds: Iterable[Threshold],
     observations: SignalObservations,
@@ -229,44 +250,66 @@ def urgency(
     """
     limits = _next_marks(_headrooms(kubelets, observations))
     seconds = (
-        _seconds_left(headroom, limits, fill_rates)
+        _seconds_left(
+            headroom,
+            limits.get(headroom.amount, 0),
+            fill_rates.get(headroom.amount),
+            stats=observations.filesystems[headroom.threshold.signal.filesystem][1],
+        )
         for headroom in _headrooms(thresholds, observations)
     )
     return min(seconds, default=NEVER)
 
 
-def begins_by_lead(
-    thresholds: Iterable[Threshold],
+def with_needed(
     observations: SignalObservations,
     fill_rates: FillRates,
     *,
     kubelets: Iterable[Threshold],
-    lead_seconds: float,
-) -> tuple[Threshold, ...]:
-    """The hard thresholds that are not met but whose pass begins now, because the time until the
-    kubelet's mark is less than the lead. None if that mark is unknown."""
-    limits = _next_marks(_headrooms(kubelets, observations))
-    return tuple(
-        headroom.threshold
-        for headroom in _headrooms(thresholds, observations)
-        if headroom.threshold.hard
-        and headroom.above >= 0
-        and headroom.amount in limits
-        and _seconds_left(headroom, limits, fill_rates) < lead_seconds
-    )
+    lead_seconds: Callable[[int], float],
+) -> SignalObservations:
+    """The observations with what must be available above the kubelet's hard marks for what is
+    coming. `lead_seconds`: by device."""
+    hard = (threshold for threshold in kubelets if threshold.hard)
+    limits = _next_marks(_headrooms(hard, observations))
+    signals = dict(observations.signals)
+    for signal, seen in observations.signals.items():
+        if seen.filesystem is None or signal.counts_inodes:
+            continue
+        _, stats = observations.filesystems[signal.filesystem]
+        amount = (seen.filesystem.device_id, False)
+        limit = limits.get(amount)
+        lead = lead_seconds(seen.filesystem.device_id)
+        coming = coming_bytes(stats, fill_rates.get(amount), lead)
+        if limit is not None and coming:
+            signals[signal] = replace(seen, needed=limit + coming)
+    return replace(observations, signals=signals)
 
 
-def _seconds_left(headroom: Headroom, limits: Mapping[Amount, int], fill_rates: FillRates) -> float:
-    """Until the amount reaches its limit, or 0 without one, if it is filled on as it is now."""
-    rate = fill_rates.get(headroom.amount)
-    if headroom.threshold.signal.counts_inodes or rate is None or rate.steady_rate <= 0:
+def coming_bytes(stats: FsStats, fill: FillRate | None, lead_seconds: float) -> int:
+    """What a filesystem takes within the lead, or with the next step if that falls due soon."""
+    rate = 0.0 if fill is None else fill.rate
+    written = int(rate * lead_seconds)
+    if stats.preallocated_bytes < rate * STEP_SECONDS:
+        return max(written, stats.step_bytes)
+    return max(written - stats.preallocated_bytes, 0)
+
+
+def _seconds_left(
+    headroom: Headroom, limit: int, fill: FillRate | None, *, stats: FsStats
+) -> float:
+    """Until the amount reaches its limit, if it is filled on as it is now."""
+    if headroom.threshold.signal.counts_inodes or fill is None or fill.rate <= 0:
         return NEVER
-    return max(headroom.available - limits.get(headroom.amount, 0), 0) / rate.steady_rate
+    left = max(headroom.available - limit, 0)
+    if left < stats.step_bytes:
+        left = 0  # the next step goes beyond it; until then nothing falls
+    return (stats.preallocated_bytes + left) / fill.rate
 
 
 def faster(before: FillRates, now: FillRates) -> FillRates:
-    """For each amount, the steadily faster rate; that of `now` if equal, or one is missing."""
+    """For each amount, the faster rate; that of `now` if equal, or one is missing."""
     return {
-        key: before[key] if key in before and before[key].steady_rate > rate.steady_rate else rate
+        key: before[key] if key in before and before[key].rate > rate.rate else rate
         for key, rate in now.items()
     }

@@ -3,6 +3,8 @@
 Rules (kubelet, `pkg/kubelet/eviction/helpers.go`):
 
 * A threshold is met when its mark is *above* the available amount. If both are equal, it is clear.
+* A hard threshold of ours is met, too, while what is coming would reach the kubelet's mark before
+  removals can prevent it (`decision.headroom`). The kubelet's own go by what filesystems show.
 * The minimum reclaim does not trigger anything. It is added to the mark in two places only: for a
   threshold that has been acted on, and to tell whether reclaim was successful.
 * A grace period starts when the threshold is first met; one pass without it starts it over. It is
@@ -50,17 +52,36 @@ def usable(observations: Observations) -> dict[Signal, SignalObservation]:
 
 
 def thresholds_met(
-    thresholds: Iterable[Threshold], observations: Observations, *, enforce_min_reclaim: bool
+    thresholds: Iterable[Threshold],
+    observations: Observations,
+    *,
+    enforce_min_reclaim: bool,
+    ahead: bool = True,
 ) -> tuple[Threshold, ...]:
-    """The thresholds whose mark is above the available amount, in the order given."""
-    mark = Threshold.mark_with_min_reclaim if enforce_min_reclaim else Threshold.mark
+    """The thresholds whose mark is above the available amount, in the order given. `ahead`: a hard
+    one is met, too, while less is available than is needed for what is coming."""
+
+    def mark(threshold: Threshold, observation: SignalObservation) -> int:
+        reached = threshold.mark(observation.capacity)
+        if enforce_min_reclaim:
+            reached = threshold.mark_with_min_reclaim(observation.capacity)
+        return max(reached, observation.needed) if ahead and threshold.hard else reached
+
     return tuple(
         threshold
         for threshold in thresholds
         if (observation := observations.get(threshold.signal)) is not None
         and not observation.stale
-        and mark(threshold, observation.capacity) > observation.available
+        and mark(threshold, observation) > observation.available
     )
+
+
+def kubelets_met(
+    kubelets: Iterable[Threshold], observations: Observations
+) -> tuple[Threshold, ...]:
+    """The thresholds of the kubelet's that are met, by what the filesystems show."""
+    shown = {signal: observation.shown() for signal, observation in observations.items()}
+    return thresholds_met(kubelets, shown, enforce_min_reclaim=False)
 
 
 def raise_pressure(thresholds: Iterable[Threshold]) -> bool:
@@ -87,7 +108,7 @@ def below_kubelets_marks(
     signals are read again: an unread signal neither raises a condition nor ends it.
     """
     kubelets = tuple(kubelets)
-    if thresholds_met(kubelets, observations, enforce_min_reclaim=False):
+    if kubelets_met(kubelets, observations):
         return True
     stale = {signal for signal, observation in observations.items() if observation.stale}
     return before and any(threshold.signal in stale for threshold in kubelets)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from eviction.configuration.effective import eviction_config
-from eviction.decision.thresholds import thresholds_met
+from eviction.decision.thresholds import kubelets_met, thresholds_met
 from eviction.doctor.facts import Facts
 from eviction.records.json_shapes import Versioned
 from eviction.records.observations_json import timestamp
@@ -75,8 +75,7 @@ def pressure(facts: Facts) -> Findings:
     signals = facts.observations.signals
     config = eviction_config(facts.configuration)
     kubelets = config.kubelets_in_layout(facts.observations.layout)
-    kubelets_met = thresholds_met(kubelets, signals, enforce_min_reclaim=False)
-    crossed = {threshold.signal for threshold in kubelets_met}
+    crossed = {threshold.signal for threshold in kubelets_met(kubelets, signals)}
     for threshold in thresholds_met(facts.thresholds, signals, enforce_min_reclaim=False):
         seen = against_its_mark(threshold, facts.observations)
         if config.kubelets is not None:

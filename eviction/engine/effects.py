@@ -77,6 +77,15 @@ class Refresh:
     """Ask the runtime who uses its images, for the image records. `Refreshed` answers."""
 
 
+class WriteBack(NamedTuple):
+    """What waits to be written to the filesystem of a path is written, if it is much."""
+
+    path: str
+    device: int
+    coming_bytes: int
+    """What is written until a mark is reached."""
+
+
 class Resolve(NamedTuple):
     """Somebody waits for this answer: a pass, or that a command of his is in force."""
 
@@ -105,7 +114,20 @@ class Tell(NamedTuple):
     about: tuple[object, ...] = ()
 
 
-Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | Resolve | Forget | Remember | Tell
+Effect = (
+    Read
+    | Watch
+    | Plan
+    | Check
+    | Send
+    | Locate
+    | Refresh
+    | WriteBack
+    | Resolve
+    | Forget
+    | Remember
+    | Tell
+)
 
 
 # ---- what happens
@@ -177,6 +199,12 @@ class Refreshed(NamedTuple):
     given_up: bool = False
     """Something more urgent came, or it took too long."""
     pods_problem: str | None = None
+
+
+class WrittenBack(NamedTuple):
+    """An early writeback has ended, or could not be made."""
+
+    device: int
 
 
 class LookWanted(NamedTuple):
@@ -274,6 +302,7 @@ Event = (
     | Ended
     | Located
     | Refreshed
+    | WrittenBack
     | LookWanted
     | PassWanted
     | Withdrawn

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from eviction.configuration.effective import eviction_config, needing_restart, until_restart
-from eviction.decision.headroom import update_fill_rates
+from eviction.decision.headroom import update_fill_rates, with_needed
 from eviction.engine.effects import (
     CheckEnded,
     Crossed,
@@ -30,6 +30,7 @@ from eviction.engine.effects import (
     Stopping,
     Tick,
     Withdrawn,
+    WrittenBack,
 )
 from eviction.engine.world import (
     FOREVER_AGO,
@@ -39,6 +40,7 @@ from eviction.engine.world import (
     LookWhy,
     StageRun,
     World,
+    Writeback,
 )
 from reclaim import types
 from reclaim.removals import Claim, StageId, sent_claims
@@ -79,6 +81,9 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
             return world
         case Refreshed():
             return refreshed(world, event)
+        case WrittenBack(device):
+            last = world.writebacks.get(device, Writeback())._replace(ended_at=world.now)
+            return world._replace(writebacks={**world.writebacks, device: last})
         case LookWanted(urgent):
             due = world.now if urgent else max(world.look_floor, world.now)
             if due < world.look_due:
@@ -135,6 +140,13 @@ def observed(world: World) -> World:
         world.now,
         wall=world.wall,
         imagefs_problem=world.imagefs_problem,
+    )
+    config = world.manager.config
+    observations = with_needed(
+        observations,
+        world.fill_rates,
+        kubelets=config.kubelets_in_layout(observations.layout),
+        lead_seconds=world.lead_seconds,
     )
     return world._replace(observations=observations)
 

@@ -40,6 +40,8 @@ from eviction.engine.effects import (
     Request,
     Send,
     Withdrawn,
+    WriteBack,
+    WrittenBack,
 )
 from eviction.engine.owner import Job, Owner
 from eviction.engine.periodic import loops
@@ -60,7 +62,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.kubelet.pull_records import PullRecords, pull_records
 from reclaim.kubelet.versions import RECORDS_PULLS, RECORDS_PULLS_GATE
 from reclaim.pod_logs.names import LogPaths
-from reclaim.removals import limit_in_flight
+from reclaim.removals import limit_in_flight, write_back
 from reclaim.types import Container, ReclaimError, RuntimeUnavailable
 from reclaim.workers import NoThread, ReadingsInTime, Workers
 from signals.clock import LATE_SECONDS
@@ -306,6 +308,9 @@ class Node(NodeView):
                     lambda: self.world.asks_the_runtime() or self.stopping.is_set()
                 )
                 return refreshed._replace(pods_problem=self.pods_problem)
+            case WriteBack(path, device, coming_bytes):
+                write_back(path, coming_bytes)
+                return WrittenBack(device)
 
     def remember(self, decided: Remember) -> None:
         """Keeps what was decided, for a replay."""

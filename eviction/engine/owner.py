@@ -41,6 +41,8 @@ from eviction.engine.effects import (
     Tell,
     Tick,
     Watch,
+    WriteBack,
+    WrittenBack,
 )
 from eviction.engine.fold import after_defect, fold
 from eviction.engine.step import SLOW_SECONDS, next_deadline, step
@@ -59,7 +61,7 @@ LONGEST_WAIT_SECONDS = 60.0
 LAST_SECONDS = 3.0  # at the end, for the last reading of a pass
 STOP_SECONDS = 0.25  # a stop of a command is noticed so soon
 
-Job = Plan | Check | Send | Locate | Refresh
+Job = Plan | Check | Send | Locate | Refresh | WriteBack
 
 Answered = TypeVar("Answered")
 
@@ -340,3 +342,5 @@ def not_begun(job: Job, problem: str) -> Event:
             return Located(None, problem)
         case Refresh():
             return Refreshed(problem)
+        case WriteBack(device=device):
+            return WrittenBack(device)

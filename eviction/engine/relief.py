@@ -78,9 +78,7 @@ def advance(running: RunningPass, world: World) -> Advanced:
     disk = disk_of(running, world)
     if disk.unread:
         return running, (Read(disk.unread),)
-    running = running._replace(
-        crossed=disk.crossed, urgent=disk.urgent, pressure=pressure_of(running, world)
-    )
+    running = running._replace(urgent=disk.urgent, pressure=pressure_of(running, world))
     if waits_for_late_space(running, disk):
         return begin_settling(running, world, at_end=False)
     running = measured(running, world)
@@ -122,9 +120,19 @@ class Goal(NamedTuple):
     stops: bool
     """Whether it may stop early at all."""
 
+    ahead: bool = False
+    """Whether what is coming counts: not for a mark that a row or a command names."""
+
     def met(self, observations: SignalObservations) -> bool:
         """Whether a threshold is not clear yet, minimum reclaim included."""
-        return bool(thresholds_met(self.thresholds, observations.signals, enforce_min_reclaim=True))
+        return bool(
+            thresholds_met(
+                self.thresholds,
+                observations.signals,
+                enforce_min_reclaim=True,
+                ahead=self.ahead,
+            )
+        )
 
 
 class Disk(NamedTuple):
@@ -133,8 +141,6 @@ class Disk(NamedTuple):
     stop: Reason | None = None
     """Why nothing more is removed: RELIEVED, UNREADABLE or LAYOUT_CHANGED; None: removals go on."""
     urgent: bool = False
-    crossed: bool = True
-    """Whether the mark that began the pass is reached."""
     unread: tuple[str, ...] = ()
     """Paths of which there is no reading yet that began after the last removal."""
 
@@ -146,7 +152,8 @@ def goal_of(running: RunningPass, function: str, world: World) -> Goal:
     if running.request.until is not None and not waits:
         thresholds = running.request.until
     stops = running.extent is Extent.ENOUGH and bool(thresholds)
-    return Goal(thresholds, waits, waits or stops)
+    ahead = not waits and running.request.until is None
+    return Goal(thresholds, waits, waits or stops, ahead)
 
 
 def disk_of(running: RunningPass, world: World, *, promised_bytes: int = 0) -> Disk:
@@ -163,15 +170,9 @@ def disk_of(running: RunningPass, world: World, *, promised_bytes: int = 0) -> D
         rates = faster(running.begun_rates, world.fill_rates)
         kubelets = world.manager.config.kubelets_in_layout(seen.layout)
         seconds_left = urgency(goal.thresholds, seen, rates, kubelets=kubelets)
-    began_it = () if running.decision.acted_on is None else (running.decision.acted_on,)
-    crossed = running.crossed or bool(
-        thresholds_met(began_it, seen.signals, enforce_min_reclaim=False)
-    )
-    relieved = seconds_left >= world.lead_seconds
-    if crossed:
-        promised = Counter(running.assumed)
-        promised[world.functions[running.function].frees] += promised_bytes
-        relieved = not goal.met(with_promised(seen, promised))
+    promised = Counter(running.assumed)
+    promised[world.functions[running.function].frees] += promised_bytes
+    relieved = not goal.met(with_promised(seen, promised))
     of_goal = [
         seen.signals[threshold.signal]
         for threshold in goal.thresholds
@@ -185,7 +186,7 @@ def disk_of(running: RunningPass, world: World, *, promised_bytes: int = 0) -> D
     # with `extent: enough`: every threshold that the function can relieve is clear
     elif goal.stops and relieved:
         stop = Reason.RELIEVED
-    return Disk(stop, seconds_left < URGENT_SECONDS, crossed)
+    return Disk(stop, seconds_left < URGENT_SECONDS)
 
 
 def last_read(running: RunningPass, function: str, world: World) -> dict[str, float]:
@@ -272,13 +273,14 @@ def pressure_of(running: RunningPass, world: World) -> Pressure:
     observation = world.observations.signals.get(acted_on.signal)
     if observation is None:
         return Pressure(signal=str(signal), pass_id=running.id)
-    missing = max(acted_on.mark_with_min_reclaim(observation.capacity) - observation.available, 0)
+    needed = max(acted_on.mark_with_min_reclaim(observation.capacity), observation.needed)
+    missing = max(needed - observation.available, 0)
     place = ""
     if (filesystem := observation.filesystem) is not None:
         place = filesystem.mount_point or filesystem.path
         fill = world.fill_rates.get((filesystem.device_id, signal.counts_inodes))
         if missing and fill is not None:
-            missing += int(fill.steady_rate * RUN_SECONDS)
+            missing += int(fill.rate * RUN_SECONDS)
     return Pressure(
         signal=str(signal),
         filesystem=place,
@@ -356,13 +358,11 @@ def stage_with_room(
     current = running.current
     if any(stage.silent for stage in current) or enough_by_plan(running):
         return None
-    # before its mark is reached, a pass of the lead removes one object of each stage
-    limit = None if running.crossed else 1
     promising = list[StageRun]()
     others = list[StageRun]()
     for stage in current:
         verdict = stage.next
-        if verdict is not None and (limit is None or stage.begun < limit):
+        if verdict is not None:
             group = promising if verdict.size_bytes else others
             group.append(stage)
     if not promising and not others:
@@ -548,7 +548,7 @@ def next_stage(running: RunningPass, world: World) -> Advanced:
         return begin_settling(running._replace(current=waited_for), world, at_end=False)
     running = with_ended(running, ended)
     if len(ended) > 1:  # the row follows from its beginning, all stages of each function
-        return advance(running, world) if running.crossed else finish(running, world)
+        return advance(running, world)
     (last,) = ended
     if last.last or (world.functions[last.id.function].stops_on_failure and failed(last)):
         return advance(running._replace(at=running.at + 1), world)
@@ -589,10 +589,20 @@ def after_the_row(running: RunningPass, world: World) -> Advanced:
     # after an error, or while a removal is not answered, by whomever it was sent, it is not known
     # that nothing else is enough
     under_way = any(world.under_way())
-    untried = something and running.crossed and not running.last_resort
+    untried = something and not running.last_resort and reached(running, world)
     if untried and not under_way and settled(running):
         return advance(running._replace(at=0, last_resort=True), world)
     return finish(running, world)
+
+
+def reached(running: RunningPass, world: World) -> bool:
+    """Whether the mark that it acts on is reached, or none is: what is only coming may not come."""
+    acts_on = running.decision.acted_on
+    return acts_on is None or bool(
+        thresholds_met(
+            (acts_on,), world.observations.signals, enforce_min_reclaim=False, ahead=False
+        )
+    )
 
 
 def settled(running: RunningPass) -> bool:

@@ -1,7 +1,7 @@
 """What follows from the world as it is now: the decisions of the daemon between its passes. Pure.
 
-* A pass begins when its threshold is met, or earlier if removals have lately taken longer than the
-  time that is left (`decision.headroom.begins_by_lead`). One pass at a time relieves a filesystem;
+* A pass begins when its threshold is met: its mark is reached, or what is coming would reach the
+  kubelet's (`decision.headroom`). One pass at a time relieves a filesystem;
   what is slow on one delays no other.
 * Nothing that may have to wait delays a pass: a command's pass gives way to it, dry runs have a
   lane of their own, and the question who uses what is given up when a pass begins.
@@ -17,19 +17,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
 from operator import itemgetter
 
 from eviction.configuration.effective import poll_policy
 from eviction.decision.headroom import (
-    begins_by_lead,
     levels_to_watch,
+    nearing,
     nothing_fills,
     observation_interval,
 )
 from eviction.decision.synchronize import synchronize
+from eviction.decision.thresholds import thresholds_met
 from eviction.engine.effects import (
     Check,
     Effect,
@@ -43,6 +44,7 @@ from eviction.engine.effects import (
     Send,
     Tell,
     Watch,
+    WriteBack,
 )
 from eviction.engine.ended import record_of
 from eviction.engine.fold import observed, removal_ended, with_outcome
@@ -60,6 +62,7 @@ from eviction.engine.world import (
     RunningPass,
     StageRun,
     World,
+    Writeback,
 )
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.types import Decision, Extent, Threshold
@@ -86,6 +89,8 @@ from signals.types import Signal
 
 LOOK_PATIENCE_SECONDS = 0.05  # a filesystem that answers later is decided about when it has
 SLOW_SECONDS = 10.0  # what makes no progress for longer is announced
+NEAR_SECONDS = 10.0  # a mark is near that a fill reaches within this time: two commits of ext4
+WRITEBACK_PAUSE_SECONDS = 0.1
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
@@ -102,6 +107,7 @@ def step(world: World) -> tuple[World, tuple[Effect, ...]]:
     if world.on_its_own and not world.stopping:
         world = periodic_begun(world)
         world = runtime_asked(world)
+        world = written_back(world)
     # who listens never stands before relief
     effects = sorted(world.effects, key=lambda effect: isinstance(effect, Tell | Resolve))
     return world._replace(effects=()), tuple(effects)
@@ -352,7 +358,6 @@ def new_pass(
         begun_rates=world.fill_rates,
         pause_count=world.pause.count if request.now else None,
         dry_run=request.dry_run or world.removes_nothing,
-        crossed=trigger is not Trigger.LEAD,
         progress_at=world.now,
     )
     return world._replace(passes_begun=number), running
@@ -402,21 +407,18 @@ def ended(world: World, running: RunningPass) -> World:
 def backed_off(world: World, running: RunningPass, record: Pass) -> World:
     """The pause of its row after a pass of the daemon's own: none after success, 1 s after a
     failure or any gain, else twice the last one, up to 60 s; never longer than until the next
-    object is old enough. A pass that the lead began has nothing to reach before its mark is met."""
+    object is old enough."""
     lane = world.lane(running.lane)
     seconds = lane.back_off(running.row).seconds
-    if running.trigger is Trigger.LEAD:
-        after = BackOff(seconds=seconds)
+    if record.result is PassResult.SATISFIED:
+        seconds = 0.0
+    elif record.result is PassResult.FAILED or record.count(Result.REMOVED):
+        seconds = RETRY_SECONDS
     else:
-        if record.result is PassResult.SATISFIED:
-            seconds = 0.0
-        elif record.result is PassResult.FAILED or record.count(Result.REMOVED):
-            seconds = RETRY_SECONDS
-        else:
-            seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)
-        eligible = (result.eligible_in_seconds for result in record.functions)
-        waits = [max(wait, 0.0) for wait in eligible if wait is not None]
-        after = BackOff(world.now + min([seconds, *waits]), seconds)
+        seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)
+    eligible = (result.eligible_in_seconds for result in record.functions)
+    waits = [max(wait, 0.0) for wait in eligible if wait is not None]
+    after = BackOff(world.now + min([seconds, *waits]), seconds)
     return world.with_lane(running.lane, lane.with_back_off(running.row, after))
 
 
@@ -478,8 +480,8 @@ def decided(world: World) -> World:
 
 
 def begun_where_due(world: World, trigger: Trigger) -> World:
-    """Passes begin for each threshold that is met, the most urgent first, and for what the lead
-    begins earlier. What makes no progress is told."""
+    """Passes begin for each threshold that is met, the most urgent first. What makes no progress is
+    told."""
     decision = world.decision
     world = row_is_empty(lanes_after(world, decision), decision)
     for running in world.passes.values():
@@ -489,8 +491,6 @@ def begun_where_due(world: World, trigger: Trigger) -> World:
     others = [acting_on(threshold, world) for threshold in decision.others]
     for due_now in (decision, *others):
         world = begin_where_due(world, due_now, trigger)
-    for due_soon in by_lead(world):
-        world = begin_where_due(world, due_soon, Trigger.LEAD)
     return world
 
 
@@ -527,15 +527,15 @@ def running_in(lane: LaneName, world: World) -> RunningPass | None:
 
 
 def lanes_after(world: World, decision: Decision) -> World:
-    """A lane with a threshold that is met may use the lead again next time. Once none of a lane has
-    been met for a while, its pauses are forgotten, because whatever comes next is new pressure."""
+    """Once no threshold of a lane has been met for a while, its pauses are forgotten, because
+    whatever comes next is new pressure."""
     pressed = {lane_of(threshold.signal, world) for threshold in decision.thresholds_met}
     here = {identity.device_id for identity, _ in world.observations.filesystems.values()}
     lanes = {}
     for name in pressed | world.lanes.keys():
         lane = world.lane(name)
         if name in pressed:
-            lane = lane._replace(lead_used=False, met_at=world.now)
+            lane = lane._replace(met_at=world.now)
         # what flaps is no new pressure
         elif world.now - lane.met_at >= KUBELET_INTERVAL_SECONDS and lane.back_offs:
             lane = lane._replace(back_offs={})
@@ -560,23 +560,6 @@ def acting_on(threshold: Threshold, world: World) -> Decision:
     return replace(world.decision, acted_on=threshold, row=row)
 
 
-def by_lead(world: World) -> Iterator[Decision]:
-    """Decisions for thresholds that are not met yet, but whose passes begin now."""
-    config = world.manager.config
-    observations = world.observations
-    soon = begins_by_lead(
-        config.in_layout(observations.layout),
-        observations,
-        world.fill_rates,
-        kubelets=config.kubelets_in_layout(observations.layout),
-        lead_seconds=world.lead_seconds,
-    )
-    for threshold in soon:
-        lane = lane_of(threshold.signal, world)
-        if running_in(lane, world) is None and not world.lane(lane).lead_used:
-            yield acting_on(threshold, world)
-
-
 def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World:
     """Begins the pass, unless there is nothing to act on, its row is empty or paused,
     or its filesystem has one.
@@ -594,8 +577,10 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World
         tried_again = back_off._replace(until=world.now + RETRY_SECONDS)
         world = world.with_lane(name, lane.with_back_off(row, tried_again))
         return world.telling("not_begun", held_off)
-    lead_used = lane.lead_used or trigger is Trigger.LEAD
-    world = world.with_lane(name, lane._replace(lead_used=lead_used))
+    if not thresholds_met(
+        (decision.acted_on,), world.observations.signals, enforce_min_reclaim=True, ahead=False
+    ):
+        trigger = Trigger.LEAD
     world = world.telling("reclaiming", decision.acted_on)
     world, begins = new_pass(world, trigger, Request(), decision=decision)
     return begun(world, begins._replace(lane=name))
@@ -733,6 +718,36 @@ def runtime_asked(world: World) -> World:
     if may_refresh and now >= asking.refresh_due:
         return world._replace(asking=asking._replace(refreshing_since=now)).emitting(Refresh())
     return world
+
+
+def written_back(world: World) -> World:
+    """What waits to be written is written back while a fill nears a mark: the runtime's fsync at a
+    removal waits for it. The next one begins after as long a pause as the last one took."""
+    if world.removes_nothing:
+        return world
+    headrooms = nearing(
+        world.manager.config.in_layout(world.observations.layout),
+        world.observations,
+        world.fill_rates,
+        seconds=NEAR_SECONDS,
+        policy=poll_policy(world.configuration),
+    )
+    near = {headroom.filesystem.device_id: headroom for headroom in headrooms}
+    # those of other filesystems are forgotten once they have ended
+    writebacks = {
+        device: last
+        for device, last in world.writebacks.items()
+        if device in near or last.under_way
+    }
+    effects = list[Effect]()
+    for device, headroom in near.items():
+        last = writebacks.get(device, Writeback())
+        pause = max(last.lasts(world.now), WRITEBACK_PAUSE_SECONDS)
+        if not last.under_way and world.now - last.ended_at >= pause:
+            writebacks[device] = last._replace(begun_at=world.now)
+            coming = max(headroom.above, 0)
+            effects.append(WriteBack(headroom.filesystem.path, device, coming))
+    return world._replace(writebacks=writebacks).emitting(*effects)
 
 
 # ---- what is told of it

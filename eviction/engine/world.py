@@ -23,7 +23,7 @@ from eviction.records.passes import PeriodicLoop, Trigger
 from eviction.types import Decision, Extent, NodeCondition
 from reclaim.function import NO_PRESSURE, Pressure
 from reclaim.functions.table import FUNCTIONS, FunctionTable
-from reclaim.removals import Claim, Claims, StageId
+from reclaim.removals import Claim, Claims, StageId, oldest_seconds
 from reclaim.types import NEVER, Outcome, Plan, Usage, Verdict
 from signals.filesystems import FilesystemPaths
 from signals.interval import MIN_NOTIFY_SECONDS
@@ -181,10 +181,6 @@ class RunningPass(NamedTuple):
     """The place in its row of the function whose stages run, or come next."""
     last_resort: bool = False
     """Whether the row is called for what goes only as a last resort."""
-    crossed: bool = True
-    """Whether its mark was reached: until then, a pass of the lead removes
-    one object of each stage.
-    """
     urgent: bool = False
     """Whether its filesystem is full within a minute, as measured last."""
     assumed: Mapping[FilesystemRole, int] = EMPTY
@@ -264,8 +260,6 @@ class Lane(NamedTuple):
 
     back_offs: Mapping[tuple[str, ...], BackOff] = EMPTY
     """By row."""
-    lead_used: bool = False
-    """The lead has begun a pass since the mark was last reached; one is enough."""
     another_waits: bool = False
     """Another row of this filesystem, or a command, has become due while a pass runs."""
     met_at: float = FOREVER_AGO
@@ -280,6 +274,22 @@ class Lane(NamedTuple):
     def with_back_off(self, row: tuple[str, ...], back_off: BackOff) -> Lane:
         """The same with this pause of a row."""
         return self._replace(back_offs={**self.back_offs, row: back_off})
+
+
+class Writeback(NamedTuple):
+    """The early writeback of one filesystem."""
+
+    begun_at: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it has not ended."""
+        return self.begun_at > self.ended_at
+
+    def lasts(self, now: float) -> float:
+        """How long the last one took, or has taken so far."""
+        return (now if self.under_way else self.ended_at) - self.begun_at
 
 
 class Look(NamedTuple):
@@ -331,6 +341,8 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
     fill_rates: FillRates = EMPTY
     removals: Claims = EMPTY
     removal_ended_at: float = FOREVER_AGO
+    writebacks: Mapping[int, Writeback] = EMPTY
+    """By device."""
     durations: tuple[float, ...] = ()
     """How long the last removals have taken, for objects whose size the runtime promises."""
     passes: Mapping[str, RunningPass] = EMPTY
@@ -369,19 +381,17 @@ class World(NamedTuple):  # of which a changed copy costs a tenth of a dataclass
         """Whether nothing is removed, only reported."""
         return self.dry_run or self.configuration.dry_run
 
-    @property
-    def removal_seconds(self) -> float:
-        """How long removals have lately taken: the slowest of the last few, capped at
-        how long one is waited for.
-        """
-        return min(max(self.durations, default=FIRST_SECONDS), URGENT_PATIENCE_SECONDS)
-
-    @property
-    def lead_seconds(self) -> float:
-        """How long before the kubelet's mark a pass begins at the latest. 0 if the lead is switched
-        off, or if it gains nothing because the pass goes to the end of its row."""
-        of_use = self.configuration.lead and self.configuration.extent is Extent.ENOUGH
-        return self.removal_seconds if of_use else 0.0
+    def lead_seconds(self, device: int | None = None) -> float:
+        """How long before the kubelet's mark a pass begins at the latest: as long as removals have
+        lately taken, those that are not answered included, and as it takes to write back what that
+        device has to write. At most as long as one is waited for; 0 if the lead is switched off, or
+        gains nothing because a pass goes to the end of its row."""
+        if not self.configuration.lead or self.configuration.extent is not Extent.ENOUGH:
+            return 0.0
+        known = max(self.durations, default=FIRST_SECONDS)
+        waited = oldest_seconds(self.removals.values(), self.now)
+        written = self.writebacks.get(-1 if device is None else device, Writeback())
+        return min(max(known, waited, written.lasts(self.now)), URGENT_PATIENCE_SECONDS)
 
     @property
     def under_pressure(self) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from eviction.configuration.effective import Configuration
-from eviction.decision.thresholds import thresholds_met, usable
+from eviction.decision.thresholds import kubelets_met, usable
 from eviction.engine.node import Node
 from eviction.engine.periodic import CONTAINER
 from eviction.records.json_shapes import to_json
@@ -90,10 +90,9 @@ class Announcements(Listener):
                 met = decision.thresholds_met
                 if condition is NodeCondition.DISK_PRESSURE:
                     config = self._node.world.manager.config
-                    met = thresholds_met(
+                    met = kubelets_met(
                         config.kubelets_in_layout(observations.layout),
                         usable(observations.signals),
-                        enforce_min_reclaim=False,
                     )
                 sentence = tables.condition_begins(condition, met, observations)
                 self.log.warning(sentence, condition=str(condition), status=True)

@@ -102,7 +102,7 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
     filesystems = filesystem_facts(observations, mounts_of(paths_that_answer(observations)))
     config = eviction_config(node.configuration)
     kubelets = config.kubelets_in_layout(layout)
-    below = rules.thresholds_met(kubelets, signals, enforce_min_reclaim=False)
+    below = rules.kubelets_met(kubelets, signals)
     reported = rules.node_conditions(
         reclaim_pressure=rules.raise_pressure(met), disk_pressure=bool(below)
     )

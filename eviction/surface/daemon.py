@@ -225,7 +225,7 @@ class Daemon:
             listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
             paused_for_seconds=round(max(paused_until - now, 0.0), 3),
-            lead_seconds=round(world.lead_seconds, 3),
+            lead_seconds=round(world.lead_seconds(), 3),
             conditions=conditions,
             disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
             layout=seen.layout,

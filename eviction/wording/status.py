@@ -210,8 +210,8 @@ def threshold_statuses(
                 headroom_seconds = 0.0
             elif filesystem is not None:
                 fill = fill_rates.get((filesystem.device_id, signal.counts_inodes))
-                if fill is not None and fill.steady_rate > 0:
-                    headroom_seconds = round(above / fill.steady_rate, 3)
+                if fill is not None and fill.rate > 0:
+                    headroom_seconds = round(above / fill.rate, 3)
         document = threshold_json(threshold, observations)
         statuses.append(ThresholdStatusJson.of(document, headroom_seconds=headroom_seconds))
     return statuses

@@ -66,11 +66,6 @@ class Rule:
     filesystems: Sequence[str] = FILESYSTEMS
 
 
-MEAN_OF_A_QUARTER_OF_A_SECOND = (
-    "lambda steps, since, now: max(sum(step.fall for step in steps if step.time > now -"
-    " WINDOW_SECONDS), 0) / max(min(now - since, WINDOW_SECONDS), 0.04)"
-)
-
 RULES: dict[str, Rule] = {
     "lead": Rule(fields={"lead": "0s"}),
     "side-by-side": Rule({"eviction.engine.relief:side_by_side": "lambda the, world: ()"}),
@@ -79,10 +74,10 @@ RULES: dict[str, Rule] = {
     "late-space": Rule(
         {
             "eviction.engine.relief:waits_for_late_space": "lambda the, disk: False",
-            "eviction.engine.relief:late_space_of_stages": "lambda the, ended: False",
         }
     ),
-    "steady-fill": Rule({"signals.interval:steady_rate": MEAN_OF_A_QUARTER_OF_A_SECOND}),
+    "next-step": Rule({"eviction.decision.headroom:STEP_SECONDS": "0.0"}, filesystems=("xfs",)),
+    "early-writeback": Rule({"eviction.engine.step:NEAR_SECONDS": "0.0"}),
 }
 TOGETHER = "+"
 ARMS = [*RULES]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from eviction.types import Threshold, ThresholdValue
 from reclaim.types import Container, ContainerState, Image, PodSandbox, PodSandboxState
-from signals.interval import FillRate, Step
+from signals.interval import Fall, FillRate
 from signals.quantity import parse_percentage, parse_quantity
 from signals.types import (
     FilesystemIdentity,
@@ -113,17 +113,9 @@ def stats(
 
 
 def filling(fill: FillRate, rate: float) -> FillRate:
-    """The same amount, which has fallen by so many units a second for 0.4 s."""
-    steps = tuple(
-        Step(fill.time - (count + 1) / 10, fill.time - count / 10, int(rate / 10))
-        for count in (3, 2, 1, 0)
-    )
-    return replace(
-        fill,
-        steps=steps if rate >= 10 else (),
-        watched_since=fill.time - 0.4,
-        steady_rate=float(rate),
-    )
+    """The same amount, which has fallen by so many units a second for a second."""
+    falls = tuple(Fall(fill.time - count / 10, int(rate / 10)) for count in range(9, -1, -1))
+    return replace(fill, falls=falls if rate >= 10 else (), rate=float(rate))
 
 
 def seen_filesystems(

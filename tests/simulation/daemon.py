@@ -56,8 +56,8 @@ from reclaim.kubelet.pull_records import PullRecords, record_names
 from reclaim.pod_logs.names import LogPaths
 from reclaim.types import ImageRecord, RuntimeUnavailable
 from signals.filesystems import FilesystemPaths, Reading
-from signals.interval import MOST_STEPS, ThresholdNotifier, WatchedLevels
-from signals.samplers import Sample
+from signals.interval import ThresholdNotifier, WatchedLevels
+from signals.samplers import MOST_POLLS, Sample
 from signals.types import FilesystemIdentity, FsStats, Poll
 from tests.simulation.machine import Machine
 from tests.simulation.scheduler import Scheduler
@@ -114,7 +114,7 @@ class Sampler:
     def __init__(self, path: str, daemon: Daemon):
         self._path = path
         self._daemon = daemon
-        self._polls: deque[Poll] = deque(maxlen=MOST_STEPS)
+        self._polls: deque[Poll] = deque(maxlen=MOST_POLLS)
         self._notifier: ThresholdNotifier | None = None
         self._reads = 0  # that are asked for and not answered: the same thread polls
 

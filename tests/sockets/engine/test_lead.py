@@ -44,7 +44,7 @@ def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_rea
     observations, decision = node.look()
     assert decision.acted_on is None, "the mark is not reached"
     rates = node.world.fill_rates
-    fast = {key: replace(rate, fastest=FILL, steady_rate=FILL) for key, rate in rates.items()}
+    fast = {key: replace(rate, fastest=FILL, rate=FILL) for key, rate in rates.items()}
     node.owner.world = node.world._replace(fill_rates=fast)
     config = node.world.manager.config
     threshold = next(

@@ -1,0 +1,160 @@
+"""What a filesystem will take and does not show yet.
+
+btrfs promises space to a write at once, and `statvfs` shows it half a minute later, when it is
+written back. The kernel tells what is promised: `bytes_may_use` and `bytes_reserved` of its data
+(`fs/btrfs/sysfs.c`, `fs/btrfs/space-info.h`), which can be read in a container, too.
+
+XFS allocates space behind the end of a growing file, as much again as the file has, up to 8 GiB,
+less on a disk that is nearly full (`fs/xfs/xfs_iomap.c`, xfs_iomap_prealloc_size). `statvfs` shows
+that at once as used, and then nothing until it is used up. So after a step, the next one and the
+bytes until then are known from the file. Which files grow is looked up in `/proc/*/fd`, once after
+each step; what may not be seen there has no next step. A file with an extent size hint has none
+either: its steps are as small as the hint.
+
+Other filesystems subtract what is written at once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from signals.mounts import Mount, device_of, read_mounts
+from signals.types import FsStats
+
+BTRFS_IOC_FS_INFO = 0x8400941F
+BTRFS_IOC_FS_INFO_BYTES = 1024
+PROMISED = ("bytes_may_use", "bytes_reserved")
+SMALLEST_STEP_BYTES = 32 << 20  # smaller ones are not worth a look at all processes
+LARGEST_STEP_BYTES = 8 << 30
+LOOK_SECONDS = 1.0  # between two looks at all processes at least: one takes tens of milliseconds
+PROC = "/proc"
+
+Ahead = Callable[[FsStats], FsStats]
+"""Adds to a reading what is coming. Does not raise."""
+
+
+def ahead_on(mount: Mount | None, st_dev: int) -> Ahead:
+    """What tells what is coming on the filesystem of a mount, whose files have this `st_dev`."""
+    with suppress(OSError):
+        if mount is not None and mount.type == "btrfs":
+            return PromisedByBtrfs(mount.point)
+        if mount is not None and mount.type == "xfs":
+            return GrowingFiles(st_dev)
+    return lambda stats: stats
+
+
+class PromisedByBtrfs:
+    """What a btrfs has promised to writes. Raises OSError if the kernel does not tell its id."""
+
+    def __init__(self, point: str, sysfs: str = "/sys/fs/btrfs") -> None:
+        information = bytearray(BTRFS_IOC_FS_INFO_BYTES)
+        descriptor = os.open(point, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.ioctl(descriptor, BTRFS_IOC_FS_INFO, information)
+        finally:
+            os.close(descriptor)
+        allocation = f"{sysfs}/{uuid.UUID(bytes=bytes(information[16:32]))}/allocation"
+        self._files = [
+            f"{allocation}/{group}/{name}" for group in ("data", "mixed") for name in PROMISED
+        ]
+
+    def __call__(self, stats: FsStats) -> FsStats:
+        """The reading without what is promised."""
+        promised = 0
+        for path in self._files:
+            with suppress(OSError, ValueError), open(path, "rb", buffering=0) as file:
+                promised += int(file.read())
+        promised = min(promised, stats.available_bytes)
+        return replace(
+            stats,
+            available_bytes=stats.available_bytes - promised,
+            free_bytes=stats.free_bytes - promised,
+            promised_bytes=promised,
+        )
+
+
+class GrowingFiles:
+    """The files that grow on an XFS. One thread at a time may call."""
+
+    def __init__(self, st_dev: int, proc: str = PROC) -> None:
+        self._st_dev = st_dev
+        self._proc = proc
+        self._links: Sequence[str] = ()
+        self._available: int | None = None
+        self._look_due = False
+        self._looked_at = float("-inf")
+
+    def __call__(self, stats: FsStats) -> FsStats:
+        """The reading with what is preallocated, and the next step."""
+        before = stats.available_bytes if self._available is None else self._available
+        self._available = stats.available_bytes
+        self._look_due |= before - stats.available_bytes >= SMALLEST_STEP_BYTES
+        if self._look_due and stats.time - self._looked_at >= LOOK_SECONDS:
+            self._look_due = False
+            self._looked_at = stats.time
+            devices = devices_writing_to(self._st_dev)
+            self._links = [
+                link
+                for link, status in open_files(devices, self._proc)
+                if behind_end(status) >= SMALLEST_STEP_BYTES / 2
+            ]
+        preallocated = 0
+        step = 0
+        growing = []
+        for link in self._links:
+            with suppress(OSError):  # it was closed
+                status = os.stat(link)
+                preallocated += behind_end(status)
+                step = max(step, next_step(status, stats))
+                growing.append(link)
+        self._links = growing
+        return replace(stats, preallocated_bytes=preallocated, step_bytes=step)
+
+
+def behind_end(status: os.stat_result) -> int:
+    """Bytes that a file has behind its end."""
+    return max(status.st_blocks * 512 - status.st_size, 0)
+
+
+def next_step(status: os.stat_result, stats: FsStats) -> int:
+    """How much XFS will allocate at once when a file has used up what it has."""
+    free_percent = stats.free_bytes * 100 // max(stats.capacity_bytes, 1)
+    shift = 6 - free_percent if free_percent < 5 else 0
+    return min(status.st_blocks * 512, LARGEST_STEP_BYTES) >> shift
+
+
+def devices_writing_to(st_dev: int) -> frozenset[int]:
+    """`st_dev` of the files that are written to a filesystem: its own, and those of overlays whose
+    upper directory is on it (the kernel's Documentation/filesystems/overlayfs.rst)."""
+    devices = {st_dev}
+    # each overlay once, however often it is mounted
+    overlays = {mount.device: mount for mount in read_mounts() if mount.type == "overlay"}
+    for mount in overlays.values():
+        upper = mount.option("upperdir") or ""
+        with suppress(OSError):  # it cannot be reached
+            if upper.startswith("/") and os.stat(upper).st_dev == st_dev:
+                devices.add(device_of(mount))
+    return frozenset(devices)
+
+
+def open_files(devices: Iterable[int], proc: str = PROC) -> Iterator[tuple[str, os.stat_result]]:
+    """The regular files on these devices that processes have open, each once, by its link in
+    `/proc`. What may not be looked at is left out."""
+    wanted = frozenset(devices)
+    seen = set[tuple[int, int]]()
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        with suppress(OSError):  # it has ended, or may not be looked at
+            for descriptor in os.listdir(f"{proc}/{pid}/fd"):
+                link = f"{proc}/{pid}/fd/{descriptor}"
+                with suppress(OSError):
+                    status = os.stat(link)
+                    key = (status.st_dev, status.st_ino)
+                    if status.st_dev in wanted and stat.S_ISREG(status.st_mode) and key not in seen:
+                        seen.add(key)
+                        yield link, status
