@@ -10,10 +10,11 @@ The fastest fill is never taken to be slower than a configured rate. A faster on
 loses half its weight every minute, so one burst keeps the daemon alert for some minutes but not
 forever. A jump counts as a fast fill here, because reading again is cheap.
 
-How urgent a fill is depends on its *rate*: what the amount has fallen by within the last second,
-without the largest fall. A fill counts in full once it has lasted a second, and not at all a second
-after its end. A jump is not a fill: a file can be allocated at once (fallocate(2)), a shared extent
-is copied at the first write. The steps in which XFS preallocates are left out before
+How urgent a fill is depends on its *rate*: the mean of the last quarter of a second, or of the
+last three readings if they are farther apart, without the one that shows the largest fall, and its
+time.
+So a jump is no fill: a file can be allocated at once (fallocate(2)), a shared extent is copied at
+the first write. The steps in which XFS preallocates are left out before
 (`FsStats.unwritten_bytes`).
 
 An observation reads everything and is followed by a decision; that is too expensive to do a hundred
@@ -33,7 +34,8 @@ from signals.types import Poll
 
 HALF_LIFE_SECONDS = 60.0  # of the fastest observed fill: a burst may well come back within minutes
 SHORTEST_SECONDS = 0.001  # readings closer together say nothing about a rate
-WINDOW_SECONDS = 1.0  # over which the rate of a fill is measured
+WINDOW_SECONDS = 0.25  # over which the rate of a fill is measured: a burst of some polls is none
+LEAST_READINGS = 3  # that it is measured by
 ASSUMED_INODES_PER_SECOND = 20_000.0  # about half of what ext4 creates on one core
 IDLE_FLOORS = 5  # between polls while nothing fills: waking up costs more than a poll
 # of the assumed rate, 7.8 MiB/s by default; a slower fill counts as none, as logs always grow
@@ -42,10 +44,18 @@ MIN_NOTIFY_SECONDS = 0.25  # bursts of writes cause at most one observation in t
 
 
 class Fall(NamedTuple):
-    """By how much an amount fell until `time` (monotonic seconds)."""
+    """By how much an amount fell between two readings, in units; 0: it did not."""
 
     time: float
+    """Of the later one (monotonic seconds)."""
+    seconds: float
+    """Between them."""
     amount: int
+
+    @property
+    def since(self) -> float:
+        """The time of the earlier one."""
+        return self.time - self.seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +70,23 @@ class FillRate:
     """The fastest fall between two observations, units a second, halved every minute; jumps
     count."""
     falls: tuple[Fall, ...] = ()
-    """Those of the last second, oldest first."""
-    rate: float = 0.0
-    """Units a second by which it has fallen within the last second, without the largest fall."""
+    """Those of the last quarter of a second, at least three, oldest first."""
+
+    @property
+    def rate(self) -> float:
+        """Units a second by which it falls, without the largest fall; at least 0."""
+        if len(self.falls) < 2:
+            return 0.0
+        start = min(self.time - WINDOW_SECONDS, self.falls[-LEAST_READINGS:][0].since)
+        largest = max(self.falls, key=lambda fall: fall.amount)
+        fallen = 0.0
+        seconds = 0.0
+        for fall in self.falls:
+            if fall is not largest:
+                share = min((fall.time - start) / fall.seconds, 1.0)
+                fallen += fall.amount * share
+                seconds += fall.seconds * share
+        return fallen / max(seconds, WINDOW_SECONDS - largest.seconds)
 
 
 def update_fill_rate(
@@ -90,18 +114,15 @@ def update_fill_rate(
     for time, amount in (*polled, (now, available)):
         if time - time_before < SHORTEST_SECONDS or now - SHORTEST_SECONDS < time < now:
             continue
-        if amount < amount_before:
-            falls.append(Fall(time, amount_before - amount))
+        falls.append(Fall(time, time - time_before, max(amount_before - amount, 0)))
         time_before = time
         amount_before = amount
-    falls = [fall for fall in falls if fall.time > now - WINDOW_SECONDS]
-    amounts = [fall.amount for fall in falls]
+    recent = sum(fall.time > now - WINDOW_SECONDS for fall in falls)
     return FillRate(
         available,
         now,
         fastest=max(_faded(previous.fastest, elapsed), (previous.available - available) / elapsed),
-        falls=tuple(falls),
-        rate=(sum(amounts) - max(amounts, default=0)) / WINDOW_SECONDS,
+        falls=tuple(falls[-max(recent, LEAST_READINGS) :]),
     )
 
 

@@ -76,6 +76,13 @@ def thresholds_met(
     )
 
 
+def is_coming(threshold: Threshold, observations: Observations) -> bool:
+    """Whether it is met only because of what is coming."""
+    observation = observations[threshold.signal]
+    mark = threshold.mark(observation.capacity)
+    return mark <= observation.available < observation.needed
+
+
 def kubelets_met(
     kubelets: Iterable[Threshold], observations: Observations
 ) -> tuple[Threshold, ...]:

@@ -38,6 +38,7 @@ from eviction.engine.world import (
     StageRun,
     World,
 )
+from eviction.records.passes import Trigger
 from eviction.types import Extent, Threshold
 from reclaim import types
 from reclaim.function import PassFacts, Pressure
@@ -153,6 +154,9 @@ def goal_of(running: RunningPass, function: str, world: World) -> Goal:
         thresholds = running.request.until
     stops = running.extent is Extent.ENOUGH and bool(thresholds)
     ahead = not waits and running.request.until is None
+    if ahead and not reached(running, world):
+        # not what is met in its grace period, and would take all that can go
+        thresholds = tuple(each for each in thresholds if each == running.decision.acted_on)
     return Goal(thresholds, waits, waits or stops, ahead)
 
 
@@ -596,13 +600,12 @@ def after_the_row(running: RunningPass, world: World) -> Advanced:
 
 
 def reached(running: RunningPass, world: World) -> bool:
-    """Whether the mark that it acts on is reached, or none is: what is only coming may not come."""
+    """Whether the mark that it acts on is reached: what is only coming may not come."""
     acts_on = running.decision.acted_on
-    return acts_on is None or bool(
-        thresholds_met(
-            (acts_on,), world.observations.signals, enforce_min_reclaim=False, ahead=False
-        )
-    )
+    if running.trigger is not Trigger.LEAD or acts_on is None:
+        return True
+    seen = world.observations.signals
+    return bool(thresholds_met((acts_on,), seen, enforce_min_reclaim=False, ahead=False))
 
 
 def settled(running: RunningPass) -> bool:

@@ -30,7 +30,7 @@ from eviction.decision.headroom import (
     observation_interval,
 )
 from eviction.decision.synchronize import synchronize
-from eviction.decision.thresholds import thresholds_met
+from eviction.decision.thresholds import is_coming
 from eviction.engine.effects import (
     Check,
     Effect,
@@ -577,9 +577,7 @@ def begin_where_due(world: World, decision: Decision, trigger: Trigger) -> World
         tried_again = back_off._replace(until=world.now + RETRY_SECONDS)
         world = world.with_lane(name, lane.with_back_off(row, tried_again))
         return world.telling("not_begun", held_off)
-    if not thresholds_met(
-        (decision.acted_on,), world.observations.signals, enforce_min_reclaim=True, ahead=False
-    ):
+    if is_coming(decision.acted_on, world.observations.signals):
         trigger = Trigger.LEAD
     world = world.telling("reclaiming", decision.acted_on)
     world, begins = new_pass(world, trigger, Request(), decision=decision)

@@ -113,9 +113,11 @@ def stats(
 
 
 def filling(fill: FillRate, rate: float) -> FillRate:
-    """The same amount, which has fallen by so many units a second for a second."""
-    falls = tuple(Fall(fill.time - count / 10, int(rate / 10)) for count in range(9, -1, -1))
-    return replace(fill, falls=falls if rate >= 10 else (), rate=float(rate))
+    """The same amount, which has fallen by so many units a second in three readings."""
+    fall = int(rate / 10)
+    return replace(
+        fill, falls=tuple(Fall(fill.time - ago / 10, 0.1, fall) for ago in (2, 1, 0) if fall)
+    )
 
 
 def seen_filesystems(

@@ -4,6 +4,7 @@ over all thresholds at once.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 
 from eviction.decision.headroom import (
     PollPolicy,
-    begins_by_lead,
+    coming_bytes,
     faster,
     levels_to_watch,
     near_their_marks,
     observation_interval,
     update_fill_rates,
     urgency,
+    with_needed,
 )
 from eviction.types import Threshold, ThresholdValue
 from reclaim.types import NEVER
@@ -248,7 +250,7 @@ def test_a_faster_fill_than_assumed_brings_the_mark_nearer() -> None:
 
 def filled(rate: float) -> dict[tuple[int, bool], FillRate]:
     """Both disks are filled steadily, by so many bytes a second; nodefs loses inodes as fast."""
-    each = FillRate(0, 0.0, steady_rate=rate)
+    each = filling(FillRate(0, 0.0), rate)
     return {(1, False): each, (2, False): each, (1, True): each}
 
 
@@ -289,25 +291,58 @@ def test_nothing_is_urgent_where_nothing_fills_nor_for_inodes_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("available", "lead_seconds", "begins"),
-    [(1200, 7.0, True), (1200, 5.0, False), (1023, 7.0, False), (1200, 0.0, False)],
-    ids=["in time", "there is time", "is met already", "switched off"],
+    ("rate", "lead_seconds", "preallocated", "step", "coming"),
+    [
+        (100, 2.0, 0, 0, 200),
+        (100, 0.0, 0, 0, 0),
+        (0, 5.0, 0, 0, 0),
+        (100, 2.0, 1500, 3000, 0),
+        (100, 2.0, 900, 3000, 3000),
+        (100, 0.0, 900, 3000, 3000),
+        (0, 5.0, 900, 3000, 0),
+        (2000, 2.0, 900, 3000, 4000),
+    ],
+    ids=[
+        "what is written within the lead",
+        "the lead is off",
+        "nothing fills",
+        "into what is preallocated, and the next step is 15 s away",
+        "the next step is 9 s away",
+        "however long the lead is",
+        "a file that does not grow takes no step",
+        "faster than its steps",
+    ],
 )
-def test_a_pass_begins_when_the_time_left_is_less_than_the_lead(
-    available: int, lead_seconds: float, begins: bool
+def test_what_is_coming(
+    rate: int, lead_seconds: float, preallocated: int, step: int, coming: int
 ) -> None:
-    """600 MiB above the kubelet's mark at 100 MiB/s: in 6 s."""
-    now = observed(nodefs_available=available * MIB)
-    soon = begins_by_lead(
-        [MARK], now, filled(100 * MIB), kubelets=[KUBELETS], lead_seconds=lead_seconds
-    )
-    assert soon == ((MARK,) if begins else ())
+    """In MiB, and MiB/s."""
+    on_xfs = replace(stats(), preallocated_bytes=preallocated * MIB, step_bytes=step * MIB)
+    fill = filling(FillRate(0, 0.0), rate * MIB)
+    assert coming_bytes(on_xfs, fill, lead_seconds) == coming * MIB
 
 
-def test_the_lead_begins_nothing_for_a_soft_threshold() -> None:
-    """Its grace period is the time that there is."""
+def needed(
+    now: SignalObservations, kubelets: list[Threshold], rate: int = 100, lead: float = 2.0
+) -> int:
+    """What must be available on nodefs while both disks are filled by so many MiB/s, in MiB."""
+    seen = with_needed(now, filled(rate * MIB), kubelets=kubelets, lead_seconds=lambda _: lead)
+    return seen.signals[Signal.NODEFS_AVAILABLE].needed // MIB
+
+
+def test_what_is_coming_has_to_fit_above_the_kubelets_mark() -> None:
+    """600 MiB, and 200 that are written within the lead; nothing where its hard mark is not known,
+    or nothing is coming. Below that mark, above nothing."""
     now = observed(nodefs_available=1200 * MIB)
     soft = below(Signal.NODEFS_AVAILABLE, GIB, grace_seconds=60.0)
-    assert (
-        begins_by_lead([soft], now, filled(100 * MIB), kubelets=[KUBELETS], lead_seconds=60.0) == ()
-    )
+    assert needed(now, [KUBELETS, soft]) == 800
+    assert needed(now, [soft]) == needed(now, []) == needed(now, [KUBELETS], rate=0) == 0
+    assert needed(observed(nodefs_available=500 * MIB), [KUBELETS]) == 0
+
+
+def test_until_the_next_step_of_a_file_the_disk_does_not_fall() -> None:
+    """900 MiB are preallocated and the step goes beyond the kubelet's mark: 9 s at 100 MiB/s."""
+    now = observed(nodefs_available=1000 * MIB)
+    on_xfs = replace(stats(), preallocated_bytes=900 * MIB, step_bytes=2000 * MIB)
+    now = replace(now, filesystems={FilesystemRole.NODEFS: (NODEFS, on_xfs)})
+    assert urgency([MARK], now, filled(100 * MIB), kubelets=[KUBELETS]) == 9.0

@@ -962,27 +962,10 @@ def test_a_mount_is_no_gain() -> None:
 # ---- the lead, and urgency
 
 
-@pytest.mark.parametrize(("written", "sent"), [(0, ["a"]), (50, ["a", "b", "c"])])
-def test_a_pass_of_the_lead_removes_one_object_of_each_stage_while_its_mark_is_not_reached(
-    written: int, sent: list[str]
-) -> None:
-    """Another threshold that it could clear is met all the while: that is not the one that it is
-    about. Where its own mark is reached, it goes on until both are clear."""
-    site = Site(3, 0, parallel=2, lead="auto")
-    mark, other = (
-        threshold(Signal.IMAGEFS_AVAILABLE, "480Mi"),
-        threshold(Signal.NODEFS_AVAILABLE, "600Mi"),
-    )
-    site.store.on_remove = lambda name: site.disk.free(-written * MIB) if name == "a" else None
-    wanted = site.begin(seconds_left=0.5, trigger=Trigger.LEAD, acted_on=mark, until=(mark, other))
-    site.engine.until(wanted.record.done)
-    assert site.store.sent == sent
-
-
 def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> None:
     """A second before one is known; never more than one is waited for where it is urgent."""
     site = Site(1, 0)
-    assert site.engine.world.removal_seconds == FIRST_SECONDS == 1.0
+    assert site.engine.world.lead_seconds() == FIRST_SECONDS == 1.0
     seconds = iter((90.0, *[0.1] * 6, 0.3, 0.2))
     site.engine.takes = lambda effect: next(seconds) if isinstance(effect, Send) else 0.0
     found = []
@@ -990,7 +973,7 @@ def test_what_removals_have_lately_taken_is_the_slowest_of_the_last_eight() -> N
         site.store.sizes["a"] = 10 * MIB
         site.relieve(extent=Extent.ALL)
         site.engine.passes_until(100.0)
-        found.append(round(site.engine.world.removal_seconds, 3))
+        found.append(round(site.engine.world.lead_seconds(), 3))
     assert (found[0], found[-2], found[-1]) == (5.0, 5.0, 0.301)
 
 

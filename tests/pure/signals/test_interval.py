@@ -65,9 +65,7 @@ def test_a_faster_fill_never_lengthens_the_interval(
 
 def test_the_first_reading_shows_no_fill() -> None:
     """One reading alone says nothing about a rate."""
-    assert update_fill_rate(None, 5 * GIB, 100.0) == FillRate(
-        5 * GIB, 100.0, 0.0, watched_since=100.0
-    )
+    assert update_fill_rate(None, 5 * GIB, 100.0) == FillRate(5 * GIB, 100.0)
 
 
 def test_a_fall_of_100_mib_in_2_s_is_50_mib_a_second() -> None:
