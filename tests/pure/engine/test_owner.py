@@ -28,6 +28,8 @@ from eviction.engine.effects import (
     Request,
     Sampled,
     Send,
+    WriteBack,
+    WrittenBack,
 )
 from eviction.engine.owner import Job, Owner, Performer
 from eviction.engine.stages import Stages
@@ -100,6 +102,8 @@ class Calls(Performer):
                 return Located(None)
             case Refresh():
                 return Refreshed()
+            case WriteBack(device=device):
+                return WrittenBack(device)
 
     def forget(self, pass_id: str) -> None:
         """Kept."""

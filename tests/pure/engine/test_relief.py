@@ -25,7 +25,7 @@ from eviction.engine.effects import (
 from eviction.engine.ended import result_of
 from eviction.engine.step import next_deadline
 from eviction.engine.world import FIRST_SECONDS, StageRun
-from eviction.records.passes import PassResult, Trigger
+from eviction.records.passes import PassResult
 from eviction.types import Extent
 from reclaim import types
 from reclaim.function import Refused, Stage

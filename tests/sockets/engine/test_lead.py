@@ -4,57 +4,17 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import replace
 from pathlib import Path
-
-import pytest
 
 from eviction.engine.effects import KubeletHealthy, LookWanted
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from eviction.surface.daemon import Daemon
 from eviction.wording.log import Log
-from signals.types import Signal
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode
 from tests.nodes.stepped import turn
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import PATIENCE_SECONDS
-
-FILL = float(1 << 30)  # bytes a second: far less time is left than removals take
-
-
-@pytest.mark.parametrize(
-    "soft_above", [None, 20 * MIB], ids=["alone", "a soft mark is met, in its grace period"]
-)
-def test_a_pass_that_the_lead_began_removes_one_object_while_its_mark_is_not_reached(
-    small_node: SmallNode, soft_above: int | None
-) -> None:
-    """At that rate it stays urgent, so every image would be removed if there were no bound."""
-    images = small_node.add_images(4)
-    small_node.run(small_node.run_pod("web"))
-    soft = (
-        {} if soft_above is None else {"nodefs.available": str(small_node.available() + soft_above)}
-    )
-    grace = dict.fromkeys(soft, "1h")
-    node = small_node.node(
-        Signal.NODEFS_AVAILABLE, -MIB, evictionSoft=soft, evictionSoftGracePeriod=grace
-    )
-    node.locate()
-    node.look()
-    observations, decision = node.look()
-    assert decision.acted_on is None, "the mark is not reached"
-    rates = node.world.fill_rates
-    fast = {key: replace(rate, fastest=FILL, rate=FILL) for key, rate in rates.items()}
-    node.owner.world = node.world._replace(fill_rates=fast)
-    config = node.world.manager.config
-    threshold = next(
-        one
-        for one in config.in_layout(observations.layout)
-        if one.hard and one.signal is Signal.NODEFS_AVAILABLE
-    )
-    led = replace(decision, acted_on=threshold, row=config.row(threshold.signal, observations))
-    record = node.relieve(observations, led, Trigger.LEAD)
-    assert small_node.removed() == images[:1], record.reason
 
 
 class Passes(Listener):

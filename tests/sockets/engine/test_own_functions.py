@@ -18,7 +18,7 @@ from reclaim.functions.ballast import BallastSettings
 from signals.interval import FillRate
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
-from tests.pure.values import value
+from tests.pure.values import filling, value
 
 TOLD = "told"
 
@@ -77,7 +77,7 @@ def test_a_program_is_told_of_what_a_fill_writes_meanwhile(small_node: SmallNode
     assert where is not None
     _, decision = node.look()
     world = node.world._replace(
-        fill_rates={(where.device_id, False): FillRate(0, 0.0, rate=3.0 * MIB)}
+        fill_rates={(where.device_id, False): filling(FillRate(0, 0.0), 3.0 * MIB)}
     )
     (mark,) = node.configuration.thresholds
     for acted_on, missing in ((mark, 9 * MIB), (Threshold(Signal.NODEFS_AVAILABLE, value("1")), 0)):
