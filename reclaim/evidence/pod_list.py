@@ -59,19 +59,19 @@ Value = TypeVar("Value")
 class KubeletUnavailable(ReclaimError):
     """The kubelet gave no complete answer. The message is one sentence with a hint at what to
     check.
-
-    `late`: the deadline passed, so another request may take as long again. `refused`: the identity
-    was not accepted or could not be used, so another one may work. `again`: the same request may
-    succeed soon, and no other.
     """
 
-    def __init__(
-        self, message: str, *, late: bool = False, refused: bool = False, again: bool = False
-    ):
-        super().__init__(message)
-        self.late = late
-        self.refused = refused
-        self.again = again
+
+class KubeletLate(KubeletUnavailable):
+    """The deadline passed, so another request may take as long again."""
+
+
+class WayRefused(KubeletUnavailable):
+    """The identity was not accepted, or could not be used: another way may work."""
+
+
+class NotYet(KubeletUnavailable):
+    """The same request may succeed soon, and no other."""
 
 
 class KubeletAnswerError(ReclaimError):

@@ -43,7 +43,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reclaim.evidence.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletLate, KubeletUnavailable, WayRefused
 
 if TYPE_CHECKING:
     import http.client
@@ -239,9 +239,7 @@ def ask_kubelet(
         from reclaim.kubelet.pods_api import list_pods
 
         if path != PODS:
-            raise KubeletUnavailable(
-                f"{kubelet} lists its pods and answers nothing else", refused=True
-            )
+            raise WayRefused(f"{kubelet} lists its pods and answers nothing else")
         return list_pods(endpoint.socket, seconds, all_sources)
     headers = {"Accept": "application/json"}
     if endpoint.token_file:
@@ -290,30 +288,26 @@ def answer_to(
             with exchange.getresponse() as response:
                 yield response
     except TimeoutError:
-        raise KubeletUnavailable(
-            f"{server} gave no complete answer within {seconds:g} s", late=True
-        ) from None
+        raise KubeletLate(f"{server} gave no complete answer within {seconds:g} s") from None
     except ssl.SSLCertVerificationError as error:
         raise KubeletUnavailable(
             f"{server} has a certificate that is not trusted ({error.verify_message.rstrip('.')}): "
             "check the CA file, and whether the certificate contains the server name"
         ) from None
     except ssl.SSLError as error:
-        raise KubeletUnavailable(
+        raise WayRefused(
             f"TLS with {server} failed ({error.reason}): is this its https port, and does it"
-            " require a certificate?",
-            refused=True,
+            " require a certificate?"
         ) from None
     except ConnectionRefusedError:
         raise KubeletUnavailable(
             f"{server} refuses connections: is it running, and is this its port?"
         ) from None
     except OSError as error:
-        unreachable = _OUT_OF_REACH.get(error.errno or 0)
-        why = f"cannot be asked: {error.strerror or 'the connection was lost'}"
-        if unreachable:
-            why = f"is not asked: {unreachable}"
-        raise KubeletUnavailable(f"{server} {why}", refused=bool(unreachable)) from None
+        if unreachable := _OUT_OF_REACH.get(error.errno or 0):
+            raise WayRefused(f"{server} is not asked: {unreachable}") from None
+        why = error.strerror or "the connection was lost"
+        raise KubeletUnavailable(f"{server} cannot be asked: {why}") from None
     except (http.client.HTTPException, ValueError):
         raise KubeletUnavailable(
             f"{server} gave no answer in HTTP, or one that was cut short"
@@ -364,7 +358,7 @@ def secured(
 def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
     if response.status != 200:
         words = f"{kubelet} answered {_status(response.status, path)}"
-        raise KubeletUnavailable(words, refused=response.status in _REFUSED)
+        raise (WayRefused if response.status in _REFUSED else KubeletUnavailable)(words)
     if response.length is None and not response.chunked:
         # It would end with the connection, so a part would look like the whole. Go's
         # server always sends the length.
@@ -468,7 +462,7 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
 
     for path in endpoint.pinned_files:
         with (
-            suppress(KubeletUnavailable),
+            suppress(WayRefused),
             _usable("certificate", path),
             open(path, encoding="ascii") as file,
         ):
@@ -482,19 +476,17 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
 
 
 def _token(path: str) -> str:
-    """The bearer token in a file, without the white space around it. Raises KubeletUnavailable."""
+    """The bearer token in a file, without the white space around it. Raises WayRefused."""
     with _usable("token file", path), open(path, "rb") as file:
         content = file.read(LARGEST_PEM_BYTES).strip()
     if not _TOKEN.fullmatch(content):
-        raise KubeletUnavailable(
-            f"the kubelet is not asked: the token file {path} holds no token", refused=True
-        )
+        raise WayRefused(f"the kubelet is not asked: the token file {path} holds no token")
     return content.decode()
 
 
 @contextmanager
 def _usable(what: str, *paths: str | None) -> Iterator[None]:
-    """Raises KubeletUnavailable if one of these files cannot be used.
+    """Raises WayRefused if one of these files cannot be used.
 
     A failure of the `with` block names the first. Anything but a regular file is rejected
     beforehand: opening a FIFO would hang.
@@ -504,9 +496,7 @@ def _usable(what: str, *paths: str | None) -> Iterator[None]:
         for path in filter(None, reversed(paths)):
             named = f"{what} {path}"
             if not stat.S_ISREG(os.stat(path).st_mode):
-                raise KubeletUnavailable(
-                    f"the kubelet is not asked: the {named} is not a file", refused=True
-                )
+                raise WayRefused(f"the kubelet is not asked: the {named} is not a file")
         yield
     except (OSError, ValueError) as error:
         why = (
@@ -514,6 +504,4 @@ def _usable(what: str, *paths: str | None) -> Iterator[None]:
             or getattr(error, "strerror", None)
             or "it holds nothing usable"
         )
-        raise KubeletUnavailable(
-            f"the kubelet is not asked: the {named} cannot be used ({why})", refused=True
-        ) from None
+        raise WayRefused(f"the kubelet is not asked: the {named} cannot be used ({why})") from None

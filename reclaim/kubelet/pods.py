@@ -51,7 +51,9 @@ from typing import NamedTuple
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.pod_list import (
     KubeletAnswerError,
+    KubeletLate,
     KubeletUnavailable,
+    NotYet,
     PodList,
     parse_pod_list,
 )
@@ -226,7 +228,7 @@ class KubeletPods:
             pods = parse_pod_list(ask())
         except KubeletUnavailable as error:
             self.list_problem = str(error)
-            if error.late or error.again:
+            if isinstance(error, (KubeletLate, NotYet)):
                 now = self.clock.monotonic()
                 self._late = str(error)
                 self._ask_from = now + _rest_seconds(now - asked_at)
