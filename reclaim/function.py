@@ -31,7 +31,7 @@ from reclaim.evidence.states import PodStateProvider
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import LogPaths
-from reclaim.services import ImageService, RuntimeService
+from reclaim.services import Runtime
 from reclaim.types import Plan, Result, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
@@ -81,6 +81,8 @@ class Stage(Protocol):
     """Whether space may arrive after the removal was answered, even if no size was promised."""
     patience_seconds: float | None = None
     """After how long the pass goes on without one of its removals; None: as configured."""
+    listed_at: float | None = None
+    """When it had read what its plan is based on (monotonic seconds); None: it took no time."""
 
     def plan(self) -> Plan | None:
         """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if
@@ -149,8 +151,7 @@ class PassFacts:
 class ReclaimContext:
     """What the stages of a reclaim function may use of their node during one pass."""
 
-    runtime: RuntimeService
-    images: ImageService
+    runtime: Runtime
     pods: PodStateProvider
     inventory: Inventory
     records: ImageRecords
@@ -186,7 +187,7 @@ class ReclaimFunction:
     side_by_side: bool = False
     """Whether, when it is urgent, objects of its first stage may be removed alongside those of
     other such functions, regardless of their order in the row."""
-    examine: Callable[[RuntimeService, LogPaths], object] | None = None
+    examine: Callable[[Runtime, LogPaths], object] | None = None
     """Raises ReclaimError, with one sentence, if the function could do nothing on this node as it
     is, and RuntimeUnavailable if the runtime does not say; None: nothing can be wrong."""
     last_resort: Callable[[ReclaimContext], tuple[Stage, ...]] = lambda _: ()

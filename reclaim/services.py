@@ -1,6 +1,7 @@
 """What reclaim functions receive: the container runtime.
 
-The runtime's protocols are named as in CRI and implemented over gRPC by `reclaim.cri.client`.
+Its calls are named as in CRI (RuntimeService and ImageService), and made over gRPC by
+`reclaim.cri.client`.
 Reads raise RuntimeUnavailable if there is no complete answer. Removals raise RemovalFailed if the
 runtime answered with an error; nothing is known then, so ask again. A removal returns False if the
 runtime has no such object.
@@ -8,7 +9,6 @@ runtime has no such object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,8 +91,8 @@ class ImageFsInfo:
     image_used_bytes: int | None = None
 
 
-class RuntimeService(Protocol):
-    """Containers and sandboxes."""
+class Runtime(Protocol):
+    """Containers, sandboxes and images."""
 
     @property
     def connections_made(self) -> int:
@@ -144,10 +144,6 @@ class RuntimeService(Protocol):
         ended. `seconds`: the deadline. Raises CallError (`cri.status`), with UNIMPLEMENTED if
         there is no such service."""
 
-
-class ImageService(Protocol):
-    """Images."""
-
     def list_images(self) -> tuple[Image, ...]:
         """All images."""
 
@@ -159,23 +155,3 @@ class ImageService(Protocol):
 
         The runtime would remove it even if it were in use.
         """
-
-    def image_fs_info(self) -> ImageFsInfo:
-        """Where images are stored."""
-
-
-class UsageService(Protocol):
-    """What uses how much of the disk, by the runtime's own count.
-
-    For display, never for a decision.
-    """
-
-    def image_fs_info(self) -> ImageFsInfo:
-        """Where images are stored, and how much they take."""
-
-    def writable_layers(self) -> Mapping[str, int]:
-        """Bytes of writable layers by container id; containers that the runtime does not report are
-        left out. Raises RuntimeUnavailable if the runtime has no such statistics."""
-
-    def close(self) -> None:
-        """Closes its connection, which is its own."""

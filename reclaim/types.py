@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum, auto
+from enum import StrEnum
 from typing import Final, NamedTuple, Self, TypeVar
 
 from signals.types import FilesystemRole
@@ -319,6 +319,11 @@ class Listing:
     runtime: str = ""
     named_images: frozenset[str] = frozenset()
 
+    @property
+    def parts(self) -> tuple[Container | PodSandbox, ...]:
+        """All that is of pods."""
+        return *self.containers, *self.sandboxes
+
     def without(self, removed: Iterable[Verdict]) -> Listing:
         """The listing without these objects: how a dry run goes on after planning them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
@@ -474,17 +479,17 @@ class Verdict(NamedTuple):
 class Plan:
     """Every listed object with its verdict. `remove` is in the order of removal.
 
-    `list_seconds`: how long it took to read what the plan is based on. `target_bytes`: what is
-    wanted of it: once as much was promised by what was removed, nothing more is; None: all of
-    it. `event_of`: the event of having removed what promised so many bytes, as the kubelet's
-    periodic pass announces it.
+    `target_bytes`: what is wanted of it: once as much was promised by what was removed, nothing
+    more is; None: all of it. `event_of`: the event of having removed what promised so many bytes,
+    as the kubelet's periodic pass announces it. `list_seconds`: how long it took to read what the
+    plan is based on (`Stage.listed_at`).
     """
 
     remove: tuple[Verdict, ...] = ()
     keep: tuple[Verdict, ...] = ()
-    list_seconds: float = 0.0
     target_bytes: int | None = None
     event_of: Callable[[int], GCEvent | None] | None = field(default=None, compare=False)
+    list_seconds: float = 0.0
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Plan:
@@ -511,7 +516,10 @@ class Plan:
 
 
 class Result(StrEnum):
-    """How a removal ended. `PARKED`: it has not ended, and its pass went on without it."""
+    """How a removal ended. `PARKED`: it has not ended, and its pass went on without it.
+
+    Only `UNANSWERED` says anything about other objects: the runtime is silent.
+    """
 
     REMOVED = "removed"
     ALREADY_GONE = "already_gone"
@@ -522,39 +530,8 @@ class Result(StrEnum):
     PARKED = "parked"
 
 
-class Fate(Enum):
-    """What a pass goes by once it knows what has become of an object.
-
-    Only SILENT says anything about others.
-    """
-
-    GONE = auto()
-    """It is absent."""
-    KEPT = auto()
-    """Somebody uses it, or a guard keeps it."""
-    FAILED = auto()
-    """This object could not be checked or removed."""
-    SILENT = auto()
-    """The runtime does not answer."""
-    LATE = auto()
-    """It was sent, was not answered in time, and is still under way."""
-    PLANNED = auto()
-    """A dry run would have sent it."""
-
-
-OPEN: Final = frozenset({Fate.FAILED, Fate.SILENT, Fate.LATE})
+OPEN: Final = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
 """After one of these it is not known that nothing else can be removed."""
-
-_FATES: Final = {
-    None: Fate.KEPT,
-    Result.IN_USE: Fate.KEPT,
-    Result.REMOVED: Fate.GONE,
-    Result.ALREADY_GONE: Fate.GONE,
-    Result.FAILED: Fate.FAILED,
-    Result.UNANSWERED: Fate.SILENT,
-    Result.PARKED: Fate.LATE,
-    Result.PLANNED: Fate.PLANNED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,9 +563,9 @@ class Outcome:
     freed: Amounts = NO_GAIN
 
     @property
-    def fate(self) -> Fate:
-        """What has become of it."""
-        return _FATES[self.result]
+    def kept(self) -> bool:
+        """Whether somebody uses it, or a guard keeps it."""
+        return self.result in (None, Result.IN_USE)
 
 
 @dataclass(frozen=True, slots=True)

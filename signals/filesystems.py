@@ -1,5 +1,5 @@
 """Which filesystems are nodefs, imagefs and containerfs, which ones the configuration adds, and how
-each is read. Only this module imports psutil.
+each is read.
 
 nodefs holds the kubelet's root directory. imagefs and containerfs are where the runtime keeps
 its images and writable layers (CRI `ImageFsInfo`). Two roles share a filesystem exactly when

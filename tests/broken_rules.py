@@ -116,8 +116,8 @@ BREAKS = (
     Break(
         "what may not come back is not held back",
         UNUSED_IMAGES,
-        "part_of(plan, last=self._last_resort)",
-        "plan",
+        "return part_of(unused_images(context, evidence, detected_at))\n",
+        "return unused_images(context, evidence, detected_at)\n",
     ),
     Break(
         "no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"
@@ -388,8 +388,8 @@ BREAKS = (
     Break(
         "logs go without complete lists",
         CONTAINERS,
-        "return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD\n        if uid in",
-        "return Action.REMOVE, Reason.POD_GONE, Rule.GUARD\n        if uid in",
+        "return Reason.INCOMPLETE_LISTING, Rule.GUARD\n        if uid in",
+        "return Reason.POD_GONE, Rule.GUARD\n        if uid in",
     ),
     Break(
         "a link is dangling while its container runs",

@@ -207,9 +207,7 @@ def detection_of(
     store = ImageStore(view)
     ask = asking_for_pods(configuration.kubelet_access, view.clock, configuration.kubelet_version)
     pods = KubeletPods(directories, view.clock, ask)
-    inventory = Inventory(
-        client, client, pods, clock=view.clock, read_layers=store.layers, workers=workers
-    )
+    inventory = Inventory(client, pods, clock=view.clock, read_layers=store.layers, workers=workers)
     records = records or ImageRecords(
         store.pulled_at, earlier=store.clocks_at_start, on_return=on_return, pulls=pulls
     )

@@ -320,9 +320,8 @@ class Node(NodeView):
         """What the stages of one pass may use."""
         return ReclaimContext(
             self.client,
-            self.client,
             self.pods,
-            inventory=self.inventory,
+            self.inventory,
             records=self.records,
             part_ages=self.detection.part_ages,
             clock=self.clock,

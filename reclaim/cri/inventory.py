@@ -40,7 +40,7 @@ from reclaim.evidence.references import (
 )
 from reclaim.evidence.starts import FRESH_SECONDS
 from reclaim.evidence.states import PodDirectory, PodStateProvider, PodStates
-from reclaim.services import ImageService, RuntimeService, RuntimeVersion
+from reclaim.services import Runtime, RuntimeVersion
 from reclaim.types import (
     NEVER,
     NO_LAYERS,
@@ -163,8 +163,7 @@ class Inventory:
 
     def __init__(
         self,
-        runtime: RuntimeService,
-        images: ImageService,
+        runtime: Runtime,
         pods: PodStateProvider,
         *,
         clock: Clock,
@@ -177,12 +176,11 @@ class Inventory:
         self._read_layers = read_layers
         self._layers_of = frozenset[str]()
         self._runtime = runtime
-        self._image_service = images
         self._pods = pods
         self._clock = clock
         self._sleep = sleep
         self._workers = workers or Workers("statuses", 0)
-        self._images = SharedReading(lambda: self._retried(images.list_images), clock)
+        self._images = SharedReading(lambda: self._retried(runtime.list_images), clock)
         self._containers = SharedReading(self._read_directories_and_containers, clock)
         self._sandboxes = SharedReading(lambda: self._retried(runtime.list_pod_sandboxes), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
@@ -429,7 +427,7 @@ class Inventory:
         unknown = unlisted.union(usage.unresolved) - resolved.keys()
         for reference in unknown:
             try:
-                image = self._image_service.image_status(reference)
+                image = self._runtime.image_status(reference)
             except RequestRefused:
                 if is_full_name(reference):
                     raise

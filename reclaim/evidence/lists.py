@@ -50,8 +50,3 @@ class Evidence:
         return before is not None and nothing_has_begun(
             before, directories_now, self.listing.containers
         )
-
-
-def usable(evidence: Evidence, asked_at: float) -> bool:
-    """Whether it shows who uses an image at this time (monotonic seconds)."""
-    return evidence.as_of > asked_at

@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+import psutil
+
 from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
 from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
@@ -37,7 +39,7 @@ from reclaim.cri.containers_storage import reached
 from reclaim.cri.inventory import retried
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.function import Ready, ReclaimFunction, Stage
-from reclaim.services import RuntimeService
+from reclaim.services import Runtime
 from reclaim.types import (
     Action,
     Layers,
@@ -73,7 +75,7 @@ def collect_garbage_function(
     )
 
 
-def examine(name: str, runtime: RuntimeService) -> None:
+def examine(name: str, runtime: Runtime) -> None:
     """Raises ReclaimError if the function `name` can do nothing on this node, and
     RuntimeUnavailable if the runtime does not say. Changes nothing."""
     version = retried(runtime.version)
@@ -102,9 +104,7 @@ class GarbageCollection(Stage):
     it changes nothing, as containerd goes on. So, unlike a removal over CRI, it has a deadline.
     """
 
-    def __init__(
-        self, name: str, runtime: RuntimeService, clock: Clock, *, deadline_seconds: float
-    ):
+    def __init__(self, name: str, runtime: Runtime, clock: Clock, *, deadline_seconds: float):
         # the call ends by its own deadline before the pass stops waiting for it
         self.patience_seconds = deadline_seconds + LATE_SECONDS
         self._name = name
@@ -184,15 +184,14 @@ EXPIRE_LABEL = "containerd.io/gc.expire"
 LIST_IMAGES = "/containerd.services.images.v1.Images/List"
 ID_FILTER = 'name~="^sha256:"'
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
-_START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks since boot (proc(5))
 
 
-def _call(runtime: RuntimeService, method: str, request: Message, *, seconds: float) -> bytes:
+def _call(runtime: Runtime, method: str, request: Message, *, seconds: float) -> bytes:
     """Waits at most `seconds`. Raises CallError."""
     return runtime.call_service(method, request.SerializeToString(), seconds)
 
 
-def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
+def brought_at(runtime: Runtime) -> Mapping[str, float]:
     """When each image was pulled into CRI's namespace: wall seconds by image id. Empty if the
     runtime does not say, because it is not containerd or does not answer in time.
 
@@ -232,7 +231,7 @@ class HeldLayers:
     not known.
     """
 
-    def __init__(self, runtime: RuntimeService):
+    def __init__(self, runtime: Runtime):
         self._runtime = runtime
         self._sizes: dict[tuple[str, str], int] = {}  # of committed snapshots
 
@@ -308,9 +307,11 @@ def clocks_at_start(path: str) -> tuple[float, float] | None:
             credentials = connection.getsockopt(
                 socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
             )
-        with open(f"/proc/{_CREDENTIALS.unpack(credentials)[0]}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[_START_FIELD])
+        # Both times are by the wall clock as it is set now. Older versions of psutil go by the time
+        # of the boot that was read last.
+        booted = psutil.boot_time()
+        since_boot = psutil.Process(_CREDENTIALS.unpack(credentials)[0]).create_time() - booted
         made = os.stat(path).st_mtime
-    except (OSError, ValueError, IndexError):
+    except (OSError, psutil.Error):
         return None
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), made
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot, made

@@ -23,7 +23,7 @@ from typing import Final
 
 from reclaim.function import ReclaimContext, ReclaimFunction, Stage
 from reclaim.functions.unused_containers import container_stages
-from reclaim.functions.unused_images import UnusedImages
+from reclaim.functions.unused_images import UnusedImages, at_last
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
@@ -55,7 +55,7 @@ FUNCTIONS: Final = table_of(
         (Kind.IMAGE,),
         stages=lambda context: (UnusedImages(context),),
         side_by_side=True,
-        last_resort=lambda context: (UnusedImages(context, last_resort=True),),
+        last_resort=lambda context: (UnusedImages(context, at_last),),
     ),
 )
 

@@ -73,15 +73,6 @@ from reclaim.types import Listing
 from signals.clock import Clock
 
 
-class _Look:
-    """One look at the directories of pods, which serves all who asked before it began."""
-
-    def __init__(self, began_at: float):
-        self.began_at = began_at
-        self.ended = threading.Event()
-        self.found: Mapping[str, PodDirectory] | None = None
-
-
 class _Comparison(NamedTuple):
     """What the last comparison found, or a check since."""
 
@@ -114,8 +105,10 @@ class KubeletPods:
         self._cost_seconds = 0.0
         self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
         self._listed = frozenset[str]()  # in the list that was read last
-        self._look = _Look(float("-inf"))  # the latest one
-        self._look.ended.set()
+        # Stays: one look serves all who ask while another is under way.
+        self._looking = threading.Lock()
+        self._looked_at = float("-inf")  # when the latest look began
+        self._found: Mapping[str, PodDirectory] | None = None
         # Replaced as a whole: of two replacements at once one is lost, and the next check
         # finds a lost doubt again.
         self._comparison = _Comparison(not_compared(self.directories.path))
@@ -186,19 +179,12 @@ class KubeletPods:
         One look serves all who ask while another is under way: sixteen removals are sent at a time.
         """
         asked_at = self.clock.monotonic() if since is None else since
-        while True:
-            look = self._look
-            look.ended.wait()
-            if look.began_at > asked_at:
-                return look.found
-            # two threads that see this at once both look, which costs only time
-            if look is self._look:
-                look = self._look = _Look(self.clock.monotonic())
-                try:
-                    look.found = self.directories.pod_directories()
-                finally:
-                    look.ended.set()
-                return look.found
+        with self._looking:
+            if self._looked_at <= asked_at:
+                began_at = self.clock.monotonic()
+                self._found = self.directories.pod_directories()
+                self._looked_at = began_at
+            return self._found
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are trusted.

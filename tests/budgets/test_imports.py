@@ -31,7 +31,7 @@ HOMES = {
         "eviction/drill/runtime/",
     },
     "prometheus_client": {"eviction/surface/metrics.py"},
-    "psutil": {"signals/filesystems.py"},
+    "psutil": {"signals/filesystems.py", "reclaim/functions/containerd_garbage.py"},
     "pyinotify": {"signals/watcher.py"},
     "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {"eviction/configuration/models.py"},

@@ -194,9 +194,7 @@ class Daemon:
         self.runtime = Runtime(machine, mood, clock, rng, observer)
         self.runtime.called = self._called
         self.pods = KubeletPods(Directories(machine, mood, clock, observer), clock)  # type: ignore[arg-type] # as it is used
-        self.inventory = Inventory(
-            self.runtime, self.runtime, self.pods, clock=clock, sleep=clock.sleep
-        )
+        self.inventory = Inventory(self.runtime, self.pods, clock=clock, sleep=clock.sleep)
         self.records = ImageRecords(
             lambda: {image_id: held.wall for image_id, held in machine.images.items()},
             pulls=self._pulls,
@@ -369,7 +367,6 @@ class Daemon:
 
     def _context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
         return ReclaimContext(
-            self.runtime,
             self.runtime,
             self.pods,
             self.inventory,

@@ -55,7 +55,7 @@ def node(
     clock = SteppedClock(at=50.0)
     runtime = Mounting(clock)
     runtime.hold(*map(container, names))
-    return runtime, Inventory(runtime, runtime, MemoryPods(), clock=clock, workers=workers), clock
+    return runtime, Inventory(runtime, MemoryPods(), clock=clock, workers=workers), clock
 
 
 @pytest.mark.regression

@@ -309,7 +309,7 @@ def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -
     clock = SteppedClock(NOW)
     runtime = MemoryRuntime(clock)
     runtime.hold(*LISTING.images, *LISTING.containers)
-    inventory = Inventory(runtime, runtime, MemoryPods(), clock=clock, read_layers=read)
+    inventory = Inventory(runtime, MemoryPods(), clock=clock, read_layers=read)
     policy = ImageGCPolicy(order=ImageOrder.COST, pod_start_seconds=0.0)
     context = context_of(runtime, clock, records=ImageRecords(seed=RECORDS), images=policy)
     stage = UnusedImages(replace(context, inventory=inventory))

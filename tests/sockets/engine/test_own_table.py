@@ -48,6 +48,7 @@ class Files:
     clock: Clock | None = None
     fresh_seconds: float = STATUS_FRESH_SECONDS
     frees_late: bool = False
+    listed_at: float | None = None
     patience_seconds: float | None = None
     calls: list[int] = field(default_factory=list)
 

@@ -185,6 +185,7 @@ class Asks:
 
     fresh_seconds = STATUS_FRESH_SECONDS
     frees_late = False
+    listed_at: float | None = None
     patience_seconds: float | None = None
 
     def __init__(self, ask: Callable[[], object]):
