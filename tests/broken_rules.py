@@ -99,20 +99,18 @@ BREAKS = (
     Break(
         "an image of a container may go",
         IMAGES,
-        "if image.id in self.usage.by_containers:",
+        "if image.id in usage.by_containers:",
         "if False:",
     ),
     Break(
         "the image of sandboxes may go",
         IMAGES,
-        "if image.id in self.usage.by_sandboxes:",
+        "if image.id in usage.by_sandboxes:",
         "if False:",
     ),
     Break("a pinned image may go", IMAGES, "if image.pinned:", "if False:"),
-    Break("an image on the keep-list may go", IMAGES, "if image.id in self.kept_ids:", "if False:"),
-    Break(
-        "the newest of a repository may go", IMAGES, "if image.id in self.newest_ids:", "if False:"
-    ),
+    Break("an image on the keep-list may go", IMAGES, "if image.id in kept_ids:", "if False:"),
+    Break("the newest of a repository may go", IMAGES, "if image.id in newest_ids:", "if False:"),
     Break(
         "what may not come back is not held back",
         UNUSED_IMAGES,
@@ -131,16 +129,14 @@ BREAKS = (
     Break(
         "an image that was just used may go",
         IMAGES,
-        "if known.record.last_use >= self.now:",
+        "if known.record.last_use >= now:",
         "if False:",
     ),
-    Break(
-        "an unresolved reference stops nothing", IMAGES, "if self.usage.unresolved:", "if False:"
-    ),
+    Break("an unresolved reference stops nothing", IMAGES, "if usage.unresolved:", "if False:"),
     Break(
         "an unknown sandbox image stops nothing",
         IMAGES,
-        "if self.usage.sandbox_image_known",
+        "if usage.sandbox_image_known",
         "if True",
     ),
     Break(

@@ -13,21 +13,12 @@ directory (`pkg/kubelet/logs/container_log_manager.go`):
 | the same with `.gz` | the same, compressed before a later rotation | the same |
 | the same with `.tmp` | what a compression writes, then renames | removed if left behind |
 
-* A rotated log is written to until the runtime has opened a new `N.log`. So while there is none,
-  the uncompressed ones are kept, and one that was written to in the last seconds is always kept.
-* A log that is being compressed is kept until that has ended: the kubelet has it open, so
-  unlinking it would free nothing.
-* The order is that of the times in the names, as in the kubelet, oldest
-  first across all containers.
-* `kubectl logs` shows the current log only. A log collector that lags behind
-  loses what it has not read.
-* Every directory is opened beneath the one above it (`pod_logs.directories`): no
-  symlink is followed and no mount is entered. A directory that cannot be entered is an
-  object of its own in the plan.
-* Every file is looked at again right before it is unlinked: it must be the planned one, not
-  written to since, and not being compressed. Between the last look and the `unlink`, another
-  file can get the name for some microseconds; the kubelet gives it to none, as names carry
-  the time of the rotation.
+The order is that of the times in the names, as in the kubelet.
+
+Every directory is opened beneath the one above it (`pod_logs.directories`): no symlink is followed
+and no mount is entered. Every file is looked at again right before it is unlinked. Between the last
+look and the `unlink`, another file can get the name for some microseconds; the kubelet gives it to
+none, as names carry the time of the rotation.
 """
 
 from __future__ import annotations
@@ -180,7 +171,9 @@ def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[byte
         return BEING_ROTATED if ages[file.name] < COMPRESSED_SECONDS else ""
     if file.stamp in newest:
         return "newest_rotated"
+    # the kubelet has it open, so that unlinking it would free nothing
     compressing = ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS
+    # until the runtime has opened a new `N.log`
     may_be_written = not file.name.endswith(COMPRESSED) and (
         ages[file.name] < SETTLE_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
     )

@@ -5,7 +5,8 @@ and starts over after a restart. Here, records can be restored (`eviction.record
 an image without a record may be dated by another source: containerd remembers when it was pulled
 (`reclaim.functions.containerd_garbage`). A pull time makes an image without a record only as old as
 it provably is, and an image with a restored record no older than the pull: it may have been removed
-and pulled again in between. Without a record and a pull time, an image counts as new.
+and pulled again in between. Without a record and a pull time, an image counts as new. An id that
+appears again after it was gone starts a new age.
 
 Pull times are wall times, and the wall clock may have been set since. So a pull time counts
 
@@ -14,17 +15,9 @@ Pull times are wall times, and the wall clock may have been set since. So a pull
 * no further back than the earliest moment of this boot at which both clocks are known, and no
   further back than the previous detection, in which the image was missing.
 
-A runtime may pull an image once for each runtime handler and list its id with each. A removal takes
-all entries, so they have one record. It starts a new age when an entry is added: the id's pull time
-says nothing about that one.
-
-An id that appears again after it was gone starts a new age.
-
 **What has gone is remembered**: the last 1000 images that are no longer listed, whoever removed
 them. If one is listed again, by its id or else by its first tag, it has returned: that is
-reported once, and how often it was used and came back goes on from there. A list may be a
-second older than its detection: within a second of a removal of ours, none has returned by its
-id; the next detection tells.
+reported once, and how often it was used and came back goes on from there.
 """
 
 from __future__ import annotations
@@ -237,6 +230,8 @@ class ImageRecords:
                 return new
             since = max(pulled, self._known_since, self._detected_at)
             return replace(new, first_detected=since, first_listed=now) if since < now else new
+        # A removal takes all entries of an id, so they have one record. An entry that was added for
+        # another runtime handler starts a new age: the id's pull time says nothing about it.
         if not set(handlers) <= set(known.handlers):
             new = replace(
                 new, last_used=known.last_used, first_listed=known.listed_since, pulled=known.pulled
@@ -259,6 +254,7 @@ class ImageRecords:
         """As which image that had gone this one is here again: as itself, or by its tag if that one
         is not listed itself; None if it has not returned."""
         if image.id in self._gone:
+            # a list may be a second older than its detection; the next one tells
             return image.id if now - self._removed_at >= FRESH_SECONDS else None
         if image.id in self.records:
             pulled_since_the_save = (

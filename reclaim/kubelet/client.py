@@ -1,17 +1,10 @@
 """A client for one request to the kubelet: `GET /pods`, `/configz` or `/metrics`.
 
 Plain HTTP/1.1 on one connection. A `KubeletEndpoint` says where, with which identity, and which
-server is trusted.
-
-* One deadline spans everything from connecting to the last byte, so a server that sends a byte now
-  and then is late.
-* The size of the body is limited, redirects are not followed, proxies are not used, names are not
-  looked up.
-* The connection is bound to the address it connects to, which only works for an address of this
-  node. So neither the request nor the token ever leaves the node.
-* Token and certificates are read again for each request, as they rotate.
-* The server's certificate is verified before the token is sent, unless the endpoint waives that. No
-  message contains the token.
+server is trusted. Proxies are not used, names are not looked up, redirects are not followed. One
+deadline spans everything from connecting to the last byte, so a server that sends a byte now and
+then is late. The connection is bound to the address it connects to, which only works for an
+address of this node: neither the request nor the token ever leaves the node.
 
 The kubelet serves the list of its pods at three addresses:
 
@@ -230,6 +223,9 @@ def ask_kubelet(
     all_sources: bool = False,
 ) -> bytes:
     """The body of the kubelet's answer to a GET, complete by the rules of HTTP.
+
+    Token and certificates are read again for each request, as they rotate. No message contains the
+    token, which is sent once the server's certificate is verified, unless the endpoint waives that.
 
     At its socket, the list of pods in the same form; `all_sources`: as for `list_pods`, which is
     for the socket. At most 64 MiB, in at most `seconds`. Raises only KubeletUnavailable.

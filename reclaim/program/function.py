@@ -14,8 +14,7 @@ business: a script's interpreter, libraries, other programs.
 **Its run** takes no longer than its timeout plus three times `GRACE_SECONDS`, whatever it does.
 
 * A process of its own (`program.supervisor`) starts it, so that a start that hangs never blocks
-  this process. Supervisor, descriptors and 4 MiB are needed for as long as the program needs more
-  than that: where they cannot be had, the run fails in one sentence, and the row goes on.
+  this process. Where it cannot be had, the run fails in one sentence, and the row goes on.
 * The calling thread is one of the daemon's workers, which are there before pressure. It waits for
   what the supervisor tells, for the end of the supervisor, and for output. Only a stop has no
   descriptor: it is looked for every `STOP_SECONDS`.
