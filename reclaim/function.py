@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import NamedTuple, Protocol
 
 from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.cri.inventory import Inventory
@@ -40,8 +40,7 @@ from signals.types import FilesystemRole
 STATUS_FRESH_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """The object may be removed, as of `checked_at` (monotonic seconds). `holds`: the last
     look: whether that still counts now; False if it is unknown. Always True for an object that
     no pod can start to use."""
@@ -50,15 +49,13 @@ class Ready:
     holds: Callable[[], bool] = lambda: True
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Not now: check again after `seconds`."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """The object is kept, already gone, or could not be checked (`error` says why)."""
 
     reason: str | None = None
@@ -66,7 +63,7 @@ class Refused:
     error: str = ""
 
 
-GONE: Final = Refused(result=Result.ALREADY_GONE)
+GONE = Refused(result=Result.ALREADY_GONE)
 
 
 class Stage(Protocol):
@@ -104,8 +101,7 @@ class Stage(Protocol):
         """Whether the object still exists. Raises RuntimeUnavailable if that is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(NamedTuple):
     """What may be removed, by kind of object."""
 
     containers: ContainerGCPolicy
@@ -129,7 +125,7 @@ class Pressure:
     pass_id: str = ""
 
 
-NO_PRESSURE: Final = Pressure()
+NO_PRESSURE = Pressure()
 
 
 @dataclass(frozen=True, slots=True)

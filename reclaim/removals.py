@@ -94,8 +94,7 @@ class ClaimId(NamedTuple):
     """The id of its pass, if that is a dry run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """The answer of a check, on which nothing was decided yet."""
 
     answer: Ready | Refused | Wait | None

@@ -9,8 +9,7 @@ runtime has no such object.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from reclaim.types import (
     NEVER,
@@ -23,8 +22,7 @@ from reclaim.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeVersion:
+class RuntimeVersion(NamedTuple):
     """Name and version of a runtime, such as `containerd` 1.6.20."""
 
     name: str
@@ -44,8 +42,7 @@ class RuntimeVersion:
         return not major.isdigit() or int(major) >= 2
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStatus:
+class ContainerStatus(NamedTuple):
     """One container as it is now: its state, the images it mounts as volumes, each with
     all its references, and what leads to its log files: the path the runtime writes to,
     and the names in its labels.
@@ -69,16 +66,14 @@ NO_STATUS = ContainerStatus("", ContainerState.UNKNOWN)
 """The answer of a runtime that neither has a status nor says that there is no such container."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodSandboxStatus:
+class PodSandboxStatus(NamedTuple):
     """One sandbox as it is now. `identity`: None if not reported."""
 
     state: PodSandboxState
     identity: Identity | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFsInfo:
+class ImageFsInfo(NamedTuple):
     """Where images and writable layers are stored: paths that the runtime calls
     mount points, in its order.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from signals.types import FilesystemRole
 
@@ -65,9 +65,9 @@ class PolicyError(ReclaimError, ValueError):
     """
 
 
-DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
-DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
-FREES: Final = {
+DELETE_ALL_UNUSED_CONTAINERS = "DeleteAllUnusedContainers"
+DELETE_UNUSED_IMAGES = "DeleteUnusedImages"
+FREES = {
     DELETE_ALL_UNUSED_CONTAINERS: FilesystemRole.CONTAINERFS,
     DELETE_UNUSED_IMAGES: FilesystemRole.IMAGEFS,
 }
@@ -183,10 +183,10 @@ class Reason(Worded):
     RUNTIME_STUCK = "runtime_stuck", "too many removals are unanswered to send another"
 
 
-BRAKES: Final = (Reason.STOPPING, Reason.PAUSED, Reason.RECONFIGURED, Reason.LAYOUT_CHANGED)
+BRAKES = (Reason.STOPPING, Reason.PAUSED, Reason.RECONFIGURED, Reason.LAYOUT_CHANGED)
 """Why nothing is sent any more by a pass that has begun: it ends, and the next one decides anew."""
 
-UNSETTLED: Final = (
+UNSETTLED = (
     *BRAKES,
     Reason.BEING_REMOVED,
     Reason.INCOMPLETE_LISTING,
@@ -395,8 +395,7 @@ class ImageRecord:
         return min(counted, self.first_detected)
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(NamedTuple):
     """What takes the bytes of images on the disk: layers in whatever form the runtime keeps them,
     each by a name of its own. Two images with the same name among theirs share it.
 
@@ -404,11 +403,11 @@ class Layers:
     that something else than a listed image keeps.
     """
 
-    of_images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    of_images: Mapping[str, Mapping[str, int]] = {}
     held: frozenset[str] = frozenset()
 
 
-NO_LAYERS: Final = Layers()
+NO_LAYERS = Layers()
 
 
 class ImageOrder(StrEnum):
@@ -530,7 +529,7 @@ class Result(StrEnum):
     PARKED = "parked"
 
 
-OPEN: Final = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
+OPEN = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
 """After one of these it is not known that nothing else can be removed."""
 
 
@@ -544,7 +543,7 @@ class Amounts:
     """At least 0."""
 
 
-NO_GAIN: Final = Amounts()
+NO_GAIN = Amounts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,8 +567,7 @@ class Outcome:
         return self.result in (None, Result.IN_USE)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Free space on the filesystems concerned: inodes, and bytes by both counts of statvfs."""
 
     available_bytes: int = 0
@@ -643,10 +641,9 @@ class EventReason(StrEnum):
     FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
 
 
-@dataclass(frozen=True, slots=True)
-class GCEvent:
+class GCEvent(NamedTuple):
     """An event about the node: a sentence, and the numbers in it by name (bytes, percent)."""
 
     reason: EventReason
     message: str
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, int] = {}

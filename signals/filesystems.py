@@ -25,9 +25,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
+from typing import NamedTuple
 
 import psutil
 
@@ -41,8 +42,7 @@ from signals.mounts import (
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll
 
 
-@dataclass(frozen=True, slots=True)
-class FilesystemPaths:
+class FilesystemPaths(NamedTuple):
     """A path on each filesystem of the node.
 
     `imagefs` and `containerfs` are None until the runtime has reported them; `nodefs` is None on a
@@ -52,7 +52,7 @@ class FilesystemPaths:
     nodefs: str | None
     imagefs: str | None = None
     containerfs: str | None = None
-    own: Mapping[FilesystemRole, str] = field(default_factory=dict)
+    own: Mapping[FilesystemRole, str] = {}
 
     def by_role(self) -> dict[FilesystemRole, str | None]:
         """The path of each role; None while it is unknown."""
@@ -196,8 +196,7 @@ class KubeletsReader:
         return _Place(st_dev, filesystem_of(st_dev, real, mounts), asked)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a path is read while its `st_dev` stays the same, and its filesystem."""
 
     st_dev: int

@@ -29,6 +29,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
+from typing import NamedTuple
 
 from reclaim.evidence.states import SETTLE_SECONDS, PodStates
 from reclaim.pod_logs.names import (
@@ -109,7 +110,7 @@ def plan_container_gc(
     if not pods.known or not judge.guarded:
         return plan
     # what the kubelet would remove is kept by a guard
-    kubelets = _plan_containers(listing, replace(judge, guarded=False))
+    kubelets = _plan_containers(listing, judge._replace(guarded=False))
     removed = {verdict.id for verdict in kubelets.remove}
     keep = tuple(
         verdict._replace(rule=Rule.GUARD if verdict.id in removed else Rule.KUBELET)
@@ -156,8 +157,7 @@ def plan_sandbox_gc(
 # ---- what the plans for containers and sandboxes share
 
 
-@dataclass(frozen=True, slots=True)
-class _Fate:
+class _Fate(NamedTuple):
     """What is decided for everything that is left of a pod.
 
     `removable`: why it goes; None: it may be needed. `held_by_guard`: only one of our guards keeps
@@ -169,8 +169,7 @@ class _Fate:
     settle_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
+class _Judge(NamedTuple):
     """What a plan is based on. `alive`: UIDs of pods of which something runs or may start."""
 
     pods: PodStates
@@ -258,8 +257,7 @@ def _age_order(part: Container | PodSandbox) -> tuple[int, str]:
 # ---- containers
 
 
-@dataclass(frozen=True, slots=True)
-class _EvictUnit:
+class _EvictUnit(NamedTuple):
     """The dead containers of one (pod UID, container name), newest first.
 
     `waits`: each with the seconds it is still too young by.
@@ -378,8 +376,7 @@ def _beyond_limits(
 # ---- log directories and log symlinks
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """An entry of the pod log root, or of the directory of log symlinks. `changed_at_ns`: its
     change time, in nanoseconds since the epoch.
 

@@ -27,7 +27,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from reclaim.evidence.lists import Evidence
 from reclaim.evidence.references import (
@@ -121,8 +121,7 @@ class SharedReading(Generic[Answer]):
         return reading
 
 
-@dataclass(frozen=True, slots=True)
-class _RuntimeFacts:
+class _RuntimeFacts(NamedTuple):
     """What stays true of a runtime until it is replaced or restarted."""
 
     version: RuntimeVersion
@@ -180,9 +179,9 @@ class Inventory:
         self._clock = clock
         self._sleep = sleep
         self._workers = workers or Workers("statuses", 0)
-        self._images = SharedReading(lambda: self._retried(runtime.list_images), clock)
+        self._images = SharedReading(lambda: retried(runtime.list_images, sleep), clock)
         self._containers = SharedReading(self._read_directories_and_containers, clock)
-        self._sandboxes = SharedReading(lambda: self._retried(runtime.list_pod_sandboxes), clock)
+        self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes, sleep), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._learned = _Learned()
         self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
@@ -249,11 +248,8 @@ class Inventory:
                 self.layers = found
                 self._layers_of = ids
 
-    def _retried(self, read: Callable[[], Answer]) -> Answer:
-        return retried(read, self._sleep)
-
     def _read_directories_and_containers(self) -> _Containers:
-        return self._pods.pod_directories(), self._retried(self._runtime.list_containers)
+        return self._pods.pod_directories(), retried(self._runtime.list_containers, self._sleep)
 
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods = self._pods.read()
@@ -261,7 +257,7 @@ class Inventory:
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
     def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
-        facts = self._retried(self._current_facts)
+        facts = retried(self._current_facts, self._sleep)
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
@@ -286,10 +282,16 @@ class Inventory:
         return self._evidence_of(listing, reading)
 
     def _evidence_of(self, listing: Listing, of_containers: _Reading[_Containers]) -> Evidence:
-        """What these lists show. Raises RuntimeUnavailable."""
+        """What these lists show. Raises RuntimeUnavailable, and RuntimeReplaced unless the runtime
+        is still the one that they came from."""
         listing, usage = self._resolved(listing)
+        facts = self._current_facts()
+        if str(facts) != listing.runtime:
+            raise RuntimeReplaced(
+                f"the runtime was replaced: it was {listing.runtime}, and is {facts}"
+            )
         return Evidence(
-            self._of_one_runtime(listing),
+            listing,
             usage,
             of_containers.answer[0],
             begun_at=of_containers.begun_at,
@@ -330,15 +332,6 @@ class Inventory:
         now, as another runtime may report what this one does not."""
         learned = self._learned
         return learned if learned.facts == facts else _Learned()
-
-    def _of_one_runtime(self, listing: Listing) -> Listing:
-        """Returns the listing if the runtime is still the one it came from."""
-        facts = self._current_facts()
-        if str(facts) != listing.runtime:
-            raise RuntimeReplaced(
-                f"the runtime was replaced: it was {listing.runtime}, and is {facts}"
-            )
-        return listing
 
     def _sandbox_image_references(
         self, images: tuple[Image, ...], sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from reclaim.evidence.references import ImagesInUse, images_in_use
 from reclaim.evidence.starts import FRESH_SECONDS, nothing_has_begun
@@ -11,8 +11,7 @@ from reclaim.evidence.states import PodDirectory
 from reclaim.types import Listing, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What shows that nobody uses an image. Times are monotonic seconds."""
 
     listing: Listing
@@ -42,7 +41,7 @@ class Evidence:
         if not planned:
             return self
         listing = self.listing.without(planned)
-        return replace(self, listing=listing, usage=images_in_use(listing))
+        return self._replace(listing=listing, usage=images_in_use(listing))
 
     def holds(self, directories_now: Mapping[str, PodDirectory] | None) -> bool:
         """Whether nothing has begun since, by another look; False if that is not known."""

@@ -22,7 +22,7 @@ malformed anywhere is rejected as a whole: the pods missing from half a list wou
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from reclaim.evidence.states import PodState
 from reclaim.types import ReclaimError
@@ -66,7 +66,7 @@ class KubeletAnswerError(ReclaimError):
     """An answer not in the expected form. The message is a clause that says where."""
 
 
-KINDS: Final = {
+KINDS = {
     dict: "an object",
     list: "a list",
     str: "a text",

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reclaim.types import Image, Listing
 
@@ -179,8 +179,7 @@ def repository_of(name: str) -> str:
 # ---- which images are in use
 
 
-@dataclass(frozen=True, slots=True)
-class ImagesInUse:
+class ImagesInUse(NamedTuple):
     """Ids that containers use or specs name, ids that sandboxes need, and references
     that could not be resolved.
 

@@ -42,8 +42,7 @@ def is_pod_uid(uid: str) -> bool:
     return _UID.fullmatch(uid) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class PodState:
+class PodState(NamedTuple):
     """A pod that the kubelet knows (`pkg/kubelet/pod_workers.go`).
 
     `terminated`: all its containers have stopped for good; a pod that ran to completion

@@ -28,7 +28,6 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
 
 import psutil
 
@@ -52,9 +51,9 @@ from reclaim.types import (
 from signals.clock import LATE_SECONDS, Clock
 from signals.types import FilesystemRole
 
-CONTENT: Final = "content"
-UNREFERENCED: Final = "unreferenced"
-OBJECT_ID: Final = "containerd-garbage"
+CONTENT = "content"
+UNREFERENCED = "unreferenced"
+OBJECT_ID = "containerd-garbage"
 
 
 def collect_garbage_function(

@@ -21,9 +21,8 @@ as under pressure, and when a pass is due and what is announced of it (`eviction
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import NamedTuple
 
 from reclaim.evidence.lists import Evidence
 from reclaim.function import ReclaimContext, ReclaimFunction
@@ -38,7 +37,7 @@ from reclaim.images.plan import (
 from reclaim.types import NO_LAYERS, Kind, Plan, ReclaimError
 from signals.types import FilesystemRole
 
-IMAGE_GC: Final = "GarbageCollectImages"
+IMAGE_GC = "GarbageCollectImages"
 
 ImageFsStats = Callable[[], tuple[int | None, int | None]]
 """Reads the image filesystem: capacity and available bytes, None if not known.
@@ -47,8 +46,7 @@ Any exception ends the pass.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodicImages:
+class PeriodicImages(NamedTuple):
     """The plans of its stages, and what they need besides the context."""
 
     started_at: float

@@ -28,13 +28,12 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from reclaim.evidence.states import SETTLE_SECONDS
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import (
-    LogsUnreadable,
     allocated_bytes,
     identity_of,
     open_beneath,
@@ -215,41 +214,50 @@ class RotatedLogs(Stage):
         self._files: dict[str, LogFile] = {}
 
     def plan(self) -> Plan | None:
-        """None if there is no pod log root. Raises LogsUnreadable."""
+        """None if there is no pod log root. Raises ReclaimError."""
         try:
             with opened(self._root) as root:
                 self._files = {file.id: file for file in _files(root)}
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise LogsUnreadable(self._root, error) from error
+            raise ReclaimError(f"{self._root} cannot be read: {error.strerror}") from error
         return plan_rotated_logs(self._files.values(), self._keep, int(self._clock.wall() * 1e9))
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Ready if the file is the planned one, unchanged, and not being compressed."""
-        planned = self._files[verdict.id]
         read_at = self._clock.monotonic()
         try:
-            with opened(self._root, planned.pod, planned.container) as logs:
-                return self._refusal(logs, planned) or Ready(read_at)
-        except OSError as error:
-            return GONE if error.errno in _NOT_THERE else Refused(Reason.UNREADABLE)
+            return self._looked_at(verdict, lambda *_, **__: None) or Ready(read_at)
+        except OSError:
+            return Refused(Reason.UNREADABLE)
 
     def remove(self, verdict: Verdict) -> bool:
         """Unlinks it, after one more look, within the same call, whether it may go."""
+        try:
+            refused = self._looked_at(verdict, os.unlink)
+        except OSError as error:
+            raise RemovalFailed(f"{verdict.id}: {error.strerror}") from error
+        if refused is not None and refused.reason is not None:
+            raise RemovalFailed(f"{verdict.id} changed at the last moment: {refused.reason}")
+        return refused is None
+
+    def _looked_at(self, verdict: Verdict, then: Callable[..., None]) -> Refused | None:
+        """Why it may not go; None if it may, after `then` with its name and opened directory.
+
+        Raises OSError.
+        """
         planned = self._files[verdict.id]
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
                 refused = self._refusal(logs, planned)
                 if refused is None:
-                    os.unlink(planned.name, dir_fd=logs)
+                    then(planned.name, dir_fd=logs)
+                return refused
         except OSError as error:
             if error.errno in _NOT_THERE:
-                return False
-            raise RemovalFailed(f"{planned.id}: {error.strerror}") from error
-        if refused is not None and refused.reason is not None:
-            raise RemovalFailed(f"{planned.id} changed at the last moment: {refused.reason}")
-        return refused is None
+                return GONE
+            raise
 
     def present(self, verdict: Verdict) -> bool:
         """Whether the planned file still has its name.

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from reclaim.function import ReclaimContext, ReclaimFunction, Stage
 from reclaim.functions.unused_containers import container_stages
@@ -31,7 +30,7 @@ from reclaim.types import (
     Kind,
 )
 
-CONTAINER_GC: Final = "GarbageCollect"
+CONTAINER_GC = "GarbageCollect"
 
 FunctionTable = Mapping[str, ReclaimFunction]
 
@@ -41,7 +40,7 @@ def table_of(*functions: ReclaimFunction) -> FunctionTable:
     return {function.name: function for function in functions}
 
 
-FUNCTIONS: Final = table_of(
+FUNCTIONS = table_of(
     ReclaimFunction(
         DELETE_ALL_UNUSED_CONTAINERS,
         FREES[DELETE_ALL_UNUSED_CONTAINERS],
@@ -62,10 +61,10 @@ FUNCTIONS: Final = table_of(
 
 def _stages_of_gc(context: ReclaimContext) -> tuple[Stage, ...]:
     policy = replace(context.policies.containers, evict_non_deleted_pods=False)
-    return container_stages(replace(context, policies=replace(context.policies, containers=policy)))
+    return container_stages(replace(context, policies=context.policies._replace(containers=policy)))
 
 
-PERIODIC_CONTAINERS: Final = replace(
+PERIODIC_CONTAINERS = replace(
     FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], name=CONTAINER_GC, stages=_stages_of_gc
 )
 """All stages of DeleteAllUnusedContainers, as in the periodic loop: dead containers of terminated

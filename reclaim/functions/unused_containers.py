@@ -23,7 +23,6 @@ import stat
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from reclaim.containers.plan import (
@@ -40,7 +39,6 @@ from reclaim.containers.plan import (
 from reclaim.evidence.states import PodStateProvider, PodStates, is_pod_uid
 from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
 from reclaim.pod_logs.directories import (
-    LogsUnreadable,
     identity_of,
     opened,
     remove_tree,
@@ -67,6 +65,7 @@ from reclaim.types import (
     Plan,
     PodSandboxState,
     Reason,
+    ReclaimError,
     RemovalFailed,
     RuntimeUnavailable,
     Verdict,
@@ -361,13 +360,13 @@ class LogDirectories(_OfLogs):
     def plan(self) -> Plan | None:
         """Reads the entries before the kubelet's pod directories. The kubelet makes a pod's
         directory before its log directory, so a new pod is never mistaken for a vanished one.
-        Raises LogsUnreadable."""
+        Raises ReclaimError."""
         try:
             entries = self._entries()
         except OSError as error:
             if self._policy.evict_non_deleted_pods and isinstance(error, FileNotFoundError):
                 return None
-            raise LogsUnreadable(self._directory, error) from error
+            raise ReclaimError(f"{self._directory} cannot be read: {error.strerror}") from error
         in_runtime: set[str] | None = None
         try:
             pods, listing = self._lists()
@@ -419,7 +418,7 @@ class DanglingLogSymlinks(_OfLogs):
             except OSError:
                 kept = Reason.UNREADABLE
         uid = location and uid_of_kubelets_log_directory(location[0])
-        return replace(link, kept=kept, pod_uid=uid or "")
+        return link._replace(kept=kept, pod_uid=uid or "")
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
         """Asks for the container's state, then looks at the link, which takes no time."""

@@ -130,7 +130,7 @@ class UnusedImages(Stage):
             seconds = self._seconds_to_wait(evidence, verdict)
             if not self._starts_seen:
                 # sandboxes belong to it
-                evidence = replace(evidence, read_at=self._clock.monotonic())
+                evidence = evidence._replace(read_at=self._clock.monotonic())
             self._starts_seen = True
             # after a wait, everything is read anew
             self._evidence = None if seconds > 0 else evidence
@@ -145,7 +145,7 @@ class UnusedImages(Stage):
         if refused is not None:
             return refused
         # the status belongs to it, too
-        as_of = replace(evidence, read_at=self._clock.monotonic()).as_of
+        as_of = evidence._replace(read_at=self._clock.monotonic()).as_of
         if evidence.directories is None or not self._waits:
             return Ready(as_of)
         alone = evidence.begun_at >= asked_at

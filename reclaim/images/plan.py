@@ -28,7 +28,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple
@@ -342,8 +342,7 @@ def _verdict(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceDecision:
+class SpaceDecision(NamedTuple):
     """What has to be freed, according to a reading of the image filesystem. `target_bytes`: None if
     usage is below the high mark; otherwise it may be 0 or negative."""
 
@@ -391,7 +390,7 @@ def not_enough_freed(
         )
     )
     return GCEvent(
-        EventReason.FREE_DISK_SPACE_FAILED, message, {**asdict(space), "freed_bytes": freed_bytes}
+        EventReason.FREE_DISK_SPACE_FAILED, message, {**space._asdict(), "freed_bytes": freed_bytes}
     )
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from reclaim.evidence.starts import FRESH_SECONDS, SAME_SECONDS
 from reclaim.images.plan import NO_NAME, entries_by_id
@@ -48,8 +49,7 @@ class Loaded:
     at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(NamedTuple):
     """An image that had gone is listed again."""
 
     image: Image

@@ -30,7 +30,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reclaim.evidence.references import ImageIndex, names_sandbox_image
 from reclaim.trust import directory_refusal
@@ -41,8 +41,7 @@ PREFIX = "sha256-"
 UNFINISHED = ".tmp"
 
 
-@dataclass(frozen=True, slots=True)
-class PullRecords:
+class PullRecords(NamedTuple):
     """What the kubelet's records say.
 
     `names`: of its records. `pulling`: what pods call the images of pulls that have begun.

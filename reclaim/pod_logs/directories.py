@@ -29,9 +29,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
-from reclaim.types import ReclaimError
 
 OpenBeneath = Callable[[int, bytes], int]
 """Opens the directory of this name beneath an opened directory and returns a descriptor,
@@ -43,13 +43,6 @@ name cannot be that of an entry.
 """
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class LogsUnreadable(ReclaimError):
-    """The pod log root cannot be read. The message names it and says why."""
-
-    def __init__(self, root: str, error: OSError):
-        super().__init__(f"{root} cannot be read: {error.strerror}")
 
 
 def identity_of(status: os.stat_result) -> FileIdentity:
@@ -133,8 +126,7 @@ _SHOWN_BYTES = 100  # of each end of a path
 _NOT_AS_SEEN = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeRemoval:
+class TreeRemoval(NamedTuple):
     """How many entries were removed, how many could not be, and, for messages, the path of the
     first of those below the opened directory, with the error."""
 

@@ -232,9 +232,9 @@ REVERTS = (
         "A9",
         INVENTORY,
         "        return self._pods.pod_directories(),"
-        " self._retried(self._runtime.list_containers)\n",
+        " retried(self._runtime.list_containers, self._sleep)\n",
         "        try:\n            return self._pods.pod_directories(),"
-        " self._retried(self._runtime.list_containers)\n        except RuntimeUnavailable:\n       "
+        " retried(self._runtime.list_containers, self._sleep)\n        except RuntimeUnavailable:\n       "
         "     return self._pods.pod_directories(), ()\n",
     ),
     Revert(

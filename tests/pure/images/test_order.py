@@ -108,7 +108,7 @@ def test_an_image_that_was_used_or_came_back_more_often_goes_no_sooner(
     """All else being equal."""
     if which < len(images):
         one = images[which]
-        more = replace(one, uses=one.uses + uses, returned=one.returned + returned)
+        more = one._replace(uses=one.uses + uses, returned=one.returned + returned)
         others = [image for image in images if image is not one]
         assert ids(by_cost([*others, more], held)).index(one.id) >= ids(
             by_cost(images, held)
@@ -122,7 +122,7 @@ def test_an_image_that_was_used_later_goes_no_sooner(
     """All else being equal."""
     if which < len(images):
         one = images[which]
-        later = replace(one, unused_seconds=one.unused_seconds * part)
+        later = one._replace(unused_seconds=one.unused_seconds * part)
         others = [image for image in images if image is not one]
         assert ids(by_cost([*others, later], held)).index(one.id) >= ids(
             by_cost(images, held)
@@ -142,7 +142,7 @@ def test_an_image_with_a_newer_version_goes_no_later(
     if which < len(images):
         one = images[which]
         others = [image for image in images if image is not one]
-        older = replace(one, superseded=one.superseded + 1)
+        older = one._replace(superseded=one.superseded + 1)
         assert ids(by_cost([*others, older], held)).index(one.id) <= ids(
             by_cost(images, held)
         ).index(one.id)
