@@ -108,8 +108,7 @@ class Policies(NamedTuple):
     images: ImageGCPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(NamedTuple):
     """What a program learns about the pass that starts it, as far as it is known."""
 
     signal: str = ""
@@ -128,8 +127,7 @@ class Pressure:
 NO_PRESSURE = Pressure()
 
 
-@dataclass(frozen=True, slots=True)
-class PassFacts:
+class PassFacts(NamedTuple):
     """What stages may know of their pass and of the disk, as last published by the owner."""
 
     dry_run: bool = False
@@ -143,8 +141,7 @@ class PassFacts:
     pressure: Pressure = NO_PRESSURE
 
 
-@dataclass(frozen=True, slots=True)
-class ReclaimContext:
+class ReclaimContext(NamedTuple):
     """What the stages of a reclaim function may use of their node during one pass."""
 
     runtime: Runtime

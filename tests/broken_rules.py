@@ -371,7 +371,7 @@ BREAKS = (
     Break(
         "a pod that has come back loses its remains",
         UNUSED_CONTAINERS,
-        "if (\n        verdict.reason is not Reason.POD_GONE\n        or not is_pod_uid(verdict.pod_uid)\n        or pods.gone(verdict.pod_uid)\n    ):",
+        "if (\n            verdict.reason is not Reason.POD_GONE\n            or not is_pod_uid(verdict.pod_uid)\n            or pods.gone(verdict.pod_uid)\n        ):",
         "if True:",
     ),
     Break(

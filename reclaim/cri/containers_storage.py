@@ -36,7 +36,7 @@ ARTIFACTS = "artifacts/blobs/sha256"
 LAYERS = "-layers"
 LARGEST_BYTES = 64 * 1024**2  # about 100 000 layers
 
-Name = TypeVar("Name", str, tuple[str, str], tuple[str, str, str])
+Name = TypeVar("Name")
 
 
 def store_of(reported: str) -> str:

@@ -80,8 +80,7 @@ class GivenUp(RuntimeUnavailable):
     """The caller ended the reading: something more urgent came up, or it took too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading(Generic[Answer]):
+class _Reading(NamedTuple, Generic[Answer]):
     """One reading that has been answered; times are monotonic seconds."""
 
     begun_at: float

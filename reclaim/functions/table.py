@@ -61,7 +61,7 @@ FUNCTIONS = table_of(
 
 def _stages_of_gc(context: ReclaimContext) -> tuple[Stage, ...]:
     policy = replace(context.policies.containers, evict_non_deleted_pods=False)
-    return container_stages(replace(context, policies=context.policies._replace(containers=policy)))
+    return container_stages(context._replace(policies=context.policies._replace(containers=policy)))
 
 
 PERIODIC_CONTAINERS = replace(

@@ -23,7 +23,6 @@ import stat
 from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 
 from reclaim.containers.plan import (
     NOT_DEAD,
@@ -36,7 +35,7 @@ from reclaim.containers.plan import (
     plan_pod_logs,
     plan_sandbox_gc,
 )
-from reclaim.evidence.states import PodStateProvider, PodStates, is_pod_uid
+from reclaim.evidence.states import PodStates, is_pod_uid
 from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
 from reclaim.pod_logs.directories import (
     identity_of,
@@ -98,8 +97,7 @@ class _Stage(Stage):
         clock = self._context.clock
         refused = self._refusal(verdict)
         read_at = clock.monotonic()
-        by_pod = partial(_refusal_by_pod, pods=self._context.pods)
-        for look in (self._refusal_by_list, by_pod):
+        for look in (self._refusal_by_list, self._refusal_by_pod):
             refused = refused or look(verdict)
             # lists are slow on a node under pressure, and so may be the directories of pods
             if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
@@ -115,6 +113,22 @@ class _Stage(Stage):
         """Why it must stay because of what else the runtime has. Raises RuntimeUnavailable."""
         return None
 
+    def _refusal_by_pod(self, verdict: Verdict) -> Refused | None:
+        """Why an object of a vanished pod must stay: the pod exists after all, or the kubelet's
+        directories are no longer trusted.
+
+        Something that cannot be a UID belongs to no pod. If the kubelet says that a pod has
+        terminated or was evicted, that is final and not asked again.
+        """
+        pods = self._context.pods
+        if (
+            verdict.reason is not Reason.POD_GONE
+            or not is_pod_uid(verdict.pod_uid)
+            or pods.gone(verdict.pod_uid)
+        ):
+            return None
+        return Refused(Reason.POD_ALIVE if pods.doubt is None else Reason.POD_UNKNOWN)
+
     def _lists(self) -> tuple[PodStates, Listing]:
         """The pods, and what the runtime has, without what a dry run has removed so far: a sandbox
         that the previous stage emptied counts as empty. Raises RuntimeUnavailable."""
@@ -126,22 +140,6 @@ class _Stage(Stage):
     def _now_ns(self) -> int:
         """By the clock of the runtime's times, and of files."""
         return int(self._context.clock.wall() * 1e9)
-
-
-def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
-    """Why an object of a vanished pod must stay: the pod exists after all, or the kubelet's
-    directories are no longer trusted.
-
-    Something that cannot be a UID belongs to no pod. If the kubelet says that a pod has terminated
-    or was evicted, that is final and not asked again.
-    """
-    if (
-        verdict.reason is not Reason.POD_GONE
-        or not is_pod_uid(verdict.pod_uid)
-        or pods.gone(verdict.pod_uid)
-    ):
-        return None
-    return Refused(Reason.POD_ALIVE if pods.doubt is None else Reason.POD_UNKNOWN)
 
 
 # ---- containers and sandboxes

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from reclaim.evidence.starts import FRESH_SECONDS, SAME_SECONDS
@@ -35,15 +35,14 @@ from reclaim.types import Container, Image, ImageRecord
 MOST_GONE = 1000  # some 400 KB in the file
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """What an earlier process has saved: its records, and those of images that had gone.
     `problem`: why they cannot be read, as a sentence, else empty. `saved`: when they were saved,
     in monotonic and wall seconds; None if not in this boot. `at`: the same in wall seconds, in any
     boot; None if there are none."""
 
-    records: Mapping[str, ImageRecord] = field(default_factory=dict)
-    gone: Mapping[str, ImageRecord] = field(default_factory=dict)
+    records: Mapping[str, ImageRecord] = {}
+    gone: Mapping[str, ImageRecord] = {}
     problem: str = ""
     saved: tuple[float, float] | None = None
     at: float | None = None

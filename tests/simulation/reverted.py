@@ -145,8 +145,8 @@ REVERTS = (
         "a pod that has come back is not seen",
         "directories",
         CONTAINERS,
-        "        or pods.gone(verdict.pod_uid)\n    ):\n        return None\n    return Refused(Reason.POD_ALIVE",
-        " or True:\n        return None\n    return Refused(Reason.POD_ALIVE",
+        "            or pods.gone(verdict.pod_uid)\n        ):\n            return None\n",
+        "            or True\n        ):\n            return None\n",
     ),
     Revert(
         "other directories are believed",

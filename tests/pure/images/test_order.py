@@ -312,7 +312,7 @@ def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -
     inventory = Inventory(runtime, MemoryPods(), clock=clock, read_layers=read)
     policy = ImageGCPolicy(order=ImageOrder.COST, pod_start_seconds=0.0)
     context = context_of(runtime, clock, records=ImageRecords(seed=RECORDS), images=policy)
-    stage = UnusedImages(replace(context, inventory=inventory))
+    stage = UnusedImages(context._replace(inventory=inventory))
     assert {each.frees_bytes for each in stage.plan().remove} == {None}
     for _ in range(3):
         inventory.learn_layers(LISTING.images)
