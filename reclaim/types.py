@@ -395,6 +395,10 @@ class ImageRecord:
         return min(counted, self.first_detected)
 
 
+Records = Mapping[str, ImageRecord]
+"""Those of images, by id."""
+
+
 class Layers(NamedTuple):
     """What takes the bytes of images on the disk: layers in whatever form the runtime keeps them,
     each by a name of its own. Two images with the same name among theirs share it.

@@ -24,7 +24,7 @@ is in use (`evidence.references`), whether the pod directories are trusted (`evi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Generic, NamedTuple, TypeVar
@@ -39,7 +39,7 @@ from reclaim.evidence.references import (
     pins_sandbox_image,
 )
 from reclaim.evidence.starts import FRESH_SECONDS
-from reclaim.evidence.states import PodDirectory, PodStateProvider, PodStates
+from reclaim.evidence.states import PodDirectories, PodStateProvider, PodStates
 from reclaim.services import Runtime, RuntimeVersion
 from reclaim.types import (
     NEVER,
@@ -66,8 +66,10 @@ RETRY_FOR_SECONDS = 0.5
 ATTEMPTS = 4  # after 50, 100 and 200 ms
 
 Answer = TypeVar("Answer")
-_Containers = tuple[Mapping[str, PodDirectory] | None, tuple[Container, ...]]
+_Containers = tuple[PodDirectories | None, tuple[Container, ...]]
 """The directories of pods, None if they cannot be read, and the containers listed after that."""
+GoesOn = Callable[[], bool]
+"""Whether the caller still wants the answer."""
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
@@ -95,8 +97,8 @@ class SharedReading(Generic[Answer]):
         self._ask = ask
         self._clock = clock
         self._last: _Reading[Answer] | None = None  # that was begun last, of those answered
-        self._missed: AnsweredLate | None = None  # a moment ago, if not answered since
-        self._missed_at = 0.0
+        # a moment ago, if not answered since
+        self._missed: tuple[float, AnsweredLate] | None = None
 
     def read(self, not_older_than: float) -> _Reading[Answer]:
         """A reading that was begun after this time (monotonic seconds). Raises what the reading
@@ -105,13 +107,12 @@ class SharedReading(Generic[Answer]):
         last = self._last
         if last is not None and last.begun_at > not_older_than:
             return last
-        if self._missed is not None and begun_at - self._missed_at <= FRESH_SECONDS:
-            raise self._missed
+        if (missed := self._missed) and begun_at - missed[0] <= FRESH_SECONDS:
+            raise missed[1]
         try:
             answer = self._ask()
         except AnsweredLate as error:
-            self._missed_at = self._clock.monotonic()
-            self._missed = error
+            self._missed = self._clock.monotonic(), error
             raise
         reading = _Reading(begun_at, self._clock.monotonic(), answer)
         self._missed = None
@@ -204,9 +205,7 @@ class Inventory:
         pods, listing = self._of_pods.read(not_older_than).answer
         return self._pods.compared(pods.merge(self._pods.read()), listing), listing
 
-    def snapshot(
-        self, not_older_than: float, goes_on: Callable[[], bool] = lambda: True
-    ) -> Evidence:
+    def snapshot(self, not_older_than: float, goes_on: GoesOn = lambda: True) -> Evidence:
         """Images, then containers and sandboxes, and which image is used by what: it is evidence
         for them, too. `goes_on` is called before the lists are read and before each container is
         asked about; if it returns False, GivenUp is raised. Raises RuntimeUnavailable."""
@@ -232,9 +231,7 @@ class Inventory:
         fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
         return self._evidence_of(fresh, reading)
 
-    def learn_layers(
-        self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True
-    ) -> None:
+    def learn_layers(self, images: tuple[Image, ...], goes_on: GoesOn = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of
         the same images. A pass never asks; it uses `layers`. For one thread at a time."""
         ids = frozenset(image.id for image in images)
@@ -255,7 +252,7 @@ class Inventory:
         now = self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
-    def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
+    def _everything(self, not_older_than: float, goes_on: GoesOn) -> Evidence:
         facts = retried(self._current_facts, self._sleep)
         _check(goes_on)
         of_images = self._images.read(not_older_than)
@@ -369,7 +366,7 @@ class Inventory:
         self,
         containers: tuple[Container, ...],
         facts: _RuntimeFacts,
-        goes_on: Callable[[], bool] = lambda: True,
+        goes_on: GoesOn = lambda: True,
     ) -> dict[str, ImageVolumes]:
         listed = {each.id for each in containers}
         exited = {each.id for each in containers if each.state is ContainerState.EXITED}
@@ -432,7 +429,7 @@ class Inventory:
         return listing, usage
 
 
-def _check(goes_on: Callable[[], bool]) -> None:
+def _check(goes_on: GoesOn) -> None:
     """Raises GivenUp if the caller says no."""
     if not goes_on():
         raise GivenUp("the lists were given up")

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reclaim.evidence.states import PodDirectory, PodStateProvider
+from reclaim.evidence.states import PodDirectories, PodStateProvider
 from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 from signals.clock import Clock
 
@@ -65,7 +65,7 @@ class Part(NamedTuple):
 def parts_of_pods(
     containers: Sequence[Container],
     sandboxes: Sequence[PodSandbox],
-    directories: Mapping[str, PodDirectory],
+    directories: PodDirectories,
 ) -> Iterator[Part]:
     """The parts whose age counts.
 
@@ -90,8 +90,8 @@ def parts_of_pods(
 
 
 def nothing_has_begun(
-    before: Mapping[str, PodDirectory],
-    now: Mapping[str, PodDirectory] | None,
+    before: PodDirectories,
+    now: PodDirectories | None,
     containers: Sequence[Container],
 ) -> bool:
     """The last look. The kubelet makes the directories of a pod, and of each attempt of a
@@ -113,7 +113,7 @@ def nothing_has_begun(
 
 
 def being_made(
-    directories: Mapping[str, PodDirectory], containers: Iterable[Container]
+    directories: PodDirectories, containers: Iterable[Container]
 ) -> Iterator[tuple[str, str]]:
     """The directories of containers that none of these containers was made after, with the UID of
     the pod: the runtime was not asked for that attempt yet, or has not listed it."""

@@ -83,6 +83,10 @@ class PodDirectory(NamedTuple):
     containers: Mapping[str, float] = {}
 
 
+PodDirectories = Mapping[str, PodDirectory]
+"""Those of all pods, by UID."""
+
+
 class Why(StrEnum):
     """Why the kubelet's directories are not trusted; `reclaim/README.md` documents each word."""
 
@@ -224,7 +228,7 @@ class PodStateProvider(Protocol):
     def gone(self, uid: str) -> bool:
         """Whether this pod is known not to exist; checked right before a removal."""
 
-    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
+    def pod_directories(self, since: float | None = None) -> PodDirectories | None:
         """The directories of all pods by UID; None if they are unknown.
 
         As they are now, or at `since` (monotonic) or later.

@@ -55,6 +55,7 @@ from reclaim.types import (
     Listing,
     Plan,
     Reason,
+    Records,
     Rule,
     Verdict,
 )
@@ -97,7 +98,7 @@ class ImageGCPolicy:
 
 def plan_image_gc(
     listing: Listing,
-    records: Mapping[str, ImageRecord],
+    records: Records,
     policy: ImageGCPolicy,
     *,
     now: float,
@@ -135,7 +136,7 @@ def plan_image_gc(
 
 def plan_maximum_age(
     listing: Listing,
-    records: Mapping[str, ImageRecord],
+    records: Records,
     policy: ImageGCPolicy,
     *,
     now: float,
@@ -175,7 +176,7 @@ def plan_maximum_age(
 
 def _plan(
     listing: Listing,
-    records: Mapping[str, ImageRecord],
+    records: Records,
     policy: ImageGCPolicy,
     *,
     now: float,
@@ -459,9 +460,7 @@ class KnownImage(NamedTuple):
     entries: list[Image]
 
 
-def known_images(
-    images: Iterable[Image], records: Mapping[str, ImageRecord], now: float
-) -> dict[str, KnownImage]:
+def known_images(images: Iterable[Image], records: Records, now: float) -> dict[str, KnownImage]:
     """The images of a list, by id. One without a record counts as first seen now."""
     return {
         image_id: KnownImage(one_image(entries), records.get(image_id) or ImageRecord(now), entries)

@@ -30,7 +30,7 @@ from typing import NamedTuple
 from reclaim.evidence.starts import FRESH_SECONDS, SAME_SECONDS
 from reclaim.images.plan import NO_NAME, entries_by_id
 from reclaim.kubelet.pull_records import NOT_READ, PullRecords
-from reclaim.types import Container, Image, ImageRecord
+from reclaim.types import Container, Image, ImageRecord, Records
 
 MOST_GONE = 1000  # some 400 KB in the file
 
@@ -75,7 +75,7 @@ class ImageRecords:
     def __init__(
         self,
         pull_times: Callable[[], Mapping[str, float]] = dict,
-        seed: Mapping[str, ImageRecord] | None = None,
+        seed: Records | None = None,
         earlier: Callable[[], tuple[float, float] | None] = lambda: None,
         *,
         on_return: Callable[[Returned], None] = lambda _: None,
@@ -90,7 +90,7 @@ class ImageRecords:
         self._smallest_offset = float("inf")
         self._detected_at = float("-inf")
         self._in_use_at = float("-inf")  # the latest detection, or the latest restored use
-        self.records: Mapping[str, ImageRecord] = dict(seed or {})
+        self.records: Records = dict(seed or {})
         """Those of the listed images. Replaced as a whole."""
         # A detection and a removal that end at once must not lose what the other has
         # recorded. Readers need no lock.
@@ -101,7 +101,7 @@ class ImageRecords:
         self._judged = False  # whether the kubelet's records of pulls have been known
 
     @property
-    def gone(self) -> Mapping[str, ImageRecord]:
+    def gone(self) -> Records:
         """The last records of the images that have gone."""
         with self._lock:
             return dict(self._gone)
@@ -137,7 +137,7 @@ class ImageRecords:
         *,
         wall_now: float,
         containers: Iterable[Container] = (),
-    ) -> Mapping[str, ImageRecord]:
+    ) -> Records:
         """One detection, the kubelet's detectImages: new images get a record, those in use a new
         last use, and those no longer listed are forgotten.
 

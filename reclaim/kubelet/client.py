@@ -58,6 +58,8 @@ _ADDRESS = re.compile(
     re.ASCII,
 )
 LARGEST_PORT = 65535
+Address = tuple[str, int]
+"""IP address and port."""
 _SERVER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:_-]{0,252})", re.ASCII)
 _READ_AT_ONCE_BYTES = 64 * 1024
 # visible ASCII, so that it cannot end the header line
@@ -173,12 +175,12 @@ class KubeletEndpoint:
         return self.url.startswith("https://")
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self) -> Address:
         """IP address and port; without a port the kubelet's usual one."""
         return _address_of(self.url)
 
 
-def address_in(text: str, usual_port: int = -1) -> tuple[str, int] | None:
+def address_in(text: str, usual_port: int = -1) -> Address | None:
     """IP address and port in `127.0.0.1:80`, `[::1]:80` or `localhost:80`; None if it is no such.
 
     `localhost` is 127.0.0.1: no name is looked up. `usual_port`: if none is written; without it,
@@ -198,7 +200,7 @@ def address_in(text: str, usual_port: int = -1) -> tuple[str, int] | None:
     return (host, port) if 0 <= port <= LARGEST_PORT else None
 
 
-def _address_of(url: str) -> tuple[str, int]:
+def _address_of(url: str) -> Address:
     """IP address and port. Raises InvalidEndpoint."""
     import ipaddress
 
@@ -260,7 +262,7 @@ class Request(NamedTuple):
 def answer_to(
     request: Request,
     server: str,
-    address: tuple[str, int],
+    address: Address,
     *,
     seconds: float,
     connected: Callable[[float], AbstractContextManager[socket.socket]],
@@ -329,12 +331,12 @@ def _connected(endpoint: KubeletEndpoint, until: float) -> Iterator[socket.socke
 
 @contextmanager
 def secured(
-    address: tuple[str, int],
+    address: Address,
     context: ssl.SSLContext | None,
     server_name: str,
     *,
     until: float,
-    source_address: tuple[str, int] | None = None,
+    source_address: Address | None = None,
 ) -> Iterator[socket.socket]:
     """A connection with TLS; without a context, a plain one. Raises OSError.
 

@@ -41,7 +41,7 @@ from reclaim.evidence.pod_list import (
 from reclaim.evidence.starts import FRESH_SECONDS
 from reclaim.evidence.states import (
     Distrust,
-    PodDirectory,
+    PodDirectories,
     PodStates,
     RootIdentity,
     Why,
@@ -91,7 +91,7 @@ class KubeletPods:
         # Stays: one look serves all who ask while another is under way.
         self._looking = threading.Lock()
         self._looked_at = float("-inf")  # when the latest look began
-        self._found: Mapping[str, PodDirectory] | None = None
+        self._found: PodDirectories | None = None
         # Replaced as a whole: of two replacements at once one is lost, and the next check
         # finds a lost doubt again.
         self._comparison = _Comparison(not_compared(self.directories.path))
@@ -156,7 +156,7 @@ class KubeletPods:
             return False
         return uid not in self._listed and states.gone(uid)
 
-    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
+    def pod_directories(self, since: float | None = None) -> PodDirectories | None:
         """As they are now, or were at `since` (monotonic) or later; None if they cannot be read.
 
         One look serves all who ask while another is under way: sixteen removals are sent at a time.
