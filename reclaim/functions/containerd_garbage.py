@@ -238,31 +238,29 @@ class HeldLayers:
         """Content and snapshots, by type and name. `left`: how many seconds there still
         are. None if the runtime does not say, or not in time; what it has said of
         snapshots is not asked again."""
-        try:
-            return self._read(left)
-        except CallError:
-            return None
 
-    def _read(self, left: Callable[[], float]) -> Layers:
         def told(method: str, request: Message, answer_type: type[Answer]) -> Answer:
             return parsed(answer_type, _call(self._runtime, method, request, seconds=left()))
 
-        images = told(LIST_IMAGES, pb.ImagesRequest(), pb.Images).each
-        content = told(LIST_CONTENT, pb.Contents(), pb.Contents).each
-        sizes = {(CONTENT, blob.id): blob.size for blob in content}
-        below = {(CONTENT, blob.id): list(references(blob.labels)) for blob in content}
-        for kind in {kind for needs in below.values() for kind, _ in needs} - {CONTENT}:
-            snapshotter = kind.removeprefix(SNAPSHOTS)
-            request = pb.SnapshotRequest(snapshotter=snapshotter)
-            for snapshot in told(LIST_SNAPSHOTS, request, pb.Snapshots).each:
-                layer = (kind, snapshot.id)
-                below[layer] = [(kind, snapshot.target)]
-                if snapshot.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
-                    continue
-                if layer not in self._sizes:
-                    usage = pb.SnapshotRequest(snapshotter=snapshotter, key=snapshot.id)
-                    self._sizes[layer] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
-                sizes[layer] = self._sizes[layer]
+        try:
+            images = told(LIST_IMAGES, pb.ImagesRequest(), pb.Images).each
+            content = told(LIST_CONTENT, pb.Contents(), pb.Contents).each
+            sizes = {(CONTENT, blob.id): blob.size for blob in content}
+            below = {(CONTENT, blob.id): list(references(blob.labels)) for blob in content}
+            for kind in {kind for needs in below.values() for kind, _ in needs} - {CONTENT}:
+                snapshotter = kind.removeprefix(SNAPSHOTS)
+                request = pb.SnapshotRequest(snapshotter=snapshotter)
+                for snapshot in told(LIST_SNAPSHOTS, request, pb.Snapshots).each:
+                    layer = (kind, snapshot.id)
+                    below[layer] = [(kind, snapshot.target)]
+                    if snapshot.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
+                        continue
+                    if layer not in self._sizes:
+                        usage = pb.SnapshotRequest(snapshotter=snapshotter, key=snapshot.id)
+                        self._sizes[layer] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
+                    sizes[layer] = self._sizes[layer]
+        except CallError:
+            return None
         self._sizes = {layer: size for layer, size in self._sizes.items() if layer in sizes}
         # an image has one record for its id, which is the digest of its configuration, and
         # one for each of its names

@@ -297,9 +297,6 @@ class _OfLogs(_Stage):
         return None
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
-        return self._change(verdict)
-
-    def _change(self, verdict: Verdict) -> Refused | None:
         """None while the entry is as planned. If the kubelet says that its pod has terminated or
         was evicted, it may have changed."""
         planned = self._planned[verdict.id]
@@ -320,7 +317,7 @@ class _OfLogs(_Stage):
         """Removes the entry and everything below it as far as possible, after one more
         look, within the same call, that it is as planned. Raises RemovalFailed, naming the
         first entry that was kept."""
-        refused = self._change(verdict)
+        refused = _OfLogs._refusal(self, verdict)  # which asks the runtime nothing
         if refused == GONE:
             return False
         if refused is not None:
@@ -423,7 +420,7 @@ class DanglingLogSymlinks(_OfLogs):
         planned = self._planned[verdict.id]
         answer = ask_state(self._context.runtime, container_id_of_symlink(planned.name))
         reason, _ = judge_link(planned, answer, guarded=self._guarded)
-        return self._change(verdict) if reason is Reason.DANGLING else Refused(reason)
+        return super()._refusal(verdict) if reason is Reason.DANGLING else Refused(reason)
 
 
 def read_entry(directory: int, name: bytes) -> LogEntry | None:
