@@ -127,7 +127,7 @@ class Configuration(ConfigurationFile):
 
 
 NEEDS_RESTART: Mapping[str, str] = {
-    name: mark.field or field.alias or name
+    name: mark.field or str(field.alias)
     for name, field in Configuration.model_fields.items()
     for mark in field.metadata
     if isinstance(mark, UsedAtStart)

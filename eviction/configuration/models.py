@@ -24,10 +24,18 @@ from pydantic.alias_generators import to_camel as to_camel
 from pydantic_core import PydanticCustomError as PydanticCustomError
 
 
+def name_in_file(attribute: str) -> str:
+    """In camel case, and without the unit, which a text in a file has itself."""
+    first, *rest = attribute.removesuffix("_seconds").removesuffix("_bytes").split("_")
+    return first + "".join(
+        word.upper() if word in ("gc", "ca") else word.capitalize() for word in rest
+    )
+
+
 class Model(BaseModel):
     """The base of all models: immutable; only a field that says how converts its value."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, alias_generator=name_in_file)
 
 
 def read_as(written: Any, read: Callable[[Any], Any]) -> Any:
@@ -47,14 +55,10 @@ def after(read: Callable[[Any], Any]) -> AfterValidator:
     return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # so that it has exactly one parameter
 
 
-not_read: Any = GetPydanticSchema(lambda _, __: {"type": "any"})
-"""Marks a field that is derived from others, and so is not checked."""
+def setting(default: Any = None, name: str | None = None, **constraints: Any) -> Any:
+    """A field with this default, as written in a file; a type stands for its empty value.
 
-
-def setting(name: str, default: Any = None, **constraints: Any) -> Any:
-    """A field called `name` in files.
-
-    `default`: as written in a file; a type stands for its empty value.
+    `name`: in files, if it is not that of the attribute.
     """
     given = {"default_factory": default} if isinstance(default, type) else {"default": default}
     return Field(alias=name, **given, **constraints)
