@@ -100,7 +100,7 @@ def test_keys_are_the_texts_that_were_written(key: str) -> None:
         ("a: 'open", "f: not readable as YAML in line 1: found unexpected end of stream"),
         ("\ta: 1", "f: not readable as YAML in line 1"),
         ("a: b: c", "f: not readable as YAML in line 1: mapping values are not allowed here"),
-        ("a: [" + "[" * DEEPEST, f"nested deeper than {DEEPEST}"),
+        ("a: [" + "[" * DEEPEST + "]" * (DEEPEST + 1), f"nested deeper than {DEEPEST}"),
         ("[" * 100_000, f"nested deeper than {DEEPEST}"),
     ],
 )
