@@ -26,6 +26,7 @@ from eviction.configuration.models import (
 )
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET
+from eviction.decision.reclaim_table import RowEntry
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import KeepList, parse_keep_list
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
@@ -45,6 +46,9 @@ AUTO = "auto"  # of kubeletEndpoint: find the way
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
 MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+NO_PROGRAM = (
+    "must have exec; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have none"
+)
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
 
@@ -53,6 +57,7 @@ _ASK_THE_KUBELET = (
     " with kubeletTokenFile"
 )
 GONE_FIELDS: Mapping[str, str] = {
+    "plugin": "use a program (exec) that answers `plan` with names and sizes",
     "terminatedPods": _ASK_THE_KUBELET,
     "terminatedPodAge": _ASK_THE_KUBELET,
     "imageStoreLimit": (
@@ -78,16 +83,21 @@ class FilesystemEntry(StrictModel):
     """A directory on it."""
 
 
+def _refuse_twice(names: Sequence[str]) -> None:
+    """Raises ValueError for a name that occurs twice."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name}: occurs twice")
+
+
 def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole, str]:
     """The paths of the filesystems, by role. Raises ValueError."""
-    paths: dict[FilesystemRole, str] = {}
-    for entry in entries:
-        if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
-            raise ValueError(f"{entry.name}: has a meaning of its own; choose another name")
-        if entry.name in paths:
-            raise ValueError(f"{entry.name}: occurs twice")
-        paths[entry.name] = posixpath.normpath(entry.path)
-    return paths
+    names = [entry.name for entry in entries]
+    for name in names:
+        if name in KUBELET_ROLES or f"{name}.{AVAILABLE}" in LEFT_TO_KUBELET:
+            raise ValueError(f"{name}: has a meaning of its own; choose another name")
+    _refuse_twice(names)
+    return {entry.name: posixpath.normpath(entry.path) for entry in entries}
 
 
 class FunctionKind(StrEnum):
@@ -98,21 +108,27 @@ class FunctionKind(StrEnum):
     CONTAINERD_GARBAGE = "CollectContainerdGarbage"
     PROGRAM = "exec"
 
+    @classmethod
+    def _missing_(cls, _: object) -> FunctionKind:
+        return cls.PROGRAM
+
 
 class _Kind(NamedTuple):
     """The fields of a kind besides `name`, `frees` and `cooldown`, and its defaults."""
 
-    needed: tuple[str, ...] = ()
-    allowed: tuple[str, ...] = ()
-    frees: str = ""
-    timeout: str = "30s"
+    needed: tuple[str, ...]
+    allowed: tuple[str, ...]
+    defaults: Mapping[str, str]
 
 
+_ON_NODEFS = {"frees": FilesystemRole.NODEFS}
 KINDS: Mapping[FunctionKind, _Kind] = {
-    FunctionKind.BALLAST: _Kind(("file", "size"), (), FilesystemRole.NODEFS),
-    FunctionKind.ROTATED_LOGS: _Kind((), ("keep",), FilesystemRole.NODEFS),
-    FunctionKind.CONTAINERD_GARBAGE: _Kind((), ("timeout",), FilesystemRole.IMAGEFS, timeout="60s"),
-    FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan")),
+    FunctionKind.BALLAST: _Kind(("file", "size"), (), _ON_NODEFS),
+    FunctionKind.ROTATED_LOGS: _Kind((), ("keep",), _ON_NODEFS),
+    FunctionKind.CONTAINERD_GARBAGE: _Kind(
+        (), ("timeout",), {"frees": FilesystemRole.IMAGEFS, "timeout": "60s"}
+    ),
+    FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan"), {}),
 }
 
 
@@ -152,6 +168,11 @@ def ballast_path(text: str) -> str:
     return posixpath.normpath(text)
 
 
+def _read_functions(entries: Sequence[FunctionEntry]) -> tuple[FunctionEntry, ...]:
+    _refuse_twice([entry.name for entry in entries])
+    return tuple(entries)
+
+
 class FunctionEntry(StrictModel):
     """A function of `reclaimFunctions`.
 
@@ -167,14 +188,14 @@ class FunctionEntry(StrictModel):
     """The user that the program runs as. Default: reclaimd's own."""
     asks_plan: bool = setting(True, "plan")
     """False: a dry run does not start the program; for one that ignores the argument `plan`."""
-    timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = setting(0.0)
+    timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = 30.0
     """How long a call may take, 1s to 10m.
 
     Then the program gets TERM, and its whole process group KILL.
     """
     path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("", "file")
     """The path of the ballast file."""
-    size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting(0)
+    size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = 0
     """The size of the ballast: at least 1Mi."""
     keep: int = setting(1, ge=0)
     """How many rotated logs to keep of each container."""
@@ -182,12 +203,12 @@ class FunctionEntry(StrictModel):
     """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of
     `filesystems`.
     """
-    cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting(0.0)
+    cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = 0.0
     """How long it is not called again after a call."""
 
     @property
     def kind(self) -> FunctionKind:
-        return _kind_of(self.name)
+        return FunctionKind(self.name)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -198,40 +219,21 @@ class FunctionEntry(StrictModel):
         """
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
-        if "plugin" in entry:
-            raise ValueError(
-                "plugin: plugins are gone; use a program (exec) that answers `plan` with names and"
-                " sizes instead"
-            )
-        kind = KINDS[_kind_of(entry["name"])]
-        frees = {"frees": kind.frees} if kind.frees else {}
-        function = validated({**frees, "timeout": kind.timeout, **entry})
-        _check_fields(function, entry)
+        kind = KINDS[FunctionKind(entry["name"])]
+        function = validated({**kind.defaults, **entry})
+        if function.name in BUILT_IN:
+            raise ValueError("is built in; it needs no entry")
+        allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
+        for field in kind.needed:
+            if field not in entry:
+                raise ValueError(NO_PROGRAM if field == "exec" else f"{field} is missing")
+        for field in entry:
+            if field not in ("name", *allowed):
+                raise ValueError(
+                    f"{field}: is not a field of this kind of function; allowed are"
+                    f" {', '.join(allowed)}"
+                )
         return function
-
-
-def _kind_of(name: str) -> FunctionKind:
-    return next((kind for kind in FunctionKind if kind == name), FunctionKind.PROGRAM)
-
-
-def _check_fields(function: FunctionEntry, given: Mapping[str, Any]) -> None:
-    """Raises ValueError where the fields that are given are not those of the kind."""
-    if function.name in BUILT_IN:
-        raise ValueError("is built in; it needs no entry")
-    if function.kind is FunctionKind.PROGRAM and "exec" not in given:
-        *others, last = (kind for kind in FunctionKind if kind is not FunctionKind.PROGRAM)
-        raise ValueError(f"must have exec; only {', '.join(others)} and {last} have none")
-    kind = KINDS[function.kind]
-    allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
-    for field in given:
-        if field not in ("name", *allowed):
-            raise ValueError(
-                f"{field}: is not a field of this kind of function; allowed are"
-                f" {', '.join(allowed)}"
-            )
-    for field in kind.needed:
-        if field not in given:
-            raise ValueError(f"{field} is missing")
 
 
 class RowEntryText(StrictModel):
@@ -239,7 +241,7 @@ class RowEntryText(StrictModel):
 
     function: str
     """The name of the function."""
-    below: texts.QuantityOrPercentage | None = None
+    below: texts.Mark | None = None
     """The function is called only while the signal is below this mark."""
 
 
@@ -263,6 +265,15 @@ RowEntryForms = Annotated[
 """
 
 
+def _read_row(entries: Sequence[str | RowEntryText]) -> tuple[RowEntry, ...]:
+    row = [
+        RowEntry(entry) if isinstance(entry, str) else RowEntry(entry.function, entry.below)
+        for entry in entries
+    ]
+    _refuse_twice([entry.function for entry in row])
+    return tuple(row)
+
+
 @dataclass(frozen=True, slots=True)
 class UsedAtStart:
     """Marks a value that the daemon uses only at startup.
@@ -277,6 +288,7 @@ NeedsRestart = Annotated[Value, UsedAtStart()]
 _RuntimeEndpoint = Annotated[
     str, read_as(str, lambda text: text if text == NO_RUNTIME else texts.read_endpoint(text))
 ]
+_Row = Annotated[tuple[RowEntry, ...], read_as(list[RowEntryForms], _read_row)]
 _Entries = Annotated[list[FilesystemEntry], Field(max_length=MOST_FILESYSTEMS)]
 _Functions = Annotated[list[FunctionEntry], Field(max_length=MOST_FUNCTIONS)]
 
@@ -427,11 +439,11 @@ class ConfigurationFile(StrictModel):
         Annotated[Mapping[FilesystemRole, str], read_as(_Entries, read_filesystems)]
     ] = setting(list)
     """Filesystems of your own, besides the kubelet's."""
-    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(_Functions, tuple)]] = (
-        setting(list, "reclaimFunctions")
-    )
+    functions: NeedsRestart[
+        Annotated[tuple[FunctionEntry, ...], read_as(_Functions, _read_functions)]
+    ] = setting(list, "reclaimFunctions")
     """Functions of your own. Each is called only where a row of reclaimTable names it."""
-    reclaim_table: Annotated[dict[str, list[RowEntryForms]], texts.map_by_signal()] = setting(dict)
+    reclaim_table: Annotated[dict[str, _Row], texts.map_by_signal()] = setting(dict)
     """Signal -> functions, in order. Other signals keep their built-in rows."""
     kubernetes_events: NeedsRestart[bool] = False
     """True: send events to the API server too, not only to the log."""
