@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, NamedTuple
 
+from pydantic import ConfigDict, ValidationError
+
 from eviction.configuration.file import (
     AUTO,
     BUILT_IN,
@@ -49,7 +51,6 @@ from eviction.configuration.kubelet_ways import (
     asked_of_kubelet,
     version_of_kubelet,
 )
-from eviction.configuration.models import ConfigDict, ValidationError
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import (
     end_of_sentence,

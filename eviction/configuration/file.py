@@ -14,16 +14,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypeVar
 
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+
 from eviction.configuration import text_forms as texts
-from eviction.configuration.models import (
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-    read_as,
-    setting,
-)
+from eviction.configuration.models import read_as, setting
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET
 from eviction.decision.reclaim_table import RowEntry

@@ -34,9 +34,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pydantic import ConfigDict, ValidationError
+
 from eviction.configuration.file import NO_RUNTIME
 from eviction.configuration.fingerprint import DROP_IN_SUFFIX
-from eviction.configuration.models import ConfigDict, Model, ValidationError, setting
+from eviction.configuration.models import Model, name_in_file, setting
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     parse_kubelets_drop_in,
@@ -97,7 +99,7 @@ class KubeletFields(Model):
     An empty text and a duration of 0 count as not set.
     """
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", alias_generator=name_in_file)
 
     eviction_hard: dict[str, str] = setting(dict)
     eviction_soft: dict[str, str] = setting(dict)

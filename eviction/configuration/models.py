@@ -1,4 +1,4 @@
-"""Models of input from outside. The only module that uses pydantic.
+"""Models of input from outside: how pydantic checks it.
 
 The program loads no pydantic plugins: `eviction.__main__` switches them off before anything is
 imported. In other processes, such as a test suite that uses our pytest plugin, they stay on.
@@ -9,19 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, GetPydanticSchema
-from pydantic import BeforeValidator as BeforeValidator
-from pydantic import ConfigDict as ConfigDict
-from pydantic import Discriminator as Discriminator
-from pydantic import Field as Field
-from pydantic import PlainSerializer as PlainSerializer
-from pydantic import SkipValidation as SkipValidation
-from pydantic import Tag as Tag
-from pydantic import TypeAdapter as TypeAdapter
-from pydantic import ValidationError as ValidationError
-from pydantic import model_validator as model_validator
-from pydantic.alias_generators import to_camel as to_camel
-from pydantic_core import PydanticCustomError as PydanticCustomError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetPydanticSchema
 
 
 def name_in_file(attribute: str) -> str:
@@ -35,7 +23,7 @@ def name_in_file(attribute: str) -> str:
 class Model(BaseModel):
     """The base of all models: immutable; only a field that says how converts its value."""
 
-    model_config = ConfigDict(strict=True, frozen=True, alias_generator=name_in_file)
+    model_config = ConfigDict(strict=True, frozen=True)
 
 
 def read_as(written: Any, read: Callable[[Any], Any]) -> Any:

@@ -41,13 +41,10 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
+from pydantic import ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
 
-from eviction.configuration.models import (
-    ConfigDict,
-    Model,
-    PydanticCustomError,
-    model_validator,
-)
+from eviction.configuration.models import Model, name_in_file
 from eviction.types import EvictionError
 from reclaim.trust import file_refusal
 from reclaim.workers import in_time
@@ -72,7 +69,7 @@ class ConfigurationError(EvictionError):
 class StrictModel(Model):
     """A model that also rejects unknown fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", alias_generator=name_in_file)
 
     @model_validator(mode="before")
     @classmethod

@@ -18,7 +18,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from eviction.configuration.models import Field, PydanticCustomError, read_as
+from pydantic import Field
+from pydantic_core import PydanticCustomError
+
+from eviction.configuration.models import read_as
 from eviction.configuration.strict_yaml import quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin, read_value
 from eviction.configuration.threshold_config import read_duration as read_duration

@@ -33,7 +33,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from eviction.configuration.models import Model, ValidationError
+from pydantic import ValidationError
+
+from eviction.configuration.models import Model
 from eviction.records.own_file import OwnFile, reason_of
 from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord
