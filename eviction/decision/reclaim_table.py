@@ -28,22 +28,24 @@ from typing import Final, NamedTuple
 from eviction.decision.thresholds import filesystem_of_writable_layers
 from eviction.types import Threshold, ThresholdValue
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
 
 _C: Final = DELETE_ALL_UNUSED_CONTAINERS
 _I: Final = DELETE_UNUSED_IMAGES
-RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout | None], tuple[str, ...]]] = {
-    (FilesystemRole.NODEFS, FsLayout.SINGLE): (_C, _I),
-    (FilesystemRole.NODEFS, FsLayout.DEDICATED_IMAGEFS): (),
-    (FilesystemRole.NODEFS, FsLayout.SPLIT): (_C,),
-    (FilesystemRole.IMAGEFS, FsLayout.SINGLE): (_C, _I),
-    (FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
-    (FilesystemRole.IMAGEFS, FsLayout.SPLIT): (_I,),
-    (FilesystemRole.CONTAINERFS, FsLayout.SINGLE): (_C, _I),
-    (FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
-    (FilesystemRole.CONTAINERFS, FsLayout.SPLIT): (_C,),
+RECLAIM_TABLE: Final[Mapping[FsLayout | None, Mapping[FilesystemRole, tuple[str, ...]]]] = {
+    FsLayout.SINGLE: dict.fromkeys(KUBELET_ROLES, (_C, _I)),
+    FsLayout.DEDICATED_IMAGEFS: {
+        FilesystemRole.NODEFS: (),
+        FilesystemRole.IMAGEFS: (_C, _I),
+        FilesystemRole.CONTAINERFS: (_C, _I),
+    },
+    FsLayout.SPLIT: {
+        FilesystemRole.NODEFS: (_C,),
+        FilesystemRole.IMAGEFS: (_I,),
+        FilesystemRole.CONTAINERFS: (_C,),
+    },
 }
-"""The names of functions by filesystem and layout. `reclaim.functions.table` has the functions."""
+"""The names of functions by layout and filesystem. `reclaim.functions.table` has the functions."""
 
 
 class RowEntry(NamedTuple):
@@ -72,7 +74,7 @@ def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> tuple[
     configured = entries_of(signal, layout, rows)
     if configured is not None:
         return tuple(entry.function for entry in configured)
-    return RECLAIM_TABLE.get((signal.filesystem, layout), ())
+    return RECLAIM_TABLE.get(layout, {}).get(signal.filesystem, ())
 
 
 def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:

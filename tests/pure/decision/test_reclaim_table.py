@@ -55,7 +55,8 @@ def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
     assert [(signal, layout) for signal, layout, _ in cells()] == list(
         itertools.product(KUBELET_SIGNALS, FsLayout)
     )
-    assert set(RECLAIM_TABLE) == set(itertools.product(KUBELET_ROLES, FsLayout))
+    assert set(RECLAIM_TABLE) == set(FsLayout)
+    assert all(set(rows) == set(KUBELET_ROLES) for rows in RECLAIM_TABLE.values())
 
 
 @pytest.mark.parametrize(("signal", "layout", "functions"), cells())

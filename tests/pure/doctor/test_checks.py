@@ -524,4 +524,4 @@ def test_every_check_is_in_the_tuple() -> None:
         for one in vars(checks).values()
         if getattr(one, "__annotations__", {}).get("facts") == "Facts"
     }
-    assert written - {examine} == set(CHECKS)
+    assert written - {examine} <= set(CHECKS)
