@@ -360,13 +360,11 @@ def _configuration(
 
 def _by_field(layers: _Layer, effective: Mapping[str, Any]) -> dict[str, str]:
     """The source of each value in force; the keys of a map are `field.key`."""
-    origins: dict[str, str] = {}
-    for name, value in effective.items():
-        if isinstance(value, Mapping):
-            origins |= {f"{name}.{key}": _origin(layers, name, key) for key in value}
-        else:
-            origins[name] = _origin(layers, name)
-    return origins
+    return {
+        name if key is None else f"{name}.{key}": _origin(layers, name, key)
+        for name, value in effective.items()
+        for key in (value if isinstance(value, Mapping) else (None,))
+    }
 
 
 def _read(document: Mapping[str, Any]) -> ConfigurationFile:

@@ -6,9 +6,7 @@ In the kubelet's own order (`cmd/kubelet/app/server.go`):
    `evictionHard`, those of the other signals if it also sets `mergeDefaultEvictionSettings`.
 2. The `*.conf` files of the drop-in directory and its subdirectories, in lexical order, each as
    a JSON merge patch. So a drop-in can remove a default, and `mergeDefaultEvictionSettings` in
-   a drop-in changes nothing. Go's encoding/json, which reads the result, takes a key in other
-   capitals for the field, too (`as_fields`). `reclaim.kubelet.versions` says what older
-   kubelets do in these two steps.
+   a drop-in changes nothing. `reclaim.kubelet.versions` says what older kubelets do in these steps.
 3. All other defaults (`pkg/kubelet/apis/config/v1beta1/defaults.go`).
 4. The flags of its command line, where they are known.
 
@@ -17,9 +15,8 @@ here it has them, as before.
 
 `eviction.configuration.strict_yaml` says how the YAML of both is read.
 
-Only the fields that reclaimd needs are read, and only what it uses is checked: the thresholds here,
-and what our own configuration inherits with that (`effective`). Whatever else is wrong is between
-the file and its kubelet.
+Only the fields that reclaimd needs are read, and only what it uses is checked. Whatever else is
+wrong is between the file and its kubelet.
 
 Which file: the one that our own configuration names; else the files and flags that the kubelet
 process was started with (`find_kubelet`); else the usual file.
@@ -413,7 +410,9 @@ def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletPro
       node's.
 
     If there are several, none is used. `proc`: /proc, or a directory like it. Takes at most
-    `seconds`: reading the command line of a process whose memory is locked may hang.
+    `seconds`: reading the command line of a process whose memory is locked may hang. psutil would
+    not help: it reads neither the root nor the PID namespaces of a process, and a command line of
+    any length.
     """
     try:
         return in_time(lambda: _search(proc), seconds)
@@ -431,10 +430,10 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
             process = _kubelet_at(os.path.join(proc, str(pid)))
         except OSError:  # it has ended
             continue
-        except _LeftAloneError as error:
-            ignored = f"process {pid} is called {NAME} but ignored: {error}"
-        except (ValueError, KeyError, ConfigurationError) as error:
+        except (_LeftAloneError, ValueError, KeyError, ConfigurationError) as error:
             why = f"its command line cannot be read ({error})"
+            if isinstance(error, _LeftAloneError):
+                why = str(error)
             ignored = f"process {pid} is called {NAME} but ignored: {why}"
         else:
             if process is not None:

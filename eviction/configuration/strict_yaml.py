@@ -20,9 +20,6 @@ the target's type is not asked (`k8s.io/apimachinery/pkg/runtime/serializer/json
 * A drop-in (DecodeKubeletConfigurationIntoJSON): unknown fields are ignored, but a key twice, or
   one that a merge key has set already, is an error.
 
-More lenient than the kubelet, which does not start then: a document in JSON need not be strictly
-JSON, and the text of a scalar need not fit its tag.
-
 In all of them, files over 1 MiB are rejected, and what is nested deeper than 50, or holds more than
 a million values, which only aliases can do.
 """

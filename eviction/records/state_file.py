@@ -18,9 +18,7 @@ clock. The age of an image is
   older than the wall clock says: if the clock was set back to before the time in the text,
   the image is as young as that.
 
-So neither a clock step nor a reboot makes an old image young (except a clock set back to before the
-image's first detection) or a young one old. Pull times may correct this further
-(`reclaim.images.records`). Losing the file is harmless: an image without a record counts as new.
+Losing the file is harmless: an image without a record counts as new.
 
 Nothing is saved between the start and a removal: a full disk has no space for it. The daemon saves
 between passes and when it exits; commands and dry runs only read.

@@ -512,7 +512,7 @@ def test_a_finding_has_a_line_for_the_evidence_and_one_for_the_remedy() -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     """A keep-list entry may hold anything."""
-    shown = lines((Finding("keep-unmatched", RISK, "s", "\x1b[2J\n", "r"),))
+    shown = lines((Finding("keep-unmatched", "s", "\x1b[2J\n", remedy="r", level=RISK),))
     assert "\x1b" not in "".join(shown)
     assert all("\n" not in line for line in shown)
 
