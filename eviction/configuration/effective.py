@@ -25,7 +25,6 @@ from pydantic import ConfigDict, ValidationError
 
 from eviction.configuration.file import (
     AUTO,
-    BUILT_IN,
     FIELDS,
     GONE_FIELDS,
     KIND,
@@ -62,7 +61,7 @@ from eviction.configuration.strict_yaml import (
 from eviction.configuration.text_forms import bare_numbers
 from eviction.configuration.threshold_config import FieldError, parse_threshold_config
 from eviction.decision.headroom import PollPolicy
-from eviction.decision.reclaim_table import Rows
+from eviction.decision.reclaim_table import BUILT_IN, Rows
 from eviction.decision.synchronize import EvictionConfig
 from eviction.types import API_VERSION, Threshold, ThresholdValue
 from reclaim.kubelet.client import InvalidEndpoint, KubeletEndpoint

@@ -20,10 +20,9 @@ from eviction.configuration import text_forms as texts
 from eviction.configuration.models import read_as, setting
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET
-from eviction.decision.reclaim_table import RowEntry
+from eviction.decision.reclaim_table import BUILT_IN, RowEntry
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import KeepList, parse_keep_list
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import (
     AVAILABLE,
     KUBELET_ROLES,
@@ -39,7 +38,6 @@ NO_RUNTIME = "none"  # of containerRuntimeEndpoint: this machine has no runtime
 AUTO = "auto"  # of kubeletEndpoint: find the way
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
 MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
-BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
 NO_PROGRAM = (
     "must have exec; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have none"
 )
