@@ -124,20 +124,13 @@ KINDS: Mapping[FunctionKind, _Kind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """The identity that a program runs with."""
-
-    uid: int
-    gid: int
-
-
-def _read_user(name: str) -> User:
+def _read_user(name: str) -> tuple[int, int]:
+    """The ids of a user and of its group. Raises ValueError."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:
         raise ValueError(f"there is no user {quoted(name)} on this machine") from None
-    return User(user.pw_uid, user.pw_gid)
+    return user.pw_uid, user.pw_gid
 
 
 def _read_argv(argv: list[str]) -> tuple[str, ...]:
@@ -176,7 +169,7 @@ class FunctionEntry(StrictModel):
     of your own together with exec."""
     argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting((), "exec")
     """A program: its absolute path and its arguments, run without a shell. Needs frees."""
-    user: Annotated[User | None, read_as(str, _read_user)] = None
+    user: Annotated[tuple[int, int] | None, read_as(str, _read_user)] = None
     """The user that the program runs as. Default: reclaimd's own."""
     asks_plan: bool = setting(True, "plan")
     """False: a dry run does not start the program; for one that ignores the argument `plan`."""

@@ -109,7 +109,7 @@ def made(entry: FunctionEntry, log: Log) -> ReclaimFunction:
                 entry.argv,
                 entry.timeout_seconds,
                 log=partial(log, name),
-                user=None if entry.user is None else ProgramUser(entry.user.uid, entry.user.gid),
+                user=None if entry.user is None else ProgramUser(*entry.user),
                 asks_plan=entry.asks_plan,
             )
             return program_function(program, frees)

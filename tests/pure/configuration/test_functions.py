@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.configuration.file import FunctionKind, User
+from eviction.configuration.file import FunctionKind
 from eviction.decision.reclaim_table import RowEntry
 from eviction.types import ThresholdValue
 from signals.quantity import parse_percentage
@@ -127,7 +127,7 @@ def test_each_kind_of_function_is_read() -> None:
     ]
     assert (program.argv, program.user, program.frees) == (
         ("/usr/local/bin/prune", "--all"),
-        User(0, 0),
+        (0, 0),
         "buildcache",
     )
     assert (program.timeout_seconds, program.cooldown_seconds, program.asks_plan) == (
