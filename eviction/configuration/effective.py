@@ -19,7 +19,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import ConfigDict, ValidationError
 
@@ -29,9 +29,9 @@ from eviction.configuration.file import (
     GONE_FIELDS,
     KIND,
     NO_RUNTIME,
+    USED_AT_START,
     ConfigurationFile,
     FunctionKind,
-    UsedAtStart,
 )
 from eviction.configuration.fingerprint import drop_ins
 from eviction.configuration.kubelet import (
@@ -115,7 +115,7 @@ class Configuration(ConfigurationFile):
     kubelet: KubeletConfiguration | None
     kubelet_remark: str
     kubelet_version: KubeletVersion
-    kubelet_access: Annotated[KubeletAccess | None, UsedAtStart("kubeletEndpoint")]
+    kubelet_access: KubeletAccess | None
     effective: Mapping[str, Any]
     origins: Mapping[str, str]
 
@@ -127,11 +127,10 @@ class Configuration(ConfigurationFile):
 
 
 NEEDS_RESTART: Mapping[str, str] = {
-    name: mark.field or str(field.alias)
-    for name, field in Configuration.model_fields.items()
-    for mark in field.metadata
-    if isinstance(mark, UsedAtStart)
-}
+    name: str(field.alias)
+    for name, field in ConfigurationFile.model_fields.items()
+    if USED_AT_START in field.metadata
+} | {"kubelet_access": "kubeletEndpoint"}
 """Attribute of the configuration -> field of the file."""
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import posixpath
 import pwd
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -259,17 +258,8 @@ def _read_row(entries: Sequence[str | RowEntryText]) -> tuple[RowEntry, ...]:
     return tuple(row)
 
 
-@dataclass(frozen=True, slots=True)
-class UsedAtStart:
-    """Marks a value that the daemon uses only at startup.
-
-    `field`: the field to name in messages, if not this one.
-    """
-
-    field: str = ""
-
-
-NeedsRestart = Annotated[Value, UsedAtStart()]
+USED_AT_START = "used only at startup"  # marks a field
+NeedsRestart = Annotated[Value, USED_AT_START]
 _RuntimeEndpoint = Annotated[
     str, read_as(str, lambda text: text if text == NO_RUNTIME else texts.read_endpoint(text))
 ]
