@@ -102,7 +102,7 @@ def _problem(place: Any, words: str) -> yaml.MarkedYAMLError:
 
 
 class _Loader(yaml.SafeLoader):
-    """Makes the values of a document. A subclass says how its scalars and keys are read."""
+    """Makes the values of a document. A subclass says how its plain scalars are read."""
 
     words: Mapping[str, bool | None]
     """What plain scalars are that are neither numbers nor texts."""
@@ -114,10 +114,7 @@ class _Loader(yaml.SafeLoader):
 
     def number(self, node: yaml.ScalarNode) -> Any:
         """The number that a plain scalar is, else its text."""
-        raise NotImplementedError
-
-    def key(self, node: yaml.Node) -> str:
-        raise NotImplementedError
+        return int(node.value) if _CORE_INTEGER.fullmatch(node.value) else node.value
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         if kind is yaml.ScalarNode and implicit[0]:
@@ -151,10 +148,16 @@ class _Loader(yaml.SafeLoader):
             return text
         return self.words[text] if text in self.words else self.number(node)
 
+    def _key(self, node: yaml.Node) -> str:
+        key = self.scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        if key is None:
+            raise _problem(node, "keys must be texts, numbers or truth values")
+        return key if isinstance(key, str) else str(key).lower()  # true, false
+
     def _entries(self, key: yaml.Node, value: yaml.Node, depth: int) -> Iterable[tuple[str, Any]]:
         merges = key.tag == _TAG + "merge" or (key.tag == _PLAIN and key.value == "<<")
         if not (self.merges and merges):
-            return [(self.key(key), self.value(value, depth))]
+            return [(self._key(key), self.value(value, depth))]
         # of several mappings, the first one wins
         sources = value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
         if not all(isinstance(source, yaml.MappingNode) for source in sources):
@@ -175,14 +178,6 @@ class _OurLoader(_Loader):
         if getattr(event, "tag", None) is not None:
             raise _problem(event, "tags are not allowed")
         return super().compose_node(parent, index)
-
-    def number(self, node: yaml.ScalarNode) -> Any:
-        return int(node.value) if _CORE_INTEGER.fullmatch(node.value) else node.value
-
-    def key(self, node: yaml.Node) -> str:
-        if not isinstance(node, yaml.ScalarNode):
-            raise _problem(node, "keys must be plain texts")
-        return str(node.value)
 
 
 class _DropInLoader(_Loader):
@@ -215,12 +210,6 @@ class _DropInLoader(_Loader):
         if _FLOAT.fullmatch(digits) and math.isfinite(fraction := float(digits)):
             return int(fraction) if fraction.is_integer() else fraction
         return text
-
-    def key(self, node: yaml.Node) -> str:
-        key = self.scalar(node) if isinstance(node, yaml.ScalarNode) else None
-        if key is None:
-            raise _problem(node, "keys must be texts, numbers or truth values")
-        return key if isinstance(key, str) else str(key).lower()  # true, false
 
 
 class _FileLoader(_DropInLoader):
