@@ -17,9 +17,6 @@ order, if their files exist and only root (or our own user) may write them:
   `AlwaysAllow` it is enough.
 * No identity: enough where anonymous requests are authorized.
 
-What else may ask, such as the API server's client certificate on a control-plane node, or the
-read-only port, is for whoever names it in the configuration.
-
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
 https://kubernetes.io/docs/reference/access-authn-authz/node/,
 https://kubernetes.io/docs/setup/best-practices/certificates/.

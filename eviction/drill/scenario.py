@@ -15,16 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic.alias_generators import to_camel
+
 from eviction.configuration.effective import load
-from eviction.configuration.models import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    read_as,
-    to_camel,
-)
+from eviction.configuration.models import read_as
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     StrictModel,

@@ -16,13 +16,13 @@ from importlib import import_module
 from typing import Unpack
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.policies import policies_of
 from eviction.engine.build import (
     READERS,
     at_work_at_once,
     detection_of,
     functions_of,
     most_at_work,
+    policies_of,
     survey_of,
 )
 from eviction.engine.effects import (

@@ -28,7 +28,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
-from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
+
+from eviction.configuration.models import Model
 from eviction.engine.node import Node
 from eviction.engine.world import LONGEST_PAUSE_SECONDS
 from eviction.records.own_file import OwnFile, reason_of

@@ -281,8 +281,7 @@ def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
     others = holders[len(named) :]
     if others:
         left = sum(map(_bytes_of, others))
-        who = "1 more process holds" if len(others) == 1 else f"{len(others)} more processes hold"
-        text = f"{who} {format_bytes(left)} of deleted files open"
+        text = f"others hold {format_bytes(left)} of deleted files open; processes: {len(others)}"
         yield Remark(About.DELETED_OPEN, left, text)
 
 

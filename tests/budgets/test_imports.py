@@ -34,8 +34,13 @@ HOMES = {
     "psutil": {"signals/filesystems.py", "reclaim/functions/containerd_garbage.py"},
     "pyinotify": {"signals/watcher.py"},
     "pytest": {"eviction/drill/pytest_plugin.py"},
-    "pydantic": {"eviction/configuration/models.py"},
-    "pydantic_core": {"eviction/configuration/models.py"},
+    "pydantic": {
+        "eviction/configuration/",
+        "eviction/drill/scenario.py",
+        "eviction/records/state_file.py",
+        "eviction/surface/pause.py",
+    },
+    "pydantic_core": {"eviction/configuration/"},
     "yaml": {"eviction/configuration/strict_yaml.py"},
     "tenacity": {"reclaim/cri/inventory.py"},
 }

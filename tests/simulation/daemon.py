@@ -15,8 +15,7 @@ from random import Random
 from typing import Any, Protocol
 
 from eviction.configuration.effective import Configuration, load
-from eviction.configuration.policies import policies_of
-from eviction.engine.build import Detection, most_at_work
+from eviction.engine.build import Detection, most_at_work, policies_of
 from eviction.engine.effects import (
     Check,
     Crossed,

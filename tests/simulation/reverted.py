@@ -317,15 +317,8 @@ REVERTS = (
         "a signal has no row",
         "B9",
         TABLE,
-        "(FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),",
-        "(FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (),",
-        (
-            (
-                TABLE,
-                "(FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),",
-                "(FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (),",
-            ),
-        ),
+        "        FilesystemRole.IMAGEFS: (_C, _I),\n        FilesystemRole.CONTAINERFS: (_C, _I),\n",
+        "        FilesystemRole.IMAGEFS: (),\n        FilesystemRole.CONTAINERFS: (),\n",
     ),
     Revert(
         "what freed nothing begins at once again",
