@@ -206,9 +206,9 @@ def run_command(arguments: Sequence[str]) -> int:
         parser.refuse(others[0].partition("=")[0])
     from eviction.cli.output import exit_on  # not for --help
     from eviction.configuration.strict_yaml import ConfigurationError
-    from eviction.surface.answer import RequestRefused
+    from eviction.surface.answer import OptionRefused
 
-    with exit_on(EXIT_USAGE, (ConfigurationError, RequestRefused)):
+    with exit_on(EXIT_USAGE, (ConfigurationError, OptionRefused)):
         return int(module.run(parsed))
 
 

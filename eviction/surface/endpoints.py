@@ -17,7 +17,6 @@ import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import thresholds_met
 from eviction.records.history import HistoryRecorder
 from eviction.records.listener import Listener
@@ -125,14 +124,3 @@ class DaemonEndpoints(Listener):
     def stop(self) -> None:
         if self._server is not None:
             self._server.stop()
-
-
-def within_watchdog(configuration: Configuration, notifier: Notifier) -> Configuration:
-    """The configuration with the polling interval limited so that systemd's watchdog is fed in
-    time.
-    """
-    ceiling = notifier.longest_sleep(configuration.poll_ceiling_seconds)
-    floor = min(configuration.poll_floor_seconds, ceiling)
-    return configuration.model_copy(
-        update={"poll_ceiling_seconds": ceiling, "poll_floor_seconds": floor}
-    )
