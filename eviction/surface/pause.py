@@ -35,7 +35,7 @@ from eviction.records.own_file import OwnFile, reason_of
 from eviction.records.state_file import Moment, moments
 from eviction.surface.answer import OptionRefused
 from eviction.wording.log import Log
-from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
+from reclaim.workers import NoThread, Workers, in_time
 from signals.clock import Clock
 from signals.quantity import counted
 
@@ -94,7 +94,6 @@ class PauseFile:
         self.path = f"{state_file}.pause" if state_file else ""
         self._file = OwnFile(self.path)
         self._now = moments(clock, boot_id, machine_id)
-        self._write_in_time = ReadingsInTime(Workers("the pause", 1), ANSWER_SECONDS)
         # Stays: of two clients that pause and resume at once, the file must end
         # up with what is in force.
         self._lock = threading.Lock()
@@ -161,8 +160,8 @@ class PauseFile:
             if not self.path:
                 return UNSAVED if left else ""
             try:
-                self._write_in_time(self._write)
-            except (OSError, ValueError, ReadingHangs, NoThread) as error:
+                in_time(self._write, ANSWER_SECONDS, of=self.path)
+            except (OSError, ValueError) as error:
                 follows = f"brings the pause back: {self.path} cannot be removed"
                 if left:
                     follows = f"ends the pause: {self.path} cannot be written"
