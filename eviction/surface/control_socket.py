@@ -25,6 +25,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
+from eviction.records.own_file import reason_of
 from eviction.surface.clients import BACKLOG, Client, Clients
 from eviction.surface.control_client import TIMEOUT_SECONDS
 from eviction.types import EvictionError
@@ -89,8 +90,7 @@ class ControlServer:
                 )
                 undone.pop_all()
         except (OSError, NoThread) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise ControlUnavailable(f"control socket {self._path}: {reason}") from None
+            raise ControlUnavailable(f"control socket {self._path}: {reason_of(error)}") from None
         self._clients = clients
 
     def stop(self) -> None:

@@ -173,7 +173,7 @@ class Daemon:
         slow removal is parked. A pass that makes none is stuck in something else.
         """
         node = self.node
-        now = self.node.clock.monotonic()
+        now = node.clock.monotonic()
         late = now - node.owner.due_at  # also if its thread has ended
         if not node.stopping.is_set():  # turns that end in no look observe nothing
             late = max(late, self._heartbeat_age() - node.configuration.poll_ceiling_seconds)
@@ -194,18 +194,16 @@ class Daemon:
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
         node = self.node
-        world = self.node.world
-        now = self.node.clock.monotonic()
+        world = node.world
+        now = node.clock.monotonic()
         seen = world.observations  # empty before the first look
         thresholds = node.thresholds(seen.layout) if world.looks else ()
         conditions = world.decision.conditions
         back_offs = [row for lane in world.lanes.values() for row in lane.back_offs.values()]
         paused_until = max((row.until for row in back_offs), default=now)
-        document = Status(
-            heartbeat_age_seconds=round(self._heartbeat_age(), 3),
-            next_look_seconds=(
-                None if world.look_due == NEVER else round(max(world.look_due - now, 0.0), 3)
-            ),
+        document = Status.of(
+            heartbeat_age_seconds=self._heartbeat_age(),
+            next_look_seconds=None if world.look_due == NEVER else max(world.look_due - now, 0.0),
             next_look_why=world.look_why,
             pods_problem=node.pods_problem,
             pod_directories=pod_directories(node.pods_doubt),
@@ -219,13 +217,13 @@ class Daemon:
             dry_run=node.dry_run,
             held_off=node.held_off(),
             doing=self.doing(),
-            stalled_seconds=round(self.stalled_seconds(), 3),
+            stalled_seconds=self.stalled_seconds(),
             parked=[parked_removal(claim, now) for claim in late(world.removals)],
             events_dropped=node.listeners.dropped,
             listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
-            paused_for_seconds=round(max(paused_until - now, 0.0), 3),
-            lead_seconds=round(world.lead_seconds, 3),
+            paused_for_seconds=max(paused_until - now, 0.0),
+            lead_seconds=world.lead_seconds,
             conditions=conditions,
             disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
             layout=seen.layout,
