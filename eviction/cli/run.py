@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def observe_now() -> None:
         node.owner.post(LookWanted())
-        endpoints.on_watch_event()
+        node.listeners.tell("watched")
 
     watcher = FsWatcher((), observe_now, configuration.poll_ceiling_seconds)
     if not arguments.no_watch:

@@ -32,6 +32,9 @@ class Listener:
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """The node was observed, and this was decided."""
 
+    def watched(self) -> None:
+        """inotify asks for an earlier observation."""
+
     def reclaiming(self, threshold: Threshold) -> None:
         """A pass begins; or would, if the row of the threshold named a function."""
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from eviction.decision.thresholds import thresholds_met
 from eviction.records.history import HistoryRecorder
@@ -28,9 +27,6 @@ from eviction.types import Decision
 from eviction.wording.log import Log
 from eviction.wording.tables import NOTHING_IS_REMOVED, conditions_in_words
 from signals.types import SignalObservations
-
-if TYPE_CHECKING:
-    from eviction.surface.metrics import Metrics
 
 
 @dataclass(eq=False)
@@ -46,7 +42,6 @@ class DaemonEndpoints(Listener):
         self.node = self.daemon.node
         self._conditions = ""
         self._last = "watching"
-        self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
 
     def start(
@@ -76,7 +71,6 @@ class DaemonEndpoints(Listener):
             return
         self.log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server = server
-        self._metrics = metrics
         self.node.listeners.add(metrics)
 
     def _why_not_ready(self) -> str | None:
@@ -105,11 +99,6 @@ class DaemonEndpoints(Listener):
         it: one that hangs must not have the daemon killed."""
         if self.daemon.why_not_alive() is None:
             self.notifier.keep_alive(self.node.clock.monotonic())
-
-    def on_watch_event(self) -> None:
-        """Counts an observation that inotify asked for."""
-        if self._metrics is not None:
-            self._metrics.count_watch_event()
 
     def passed(self, record: Pass) -> None:
         """Shows the pass as the status of the service."""
