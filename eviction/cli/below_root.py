@@ -6,6 +6,7 @@ elsewhere.
   else can exchange one, and plain paths are safe.
 * A symlink above the root, or the root itself, is proven with what it leads to. One below the root
   is refused: with another root, an absolute one would lead out of it.
+* What is missing is made one directory at a time, each in one that is proven.
 * A file is written beside its place and then renamed.
 
 The shell of the installer has it say whether a root is trusted (`check`) before it runs or writes
@@ -39,17 +40,18 @@ def proven(root: str, path: str = "/", *, make: bool = False) -> str:
         there = os.path.dirname(there)
     if (refusal := directory_refusal(there)) is not None:
         raise NotTrustedError(f"{there} is not trusted: {refusal}")
-    names = filter(None, os.path.normpath(path).split("/"))
-    place = top
-    for place in accumulate(names, os.path.join, initial=top):
+    below = f"{top[len(there) :]}/{os.path.normpath(f'/{path}')}"
+    place = there
+    for place in accumulate(filter(None, below.split("/")), os.path.join, initial=there):
+        if place == there != top:
+            continue  # above the root one like /tmp will do
         if make:
             os.makedirs(place, 0o755, exist_ok=True)
-        if place != top and os.path.islink(place):
+        if place != there and os.path.islink(place):
             raise NotTrustedError(
                 f"{place} is a symlink, which is not followed: put a directory there"
             )
-        # the way once more: somebody may have made a part of it first
-        refusal = owner_only_refusal("it", os.stat(place)) or directory_refusal(place)
+        refusal = owner_only_refusal("it", os.stat(place))
         if refusal is not None:
             raise NotTrustedError(f"{place} is not trusted: {refusal} (chown root, chmod go-w)")
     return place
