@@ -105,7 +105,8 @@ class Daemon:
         shadow = Shadow(node, log)
         node.shadow = shadow.look
         self.reload_problem: str | None = None
-        """Why the last reload was rejected, in a sentence; None if it was accepted."""
+        """Why the last reload was rejected, in a sentence, as whoever has tried it says; None if it
+        was accepted."""
         self._accepted_wall = node.clock.wall()
         for listener in (announcements, self._totals, shadow):
             node.listeners.add(listener)
@@ -143,13 +144,6 @@ class Daemon:
         self.reload_problem = None
         self._accepted_wall = self.node.clock.wall()
         return need_restart
-
-    def reload_rejected(self, why: str) -> str:
-        """The configuration was read again and not accepted. Returns the sentence."""
-        self.reload_problem = (
-            f"the configuration was not reloaded, the old one stays in force: {why}"
-        )
-        return self.reload_problem
 
     def doing(self) -> str | None:
         """What is being done now, in words, passes first; None if nothing is."""

@@ -14,6 +14,8 @@ from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.log import Log
 from reclaim.workers import Workers
 
+NOT_RELOADED = "the configuration was not reloaded, the old one stays in force"
+
 
 @dataclass(eq=False)
 class LoadedConfiguration:
@@ -60,7 +62,8 @@ class LoadedConfiguration:
                 problem = str(error)
                 if not isinstance(error, ConfigurationError):
                     problem = f"{type(error).__name__}: {problem}"
-                self.log.error(daemon.reload_rejected(problem))
+                daemon.reload_problem = f"{NOT_RELOADED}: {problem}"
+                self.log.error(daemon.reload_problem)
             finally:
                 self.notifier.ready()
             return daemon.reload_problem or ""
