@@ -37,7 +37,6 @@ from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.log import Log
 from eviction.wording.status import Status
 from eviction.wording.tables import NOTHING_IS_REMOVED
-from reclaim.types import GCEvent
 from reclaim.workers import NoThread, Workers
 from signals.watcher import FsWatcher
 
@@ -91,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         records_problem = node.restore_image_records()
         pause_file = PauseFile(configuration.state_file, node.clock)
         pause_file.restore(node, log.info)
-        send_event, finish_events = start_events(configuration, log, node)
+        finish_events = start_events(configuration, log, node)
         history = HistoryRecorder(
             configuration.history_file,
             configuration.history_size_bytes,
@@ -100,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
         hold_off_seconds = configuration.hold_off_seconds
-        daemon = Daemon(node, log, send=send_event, hold_off_seconds=hold_off_seconds)
+        daemon = Daemon(node, log, hold_off_seconds=hold_off_seconds)
         endpoints = DaemonEndpoints(daemon, log, notifier, history=history)
         for made in (node, daemon, ballast):
             made.prepare()
@@ -182,13 +181,10 @@ def started(configuration: Configuration) -> str:
     return f"started on {', '.join(watched)}; thresholds: {', '.join(thresholds)}"
 
 
-def start_events(
-    configuration: Configuration, log: Log, node: Node
-) -> tuple[Callable[[GCEvent], None], Callable[[], object]]:
-    """What to call with events: it sends them to the API server if that is switched on; and a
-    function that ends sending."""
+def start_events(configuration: Configuration, log: Log, node: Node) -> Callable[[], object]:
+    """Sends events to the API server if that is switched on, until what it returns is called."""
     if not configuration.kubernetes_events:
-        return lambda _: None, lambda: None
+        return lambda: None
     from eviction.surface.kubernetes_events import EventRecorder, write_event
 
     node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
@@ -196,7 +192,7 @@ def start_events(
     recorder = EventRecorder(write, node_name, log, clock=node.clock)
     recorder.start()
     node.listeners.add(recorder)
-    return recorder.warn, partial(recorder.finish, LAST_EVENT_SECONDS)
+    return partial(recorder.finish, LAST_EVENT_SECONDS)
 
 
 def start_control(

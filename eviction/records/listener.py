@@ -82,6 +82,9 @@ class Listener:
     def program_line(self, function: str, line: str) -> None:
         """A configured program printed a line."""
 
+    def warned(self, event: GCEvent) -> None:
+        """Outside of a dry run: what the kubelet would make an event of."""
+
     def reconfigured(self) -> None:
         """Another configuration has come into force."""
 

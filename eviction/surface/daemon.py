@@ -4,7 +4,6 @@ asked of it, and its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from eviction.configuration.effective import Configuration
@@ -31,7 +30,7 @@ from eviction.wording.status import (
 )
 from eviction.wording.tables import disk_pressure
 from reclaim.removals import late, oldest_seconds
-from reclaim.types import NEVER, GCEvent
+from reclaim.types import NEVER
 
 # observing three filesystems that all hang takes 6 s; a loop that is another 2 s late hangs itself
 LARGEST_DELAY_SECONDS = 8.0
@@ -87,20 +86,13 @@ class Daemon:
     """Runs one node until `stop`, and reports what happens to the node's
     listeners. Any thread may call.
 
-    `send`: called with the kubelet's events, besides logging them. `hold_off_seconds`: for how long
-    after now nothing is removed unless the kubelet is healthy before.
+    `hold_off_seconds`: for how long after now nothing is removed unless the kubelet is healthy
+    before.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        log: Log,
-        *,
-        send: Callable[[GCEvent], None] = lambda _: None,
-        hold_off_seconds: float = 0.0,
-    ):
+    def __init__(self, node: Node, log: Log, *, hold_off_seconds: float = 0.0):
         self.node = node
-        announcements = Announcements(node, log, send)
+        announcements = Announcements(node, log)
         self._totals = Totals()
         shadow = Shadow(node, log)
         node.shadow = shadow.look

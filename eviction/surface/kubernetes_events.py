@@ -3,7 +3,7 @@ in the namespace `default`.
 
 Each reason is one object, which counts its events and has the message of the latest. It is written
 at once, and then at most once a minute. What could not be written is tried again with the first
-observation after a minute, with what came meanwhile, so no event waits in a queue: `warn` only
+observation after a minute, with what came meanwhile, so no event waits in a queue: `warned` only
 counts. One thread writes, for which an API server may be down, hang, refuse or answer garbage.
 """
 
@@ -85,8 +85,8 @@ class EventRecorder(Backlog, Listener):
         self._written: dict[EventReason, int] = {}  # the counts that the API server has
         self._due: dict[EventReason, float] = {}  # from when on the next write may be
 
-    def warn(self, event: GCEvent) -> None:
-        """Counts an event, and has it written. Takes microseconds; for one thread."""
+    def warned(self, event: GCEvent) -> None:
+        """Counts an event, and has it written. Takes microseconds."""
         known = self._events.get(event.reason)
         changed = counted(event, known, self._node_name, wall=self._clock.wall())
         self._events = {**self._events, event.reason: changed}

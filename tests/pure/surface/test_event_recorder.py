@@ -1,5 +1,5 @@
 """Events to the API server: one object a reason, counted, at most one write a
-minute; and `warn` never waits.
+minute; and `warned` never waits.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Story:
         """So long after what was told before; writes what is due then."""
         self.clock.step(after)
         for event in events:
-            self.recorder.warn(event)
+            self.recorder.warned(event)
         self.recorder.write_due()
 
     def observe(self, after: float = 0.0) -> None:
@@ -149,7 +149,7 @@ def test_what_was_not_written_is_written_once_the_node_is_observed_after_a_minut
     cluster = Cluster(AWAY)
     story = Story(cluster)
     story.recorder.start()
-    story.recorder.warn(MET)
+    story.recorder.warned(MET)
     assert story.recorder.done(LONGEST_SECONDS)
     story.observe(after=WRITE_SECONDS - 1.0)
     assert story.recorder.done(LONGEST_SECONDS)
@@ -158,7 +158,7 @@ def test_what_was_not_written_is_written_once_the_node_is_observed_after_a_minut
     assert story.recorder.done(LONGEST_SECONDS)
     assert cluster.events.keys() == {MET.reason}
     story.clock.step(WRITE_SECONDS)
-    story.recorder.warn(FAILED)
+    story.recorder.warned(FAILED)
     assert story.recorder.finish(LONGEST_SECONDS)
     assert cluster.events.keys() == {MET.reason, FAILED.reason}
 
@@ -168,13 +168,13 @@ def test_the_end_waits_for_no_further_try() -> None:
     cluster = Cluster(*[AWAY] * 10)
     story = Story(cluster)
     story.recorder.start()
-    story.recorder.warn(MET)
+    story.recorder.warned(MET)
     assert story.recorder.finish(LONGEST_SECONDS)
     assert cluster.writes == [(MET.reason, 1)]
 
 
 def test_an_api_server_that_hangs_holds_up_nobody() -> None:
-    """`warn` counts, and `finish` ends, while a write is under way."""
+    """`warned` counts, and `finish` ends, while a write is under way."""
     reached, over = threading.Event(), threading.Event()
     cluster = Cluster()
     story = Story(cluster)
@@ -185,9 +185,9 @@ def test_an_api_server_that_hangs_holds_up_nobody() -> None:
 
     cluster.before = hang
     story.recorder.start()
-    story.recorder.warn(MET)
+    story.recorder.warned(MET)
     assert reached.wait(LONGEST_SECONDS)
-    story.recorder.warn(MET)
+    story.recorder.warned(MET)
     story.recorder.finish(0.0)
     assert cluster.events == {}
     over.set()
