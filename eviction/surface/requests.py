@@ -225,13 +225,15 @@ def exit_code(record: Pass) -> int:
 
 def _held_off(node: Node) -> Answer | None:
     """Why nothing may be removed: a pause of the daemon, or a recent boot."""
-    code = EXIT_PAUSED
-    why = node.paused() or None
-    if why is None:
-        configuration = node.configuration
-        code = EXIT_NOT_RELIEVED
-        why = held_off_since_boot(configuration.hold_off_seconds, configuration.kubelet_healthz)
-    return None if why is None else Answer(code, f"held off: {why} (--now skips the hold-off)")
+    configuration = node.configuration
+    paused = node.paused()
+    why = paused or held_off_since_boot(
+        configuration.hold_off_seconds, configuration.kubelet_healthz
+    )
+    if not why:
+        return None
+    code = EXIT_PAUSED if paused else EXIT_NOT_RELIEVED
+    return Answer(code, f"held off: {why} (--now skips the hold-off)")
 
 
 def _nothing_to_do(
@@ -294,16 +296,17 @@ class Requests:
             raise OptionRefused("no thread is free for its pass") from None
         waited = 0.0
         try:
-            yield {"accepted": True, "busy": self.doing()}
-            while not wait([answer], HEARTBEAT_SECONDS).done:
-                waited += HEARTBEAT_SECONDS
+            while True:
                 busy = self.doing()
+                yield {"accepted": True, "busy": busy}
+                if wait([answer], HEARTBEAT_SECONDS).done:
+                    break
+                waited += HEARTBEAT_SECONDS
                 if waited >= self.turn_seconds and any(map(self.node.withdraw, wanted)):
                     raise OptionRefused(
                         f"its turn did not come within {self.turn_seconds:g} s: it is"
                         f" {busy or 'busy'}"
                     )
-                yield {"accepted": True, "busy": busy}
             yield answer.result().line()
         finally:
             if not answer.done():
