@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 
 from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Failpoint
-from eviction.surface.control_socket import ControlUnavailable, ask
+from eviction.surface.control_client import NotAskedError, ask
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, control_heartbeat
 from tests.faults.pass_check import PopulatedNode
@@ -54,7 +54,7 @@ def answers(control: str) -> bool:
     """Whether the daemon answers on its control socket."""
     try:
         return bool(ask(control, "status"))
-    except ControlUnavailable:
+    except NotAskedError:
         return False
 
 

@@ -16,7 +16,7 @@ from eviction.engine.node import Node
 from eviction.engine.step import new_pass
 from eviction.records.passes import Trigger
 from eviction.surface import daemon
-from eviction.surface.control_socket import ask
+from eviction.surface.control_client import ask
 from eviction.wording.log import Log
 from signals.types import Signal
 from tests.inline import configured

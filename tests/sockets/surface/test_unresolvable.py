@@ -43,13 +43,13 @@ class Run:
     events: list[GCEvent]
 
 
-class Events:
+class Events(Listener):
     """A sink that keeps every event."""
 
     def __init__(self) -> None:
         self.all: list[GCEvent] = []
 
-    def warn(self, event: GCEvent) -> None:
+    def warned(self, event: GCEvent) -> None:
         """Keeps it."""
         self.all.append(event)
 
@@ -76,7 +76,8 @@ def under_pressure(
     )
     passes: list[Pass] = []
     log, events = Log(clock.wall, as_json=True, stream=Lines()), Events()
-    daemon = Daemon(node, log, send=events.warn)
+    daemon = Daemon(node, log)
+    node.listeners.add(events)
 
     class Passes(Listener):
         def passed(self, record: Pass) -> None:
