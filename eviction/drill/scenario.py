@@ -101,7 +101,6 @@ Method = Literal[
     "RemovePodSandbox",
 ]
 
-_Part = TypeVar("_Part", bound="Part")
 _Item = TypeVar("_Item")
 Several = Annotated[tuple[_Item, ...], Field(strict=False)]  # a list in the file
 
@@ -650,7 +649,10 @@ def read_scenario(path: str) -> Scenario:
 
 def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
     """The scenario in a document, which error messages call `path`. Raises ScenarioError."""
-    scenario = part_of(Scenario, document, path)
+    try:
+        scenario = Scenario.model_validate(document)
+    except ValidationError as error:
+        raise ScenarioError(sentence_about(error.errors()[0], path, GONE_FIELDS)) from None
     for field, wrong, problem in _contradictions(scenario):
         if wrong:
             raise ScenarioError(f"{path}: {field}: {problem}")
@@ -672,14 +674,6 @@ GONE_FIELDS: Mapping[str, str] = {
     "imagesLostBeyondNeed": "name in stays what must be left, or use imagesLeftAtLeast",
 }
 """A field that an earlier version had, at any depth -> what to use instead, as a clause."""
-
-
-def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
-    """One part of a scenario, not checked against the others. Raises ScenarioError."""
-    try:
-        return part.model_validate(document)
-    except ValidationError as error:
-        raise ScenarioError(sentence_about(error.errors()[0], path, GONE_FIELDS)) from None
 
 
 # ---- fields that must agree

@@ -33,7 +33,6 @@ HOMES = {
     "prometheus_client": {"eviction/surface/metrics.py"},
     "psutil": {"signals/filesystems.py"},
     "pyinotify": {"signals/watcher.py"},
-    "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {"eviction/configuration/models.py"},
     "pydantic_core": {"eviction/configuration/models.py"},
     "yaml": {"eviction/configuration/strict_yaml.py"},

@@ -15,7 +15,6 @@ from eviction.drill.scenario import (
     GONE_FIELDS,
     Fault,
     FaultAction,
-    FilesystemSpec,
     ImageSpec,
     Method,
     PodState,
@@ -23,7 +22,6 @@ from eviction.drill.scenario import (
     ScenarioError,
     find_scenario,
     library,
-    part_of,
     read_scenario,
     scenario_of,
 )
@@ -196,8 +194,8 @@ def test_a_wrong_scenario_is_refused_by_field(refused: str) -> None:
 def test_a_field_that_there_was_is_refused_with_what_to_use_instead(field: str) -> None:
     """Whichever part it was in."""
     with pytest.raises(ScenarioError) as refusal:
-        part_of(FilesystemSpec, {"size": "1Gi", "inodes": 1000, field: "x"}, "a.yaml")
-    assert str(refusal.value) == f"a.yaml: the field {field!r} is gone; {GONE_FIELDS[field]}"
+        scenario_of(document(node={field: "x"}), "a.yaml")
+    assert str(refusal.value) == f"a.yaml: the field 'node.{field}' is gone; {GONE_FIELDS[field]}"
 
 
 @pytest.mark.parametrize(
@@ -256,9 +254,7 @@ def test_entries_with_a_count_are_numbered() -> None:
     made = scenario(node={"pods": pods})
     assert made.node.pods[0].names == ["job-01", "job-02", "job-03"]
     assert made.node.images[2].names[0] == "registry.example/old-01:1"
-    tagged = part_of(
-        ImageSpec, {"name": "localhost:5000/shop:v2", "size": "1Mi", "count": 2}, "a.yaml"
-    )
+    tagged = ImageSpec.model_validate({"name": "localhost:5000/shop:v2", "size": "1Mi", "count": 2})
     assert tagged.names == ["localhost:5000/shop-01:v2", "localhost:5000/shop-02:v2"]
 
 
@@ -298,7 +294,7 @@ def test_a_lowest_point_may_be_a_share() -> None:
 
 
 def fault(action: FaultAction, **fields: Any) -> Fault:
-    return part_of(Fault, {"action": action, "at": "0s", **fields}, "a.yaml")
+    return Fault.model_validate({"action": action, "at": "0s", **fields})
 
 
 def test_every_method_and_code_of_the_schema_exists() -> None:

@@ -15,7 +15,7 @@ import pytest
 from eviction.drill.run.embedded import FaultSchedule
 from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Hang, Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.scenario import Fault, part_of
+from eviction.drill.scenario import Fault
 from reclaim.cri import cri_pb2
 from tests.nodes.distortions import Distort, Distortion
 from tests.nodes.full_runtime import FullRuntime
@@ -181,10 +181,10 @@ def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(
 @pytest.mark.regression
 def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: FullServer) -> None:
     """The first ends while the second, which has replaced it, lasts on."""
-    first = part_of(
-        Fault, {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}, "first"
+    first = Fault.model_validate(
+        {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}
     )
-    second = part_of(Fault, {"action": "fail", "method": "ListImages", "at": "100ms"}, "second")
+    second = Fault.model_validate({"action": "fail", "method": "ListImages", "at": "100ms"})
     schedule = FaultSchedule((first, second), server)
     schedule.start(time.monotonic())
     assert came_true(lambda: not schedule.running)
