@@ -25,11 +25,11 @@ from eviction.engine.effects import (
     Forget,
     Locate,
     Located,
+    Looked,
     Plan,
     Read,
     Refresh,
     Refreshed,
-    Remember,
     Resolve,
     Sampled,
     Send,
@@ -297,7 +297,7 @@ class Daemon:
                 waiting.set_result(answer)
             case Forget(pass_id):
                 self.stages.forget(pass_id)
-            case Remember():
+            case Looked():
                 pass
             case Tell(what):
                 if what == "passed":

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
-from typing import Any
 
 from eviction.drill.measurement.measurements import Measurements, Objects, later
 from eviction.drill.scenario import (
@@ -57,14 +56,13 @@ class Response(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrillResult:
-    """A run and its verdict. `history`: the last observations of a daemon that ran here."""
+    """A run and its verdict."""
 
     scenario: str
     why: str
     filesystem: str
     measurements: Measurements
     checks: tuple[Check, ...] = ()
-    history: Mapping[str, Any] = field(default_factory=dict)
     response: Response = Response.OURS
 
     @property

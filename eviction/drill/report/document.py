@@ -137,11 +137,6 @@ class DrillReportJson(Versioned):
     """The longest time between two polls of the runtime's lists; null: removals
     are known without polling.
     """
-    history: dict[str, Any]
-    """The last observations and decisions, if an expectation did not hold.
-
-    Its form is not part of this contract.
-    """
     marks: list[MarkJson]
     """The thresholds in force."""
     passes: list[MeasuredPassJson]
@@ -189,7 +184,6 @@ def report_of(result: DrillResult) -> DrillReportJson:
             for signal in in_order({each.signal for each in measured.thresholds})
         },
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
-        history={} if result.held else result.history,
         passes=[
             MeasuredPassJson.of(
                 pass_json(record), from_seconds=record.started_wall - measured.began_wall

@@ -310,7 +310,6 @@ class Drill(Observation):
             embedded.describe(),
             measurements=measured,
             checks=judge(expect, measured, len(scenario.faults)),
-            history=self.node.history.dump(),
         )
 
     # ---- observing

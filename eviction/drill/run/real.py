@@ -80,7 +80,6 @@ def run_in_directory(
         f"{identity.type or 'the filesystem'} of {identity.path}, on a real node",
         measurements=observation.measured,
         checks=judge_real(scenario.expect, observation.measured, response),
-        history=node.history.dump() if ours else {},
         response=response,
     )
 
