@@ -34,15 +34,8 @@ class LayerSpec(NamedTuple):
     @property
     def digest(self) -> str:
         """The identity of the layer: "sha256:" and 64 hex digits."""
-        return (
-            "sha256:"
-            + hashlib.sha256(f"{self.name} {self.size_bytes} {self.files}".encode()).hexdigest()
-        )
-
-    @property
-    def inodes(self) -> int:
-        """The inodes that it takes: its files, and the directory that holds them."""
-        return self.files + 1
+        named = f"{self.name} {self.size_bytes} {self.files}"
+        return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
 
 
 @dataclass(slots=True)
@@ -57,7 +50,7 @@ class LayerStore:
 
     images_root: str
     containers_root: str
-    _references: dict[str, int] = field(default_factory=dict, init=False)  # by digest
+    _references: dict[LayerSpec, int] = field(default_factory=dict, init=False)
     # by path: bytes in blocks, and inodes
     _used: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
 
@@ -65,22 +58,24 @@ class LayerStore:
         for root, name in ((self.images_root, "layers"), (self.containers_root, "containers")):
             os.makedirs(os.path.join(root, name))
 
-    def acquire(self, digest: str) -> bool:
-        """Adds a reference to a layer.
+    def acquire(self, layers: Iterable[LayerSpec]) -> None:
+        """Adds a reference to each layer, and writes those that are missing.
 
-        Returns False, and changes nothing, if there is no such layer.
+        Changes nothing if one does not fit or cannot be written.
         """
-        if digest not in self._references:
-            return False
-        self._references[digest] += 1
-        return True
+        acquired: list[LayerSpec] = []
+        try:
+            for layer in layers:
+                if layer not in self._references:
+                    self._write(layer)
+                self._references[layer] = self._references.get(layer, 0) + 1
+                acquired.append(layer)
+        except OSError:
+            self.release(acquired)
+            raise
 
-    def add(self, spec: LayerSpec) -> None:
-        """Writes the files of a new layer, which has one reference then.
-
-        Removes its files again if the layer does not fit or cannot be written.
-        """
-        path = self._layer_path(spec.digest)
+    def _write(self, spec: LayerSpec) -> None:
+        path = self._layer_path(spec)
         try:
             os.mkdir(path)
             for number in range(spec.files):
@@ -90,24 +85,24 @@ class LayerStore:
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise
-        self._references[spec.digest] = 1
         self._used[path] = taken(path)
 
-    def release(self, digests: Iterable[str]) -> None:
+    def release(self, layers: Iterable[LayerSpec]) -> None:
         """Drops one reference to each layer, the uppermost first, and deletes layers
         without references. If the filesystem refuses a deletion, the remaining layers
         keep their references."""
-        for digest in reversed(tuple(digests)):
-            if self._references[digest] == 1:
-                self._delete(self._layer_path(digest))
-                del self._references[digest]
+        for layer in reversed(tuple(layers)):
+            if self._references[layer] == 1:
+                self._delete(self._layer_path(layer))
+                del self._references[layer]
             else:
-                self._references[digest] -= 1
+                self._references[layer] -= 1
 
     def make_writable(self, container_id: str) -> None:
         """Makes the empty writable layer of a container: one inode."""
-        os.mkdir(self._writable_path(container_id))
-        self._used[self._writable_path(container_id)] = taken(self._writable_path(container_id))
+        path = self._writable_path(container_id)
+        os.mkdir(path)
+        self._used[path] = taken(path)
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
         """Appends to a file of a writable layer, which is made if missing. Returns the bytes that
@@ -145,8 +140,8 @@ class LayerStore:
             if path.startswith(writable)
         }
 
-    def _layer_path(self, digest: str) -> str:
-        return os.path.join(self.images_root, "layers", digest.removeprefix("sha256:"))
+    def _layer_path(self, layer: LayerSpec) -> str:
+        return os.path.join(self.images_root, "layers", layer.digest.removeprefix("sha256:"))
 
     def _writable_path(self, container_id: str) -> str:
         return os.path.join(self.containers_root, "containers", container_id)
