@@ -15,7 +15,7 @@ from tests.repository import ROOT
 ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
-    "grpc": {"eviction/drill/runtime/"},
+    "grpc": {"eviction/drill/runtime/", "eviction/drill/run/embedded.py"},
     "h2": {"reclaim/cri/channel.py"},
     "google": {
         "reclaim/cri/status.py",

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eviction.drill.runtime.faults import Failpoint
-from eviction.drill.runtime.server import Failpoints
+from eviction.drill.runtime.server import Failpoint, Failpoints
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
+
+from grpc import StatusCode
 
 from eviction.configuration.effective import Configuration, load
 from eviction.drill.judgement.judge import DrillResult, judge, would_start
@@ -25,9 +27,8 @@ from eviction.drill.pressure.schedule import (
     PressureSchedule,
     Schedule,
 )
-from eviction.drill.runtime import faults
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.runtime.server import EmbeddedServer, Failpoint, first_half
 from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.records.passes import Pass
@@ -46,17 +47,17 @@ LEAST_WRITES_A_SECOND = 100  # or more at a fast rate: it can write every 5 ms a
 # an image that does not fit is pulled again, as by the kubelet, but sooner
 PULL_AGAIN_SECONDS = 0.05
 
-FAULTS: Mapping[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
-    "fail": ("fails ({code})", faults.Fail),
-    "act-then-fail": ("acts and then fails ({code})", faults.ActThenFail),
-    "pretend": ("does nothing and reports success", faults.Pretend),
-    "cut": ("breaks off its list ({code})", faults.Cut),
-    "delay": ("answers {delay} late", faults.Delay),
-    "hang": ("hangs", faults.Hang),
-    "restart": ("restarts", None),
-    "away": ("is down", None),
+FAULTS: Mapping[FaultAction, tuple[str, dict[str, Any]]] = {
+    "fail": ("fails ({code})", {"acts": False}),
+    "act-then-fail": ("acts and then fails ({code})", {}),
+    "pretend": ("does nothing and reports success", {"acts": False, "code": None}),
+    "cut": ("breaks off its list ({code})", {"change": first_half}),
+    "delay": ("answers {delay} late", {"code": None}),
+    "hang": ("hangs", {"seconds": None, "code": None}),
+    "restart": ("restarts", {}),
+    "away": ("is down", {}),
 }
-"""Each fault as text, and as a failpoint if it concerns one method."""
+"""Each fault as text, and how one of a method differs from a failure that is late and acts."""
 
 
 def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
@@ -108,17 +109,15 @@ def describe_fault(fault: Fault) -> str:
     return f"{who} {words}{times}{lasts}"
 
 
-def failpoint_of(fault: Fault) -> faults.Failpoint:
+def failpoint_of(fault: Fault) -> Failpoint:
     """The failpoint of a fault that concerns one method."""
-    _, kind = FAULTS[fault.action]
-    assert kind is not None  # a fault of the whole runtime names no method
-    known: dict[str, Any] = {
-        "code": faults.CODES[fault.code],
-        "message": fault.message,
-        "times": fault.times,
-        "seconds": fault.by_seconds or 0.0,
-    }
-    return kind(**{field.name: known[field.name] for field in fields(kind) if field.init})
+    point = Failpoint(
+        seconds=fault.by_seconds or 0.0,
+        code=StatusCode[fault.code],
+        message=fault.message,
+        times=fault.times,
+    )
+    return replace(point, **FAULTS[fault.action][1])
 
 
 class FaultSchedule(Schedule):

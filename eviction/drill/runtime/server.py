@@ -9,6 +9,7 @@ UNIMPLEMENTED, as in a runtime that lacks them.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections import Counter, UserDict
@@ -23,7 +24,6 @@ import grpc
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from eviction.drill.runtime.faults import Failpoint
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError, messages_of
 
@@ -65,6 +65,30 @@ METHODS = tuple(methods_of(EmbeddedRuntime))
 # ---- failpoints
 
 
+@dataclass(frozen=True, kw_only=True)
+class Failpoint:
+    """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None:
+    when the failpoint is deleted or replaced), acts or does nothing (`acts`), and gets a wrong
+    answer (`change` makes it of the true one), an error (`code`), or, with both, the wrong
+    answer and then the error."""
+
+    acts: bool = True
+    seconds: float | None = 0.0
+    change: Callable[[Any], Any] | None = None
+    code: StatusCode | None = None
+    message: str = ""
+    times: int | None = None
+
+
+def first_half(answer: Any) -> Any:
+    """A copy of the answer with the first half of its list."""
+    changed = copy.deepcopy(answer)
+    for known, entries in changed.ListFields():
+        if known.name != "info" and hasattr(entries, "add"):
+            del entries[(len(entries) + 1) // 2 :]
+    return changed
+
+
 @dataclass(eq=False)
 class InjectedError(Exception):
     """A call ends with the error `code` and `message`.
@@ -80,8 +104,8 @@ class InjectedError(Exception):
 class Failpoints(UserDict[str, Failpoint]):
     """The faults in force for each method of a runtime, and the number of its calls. Thread-safe.
 
-        server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "lost", times=2)
-        server.failpoints["ListContainers"] = Hang()
+        server.failpoints["RemoveImage"] = Failpoint(code=StatusCode.UNAVAILABLE, times=2)
+        server.failpoints["ListContainers"] = Failpoint(seconds=None)
         del server.failpoints["ListContainers"]          # releases the calls that hang
 
     Setting one releases the calls that hang at the one before and starts `times` anew; one that is

@@ -10,7 +10,6 @@ import pytest
 
 from eviction.drill.judgement.judge import judge
 from eviction.drill.run.embedded import describe_fault, failpoint_of
-from eviction.drill.runtime.faults import CODES
 from eviction.drill.scenario import (
     GONE_FIELDS,
     Fault,
@@ -28,6 +27,8 @@ from eviction.drill.scenario import (
 from reclaim.cri.status import Code
 from signals.types import FilesystemRole, FsLayout, Signal, SignalObservation, SignalObservations
 from tests.drill.documents import IMAGEFS, MIB, SCENARIO, document, measurements, scenario
+from tests.nodes import faults
+from tests.nodes.faults import CODES
 from tests.nodes.full_server import METHODS
 
 PULL = {"grows": "pull", "rate": "1Mi", "image": {"name": "registry.example/new", "size": "1Mi"}}
@@ -310,11 +311,14 @@ def test_every_method_and_code_of_the_schema_exists() -> None:
 
 @pytest.mark.parametrize("action", sorted(set(get_args(FaultAction)) - {"restart", "away"}))
 def test_every_action_on_a_method_is_a_failpoint_with_a_description(action: FaultAction) -> None:
-    """Each action has a failpoint class of its own, with its number of calls."""
+    """Each action has a failpoint of its own, with its number of calls."""
     each = fault(action, method="ListImages", times=3)
     point = failpoint_of(each)
     assert point.times == 3
-    assert type(point).__name__ == "".join(word.capitalize() for word in action.split("-"))
+    named = "".join(word.capitalize() for word in action.split("-"))
+    like = getattr(faults, named)(*((0.0,) if action == "delay" else ()))
+    assert (point.acts, point.seconds, point.change) == (like.acts, like.seconds, like.change)
+    assert (point.code is None) == (like.code is None)
     assert "ListImages" in describe_fault(each)
     assert "3 times" in describe_fault(each)
 

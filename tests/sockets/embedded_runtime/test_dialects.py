@@ -9,7 +9,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from reclaim.cri import cri_pb2 as pb
@@ -23,6 +22,7 @@ from tests.nodes.dialects import (
     DIALECTS,
     Dialect,
 )
+from tests.nodes.faults import Pretend
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
 from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory

@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.run.embedded import FaultSchedule
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Hang, Pretend
+from eviction.drill.run.embedded import FaultSchedule, failpoint_of
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.scenario import Fault
 from reclaim.cri import cri_pb2
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import ActThenFail, Cut, Delay, Fail, Hang, Pretend
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
 from tests.nodes.method_faults import MethodFault, When, arm
@@ -188,7 +188,7 @@ def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: Fu
     schedule = FaultSchedule((first, second), server)
     schedule.start(time.monotonic())
     assert came_true(lambda: not schedule.running)
-    assert server.failpoints["ListImages"] == Fail()
+    assert server.failpoints["ListImages"] == failpoint_of(second)
     schedule.stop()
 
 

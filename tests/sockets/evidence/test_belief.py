@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from eviction.engine.node import Node
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import (
     AN_HOUR,
     CONTAINERS,

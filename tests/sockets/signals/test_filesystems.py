@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from eviction.drill.runtime.private_mounts import mount_tmpfs
 from signals.filesystems import Reading, read_statvfs
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode, reason_of
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory

@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from eviction.engine.effects import PauseSet, Request
 from eviction.engine.node import Node
 from eviction.records.passes import Trigger
@@ -31,6 +30,7 @@ from reclaim.images.records import ImageRecords
 from reclaim.types import Plan, RuntimeUnavailable, Verdict
 from signals.filesystems import Reading, read_statvfs
 from signals.types import FilesystemRole, FsLayout, Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import PROGRAM, Daemon, came_true
