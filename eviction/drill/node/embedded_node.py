@@ -21,7 +21,6 @@ from eviction.drill.node.pod_directories import age_directories, begin_container
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import (
     EmbeddedNodeError,
-    PrivateMounts,
     mount_tmpfs,
     unmount,
 )
@@ -94,16 +93,16 @@ def until_answered(ask: Callable[[], _Answer]) -> _Answer:
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
-    `mounts`: the result of `enter_private_mounts`, called while the process had one thread.
+    `mounted`: the result of `enter_private_mounts`, called while the process had one thread.
     Entering the block raises EmbeddedNodeError if the node cannot be built.
     """
 
     kind = "tmpfs"
 
-    def __init__(self, scenario: Scenario, mounts: PrivateMounts):
+    def __init__(self, scenario: Scenario, mounted: str):
         self.scenario = scenario
         self._spec = scenario.node
-        self._mounts = mounts
+        self._mounted = mounted
         self._undo = ExitStack()
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
         self._disks = {role: os.path.join(self._base, str(role)) for role in self._spec.filesystems}
@@ -164,8 +163,7 @@ class EmbeddedNode:
 
     def describe(self) -> str:
         """The filesystems in one phrase."""
-        how = "as root" if self._mounts.how == "root" else "in a user namespace"
-        return f"{self.kind}, mounted {how}"
+        return f"{self.kind}, mounted {self._mounted}"
 
     def _make_filesystems(self) -> None:
         """Makes the filesystems, the kubelet's directories, and what functions need."""
