@@ -59,7 +59,7 @@ def run_in_directory(
     pressures = PressureSchedule(
         scenario.pressures,
         lambda pressure, _: fills.grow(
-            pressure, directory, reserve=plan.reserve[pressure.counts_inodes]
+            pressure, directory, reserve=plan.units[pressure.counts_inodes].reserve
         ),
     )
     try:
@@ -86,9 +86,9 @@ def run_in_directory(
 
 def _prefill(plan: FillPlan, directory: str, fills: Fills, *, stopping: threading.Event) -> None:
     """Writes the prefill, before the clock starts and anything is measured. Raises FillFailed."""
-    for inodes, amount in plan.prefill.items():
+    for inodes, unit in plan.units.items():
         grows = "inodes" if inodes else "bytes"
-        order = Order(directory, grows, rate=0, amount=amount, reserve=plan.reserve[inodes])
+        order = Order(directory, grows, rate=0, amount=unit.prefill, reserve=unit.reserve)
         fill = fills.start(order)
         while fill.goes_on() and not stopping.wait(TICK_SECONDS):
             pass
