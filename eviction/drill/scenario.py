@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
 from eviction.configuration.effective import load
@@ -246,14 +245,6 @@ PodState = Literal[
 ]
 
 
-class RestartPolicy(StrEnum):
-    """A pod's restart policy, spelled as in Kubernetes."""
-
-    ALWAYS = "Always"
-    ON_FAILURE = "OnFailure"
-    NEVER = "Never"
-
-
 class PodSpec(Part):
     """One or `count` pods with one container each. `PodState` explains the states."""
 
@@ -286,11 +277,6 @@ class PodSpec(Part):
     @property
     def known_to_kubelet(self) -> bool:
         return self.state not in ("gone", "vanished")
-
-    @property
-    def restart_policy(self) -> RestartPolicy:
-        completed = self.state == "completed"
-        return RestartPolicy.ON_FAILURE if completed else RestartPolicy.ALWAYS
 
     @property
     def names(self) -> list[str]:

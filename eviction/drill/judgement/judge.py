@@ -21,7 +21,6 @@ from eviction.drill.scenario import (
     INIT_CONTAINER,
     Expectation,
     PodSpec,
-    RestartPolicy,
 )
 from eviction.types import NodeCondition
 from eviction.wording.tables import amount
@@ -250,18 +249,6 @@ def _fact(name: str, expected: str, seen: str) -> Check:
 # `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
 
 
-def should_container_be_restarted(
-    policy: RestartPolicy, state: ContainerState | None, exit_code: int = 0
-) -> bool:
-    """Whether the kubelet would start the container.
-
-    `state`, `exit_code`: those of its newest copy; None if the runtime has no record of it.
-    """
-    if state is not ContainerState.EXITED:
-        return state is not ContainerState.RUNNING
-    return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and exit_code != 0)
-
-
 def would_start(
     pods: Iterable[PodSpec], containers: Iterable[Container], exit_codes: Mapping[str, int]
 ) -> frozenset[str]:
@@ -274,14 +261,18 @@ def would_start(
     for pod in pods:
         if not pod.known_to_kubelet:
             continue
-        rules = {CONTAINER: pod.restart_policy}
+        # a name -> whether it never runs again once it has succeeded
+        rules = {CONTAINER: pod.state == "completed"}
         if pod.state == "initialized":
-            # an init container that succeeded is never run again
-            rules[INIT_CONTAINER] = RestartPolicy.ON_FAILURE
-        for pod_name, (name, policy) in product(pod.names, rules.items()):
+            rules[INIT_CONTAINER] = True
+        for pod_name, (name, once) in product(pod.names, rules.items()):
             last = newest.get((pod_name, name))
-            state = None if last is None else last.state
-            exit_code = 0 if last is None else exit_codes.get(last.id, 0)
-            if should_container_be_restarted(policy, state, exit_code):
+            succeeded = (
+                last is not None
+                and last.state is ContainerState.EXITED
+                and exit_codes.get(last.id, 0) == 0
+            )
+            runs = last is not None and last.state is ContainerState.RUNNING
+            if not runs and not (once and succeeded):
                 starts.add(f"{pod_name}/{name}")
     return frozenset(starts)

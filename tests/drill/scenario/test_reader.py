@@ -17,7 +17,6 @@ from eviction.drill.scenario import (
     ImageSpec,
     Method,
     PodState,
-    RestartPolicy,
     ScenarioError,
     find_scenario,
     library,
@@ -236,17 +235,14 @@ def test_defaults() -> None:
     assert made.expect.new_pod_starts
 
 
-def test_a_pod_has_the_dead_copies_and_the_policy_of_its_state() -> None:
-    """A crashed pod has a dead copy and is restarted; a completed one is not."""
+def test_a_pod_has_the_dead_copies_of_its_state() -> None:
+    """A crashed pod has a dead copy."""
     pods = [
         {"name": state, "image": "registry.example/web:1", "state": state}
         for state in get_args(PodState)
     ]
     made = {pod.state: pod for pod in scenario(node={"pods": pods}).node.pods}
     assert {state for state, pod in made.items() if pod.dead_copies} == {"crashed"}
-    assert {s for s, pod in made.items() if pod.restart_policy is RestartPolicy.ON_FAILURE} == {
-        "completed"
-    }
 
 
 def test_entries_with_a_count_are_numbered() -> None:
