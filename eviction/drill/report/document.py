@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
-    EndedPod,
     MeasuredFilesystem,
     MeasuredRemoval,
     Measurements,
@@ -131,7 +130,7 @@ class DrillReportJson(Versioned):
     """What went wrong on purpose."""
     removals: list[MeasuredRemoval]
     """The objects that were removed."""
-    ended_pods: list[EndedPod]
+    ended_pods: list[MeasuredRemoval]
     """The pods that ended."""
     lists_apart_seconds: float | None
     """The longest time between two polls of the runtime's lists; null: removals
@@ -167,8 +166,9 @@ class DrillReportJson(Versioned):
         unit = "inodes_free" if inodes else "available_bytes"
         first = self.filesystems[0].name == filesystem
         points: Any = self.timeline
-        rooms = [(point["seconds"], point if first else point.get(filesystem)) for point in points]
-        return [(seconds, room[unit]) for seconds, room in rooms if room]
+        return [
+            (point["seconds"], (point if first else point[filesystem])[unit]) for point in points
+        ]
 
 
 def report_of(result: DrillResult) -> DrillReportJson:

@@ -55,7 +55,7 @@ def story_rows(report: DrillReportJson) -> list[Row]:
         fates.pop(gone.id, None)
         fates[gone.id] = ("removed", gone.kind, gone.name, reasons.get(gone.id, ""))
     for pod in report.ended_pods:
-        fates[pod.uid] = ("ended", "pod", pod.name, "")
+        fates[pod.id] = ("ended", pod.kind, pod.name, "")
     rows += _fate_rows(fates.values())
     if report.crossed_seconds is not None:
         rows.append(("relief", _outcome_text(report)))

@@ -31,7 +31,6 @@ from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.server import EmbeddedServer, Failpoint, first_half
 from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
 from eviction.engine.node import DRAIN_SECONDS, Node
-from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
 from eviction.wording.log import Log
 from reclaim.images.records import ImageRecords
@@ -253,25 +252,17 @@ class _ThroughRuntime:
 
 
 class Drill(Observation):
-    """Runs one scenario on an embedded node. `show` is called with every pass."""
+    """Runs one scenario on an embedded node."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        embedded: EmbeddedNode,
-        log: Log,
-        *,
-        show: Callable[[Pass], None] = lambda _: None,
-    ):
+    def __init__(self, scenario: Scenario, embedded: EmbeddedNode, log: Log):
         self._scenario = scenario
         self._embedded = embedded
         self._paths: set[tuple[str, str]] = set()  # that are still there
-        self._removed: list[MeasuredRemoval] = []  # paths
         configuration = configuration_of(scenario, embedded)
         node = Node(configuration, records=ImageRecords(seed=embedded.records))
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
         self._daemon = Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds)
-        super().__init__(node, show)
+        super().__init__(node)
 
     def run(self) -> DrillResult:
         """Applies pressures and faults, observes until nothing changes, and judges the run."""
@@ -317,8 +308,8 @@ class Drill(Observation):
         """The number of removals in the runtime's record, and of paths that are missing."""
         missing = self._paths - self._paths_now()
         self._paths -= missing
-        self._removed += [MeasuredRemoval(seconds, *path, id=path[1]) for path in missing]
-        return len(self._embedded.runtime.removals) + len(self._removed)
+        self.measured.removals += [MeasuredRemoval(seconds, *path, id=path[1]) for path in missing]
+        return len(self._embedded.runtime.removals) + len(self.measured.removals)
 
     def in_progress(self, seconds: float) -> bool:
         """True while relief or the end of a condition is awaited."""
@@ -345,7 +336,7 @@ class Drill(Observation):
         objects = {**self.measured.after, **self.measured.before}
         names = {object_id: name for (_, object_id), name in objects.items()}
         names |= self._embedded.image_names
-        removals = [*self._removed]
+        removals = self.measured.removals
         for wall, kind, object_id in self._embedded.runtime.removals:
             name = names.get(object_id, object_id)
             seconds = wall - self.measured.began_wall
