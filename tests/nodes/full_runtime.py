@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -35,6 +36,7 @@ from tests.nodes.dialects import CONTAINERD_2, Dialect
 
 IMAGES, CONTAINERS = "overlay-images", "overlay-containers"
 ID_CHARACTERS = 64
+SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 FULL_NAME = re.compile(r"([^/]*[.:][^/]*|localhost)/[^A-Z@]+(@sha256:[0-9a-f]{64})?|[0-9a-f]{3,64}")
 
 
@@ -47,10 +49,17 @@ class FullRuntime(EmbeddedRuntime):
     """
 
     def __init__(
-        self, images_root: str, *, dialect: Dialect = CONTAINERD_2, **options: Any
+        self,
+        images_root: str,
+        *,
+        dialect: Dialect = CONTAINERD_2,
+        wall_clock: Callable[[], float] = time.time,
+        sandbox_image: str = SANDBOX_IMAGE,
+        **options: Any,
     ) -> None:
         changes = {name: options.pop(name) for name in Dialect.__slots__ if name in options}
-        super().__init__(images_root, **options)
+        super().__init__(images_root, sandbox_image=sandbox_image, **options)
+        self.wall_seconds = wall_clock
         self.dialect = replace(dialect, **changes)
         self.runtime_handlers: dict[str, list[str]] = {}
         self.pulled_at_ns: dict[str, int] = {}

@@ -28,7 +28,6 @@ def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> l
 
 def story_rows(report: DrillReportJson) -> list[Row]:
     """What happened: the mark and its row, what went and stayed, how long it took."""
-    rows = [("crossed", "no mark")]
     which = "a mark"
     row: list[Row] = []
     for one in report.passes:
@@ -38,9 +37,9 @@ def story_rows(report: DrillReportJson) -> list[Row]:
             which = f"the mark of {mark.signal}, {mark_text(mark)} = {figure},"
             row = [("row", ", ".join(one.row) or "empty")]
             break
-    if report.crossed_seconds is not None:
-        rows = [("crossed", f"{which} after {format_duration(report.crossed_seconds)}")]
-    rows += row
+    crossed = report.crossed_seconds
+    how = "no mark" if crossed is None else f"{which} after {format_duration(crossed)}"
+    rows = [("crossed", how), *row]
     reasons: dict[str, str] = {}
     fates: dict[str, Fate] = {}
     for one in report.passes:
@@ -57,7 +56,7 @@ def story_rows(report: DrillReportJson) -> list[Row]:
     for pod in report.ended_pods:
         fates[pod.id] = ("ended", pod.kind, pod.name, "")
     rows += _fate_rows(fates.values())
-    if report.crossed_seconds is not None:
+    if crossed is not None:
         rows.append(("relief", _outcome_text(report)))
     return rows
 

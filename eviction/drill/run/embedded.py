@@ -75,26 +75,6 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
     return load(None, {}, {**made, **scenario.node.configuration})
 
 
-def starts(node: EmbeddedNode) -> frozenset[str]:
-    """The containers (`pod/container`) that a kubelet would start now.
-
-    Raises RuntimeUnavailable.
-    """
-    return would_start(
-        node.scenario.node.pods, until_answered(node.client.list_containers), node.exit_codes
-    )
-
-
-def objects_of(node: EmbeddedNode) -> dict[tuple[str, str], str]:
-    """What the runtime lists, the log directories, and the files that functions may remove.
-
-    Raises RuntimeUnavailable.
-    """
-    listed, _ = until_answered(lambda: take_inventory(node.client, node.pod_logs_directory))
-    named = {key: node.image_names.get(key[1], name) for key, name in listed.items()}
-    return {**named, **{(FILE, name): name for name in node.files}}
-
-
 # ---- faults
 
 
@@ -280,16 +260,15 @@ class Drill(Observation):
             patience_seconds=None if expect.never_relieved else patience,
         )
         with self.beside(self._daemon):
-            measured.before = objects_of(embedded)
-            starts_before = starts(embedded)
+            measured.before, starts_before = self._look()
             self._paths = self._paths_now()
             self.watch(limits, pressures, faulty)
         self.node.owner.drained(DRAIN_SECONDS)
-        measured.after = objects_of(embedded)
+        measured.after, starts_after = self._look()
         measured.removals = self._removals()
         measured.pressures = pressures.periods
         measured.faults = faulty.triggered
-        measured.would_restart = sorted(starts(embedded) - starts_before)
+        measured.would_restart = sorted(starts_after - starts_before)
         if expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
         growers.free()
@@ -325,6 +304,19 @@ class Drill(Observation):
         return seconds < relieved + limit + CONDITION_SLACK_SECONDS
 
     # ---- reading the node
+
+    def _look(self) -> tuple[dict[tuple[str, str], str], frozenset[str]]:
+        """What the runtime lists, the log directories, and the files that functions may remove; and
+        the containers (`pod/container`) that a kubelet would start now.
+
+        Raises RuntimeUnavailable.
+        """
+        node = self._embedded
+        listed, _ = until_answered(lambda: take_inventory(node.client, node.pod_logs_directory))
+        containers = until_answered(node.client.list_containers)
+        named = {key: node.image_names.get(key[1], name) for key, name in listed.items()}
+        starts = would_start(self._scenario.node.pods, containers, node.exit_codes)
+        return {**named, **{(FILE, name): name for name in node.files}}, starts
 
     def _paths_now(self) -> set[tuple[str, str]]:
         """Kind and name of the log directories and files, which no runtime lists."""

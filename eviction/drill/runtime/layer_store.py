@@ -108,14 +108,9 @@ class LayerStore:
         """Appends to a file of a writable layer, which is made if missing. Returns the bytes that
         fitted: fewer than `size_bytes` if the filesystem is full."""
         layer = self._writable_path(container_id)
-        try:
-            return _append(os.path.join(layer, file_name), size_bytes)
-        except OSError as caught:
-            if caught.errno in _FULL:
-                return 0
-            raise
-        finally:
-            self._used[layer] = taken(layer)
+        fitted = _append(os.path.join(layer, file_name), size_bytes)
+        self._used[layer] = taken(layer)
+        return fitted
 
     def remove_writable(self, container_id: str) -> None:
         """Deletes the writable layer of a container, if it has one."""
@@ -168,12 +163,11 @@ def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
     """Appends to a file, which is made if missing. Returns the bytes that fitted: fewer on a full
     disk. With `whole` a full disk raises OSError, as every other error does."""
     fitted = 0
-    with open(path, "ab", buffering=0) as file:
-        while fitted < size_bytes:
-            try:
+    try:
+        with open(path, "ab", buffering=0) as file:
+            while fitted < size_bytes:
                 fitted += file.write(_CONTENT[: size_bytes - fitted])
-            except OSError as caught:
-                if whole or caught.errno not in _FULL:
-                    raise
-                break
+    except OSError as caught:
+        if whole or caught.errno not in _FULL:
+            raise
     return fitted

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -43,15 +43,12 @@ from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.evidence.references import normalized, repository_of
 
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
-DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
-"""The default image of sandboxes. The node starts without images, so it must be added first."""
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
 
 Container: TypeAlias = cri_pb2.ContainerStatus
 Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
-Kind = Literal["container", "sandbox", "image"]
 Record = TypeVar("Record")
 _Fields: TypeAlias = dict[str, Any]
 
@@ -67,7 +64,7 @@ class RemovalRecord(NamedTuple):
     """An object that was really removed, and when, in wall-clock seconds."""
 
     wall_seconds: float
-    kind: Kind
+    kind: str
     id: str
 
 
@@ -110,10 +107,11 @@ class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
 
     `images_root` and `containers_root` (empty: the same) are directories on the filesystems under
-    test. `wall_clock` returns seconds since the epoch. `fills_image_id`: Container.image_id is set.
-    `pins_sandbox_image`: the sandbox image is listed as pinned; containerd does so since 1.7. The
-    space of a removed container is freed `container_space_delay_seconds` later, or by the next
-    removal that frees at once, whichever is first; a thread may wait for it until `force_gc`.
+    test. `sandbox_image` is to be added before the first sandbox. `fills_image_id`:
+    Container.image_id is set. `pins_sandbox_image`: the sandbox image is listed as pinned;
+    containerd does so since 1.7. The space of a removed container is freed
+    `container_space_delay_seconds` later, or by the next removal that frees at once, whichever is
+    first; a thread may wait for it until `force_gc`.
     """
 
     runtime_name = "containerd"
@@ -124,8 +122,7 @@ class EmbeddedRuntime:
         images_root: str,
         *,
         containers_root: str = "",
-        wall_clock: Callable[[], float] = time.time,
-        sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
+        sandbox_image: str,
         fills_image_id: bool = True,
         pins_sandbox_image: bool = True,
         container_space_delay_seconds: float = 0.0,
@@ -134,7 +131,7 @@ class EmbeddedRuntime:
         self.pins_sandbox_image = pins_sandbox_image
         self.container_space_delay_seconds = container_space_delay_seconds
         self.sandbox_image = normalized(sandbox_image)
-        self.wall_seconds = wall_clock
+        self.wall_seconds: Callable[[], float] = time.time
         self.images_root = images_root
         self._reported = [images_root, containers_root or images_root]
         self._store = LayerStore(*self._reported)
@@ -488,7 +485,7 @@ class EmbeddedRuntime:
         del self._sandboxes[sandbox.id], self._of_sandbox[sandbox.id]
         self._removed("sandbox", sandbox.id, self.container_space_delay_seconds)
 
-    def _removed(self, kind: Kind, object_id: str, delay_seconds: float) -> None:
+    def _removed(self, kind: str, object_id: str, delay_seconds: float) -> None:
         """Records a removal. Its space is freed with all that waits: at once, or by one timer."""
         self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
         self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))

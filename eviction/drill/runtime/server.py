@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections import Counter, UserDict
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -102,7 +102,7 @@ class InjectedError(Exception):
 
 
 class Failpoints(UserDict[str, Failpoint]):
-    """The faults in force for each method of a runtime, and the number of its calls. Thread-safe.
+    """The faults in force for each method of a runtime. Thread-safe.
 
         server.failpoints["RemoveImage"] = Failpoint(code=StatusCode.UNAVAILABLE, times=2)
         server.failpoints["ListContainers"] = Failpoint(seconds=None)
@@ -118,7 +118,6 @@ class Failpoints(UserDict[str, Failpoint]):
         self._methods = methods
         self._changed = threading.Condition()
         self._times_left: dict[str, int | None] = {}
-        self._calls: Counter[str] = Counter()
         self._closed = False
 
     def __setitem__(self, method: str, action: Failpoint) -> None:
@@ -134,14 +133,8 @@ class Failpoints(UserDict[str, Failpoint]):
             del self.data[method]
             self._changed.notify_all()
 
-    @property
-    def calls(self) -> Counter[str]:
-        """The number of calls of each method so far, as a copy; 0 if there was none."""
-        with self._changed:
-            return Counter(self._calls)
-
     def apply(self, method: str, act: Callable[[], _Answer], empty: _Answer) -> _Answer:
-        """Counts one call of a method and executes it with `act`, under the fault that applies.
+        """Executes one call of a method with `act`, under the fault that applies.
 
         `empty` is the answer if it does nothing.
         Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
@@ -171,9 +164,8 @@ class Failpoints(UserDict[str, Failpoint]):
             self._closed = False
 
     def _arrive(self, method: str) -> Failpoint | None:
-        """Counts a call. Returns the fault that applies to it."""
+        """A call arrives. Returns the fault that applies to it."""
         with self._changed:
-            self._calls[method] += 1
             left = self._times_left.get(method)
             if left == 0:
                 return None

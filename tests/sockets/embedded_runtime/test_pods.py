@@ -211,4 +211,4 @@ def test_changes_without_a_call_refuse_a_mistyped_id(node: BareRuntime) -> None:
 def test_two_nodes_cannot_share_a_directory(node: BareRuntime) -> None:
     """Files of another node would neither be counted nor deleted, so the second node is refused."""
     with pytest.raises(FileExistsError):
-        EmbeddedRuntime(str(node.root))
+        EmbeddedRuntime(str(node.root), sandbox_image=NAME)
