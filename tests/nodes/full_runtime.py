@@ -179,11 +179,13 @@ class FullRuntime(EmbeddedRuntime):
         return cri_pb2.StartContainerResponse()
 
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
-        """Status."""
+        """Status: if verbose, with the configuration as JSON text."""
         answer: cri_pb2.StatusResponse = super().status(request)
-        if request.verbose and self.dialect.reports_sandbox_image:
-            config = json.loads(answer.info["config"])
-            answer.info["config"] = json.dumps({**config, "sandboxImage": self.sandbox_image})
+        if request.verbose:
+            config = {"containerdRootDir": self.images_root}
+            if self.dialect.reports_sandbox_image:
+                config["sandboxImage"] = self.sandbox_image
+            answer.info["config"] = json.dumps(config)
         return answer
 
     def list_images(self, request: cri_pb2.ListImagesRequest) -> cri_pb2.ListImagesResponse:
@@ -232,8 +234,8 @@ class FullRuntime(EmbeddedRuntime):
             return image_id
         (name,) = map(normalized, tags)
         digits = deterministic_id("artifact", *[layer.digest for layer in layers])
-        entry = Image(f"{digits} {name}", tuple(layers))
-        entry.tags, entry.digests = [name], [f"{repository_of(name)}@sha256:{digits}"]
+        digest = f"{repository_of(name)}@sha256:{digits}"
+        entry = Image(f"{digits} {name}", tuple(layers), [name], [digest])
         with self._lock:
             self._layers[entry.id] = self._acquire_layers(entry)
             self._images[entry.id] = entry

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
+from typing import NamedTuple
 
 from eviction.drill.measurement.measurements import Measurements, Objects, later
 from eviction.drill.scenario import (
@@ -53,8 +54,7 @@ class Response(StrEnum):
     OBSERVED = "observed"
 
 
-@dataclass(frozen=True, slots=True)
-class DrillResult:
+class DrillResult(NamedTuple):
     """A run and its verdict."""
 
     scenario: str

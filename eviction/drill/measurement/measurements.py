@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import Count, RoleName, one_of
@@ -29,8 +29,7 @@ Objects = Mapping[tuple[str, str], str]
 """What a node has: (kind, id) -> name; the id of a log directory is its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One reading of all filesystems, in the order of `Measurements.filesystems`."""
 
     seconds: float

@@ -199,13 +199,14 @@ def report_of(result: DrillResult) -> DrillReportJson:
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
     signal = threshold.signal
     observations = measured.observations or SignalObservations({}, None, 0.0)
-    names = [each.name for each in measured.filesystems if signal.filesystem in each.roles]
     release = None
     if signal in observations.signals:
         release = threshold.mark_with_min_reclaim(observations.signals[signal].capacity)
     return MarkJson.of(
         threshold_json(threshold, observations),
-        filesystem=names[0] if names else None,
+        filesystem=next(
+            (each.name for each in measured.filesystems if signal.filesystem in each.roles), None
+        ),
         effective_with_min_reclaim=release,
     )
 

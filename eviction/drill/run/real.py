@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 
 from eviction.drill.judgement.judge import DrillResult, Response, judge_real
 from eviction.drill.measurement.observer import Limits, NodeObservation
@@ -66,7 +65,7 @@ def run_in_directory(
         _prefill(plan, directory, fills, stopping=stopping)
         if not stopping.is_set():
             with observation.beside(Daemon(node, log)) if ours else nullcontext():
-                observation.watch(replace(limits, patience_seconds=patience), pressures)
+                observation.watch(limits._replace(patience_seconds=patience), pressures)
                 _raise_if_failed(fills)
     finally:
         fills.free()

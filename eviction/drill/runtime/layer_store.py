@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -38,7 +37,6 @@ class LayerSpec(NamedTuple):
         return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
 
 
-@dataclass(slots=True)
 class LayerStore:
     """The layers under `images_root` and the writable layers under `containers_root`, which
     may be the same directory.
@@ -48,15 +46,14 @@ class LayerStore:
     neither be counted nor deleted.
     """
 
-    images_root: str
-    containers_root: str
-    _references: dict[LayerSpec, int] = field(default_factory=dict, init=False)
-    # by path: bytes in blocks, and inodes
-    _used: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
-
-    def __post_init__(self) -> None:
-        for root, name in ((self.images_root, "layers"), (self.containers_root, "containers")):
-            os.makedirs(os.path.join(root, name))
+    def __init__(self, images_root: str, containers_root: str) -> None:
+        self._layers = os.path.join(images_root, "layers")
+        self._writable = os.path.join(containers_root, "containers")
+        self._references: dict[LayerSpec, int] = {}
+        # by path: bytes in blocks, and inodes
+        self._used: dict[str, tuple[int, int]] = {}
+        for directory in (self._layers, self._writable):
+            os.makedirs(directory)
 
     def acquire(self, layers: Iterable[LayerSpec]) -> None:
         """Adds a reference to each layer, and writes those that are missing.
@@ -128,7 +125,7 @@ class LayerStore:
 
     def writable_usage(self) -> dict[str, int]:
         """The bytes taken by each writable layer, by container id."""
-        writable = self._writable_path("")
+        writable = f"{self._writable}/"
         return {
             path.removeprefix(writable): used[0]
             for path, used in self._used.items()
@@ -136,10 +133,10 @@ class LayerStore:
         }
 
     def _layer_path(self, layer: LayerSpec) -> str:
-        return os.path.join(self.images_root, "layers", layer.digest.removeprefix("sha256:"))
+        return os.path.join(self._layers, layer.digest.removeprefix("sha256:"))
 
     def _writable_path(self, container_id: str) -> str:
-        return os.path.join(self.containers_root, "containers", container_id)
+        return os.path.join(self._writable, container_id)
 
     def _delete(self, path: str) -> None:
         with suppress(FileNotFoundError):

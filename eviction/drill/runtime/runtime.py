@@ -30,7 +30,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -68,14 +67,13 @@ class RemovalRecord(NamedTuple):
     id: str
 
 
-@dataclass(slots=True)
-class Image:
+class Image(NamedTuple):
     """One image. `layers`: the lowest first. `tags` and `digests`: full references."""
 
     id: str
     layers: tuple[LayerSpec, ...]
-    tags: list[str] = field(default_factory=list)
-    digests: list[str] = field(default_factory=list)
+    tags: list[str]
+    digests: list[str]
 
 
 def messages_of(name: str) -> tuple[str, Any, Any]:
@@ -160,14 +158,10 @@ class EmbeddedRuntime:
         }
 
     @_answers
-    def status(self, request: Any) -> _Fields:
-        """Status: always ready; if verbose, with the configuration as JSON text."""
+    def status(self, _: Any) -> _Fields:
+        """Status: always ready."""
         conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
-        config = json.dumps({"containerdRootDir": self.images_root})
-        return {
-            "status": {"conditions": conditions},
-            "info": {"config": config} if request.verbose else {},
-        }
+        return {"status": {"conditions": conditions}}
 
     @_answers
     def list_containers(self, request: Any) -> _Fields:
@@ -220,7 +214,7 @@ class EmbeddedRuntime:
         """PodSandboxStatus; if verbose, with its image in JSON text."""
         sandbox = self._sandbox(request.pod_sandbox_id)
         image, _ = self._of_sandbox[sandbox.id]
-        info = json.dumps({"runtimeHandler": sandbox.runtime_handler, "image": image})
+        info = json.dumps({"image": image})
         return {"status": sandbox, "info": {"info": info} if request.verbose else {}}
 
     @_answers
@@ -334,7 +328,7 @@ class EmbeddedRuntime:
         with self._lock:
             if image_id not in self._images:
                 self._store.acquire(layers)
-                image = self._images[image_id] = Image(image_id, tuple(layers))
+                image = self._images[image_id] = Image(image_id, tuple(layers), [], [])
                 self._layers[image_id] = image.layers
                 for name in names:
                     self._tag(image, name)

@@ -282,7 +282,9 @@ class EmbeddedServer:
                     method.name, lambda: self._act(method, request, context), method.answer()
                 )
             except InjectedError as error:
-                yield from failing(error, context)
+                if error.partial is not None:
+                    yield error.partial
+                context.abort(error.code, error.message)
             except NotFoundError as error:
                 context.abort(StatusCode.NOT_FOUND, str(error))
             except (EmbeddedNodeError, OSError) as error:
@@ -295,10 +297,3 @@ class EmbeddedServer:
             request_deserializer=method.request.FromString,
             response_serializer=lambda answer: answer.SerializeToString(),
         )
-
-
-def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
-    """The answer to a call that fails on purpose: part of its answer, if any, then the error."""
-    if error.partial is not None:
-        yield error.partial
-    context.abort(error.code, error.message)

@@ -228,7 +228,7 @@ def test_what_could_not_be_judged_is_always_reported() -> None:
         *result().checks,
         Check("new pod", "starts afterwards", "not judged: not tried", None),
     )
-    made = replace(result(), checks=checks)
+    made = result()._replace(checks=checks)
     assert made.held
     run = report_of(made)
     assert "of what could be judged; 1 of 3 could not" in page(run)
@@ -244,8 +244,7 @@ def test_what_could_not_be_judged_is_always_reported() -> None:
 
 def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
     """Its files have other names, the page says `observed`, and pods that ended are named."""
-    made = replace(
-        result(ended_pods=(MeasuredRemoval(1.15, "pod", "default/web", "uid"),)),
+    made = result(ended_pods=(MeasuredRemoval(1.15, "pod", "default/web", "uid"),))._replace(
         response=Response.OBSERVED,
         checks=(),
     )
@@ -370,6 +369,6 @@ def test_a_condition_that_is_not_known_has_no_lane() -> None:
     reported any is not known.
     """
     ours = report(conditions=())
-    observed = report_of(replace(result(conditions=()), response=Response.OBSERVED))
+    observed = report_of(result(conditions=())._replace(response=Response.OBSERVED))
     assert "ReclaimPressure" in texts(parsed(page(ours)), "text")
     assert "ReclaimPressure" not in texts(parsed(page(observed)), "text")
