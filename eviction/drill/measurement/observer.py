@@ -313,43 +313,40 @@ class Observation(Listener):
         All times count from now, and so do the daemon's observations. `meanwhile` runs until then;
         what runs of it is no quiet, and is given as long as it takes.
         """
+        measured = self.measured
         self.began = time.monotonic()
-        self.measured.began_wall = time.time()
+        measured.began_wall = time.time()
         self._measuring = True
+        before = (0, 0, 0)
+        last_event = 0.0  # a removal, or a pressure or fault that lasted
         for schedule in meanwhile:
             schedule.start(self.began)
         try:
-            self._watch(limits, meanwhile)
+            while True:
+                observations = self.node.summary.observe()
+                seconds = observations.time - self.began
+                measured.sample(observations, seconds)
+                runs = any(schedule.running for schedule in meanwhile)
+                now = (self.removed(seconds), len(measured.passes), len(measured.episodes))
+                if runs or now[0] != before[0]:
+                    last_event = seconds
+                if runs or now != before or self.in_progress(seconds):
+                    measured.last_change = seconds
+                before = now
+                relieved = not limits.until_relief or measured.last_relief is not None
+                quiet = relieved and seconds - measured.last_change > limits.quiet_seconds
+                too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
+                patience = limits.patience_seconds
+                if patience is not None and not measured.episodes:
+                    patience = NEVER_CROSSED_SECONDS
+                waits = measured.under_pressure or not measured.episodes
+                hopeless = patience is not None and waits and seconds - last_event > patience
+                if too_long or quiet or hopeless or self.stopping.wait(self._interval(seconds)):
+                    break
+            measured.ended = time.monotonic() - self.began
         finally:
             for schedule in meanwhile:
                 schedule.stop()
-
-    def _watch(self, limits: Limits, meanwhile: Sequence[Schedule]) -> None:
-        measured = self.measured
-        before = (0, 0, 0)
-        last_event = 0.0  # a removal, or a pressure or fault that lasted
-        while True:
-            observations = self.node.summary.observe()
-            seconds = observations.time - self.began
-            measured.sample(observations, seconds)
-            runs = any(schedule.running for schedule in meanwhile)
-            now = (self.removed(seconds), len(measured.passes), len(measured.episodes))
-            if runs or now[0] != before[0]:
-                last_event = seconds
-            if runs or now != before or self.in_progress(seconds):
-                measured.last_change = seconds
-            before = now
-            relieved = not limits.until_relief or measured.last_relief is not None
-            quiet = relieved and seconds - measured.last_change > limits.quiet_seconds
-            too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
-            patience = limits.patience_seconds
-            if patience is not None and not measured.episodes:
-                patience = NEVER_CROSSED_SECONDS
-            waits = measured.under_pressure or not measured.episodes
-            hopeless = patience is not None and waits and seconds - last_event > patience
-            if too_long or quiet or hopeless or self.stopping.wait(self._interval(seconds)):
-                break
-        measured.ended = time.monotonic() - self.began
 
     def removed(self, _: float) -> int:
         """How much has been removed so far: a number that grows."""

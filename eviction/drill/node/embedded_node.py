@@ -14,7 +14,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import Self, TypeVar
 
 from eviction.drill.node.pod_directories import age_directories, begin_container
@@ -279,47 +278,37 @@ class EmbeddedNode:
         else:
             age_directories(self._directory_of(name), time.time() - ran)
 
-    def _run_containers(self, spec: PodSpec, name: str, sandbox: str) -> None:
-        """Makes the containers of a pod, in their states."""
-        run = partial(self._run_container, spec, name, sandbox)
-        if spec.state == "initialized":
-            run(name=INIT_CONTAINER, attempt=0, exit_code=0)
-        for attempt in range(spec.dead_copies):
-            run(name=CONTAINER, attempt=attempt, exit_code=1)
-        if spec.state == "created":
-            attempt = spec.dead_copies
-            self._begin(sandbox, name, CONTAINER, image=spec.image, attempt=attempt, starts=False)
-            return
-        exit_code = EXIT_CODES.get(spec.state)
-        last = run(name=CONTAINER, attempt=spec.dead_copies, exit_code=exit_code)
-        if spec.state == "unknown":
-            self.runtime.lose_container(last)
-        elif exit_code is None:
-            self.runtime.age(last, SETTLED_SECONDS)
-            self.running[name] = last
-
-    def _run_container(
-        self,
-        spec: PodSpec,
-        pod_name: str,
-        sandbox: str,
-        *,
-        name: str,
-        attempt: int,
-        exit_code: int | None,
-    ) -> str:
-        """Makes a container that has written its files, and has exited if it has an exit code."""
-        container = self._begin(sandbox, pod_name, name, image=spec.image, attempt=attempt)
-        size = spec.write_bytes
-        if size and self.runtime.write_to_container(container, size) < size:
-            raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
-        self._write_logs(pod_name, name, attempt, spec=spec)
-        if exit_code is not None:
-            self.runtime.exit_container(container, exit_code)
-            # copy by copy, so the order of creation is kept
-            self.runtime.age(container, DEAD_SECONDS)
-            self.exit_codes[container] = exit_code
-        return container
+    def _run_containers(self, spec: PodSpec, pod_name: str, sandbox: str) -> None:
+        """Makes the containers of a pod, in their states: one that runs or has exited has written
+        its files."""
+        last = spec.dead_copies
+        # name, attempt, exit code
+        copies: list[tuple[str, int, int | None]] = [
+            *[(INIT_CONTAINER, 0, 0)] * (spec.state == "initialized"),
+            *((CONTAINER, attempt, 1) for attempt in range(last)),
+            (CONTAINER, last, EXIT_CODES.get(spec.state)),
+        ]
+        for name, attempt, exit_code in copies:
+            starts = spec.state != "created" or exit_code is not None
+            container = self._begin(
+                sandbox, pod_name, name, image=spec.image, attempt=attempt, starts=starts
+            )
+            if not starts:
+                return
+            size = spec.write_bytes
+            if size and self.runtime.write_to_container(container, size) < size:
+                raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
+            self._write_logs(pod_name, name, attempt, spec=spec)
+            if exit_code is not None:
+                self.runtime.exit_container(container, exit_code)
+                # copy by copy, so the order of creation is kept
+                self.runtime.age(container, DEAD_SECONDS)
+                self.exit_codes[container] = exit_code
+            elif spec.state == "unknown":
+                self.runtime.lose_container(container)
+            else:
+                self.runtime.age(container, SETTLED_SECONDS)
+                self.running[pod_name] = container
 
     def _write_logs(self, pod_name: str, name: str, attempt: int, *, spec: PodSpec) -> None:
         """Writes a container's log and its rotated logs.
