@@ -26,7 +26,7 @@ from eviction.drill.scenario import (
 from eviction.types import NodeCondition
 from eviction.wording.tables import amount
 from reclaim.types import Container, ContainerState, Kind
-from signals.quantity import Percentage, format_duration
+from signals.quantity import format_duration
 from signals.types import Signal
 
 ANYTHING = "*"
@@ -115,8 +115,7 @@ def _times(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     periods = [period for period in measured.conditions if period.condition == name]
     came = periods[0].from_seconds if periods else None
     went = periods[-1].to_seconds if periods else None
-    relieved = measured.episodes[-1].relieved if measured.episodes else None
-    remains = bool(measured.episodes) and relieved is None
+    remains = measured.under_pressure
     if condition.never:
         yield _fact(name, "never", "never" if came is None else f"after {came:.3f} s")
     elif condition.comes_within_seconds is None:
@@ -139,7 +138,7 @@ def _times(expect: Expectation, measured: Measurements) -> Iterator[Check]:
             f"{name} goes",
             "relief",
             condition.goes_within_seconds,
-            later(relieved, went),
+            later(measured.last_relief, went),
             "did not go",
         ),
         (
@@ -172,9 +171,12 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if least:
         left = sum(kind == Kind.IMAGE for kind, _ in measured.after)
         yield Check("images left", f"at least {least}", str(left), held=left >= least)
+    signals = {} if measured.observations is None else measured.observations.signals
     for name, share in expect.lowest.items():
         signal = Signal(name)
-        least = _least(signal, share, measured)
+        # a percentage is of the capacity that was measured
+        capacity = signals[signal].capacity if signal in signals else 0
+        least = share if isinstance(share, int) else share.of(capacity)
         lowest = measured.lowest(signal)
         seen = "not measured" if lowest is None else amount(signal, lowest)
         held = lowest is not None and lowest >= least
@@ -183,14 +185,6 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if limit is not None:
         passes = len(measured.passes)
         yield Check("passes", f"at most {limit}", str(passes), held=passes <= limit)
-
-
-def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> int:
-    """The least amount. A percentage is of the capacity that was measured."""
-    if isinstance(share, int):
-        return share
-    signals = {} if measured.observations is None else measured.observations.signals
-    return share.of(signals[signal].capacity) if signal in signals else 0
 
 
 def _objects(expect: Expectation, measured: Measurements) -> Iterator[Check]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -152,24 +152,21 @@ def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFil
     )
 
 
-class Inventory(NamedTuple):
-    """Everything on the node at one moment. `ready_pods`: UID -> name, by READY sandboxes."""
-
-    objects: dict[tuple[str, str], str]
-    ready_pods: dict[str, str]
-
-
-def take_inventory(runtime: Any, pod_logs_directory: str) -> Inventory:
-    """Reads the lists of a runtime, which has both services, and the log directories once.
+def take_inventory(
+    runtime: Any, pod_logs_directory: str
+) -> tuple[dict[tuple[str, str], str], dict[str, str]]:
+    """Everything on the node at one moment: its objects, and by READY sandboxes UID -> name of its
+    pods. Reads the lists of a runtime, which has both services, and the log directories once.
 
     Raises RuntimeUnavailable unless all of them are complete.
     """
-    lists: Mapping[str, Sequence[Any]] = {
-        Kind.IMAGE: runtime.list_images(),
-        Kind.CONTAINER: runtime.list_containers(),
-        Kind.SANDBOX: runtime.list_pod_sandboxes(),
-    }
-    objects = {(str(kind), entry.id): entry.title for kind in lists for entry in lists[kind]}
+    sandboxes = runtime.list_pod_sandboxes()
+    lists = (
+        (Kind.IMAGE, runtime.list_images()),
+        (Kind.CONTAINER, runtime.list_containers()),
+        (Kind.SANDBOX, sandboxes),
+    )
+    objects = {(str(kind), entry.id): entry.title for kind, listed in lists for entry in listed}
     try:
         objects |= {(LOG, name): name for name in os.listdir(pod_logs_directory)}
     except FileNotFoundError:
@@ -178,10 +175,10 @@ def take_inventory(runtime: Any, pod_logs_directory: str) -> Inventory:
         raise RuntimeUnavailable(f"{pod_logs_directory}: {error.strerror}") from None
     ready_pods = {
         sandbox.pod_uid: f"{sandbox.pod_namespace}/{sandbox.pod_name}"
-        for sandbox in lists[Kind.SANDBOX]
+        for sandbox in sandboxes
         if sandbox.state is PodSandboxState.READY
     }
-    return Inventory(objects, ready_pods)
+    return objects, ready_pods
 
 
 class InventoryPoller(Schedule):

@@ -100,13 +100,15 @@ def failpoint_of(fault: Fault) -> Failpoint:
 
 
 class FaultSchedule(Schedule):
-    """Injects each fault of a scenario into an embedded runtime when it is due."""
+    """Injects each fault of a scenario into an embedded runtime when it is due, and adds it to
+    `triggered`."""
 
-    def __init__(self, injected: tuple[Fault, ...], server: EmbeddedServer):
+    def __init__(
+        self, injected: tuple[Fault, ...], server: EmbeddedServer, triggered: list[FaultOccurrence]
+    ):
         super().__init__()
         self._server = server
-        self.triggered: list[FaultOccurrence] = []
-        """The faults injected so far, in order."""
+        self._triggered = triggered
         # a restart must not run while another fault keeps the runtime down
         self._whole_runtime = threading.Lock()
         for fault in injected:
@@ -121,7 +123,7 @@ class FaultSchedule(Schedule):
         """Waits until the fault is due, and injects it unless the run ends first."""
         if self._stopping.wait(self._began + fault.at_seconds - time.monotonic()):
             return
-        self.triggered.append(
+        self._triggered.append(
             FaultOccurrence(describe_fault(fault), time.monotonic() - self._began)
         )
         if fault.method is not None:
@@ -252,7 +254,7 @@ class Drill(Observation):
         expect = scenario.expect
         growers = EmbeddedGrowers(embedded)
         pressures = PressureSchedule(scenario.pressures, growers)
-        faulty = FaultSchedule(scenario.faults, embedded.server)
+        faulty = FaultSchedule(scenario.faults, embedded.server, measured.faults)
         patience = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
         limits = Limits(
             max(QUIET_SECONDS, expect.quiet_seconds or 0.0),
@@ -267,7 +269,6 @@ class Drill(Observation):
         measured.after, starts_after = self._look()
         measured.removals = self._removals()
         measured.pressures = pressures.periods
-        measured.faults = faulty.triggered
         measured.would_restart = sorted(starts_after - starts_before)
         if expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()

@@ -37,14 +37,14 @@ def started_poller(made: MemoryRuntime, logs: Path) -> tuple[InventoryPoller, Me
 def test_everything_that_is_listed_has_its_name(tmp_path: Path) -> None:
     """Objects of the runtime, the directories of logs, and the pods whose sandbox is READY."""
     (tmp_path / "default_web_uid").mkdir()
-    found = take_inventory(runtime(), str(tmp_path))
-    assert found.objects == {
+    objects, ready_pods = take_inventory(runtime(), str(tmp_path))
+    assert objects == {
         ("sandbox", "s1"): "default/web#0",
         ("sandbox", "s2"): "default/job#0",
         ("image", "sha256:1"): "registry.example/old:1",
         ("log", "default_web_uid"): "default_web_uid",
     }
-    assert found.ready_pods == {"uid-web": "default/web", "uid-job": "default/job"}
+    assert ready_pods == {"uid-web": "default/web", "uid-job": "default/job"}
 
 
 def test_a_removal_is_recorded_once_and_a_pod_ends_with_its_last_ready_sandbox(
@@ -99,7 +99,7 @@ def test_an_unreachable_runtime_has_removed_nothing(tmp_path: Path) -> None:
 def test_logs_that_cannot_be_listed_are_not_gone(tmp_path: Path) -> None:
     """Only a directory that does not exist has no logs."""
     (tmp_path / "file").touch()
-    assert take_inventory(runtime(), str(tmp_path / "absent")).objects
+    assert take_inventory(runtime(), str(tmp_path / "absent"))[0]
     with pytest.raises(RuntimeUnavailable, match="file: Not a directory"):
         take_inventory(runtime(), str(tmp_path / "file"))
 

@@ -185,7 +185,7 @@ def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: Fu
         {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}
     )
     second = Fault.model_validate({"action": "fail", "method": "ListImages", "at": "100ms"})
-    schedule = FaultSchedule((first, second), server)
+    schedule = FaultSchedule((first, second), server, [])
     schedule.start(time.monotonic())
     assert came_true(lambda: not schedule.running)
     assert server.failpoints["ListImages"] == failpoint_of(second)
