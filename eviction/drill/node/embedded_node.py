@@ -203,7 +203,7 @@ class EmbeddedNode:
             os.path.join(self.disk(images), "runtime"),
             containers_root=os.path.join(self.disk(containers), "runtime"),
             sandbox_image=self._spec.images[0].names[0],
-            **self._spec.runtime.model_dump(exclude_none=True),
+            **{name: value for name, value in self._spec.runtime if value is not None},
         )
         self.server = EmbeddedServer(self.runtime, f"{self._base}/cri.sock")
         self.server.start()
