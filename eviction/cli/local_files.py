@@ -99,7 +99,7 @@ class LocalFiles:
         if self.problem or given or not os.path.exists(self.client.path):
             return
         try:
-            status = self.client.ask("brief") if status is None else status
+            status = self.client.ask("status") if status is None else status
             own = fingerprint_of_command(self.arguments)
         except (NotAskedError, OSError):
             return

@@ -35,7 +35,6 @@ from eviction.surface.systemd import Notifier, listening_socket
 from eviction.surface.watches import Watches
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.log import Log
-from eviction.wording.status import Status
 from eviction.wording.tables import NOTHING_IS_REMOVED
 from reclaim.workers import NoThread, Workers
 from signals.watcher import FsWatcher
@@ -199,13 +198,10 @@ def start_control(
     node: Node, daemon: Daemon, loaded: LoadedConfiguration, *, pause_file: PauseFile, log: Log
 ) -> ControlServer:
     """The control socket, started if it is switched on. Logs a warning if it cannot be created."""
-
-    def status() -> Status:
-        return replace(daemon.status().document, configuration=loaded.fingerprint)
-
     commands = {
-        "status": lambda _: iter([to_json(replace(status(), history=node.history.dump()))]),
-        "brief": lambda _: iter([to_json(status())]),
+        "status": lambda _: iter(
+            [to_json(replace(daemon.status().document, configuration=loaded.fingerprint))]
+        ),
         "reclaim": lambda request: daemon.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
         "reload": lambda _: iter([{"problem": loaded.reload(daemon)}]),

@@ -1,7 +1,7 @@
 """Models of input from outside: how pydantic checks it.
 
 The program loads no pydantic plugins: `eviction.__main__` switches them off before anything is
-imported. In other processes, such as a test suite that uses our pytest plugin, they stay on.
+imported. In other processes, such as a test suite, they stay on.
 """
 
 from __future__ import annotations

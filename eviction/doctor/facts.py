@@ -105,7 +105,7 @@ class Facts:
     daemon_problem: str
     """Why no daemon answers."""
     daemon: Mapping[str, Any]
-    """Its answer to `brief`; empty if there is none."""
+    """Its answer to `status`; empty if there is none."""
     installed: bool
     """Whether systemd has a unit for the daemon."""
 
@@ -192,7 +192,7 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
     if not control_socket:
         return "", {}
     try:
-        return "", ask(control_socket, "brief")
+        return "", ask(control_socket, "status")
     except NotAskedError as error:
         return str(error), {}
 

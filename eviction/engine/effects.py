@@ -21,7 +21,6 @@ from signals.samplers import Sample
 
 if TYPE_CHECKING:
     from eviction.configuration.effective import Configuration
-    from eviction.decision.synchronize import ManagerState
     from eviction.records.passes import Pass, Trigger
     from eviction.types import Decision, Extent, Threshold
     from signals.types import Signal, SignalObservations
@@ -90,12 +89,9 @@ class Forget(NamedTuple):
     pass_id: str
 
 
-class Remember(NamedTuple):
-    """The node was observed, and this was decided from this state: it can be replayed."""
-
-    before: ManagerState
-    observations: SignalObservations
-    decision: Decision
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The node was observed, and it was decided about."""
 
 
 class Tell(NamedTuple):
@@ -105,7 +101,7 @@ class Tell(NamedTuple):
     about: tuple[object, ...] = ()
 
 
-Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | Resolve | Forget | Remember | Tell
+Effect = Read | Watch | Plan | Check | Send | Locate | Refresh | Resolve | Forget | Looked | Tell
 
 
 # ---- what happens

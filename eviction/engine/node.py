@@ -36,7 +36,6 @@ from eviction.engine.effects import (
     Plan,
     Reconfigured,
     Refresh,
-    Remember,
     Request,
     Send,
     Withdrawn,
@@ -48,7 +47,6 @@ from eviction.engine.view import NodeView, ViewOptions
 from eviction.engine.world import World, first_world
 from eviction.records.listener import Listeners
 from eviction.records.passes import Pass, PeriodicLoop, Trigger
-from eviction.records.replay import History, HistoryEntry
 from eviction.records.state_file import RecordFile
 from eviction.types import Decision, EvictionError, Extent
 from reclaim.evidence.directories import KubeletDirectories
@@ -96,7 +94,6 @@ class Node(NodeView):
         super().__init__(configuration, **options)
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
-        self.history = History()
         self.on_look: Callable[[], object] = lambda: None
         """Called on the owner's thread after each look; must return at once."""
         self.shadow: Callable[[], None] = lambda: None
@@ -306,11 +303,6 @@ class Node(NodeView):
                     lambda: self.world.asks_the_runtime() or self.stopping.is_set()
                 )
                 return refreshed._replace(pods_problem=self.pods_problem)
-
-    def remember(self, decided: Remember) -> None:
-        """Keeps what was decided, for a replay."""
-        self.history.add(HistoryEntry(decided.before, decided.observations, decided.decision))
-        self.on_look()
 
     def forget(self, pass_id: str) -> None:
         """A pass has ended."""

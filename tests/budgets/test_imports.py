@@ -15,7 +15,7 @@ from tests.repository import ROOT
 ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
-    "grpc": {"eviction/drill/runtime/"},
+    "grpc": {"eviction/drill/runtime/", "eviction/drill/run/embedded.py"},
     "h2": {"reclaim/cri/channel.py"},
     "google": {
         "reclaim/cri/status.py",
@@ -33,7 +33,6 @@ HOMES = {
     "prometheus_client": {"eviction/surface/metrics.py"},
     "psutil": {"signals/filesystems.py", "reclaim/functions/containerd_garbage.py"},
     "pyinotify": {"signals/watcher.py"},
-    "pytest": {"eviction/drill/pytest_plugin.py"},
     "pydantic": {
         "eviction/configuration/",
         "eviction/drill/scenario.py",

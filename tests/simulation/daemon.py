@@ -24,11 +24,11 @@ from eviction.engine.effects import (
     Forget,
     Locate,
     Located,
+    Looked,
     Plan,
     Read,
     Refresh,
     Refreshed,
-    Remember,
     Resolve,
     Sampled,
     Send,
@@ -294,7 +294,7 @@ class Daemon:
                 waiting.set_result(answer)
             case Forget(pass_id):
                 self.stages.forget(pass_id)
-            case Remember():
+            case Looked():
                 pass
             case Tell(what):
                 if what == "passed":

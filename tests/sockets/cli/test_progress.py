@@ -21,8 +21,8 @@ import pytest
 
 from eviction.cli.main import main
 from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress
-from eviction.drill.runtime.faults import Delay
 from signals.types import Signal
+from tests.nodes.faults import Delay
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true, reclaimd_here, started
 

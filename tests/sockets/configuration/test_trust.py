@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.surface.control_client import NotAskedError, ask
 from eviction.surface.control_socket import ControlServer, ControlUnavailable
 from reclaim.trust import directory_refusal, file_refusal, socket_refusal
@@ -22,7 +23,7 @@ from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here, write_configuration
 from tests.repository import ROOT
-from tests.sockets.mounts import bound, unmount
+from tests.sockets.mounts import bound
 
 STRANGER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

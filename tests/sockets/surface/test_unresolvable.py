@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail, Failpoint
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
@@ -22,6 +21,7 @@ from eviction.wording.log import Log
 from reclaim.images.records import ImageRecords
 from reclaim.types import EventReason, GCEvent
 from signals.types import FsLayout, Signal
+from tests.nodes.faults import Fail, Failpoint
 from tests.nodes.small_node import MIB, SmallNode
 from tests.nodes.stepped import turn
 from tests.pure.values import SteppedClock

@@ -122,7 +122,7 @@ class ControlSocket(Injector):
 
     def _answers(self) -> bool:
         try:
-            return bool(ask(str(self._path), "brief"))
+            return bool(ask(str(self._path), "status"))
         except NotAskedError:
             return False
 
