@@ -24,6 +24,7 @@ not run: that would be a process of 100 MiB within our own limit. While the vers
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import NamedTuple
 
 _BUILD_INFO = re.compile(
@@ -54,7 +55,8 @@ SAYS_USAGE = Change(35, "FreeDiskSpaceFailed says how full the filesystem is")
 LISTS_ALL_SOURCES = Change(37, "its socket lists no pods before all their sources are ready")
 
 
-class KubeletVersion(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class KubeletVersion:
     """The version of the node's kubelet."""
 
     version: str = "1.36"
