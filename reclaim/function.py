@@ -22,7 +22,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import NamedTuple, Protocol
 
 from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.cri.inventory import Inventory
@@ -31,7 +31,7 @@ from reclaim.evidence.states import PodStateProvider
 from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords
 from reclaim.pod_logs.names import LogPaths
-from reclaim.services import ImageService, RuntimeService
+from reclaim.services import Runtime
 from reclaim.types import Plan, Result, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole
@@ -40,8 +40,7 @@ from signals.types import FilesystemRole
 STATUS_FRESH_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """The object may be removed, as of `checked_at` (monotonic seconds). `holds`: the last
     look: whether that still counts now; False if it is unknown. Always True for an object that
     no pod can start to use."""
@@ -50,15 +49,13 @@ class Ready:
     holds: Callable[[], bool] = lambda: True
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """Not now: check again after `seconds`."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """The object is kept, already gone, or could not be checked (`error` says why)."""
 
     reason: str | None = None
@@ -66,7 +63,7 @@ class Refused:
     error: str = ""
 
 
-GONE: Final = Refused(result=Result.ALREADY_GONE)
+GONE = Refused(result=Result.ALREADY_GONE)
 
 
 class Stage(Protocol):
@@ -81,6 +78,8 @@ class Stage(Protocol):
     """Whether space may arrive after the removal was answered, even if no size was promised."""
     patience_seconds: float | None = None
     """After how long the pass goes on without one of its removals; None: as configured."""
+    listed_at: float | None = None
+    """When it had read what its plan is based on (monotonic seconds); None: it took no time."""
 
     def plan(self) -> Plan | None:
         """Reads and plans; removes nothing. None: there is nothing to plan. Raises ReclaimError if
@@ -102,16 +101,14 @@ class Stage(Protocol):
         """Whether the object still exists. Raises RuntimeUnavailable if that is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
+class Policies(NamedTuple):
     """What may be removed, by kind of object."""
 
     containers: ContainerGCPolicy
     images: ImageGCPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
+class Pressure(NamedTuple):
     """What a program learns about the pass that starts it, as far as it is known."""
 
     signal: str = ""
@@ -127,11 +124,10 @@ class Pressure:
     pass_id: str = ""
 
 
-NO_PRESSURE: Final = Pressure()
+NO_PRESSURE = Pressure()
 
 
-@dataclass(frozen=True, slots=True)
-class PassFacts:
+class PassFacts(NamedTuple):
     """What stages may know of their pass and of the disk, as last published by the owner."""
 
     dry_run: bool = False
@@ -145,12 +141,10 @@ class PassFacts:
     pressure: Pressure = NO_PRESSURE
 
 
-@dataclass(frozen=True, slots=True)
-class ReclaimContext:
+class ReclaimContext(NamedTuple):
     """What the stages of a reclaim function may use of their node during one pass."""
 
-    runtime: RuntimeService
-    images: ImageService
+    runtime: Runtime
     pods: PodStateProvider
     inventory: Inventory
     records: ImageRecords
@@ -186,7 +180,7 @@ class ReclaimFunction:
     side_by_side: bool = False
     """Whether, when it is urgent, objects of its first stage may be removed alongside those of
     other such functions, regardless of their order in the row."""
-    examine: Callable[[RuntimeService, LogPaths], object] | None = None
+    examine: Callable[[Runtime, LogPaths], object] | None = None
     """Raises ReclaimError, with one sentence, if the function could do nothing on this node as it
     is, and RuntimeUnavailable if the runtime does not say; None: nothing can be wrong."""
     last_resort: Callable[[ReclaimContext], tuple[Stage, ...]] = lambda _: ()

@@ -1,12 +1,9 @@
 """A removal from its claim to its end: the states, what leads from one to the next, and the
 two calls that may block.
 
-A container runtime protects nothing: it removes an image that is in use, kills a running container,
-and accepts a prefix of an id. So every object is checked once more right before its removal, and
-only full ids that a list has named are sent. Whoever wants to remove an object claims it first, so
-that nobody else sends it too. A claim is held until its last call has ended, whatever has become of
-the pass that made it: a removal that was sent is never cancelled, because an interrupted
-RemoveImage can leave a record behind that pins its bytes forever.
+Every object is checked once more right before its removal (`function`). Whoever wants to remove an
+object claims it first, so that nobody else sends it too. A claim is held until its last call has
+ended, whatever has become of the pass that made it.
 
 | State | What it waits for | Then |
 |---|---|---|
@@ -99,8 +96,7 @@ class ClaimId(NamedTuple):
     """The id of its pass, if that is a dry run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """The answer of a check, on which nothing was decided yet."""
 
     answer: Ready | Refused | Wait | None
@@ -177,7 +173,8 @@ def sent(claim: Claim, now: float) -> Claim:
 
 
 def left(claim: Claim, now: float) -> tuple[Claim, Outcome]:
-    """The removal goes on for nobody; and its outcome for its pass."""
+    """The removal goes on for nobody; and its outcome for its pass. What was sent is never
+    cancelled: an interrupted RemoveImage can leave a record behind that pins its bytes forever."""
     if claim.sent_at is None:  # no call went out, and none will
         state = State.ABANDONED
         seconds = now - claim.claimed_at

@@ -1,6 +1,7 @@
 """What reclaim functions receive: the container runtime.
 
-The runtime's protocols are named as in CRI and implemented over gRPC by `reclaim.cri.client`.
+Its calls are named as in CRI (RuntimeService and ImageService), and made over gRPC by
+`reclaim.cri.client`.
 Reads raise RuntimeUnavailable if there is no complete answer. Removals raise RemovalFailed if the
 runtime answered with an error; nothing is known then, so ask again. A removal returns False if the
 runtime has no such object.
@@ -8,9 +9,7 @@ runtime has no such object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from reclaim.types import (
     NEVER,
@@ -23,8 +22,7 @@ from reclaim.types import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeVersion:
+class RuntimeVersion(NamedTuple):
     """Name and version of a runtime, such as `containerd` 1.6.20."""
 
     name: str
@@ -44,8 +42,7 @@ class RuntimeVersion:
         return not major.isdigit() or int(major) >= 2
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerStatus:
+class ContainerStatus(NamedTuple):
     """One container as it is now: its state, the images it mounts as volumes, each with
     all its references, and what leads to its log files: the path the runtime writes to,
     and the names in its labels.
@@ -69,16 +66,14 @@ NO_STATUS = ContainerStatus("", ContainerState.UNKNOWN)
 """The answer of a runtime that neither has a status nor says that there is no such container."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodSandboxStatus:
+class PodSandboxStatus(NamedTuple):
     """One sandbox as it is now. `identity`: None if not reported."""
 
     state: PodSandboxState
     identity: Identity | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ImageFsInfo:
+class ImageFsInfo(NamedTuple):
     """Where images and writable layers are stored: paths that the runtime calls
     mount points, in its order.
 
@@ -91,8 +86,8 @@ class ImageFsInfo:
     image_used_bytes: int | None = None
 
 
-class RuntimeService(Protocol):
-    """Containers and sandboxes."""
+class Runtime(Protocol):
+    """Containers, sandboxes and images."""
 
     @property
     def connections_made(self) -> int:
@@ -144,10 +139,6 @@ class RuntimeService(Protocol):
         ended. `seconds`: the deadline. Raises CallError (`cri.status`), with UNIMPLEMENTED if
         there is no such service."""
 
-
-class ImageService(Protocol):
-    """Images."""
-
     def list_images(self) -> tuple[Image, ...]:
         """All images."""
 
@@ -159,23 +150,3 @@ class ImageService(Protocol):
 
         The runtime would remove it even if it were in use.
         """
-
-    def image_fs_info(self) -> ImageFsInfo:
-        """Where images are stored."""
-
-
-class UsageService(Protocol):
-    """What uses how much of the disk, by the runtime's own count.
-
-    For display, never for a decision.
-    """
-
-    def image_fs_info(self) -> ImageFsInfo:
-        """Where images are stored, and how much they take."""
-
-    def writable_layers(self) -> Mapping[str, int]:
-        """Bytes of writable layers by container id; containers that the runtime does not report are
-        left out. Raises RuntimeUnavailable if the runtime has no such statistics."""
-
-    def close(self) -> None:
-        """Closes its connection, which is its own."""

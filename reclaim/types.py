@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum, auto
-from typing import Final, NamedTuple, Self, TypeVar
+from enum import StrEnum
+from typing import NamedTuple, Self, TypeVar
 
 from signals.types import FilesystemRole
 
@@ -65,9 +65,9 @@ class PolicyError(ReclaimError, ValueError):
     """
 
 
-DELETE_ALL_UNUSED_CONTAINERS: Final = "DeleteAllUnusedContainers"
-DELETE_UNUSED_IMAGES: Final = "DeleteUnusedImages"
-FREES: Final = {
+DELETE_ALL_UNUSED_CONTAINERS = "DeleteAllUnusedContainers"
+DELETE_UNUSED_IMAGES = "DeleteUnusedImages"
+FREES = {
     DELETE_ALL_UNUSED_CONTAINERS: FilesystemRole.CONTAINERFS,
     DELETE_UNUSED_IMAGES: FilesystemRole.IMAGEFS,
 }
@@ -183,10 +183,10 @@ class Reason(Worded):
     RUNTIME_STUCK = "runtime_stuck", "too many removals are unanswered to send another"
 
 
-BRAKES: Final = (Reason.STOPPING, Reason.PAUSED, Reason.RECONFIGURED, Reason.LAYOUT_CHANGED)
+BRAKES = (Reason.STOPPING, Reason.PAUSED, Reason.RECONFIGURED, Reason.LAYOUT_CHANGED)
 """Why nothing is sent any more by a pass that has begun: it ends, and the next one decides anew."""
 
-UNSETTLED: Final = (
+UNSETTLED = (
     *BRAKES,
     Reason.BEING_REMOVED,
     Reason.INCOMPLETE_LISTING,
@@ -319,6 +319,11 @@ class Listing:
     runtime: str = ""
     named_images: frozenset[str] = frozenset()
 
+    @property
+    def parts(self) -> tuple[Container | PodSandbox, ...]:
+        """All that is of pods."""
+        return *self.containers, *self.sandboxes
+
     def without(self, removed: Iterable[Verdict]) -> Listing:
         """The listing without these objects: how a dry run goes on after planning them."""
         gone = {(verdict.kind, verdict.id) for verdict in removed}
@@ -390,8 +395,11 @@ class ImageRecord:
         return min(counted, self.first_detected)
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+Records = Mapping[str, ImageRecord]
+"""Those of images, by id."""
+
+
+class Layers(NamedTuple):
     """What takes the bytes of images on the disk: layers in whatever form the runtime keeps them,
     each by a name of its own. Two images with the same name among theirs share it.
 
@@ -399,11 +407,11 @@ class Layers:
     that something else than a listed image keeps.
     """
 
-    of_images: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    of_images: Mapping[str, Mapping[str, int]] = {}
     held: frozenset[str] = frozenset()
 
 
-NO_LAYERS: Final = Layers()
+NO_LAYERS = Layers()
 
 
 class ImageOrder(StrEnum):
@@ -474,17 +482,17 @@ class Verdict(NamedTuple):
 class Plan:
     """Every listed object with its verdict. `remove` is in the order of removal.
 
-    `list_seconds`: how long it took to read what the plan is based on. `target_bytes`: what is
-    wanted of it: once as much was promised by what was removed, nothing more is; None: all of
-    it. `event_of`: the event of having removed what promised so many bytes, as the kubelet's
-    periodic pass announces it.
+    `target_bytes`: what is wanted of it: once as much was promised by what was removed, nothing
+    more is; None: all of it. `event_of`: the event of having removed what promised so many bytes,
+    as the kubelet's periodic pass announces it. `list_seconds`: how long it took to read what the
+    plan is based on (`Stage.listed_at`).
     """
 
     remove: tuple[Verdict, ...] = ()
     keep: tuple[Verdict, ...] = ()
-    list_seconds: float = 0.0
     target_bytes: int | None = None
     event_of: Callable[[int], GCEvent | None] | None = field(default=None, compare=False)
+    list_seconds: float = 0.0
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Plan:
@@ -511,7 +519,10 @@ class Plan:
 
 
 class Result(StrEnum):
-    """How a removal ended. `PARKED`: it has not ended, and its pass went on without it."""
+    """How a removal ended. `PARKED`: it has not ended, and its pass went on without it.
+
+    Only `UNANSWERED` says anything about other objects: the runtime is silent.
+    """
 
     REMOVED = "removed"
     ALREADY_GONE = "already_gone"
@@ -522,39 +533,8 @@ class Result(StrEnum):
     PARKED = "parked"
 
 
-class Fate(Enum):
-    """What a pass goes by once it knows what has become of an object.
-
-    Only SILENT says anything about others.
-    """
-
-    GONE = auto()
-    """It is absent."""
-    KEPT = auto()
-    """Somebody uses it, or a guard keeps it."""
-    FAILED = auto()
-    """This object could not be checked or removed."""
-    SILENT = auto()
-    """The runtime does not answer."""
-    LATE = auto()
-    """It was sent, was not answered in time, and is still under way."""
-    PLANNED = auto()
-    """A dry run would have sent it."""
-
-
-OPEN: Final = frozenset({Fate.FAILED, Fate.SILENT, Fate.LATE})
+OPEN = (Result.FAILED, Result.UNANSWERED, Result.PARKED)
 """After one of these it is not known that nothing else can be removed."""
-
-_FATES: Final = {
-    None: Fate.KEPT,
-    Result.IN_USE: Fate.KEPT,
-    Result.REMOVED: Fate.GONE,
-    Result.ALREADY_GONE: Fate.GONE,
-    Result.FAILED: Fate.FAILED,
-    Result.UNANSWERED: Fate.SILENT,
-    Result.PARKED: Fate.LATE,
-    Result.PLANNED: Fate.PLANNED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,7 +547,7 @@ class Amounts:
     """At least 0."""
 
 
-NO_GAIN: Final = Amounts()
+NO_GAIN = Amounts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,13 +566,12 @@ class Outcome:
     freed: Amounts = NO_GAIN
 
     @property
-    def fate(self) -> Fate:
-        """What has become of it."""
-        return _FATES[self.result]
+    def kept(self) -> bool:
+        """Whether somebody uses it, or a guard keeps it."""
+        return self.result in (None, Result.IN_USE)
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Free space on the filesystems concerned: inodes, and bytes by both counts of statvfs."""
 
     available_bytes: int = 0
@@ -666,10 +645,9 @@ class EventReason(StrEnum):
     FREE_DISK_SPACE_FAILED = "FreeDiskSpaceFailed"
 
 
-@dataclass(frozen=True, slots=True)
-class GCEvent:
+class GCEvent(NamedTuple):
     """An event about the node: a sentence, and the numbers in it by name (bytes, percent)."""
 
     reason: EventReason
     message: str
-    values: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, int] = {}

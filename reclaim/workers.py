@@ -15,8 +15,7 @@ from __future__ import annotations
 import errno
 import queue
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -86,19 +85,17 @@ class Workers:
             else:
                 self._start(lambda: self._once(task, announce))
 
-    def for_each(self, task: Callable[[Item], object], items: Iterable[Item], helpers: int) -> None:
+    def for_each(
+        self, task: Callable[[Item], object], items: Collection[Item], helpers: int
+    ) -> None:
         """Runs the task for every item, on the caller's thread and on up to `helpers` others that
         are free. Raises what the first one that fails raises, once those that had begun have ended;
         no more are begun then."""
-        left = deque(items)
+        left = iter(tuple(items))  # threads may share the iterator of a tuple
         failures = list[BaseException]()
 
         def work() -> None:
-            while not failures:
-                try:
-                    item = left.popleft()
-                except IndexError:
-                    return
+            while not failures and (item := next(left, None)) is not None:
                 try:
                     task(item)
                 except BaseException as error:  # noqa: BLE001 # raised again by the caller
@@ -106,7 +103,7 @@ class Workers:
 
         helping: list[threading.Event] = []
         with suppress(NoThread):
-            for _ in range(min(helpers, len(left) - 1)):
+            for _ in range(min(helpers, len(items) - 1)):
                 ended = threading.Event()
                 self.run(work, ended.set)
                 helping.append(ended)

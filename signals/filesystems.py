@@ -1,5 +1,5 @@
 """Which filesystems are nodefs, imagefs and containerfs, which ones the configuration adds, and how
-each is read. Only this module imports psutil.
+each is read.
 
 nodefs holds the kubelet's root directory. imagefs and containerfs are where the runtime keeps
 its images and writable layers (CRI `ImageFsInfo`). Two roles share a filesystem exactly when
@@ -25,9 +25,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import attrgetter
 from types import MappingProxyType
+from typing import NamedTuple
 
 import psutil
 
@@ -42,8 +43,7 @@ from signals.mounts import (
 from signals.types import FilesystemIdentity, FilesystemRole, FsLayout, FsStats, Poll
 
 
-@dataclass(frozen=True, slots=True)
-class FilesystemPaths:
+class FilesystemPaths(NamedTuple):
     """A path on each filesystem of the node.
 
     `imagefs` and `containerfs` are None until the runtime has reported them; `nodefs` is None on a
@@ -53,7 +53,7 @@ class FilesystemPaths:
     nodefs: str | None
     imagefs: str | None = None
     containerfs: str | None = None
-    own: Mapping[FilesystemRole, str] = field(default_factory=dict)
+    own: Mapping[FilesystemRole, str] = {}
 
     def by_role(self) -> dict[FilesystemRole, str | None]:
         """The path of each role; None while it is unknown."""
@@ -204,8 +204,7 @@ class KubeletsReader:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a path is read while its `st_dev` stays the same, and its filesystem."""
 
     st_dev: int

@@ -10,17 +10,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 MOUNTS = "/proc/self/mountinfo"
 Entry = TypeVar("Entry")
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(frozen=True, slots=True)
-class Mount:
+class Mount(NamedTuple):
     """One mount.
 
     `device`: the filesystem's `major:minor`, which on btrfs is not the `st_dev` of its files.

@@ -46,11 +46,8 @@ _DURATION_UNIT = "|".join(_DURATION_UNITS_NS)
 _DURATION_PART = re.compile(rf"([0-9]+\.?[0-9]*|\.[0-9]+)({_DURATION_UNIT})", re.ASCII)
 _SOME_TIME = f"0|(?:{_DURATION_PART.pattern})+"
 _DURATION = re.compile(f"[+-]?(?:{_SOME_TIME})", re.ASCII)
-_DIGITS = "[0-9](?:_?[0-9])*"
-_HEX = "[0-9a-fA-F](?:_?[0-9a-fA-F])*"
 _PERCENT = re.compile(
-    rf"(?P<sign>[+-]?)(?:(?P<digits>{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:[eE](?P<exponent>[+-]?{_DIGITS}))?"
-    rf"|0[xX](?P<hex>_?{_HEX}\.?(?:{_HEX})?|\.{_HEX})[pP](?P<power>[+-]?{_DIGITS}))",
+    r"(?P<sign>[+-]?)(?P<digits>[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?",
     re.ASCII,
 )
 LONGEST_TEXT = 64  # no meaningful number is longer; bounds the work on hostile input
@@ -145,18 +142,12 @@ def counted(number: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Percentage:
-    """A share of a capacity; `fraction` is a single-precision number:
-
-    `10%` holds 0.100000001490116…
-    """
+    """A share of a capacity; `fraction` is in single precision: `10%` is 0.100000001490116…"""
 
     fraction: float
 
     def of(self, capacity: int) -> int:
-        """The share of `capacity`, truncated to a whole number (kubelet:
-
-        `api.GetThresholdQuantity`).
-        """
+        """The share of `capacity`, truncated (kubelet: `api.GetThresholdQuantity`)."""
         return int(float(capacity) * self.fraction)
 
     def __str__(self) -> str:
@@ -175,7 +166,7 @@ def parse_percentage(text: str) -> Percentage:
     Raises QuantityError; NaN and infinities are rejected. All trailing `%` are dropped; the rest is
     read in single precision and divided by 100 in single precision, as in the kubelet
     (`pkg/kubelet/eviction/helpers.go`, parsePercentage). Any size is allowed, including negative
-    ones, and any form that Go's `strconv.ParseFloat` accepts: `0x1p3%` is 8%, `1_0%` is 10%.
+    ones. The kubelet also reads Go's hexadecimal numbers and underscores, which nobody writes.
     """
     percentage = _percentage(text)
     if percentage is None:
@@ -192,13 +183,8 @@ def _percentage(text: str) -> Percentage | None:
     if match is None:
         return None
     # an exponent that is clamped is beyond single precision anyway
-    if match["hex"] is not None:
-        integer, _, fraction = match["hex"].replace("_", "").partition(".")
-        exponent = _clamped(match["power"], 1000) - 4 * len(fraction)
-        amount = int(integer + fraction, 16) * Fraction(2) ** exponent
-    else:
-        amount = Fraction(match["digits"]) * Fraction(10) ** _clamped(match["exponent"] or "0", 200)
-    value = nearest_single(amount)
+    exponent = _clamped(match["exponent"] or "0", 200)
+    value = nearest_single(Fraction(match["digits"]) * Fraction(10) ** exponent)
     if math.isinf(value):
         return None
     share = nearest_single(Fraction(value / 100))

@@ -99,25 +99,23 @@ BREAKS = (
     Break(
         "an image of a container may go",
         IMAGES,
-        "if image.id in self.usage.by_containers:",
+        "if image.id in usage.by_containers:",
         "if False:",
     ),
     Break(
         "the image of sandboxes may go",
         IMAGES,
-        "if image.id in self.usage.by_sandboxes:",
+        "if image.id in usage.by_sandboxes:",
         "if False:",
     ),
     Break("a pinned image may go", IMAGES, "if image.pinned:", "if False:"),
-    Break("an image on the keep-list may go", IMAGES, "if image.id in self.kept_ids:", "if False:"),
-    Break(
-        "the newest of a repository may go", IMAGES, "if image.id in self.newest_ids:", "if False:"
-    ),
+    Break("an image on the keep-list may go", IMAGES, "if image.id in kept_ids:", "if False:"),
+    Break("the newest of a repository may go", IMAGES, "if image.id in newest_ids:", "if False:"),
     Break(
         "what may not come back is not held back",
         UNUSED_IMAGES,
-        "part_of(plan, last=self._last_resort)",
-        "plan",
+        "return part_of(unused_images(context, evidence, detected_at))\n",
+        "return unused_images(context, evidence, detected_at)\n",
     ),
     Break(
         "no record of a pull is proof by itself", PULL_RECORDS, "os.stat(pulled).st_ctime", "0.0"
@@ -131,16 +129,14 @@ BREAKS = (
     Break(
         "an image that was just used may go",
         IMAGES,
-        "if known.record.last_use >= self.now:",
+        "if known.record.last_use >= now:",
         "if False:",
     ),
-    Break(
-        "an unresolved reference stops nothing", IMAGES, "if self.usage.unresolved:", "if False:"
-    ),
+    Break("an unresolved reference stops nothing", IMAGES, "if usage.unresolved:", "if False:"),
     Break(
         "an unknown sandbox image stops nothing",
         IMAGES,
-        "if self.usage.sandbox_image_known",
+        "if usage.sandbox_image_known",
         "if True",
     ),
     Break(
@@ -375,7 +371,7 @@ BREAKS = (
     Break(
         "a pod that has come back loses its remains",
         UNUSED_CONTAINERS,
-        "if (\n        verdict.reason is not Reason.POD_GONE\n        or not is_pod_uid(verdict.pod_uid)\n        or pods.gone(verdict.pod_uid)\n    ):",
+        "if (\n            verdict.reason is not Reason.POD_GONE\n            or not is_pod_uid(verdict.pod_uid)\n            or pods.gone(verdict.pod_uid)\n        ):",
         "if True:",
     ),
     Break(
@@ -388,8 +384,8 @@ BREAKS = (
     Break(
         "logs go without complete lists",
         CONTAINERS,
-        "return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD\n        if uid in",
-        "return Action.REMOVE, Reason.POD_GONE, Rule.GUARD\n        if uid in",
+        "return Reason.INCOMPLETE_LISTING, Rule.GUARD\n        if uid in",
+        "return Reason.POD_GONE, Rule.GUARD\n        if uid in",
     ),
     Break(
         "a link is dangling while its container runs",

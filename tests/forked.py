@@ -33,7 +33,7 @@ from eviction.cli.commands import COMMANDS
 
 IMPORTED_LATER = (
     "eviction.surface.metrics",
-    "eviction.drill.guest_node",
+    "eviction.drill.run.embedded",
     "eviction.drill.runtime.server",
 )
 MOST_BYTES = 1 << 17  # of the arguments and the environment of one start

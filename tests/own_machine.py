@@ -20,8 +20,14 @@ import socket
 import struct
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
-from eviction.drill.runtime.private_mounts import PrivateMounts, enter_private_mounts
+from eviction.drill.runtime.private_mounts import (
+    EmbeddedNodeError,
+    enter_private_mounts,
+    libc,
+    unmount,
+)
 
 OF_DAEMONS = (
     *("/run", "/etc/crio", "/etc/kubernetes", "/etc/rancher", "/etc/reclaimd"),
@@ -35,10 +41,29 @@ OF_DAEMONS = (
 )
 CLONE_NEWNS, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x20000000, 0x40000000  # <linux/sched.h>
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-MNT_DETACH = 2  # <sys/mount.h>
 SIOCSIFFLAGS = 0x8914  # <linux/sockios.h>
 IFF_UP = 1  # <linux/if.h>
-_libc = ctypes.CDLL(None, use_errno=True)
+AS_ROOT = "as root"
+
+
+class PrivateMounts(NamedTuple):
+    """How this process got private mounts, or why it has none."""
+
+    how: str
+    reason: str = ""
+
+    @property
+    def available(self) -> bool:
+        """Whether it has them."""
+        return bool(self.how)
+
+
+def entered() -> PrivateMounts:
+    """Enters them, if that is allowed."""
+    try:
+        return PrivateMounts(enter_private_mounts())
+    except EmbeddedNodeError as error:
+        return PrivateMounts("", str(error))
 
 
 def enter() -> PrivateMounts:
@@ -52,16 +77,14 @@ def enter() -> PrivateMounts:
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         if os.geteuid() != 0:
-            return PrivateMounts(available=False, how="none", reason="no root")
-        if _libc.unshare(CLONE_NEWNS) != 0:
-            return PrivateMounts(
-                available=False, how="none", reason=os.strerror(ctypes.get_errno())
-            )
-        mounts = PrivateMounts(available=True, how="root", reason="")
+            return PrivateMounts("", "no root")
+        if libc.unshare(CLONE_NEWNS) != 0:
+            return PrivateMounts("", os.strerror(ctypes.get_errno()))
+        mounts = PrivateMounts(AS_ROOT)
     else:
-        mounts = enter_private_mounts()
+        mounts = entered()
         if mounts.available and _processes_can_be_hidden():
-            _continue_among_own_processes(CLONE_NEWNET if mounts.how == "root" else 0)
+            _continue_among_own_processes(CLONE_NEWNET if mounts.how == AS_ROOT else 0)
     if mounts.available:
         for directory in OF_DAEMONS:
             _empty(directory)
@@ -93,16 +116,16 @@ def _continue_among_own_processes(network: int) -> None:
     """Forks twice, and the last one goes on, on a network of its own, too, if `network` is the flag
     of one. What started the tests waits and ends as they do. What is between them is the first
     process of the new namespace: it takes orphans over, and all others end with it."""
-    if _libc.unshare(CLONE_NEWPID) != 0:
+    if libc.unshare(CLONE_NEWPID) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     if first := os.fork():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
         os._exit(_status_of(first))
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if tests := os.fork():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         os._exit(_status_of(tests))
-    if _libc.unshare(CLONE_NEWNS | network) != 0:
+    if libc.unshare(CLONE_NEWNS | network) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     subprocess.run(
         ["mount", "-t", "proc", "-o", "nosuid,nodev,noexec", "proc", "/proc"], check=True
@@ -135,5 +158,5 @@ def _empty(directory: str) -> None:
     ]
     for point in reversed(points):
         if point.startswith(f"{directory}/"):
-            _libc.umount2(os.fsencode(point), MNT_DETACH)
+            unmount(point)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0755", "none", directory], check=True)

@@ -1,7 +1,6 @@
 """The kubelet's restart rule, as a model: which containers of a pod it would start next.
 
-The rule of one container is the drill's (`judgement.judge`); this module applies it to pods with
-init containers. The kubelet remembers what has run only by the runtime's containers: one without a
+The drill has a model of its own, of the few pods that it makes (`judgement.judge`). The kubelet remembers what has run only by the runtime's containers: one without a
 copy there has, to the kubelet, never run. (The kubelet has further exceptions for init containers;
 here one whose copy is missing always counts as one that would run again, which is stricter.)
 """
@@ -10,10 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 
-from eviction.drill.judgement.judge import should_container_be_restarted
-from eviction.drill.scenario import RestartPolicy
 from reclaim.types import ContainerState
+
+
+class RestartPolicy(StrEnum):
+    """A pod's restart policy, spelled as in Kubernetes."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
 
 
 @dataclass(frozen=True)
@@ -66,3 +72,15 @@ def would_start(pod: PodSpec, copies: Iterable[Copy]) -> frozenset[str]:
         for name, policy in policies.items()
         if should_container_be_restarted(policy, *memories.get(name, (None,)))
     )
+
+
+def should_container_be_restarted(
+    policy: RestartPolicy, state: ContainerState | None, exit_code: int = 0
+) -> bool:
+    """Whether the kubelet would start the container.
+
+    `state`, `exit_code`: those of its newest copy; None if the runtime has no record of it.
+    """
+    if state is not ContainerState.EXITED:
+        return state is not ContainerState.RUNNING
+    return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and exit_code != 0)

@@ -149,7 +149,6 @@ complete -c reclaimd -n '__fish_seen_subcommand_from status' -l eviction-soft -x
 complete -c reclaimd -n '__fish_seen_subcommand_from status' -l eviction-soft-grace-period -x -d 'how long they wait: nodefs.available=1m30s'
 complete -c reclaimd -n '__fish_seen_subcommand_from status' -l eviction-minimum-reclaim -x -d 'minimum reclaim, like nodefs.available=1Gi'
 complete -c reclaimd -n '__fish_seen_subcommand_from status' -s o -l output -x -a 'table json' -d 'output format'
-complete -c reclaimd -n '__fish_seen_subcommand_from status' -l history -d 'with -o json: include the last observations and decisions, for replay'
 complete -c reclaimd -n '__fish_seen_subcommand_from pause' -s h -l help -d 'show this help message and exit'
 complete -c reclaimd -n '__fish_seen_subcommand_from pause' -l config -r -F -d 'the file; default: $RECLAIMD_CONFIG, else /etc/reclaimd/reclaimd.yaml; empty: none'
 complete -c reclaimd -n '__fish_seen_subcommand_from pause' -l config-dir -r -F -d 'drop-in directory: *.conf, in the order of their names'

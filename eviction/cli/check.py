@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from eviction.cli.local_view import LocalView
+from eviction.cli.local_files import LocalFiles
 from eviction.cli.output import print_answer
 from eviction.cli.parser import OUTPUT
 
@@ -26,4 +26,4 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd check -o json
     """
-    return print_answer(LocalView(arguments).check())
+    return print_answer(LocalFiles(arguments).check())

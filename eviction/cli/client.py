@@ -15,14 +15,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import sys
 import threading
 from collections.abc import Iterable, Sequence
 
-from eviction.cli.progress import StatusLine, mention
+from eviction.cli.progress import Progress, mention
 from eviction.cli.streams import write_out
 from eviction.configuration.fingerprint import Fingerprint, configuration_files, fingerprint_of
+from eviction.surface.control_client import TIMEOUT_SECONDS, ask, converse
+from eviction.surface.control_client import NotAskedError as NotAskedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,10 +32,7 @@ if TYPE_CHECKING:
 CONTROL_SOCKET = "/run/reclaimd/control.sock"  # the default of `controlSocket`
 FILES_SECONDS = 2.0
 ACCEPT_SECONDS = 1.0  # for the first line of the answer
-SILENCE_SECONDS = 10.0  # for each further line: ten heartbeats of the daemon
-ANSWER_SECONDS = 2.0  # for an answer that takes no pass
 LARGEST_FILE_BYTES = 1 << 20
-LARGEST_ANSWER_BYTES = 64 << 20
 OF_THE_ANSWER = ("exit_code", "sentence", "document", "lines")
 _FILES = ("--config", "--config-dir")
 _VALUES = {
@@ -45,25 +43,15 @@ _SWITCHES = {"reclaim": ("--all", "--dry-run", "--now"), "check": ("--npd",)}
 _FIELD = r"""^[^#\n]*?\b%s["']?[ \t]*:[ \t]*["']?([^"'\s,#}]*)"""
 
 
-class NotAskedError(Exception):
-    """The daemon gives no answer, or does not do the work. The message is a sentence; empty if
-    there is no daemon to do the work."""
-
-
 class Client:
     """The daemon that answers on a control socket."""
 
     def __init__(self, path: str):
         self.path = path
 
-    def ask(self, command: str, wait_seconds: float = ANSWER_SECONDS, **fields: object) -> Any:
+    def ask(self, command: str, wait_seconds: float = TIMEOUT_SECONDS, **fields: object) -> Any:
         """The answer to a command with these fields, at once. Raises NotAskedError."""
-        from eviction.surface.control_socket import ControlUnavailable, ask  # not in an emergency
-
-        try:
-            return ask(self.path, command, wait_seconds, **fields)
-        except ControlUnavailable as error:
-            raise NotAskedError(str(error)) from None
+        return ask(self.path, command, wait_seconds, **fields)
 
     def work(self, command: str, options: dict[str, Any], told: Fingerprint) -> dict[str, Any]:
         """The answer to `reclaim` or `check` after the work: exit code, sentence, document, lines.
@@ -71,43 +59,25 @@ class Client:
         `told`: the configuration of this process. Shows progress. Raises NotAskedError.
         """
         request = {"command": command, "options": options, "told": told}
-        heartbeats = 0
-        progress = StatusLine()
+        busy: str | None = None
+        first = True
         try:
-            if os.stat(self.path).st_uid not in (0, os.geteuid()):
-                raise NotAskedError(f"{self.path} belongs to another user")
-            with (
-                socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as daemon,
-                daemon.makefile("rb") as lines,
-            ):
-                daemon.settimeout(ACCEPT_SECONDS)
-                daemon.connect(self.path)
-                daemon.sendall(json.dumps(request).encode() + b"\n")
-                while True:
-                    line = lines.readline(LARGEST_ANSWER_BYTES)
-                    if not line.endswith(b"\n"):
-                        raise NotAskedError("the daemon hung up")
-                    answer = json.loads(line)
+            answers = converse(self.path, request, ACCEPT_SECONDS)
+            with Progress("", lambda: f"the daemon is {busy or 'about to begin'}"):
+                while "exit_code" not in (answer := next(answers)):
                     if "refused" in answer:
                         raise NotAskedError(f"the daemon refuses: {answer['refused']}")
-                    if "exit_code" in answer:
-                        return {key: answer[key] for key in OF_THE_ANSWER}
                     busy = answer.get("busy")
-                    if busy and not heartbeats:
+                    if busy and first:
                         mention(f"the daemon is {busy}; waiting for its turn")
-                    elif heartbeats:
-                        doing = busy or "about to begin"
-                        progress.rewrite(f"{heartbeats:5.1f} s  the daemon is {doing}")
-                    heartbeats += 1
-                    daemon.settimeout(SILENCE_SECONDS)
+                    first = False
+                return {key: answer[key] for key in OF_THE_ANSWER}
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotAskedError from None
         except TimeoutError:
             raise NotAskedError("the daemon does not answer") from None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise NotAskedError(f"no daemon can be asked on {self.path}: {error}") from None
-        finally:
-            progress.erase()
 
 
 def ask_daemon(command: str, arguments: Sequence[str]) -> int | None:

@@ -9,11 +9,11 @@ import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
-from eviction.cli.local_view import LocalView
+from eviction.cli.local_files import LocalFiles
 from eviction.cli.output import answer, columns
 from eviction.cli.parser import OUTPUT
 from eviction.cli.progress import print_message
-from eviction.configuration.effective import DEFAULT, Configuration, load
+from eviction.configuration.effective import DEFAULT, Configuration, eviction_config, load
 from eviction.configuration.file import ConfigurationFile
 from eviction.configuration.kubelet import KUBELETS_DEFAULTS
 from eviction.exit_codes import EXIT_OK
@@ -55,16 +55,23 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd config --diff
     """
-    node = LocalView(arguments, asks_version=True)
+    node = LocalFiles(arguments, asks_version=True)
     configuration = node.configuration
     defaults = load(None, {}, {})
     node.mention_other_configuration()
-    ours, kubelets, observations = node.thresholds()
+    with node.view() as view:
+        observations = view.summary.observe()
+    thresholds = eviction_config(configuration)
     kubelet = configuration.kubelet
     image_gc = None
     if kubelet is not None and kubelet.image_gc_high_threshold_percent < 100:
         image_gc = kubelet.image_gc_high_threshold_percent, kubelet.image_gc_low_threshold_percent
-    marks = ladder(ours, kubelets, image_gc, observations=observations.signals)
+    marks = ladder(
+        thresholds.in_layout(observations.layout),
+        thresholds.kubelets_in_layout(observations.layout),
+        image_gc,
+        observations=observations.signals,
+    )
     left = configuration.left_to_kubelet
     names = _differing(configuration, defaults) if arguments.diff else configuration.effective
     record = EffectiveConfiguration(

@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
+from importlib.util import find_spec
 from typing import NoReturn
 
 from eviction.cli.options import add_logging, configuration_flags, configuration_of, log_of, reading
-from eviction.cli.output import answer, answer_lines, columns, exit_unread, exit_with
+from eviction.cli.output import answer, answer_lines, columns, exit_on, exit_unread, exit_with
 from eviction.cli.parser import OUTPUT, Parser
 from eviction.cli.process import block_termination, hold_node, on_signals, termination_let_through
 from eviction.cli.progress import Progress, print_message
@@ -48,9 +49,7 @@ from eviction.drill.report.page import junit_xml, page
 from eviction.drill.run.real import FillFailed, foreign_entries, run_in_directory, traces
 from eviction.drill.runtime.private_mounts import (
     EmbeddedNodeError,
-    PrivateMounts,
     enter_private_mounts,
-    missing_extra,
 )
 from eviction.drill.scenario import (
     Scenario,
@@ -188,13 +187,15 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
 
     Exits with 2 if the extra `drill` is not installed, or no filesystem may be mounted.
     """
-    if (missing := missing_extra()) is not None:
-        _exit_usage(missing)
+    if find_spec("grpc") is None:
+        _exit_usage(
+            "the embedded runtime needs grpcio, which is not installed:"
+            " pip install 'reclaimd[drill]'"
+        )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: the node is removed
-    mounts = enter_private_mounts()  # must be called before the first thread starts
-    if not mounts.available:
-        _exit_usage(f"the embedded node needs filesystems of its own: {mounts.reason}")
-    held = [_drill(scenario, mounts, arguments) for scenario in scenarios]
+    with exit_on(EXIT_USAGE, EmbeddedNodeError, "the embedded node needs filesystems of its own: "):
+        mounted = enter_private_mounts()  # must be called before the first thread starts
+    held = [_drill(scenario, mounted, arguments) for scenario in scenarios]
     if len(held) > 1:
         answer_lines(["", f"{sum(held)} of {len(held)} scenarios held"])
     elif not arguments.verbosity:
@@ -205,7 +206,7 @@ def _drill_embedded(scenarios: Sequence[Scenario], arguments: argparse.Namespace
     return EXIT_OK if all(held) else EXIT_NOT_RELIEVED
 
 
-def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namespace) -> bool:
+def _drill(scenario: Scenario, mounted: str, arguments: argparse.Namespace) -> bool:
     """Runs one scenario and writes its report. True if everything held."""
     # Imported here: these import grpcio, which starts threads.
     from eviction.drill.node.embedded_node import EmbeddedNode
@@ -214,13 +215,14 @@ def _drill(scenario: Scenario, mounts: PrivateMounts, arguments: argparse.Namesp
     show = _shown_by(arguments)
     show(f"{scenario.name}: {scenario.why}")
     try:
-        with EmbeddedNode(scenario, mounts) as embedded:
+        with EmbeddedNode(scenario, mounted) as embedded:
             pressures = map(describe_pressure, scenario.pressures)
             faults = map(describe_fault, scenario.faults)
             node = _node(scenario, embedded.describe())
             for line in row_lines(before_rows(node, pressures, faults)):
                 show(line)
-            drill = Drill(scenario, embedded, _drill_log(arguments), show=_pass_shower(arguments))
+            drill = Drill(scenario, embedded, _drill_log(arguments))
+            drill.show = _pass_shower(arguments)
             with _progress(scenario.pressures[0].signal, drill, arguments):
                 result = drill.run()
     except (EmbeddedNodeError, RuntimeUnavailable) as error:

@@ -1,12 +1,13 @@
-"""What the files of this machine say, to a command that needs no node and maybe no daemon:
-`LocalFiles`, on which `LocalView` and `LocalNode` build."""
+"""What this machine says to a command that removes nothing: its files, and its node without a
+daemon. What removes is not imported; what reads the node, only to do it."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from eviction.cli.client import Client, NotAskedError, files_seen, seen_in
 from eviction.cli.options import (
@@ -15,12 +16,18 @@ from eviction.cli.options import (
     fields_of_flags,
     fingerprint_of_command,
 )
+from eviction.cli.output import columns
 from eviction.cli.progress import Progress, mention
 from eviction.configuration.effective import Configuration, ConfigurationError, load
 from eviction.records.json_shapes import Json
 from signals.clock import SystemClock
 from signals.quantity import counted
 
+if TYPE_CHECKING:
+    from eviction.engine.view import NodeView
+    from eviction.surface.answer import Answer
+
+READ_DEADLINE_SECONDS = 2.0  # for an answer of the runtime to who only looks
 ASKED = "asking the daemon on {0.control_socket}"
 READ = "reading the history {0.history_file}"
 PLACES = {
@@ -62,6 +69,26 @@ class LocalFiles:
         """The daemon."""
         return Client(self.configuration.control_socket)
 
+    @contextmanager
+    def view(self, deadline_seconds: float = READ_DEADLINE_SECONDS) -> Iterator[NodeView]:
+        """The node, read-only, as far as the runtime says where its images are. Shows progress
+        meanwhile."""
+        from eviction.engine.view import NodeView
+
+        doing = "asking the runtime where the images are, and reading the filesystems"
+        view = NodeView(self.configuration, read_deadline_seconds=deadline_seconds)
+        with closing(view), Progress(doing):
+            view.locate()
+            yield view
+
+    def check(self) -> Answer:
+        """The answer of `check`."""
+        from eviction.surface.check import CheckOptions, check
+
+        options = CheckOptions(self.arguments.output, columns(), npd=self.arguments.npd)
+        with self.view() as view:
+            return check(view, options)
+
     def mention_other_configuration(self, status: Mapping[str, Any] | None = None) -> None:
         """Mentions a daemon that has loaded another configuration than this command. Silent if no
         daemon answers, and for a command whose own flags make the difference.
@@ -72,7 +99,7 @@ class LocalFiles:
         if self.problem or given or not os.path.exists(self.client.path):
             return
         try:
-            status = self.client.ask("brief") if status is None else status
+            status = self.client.ask("status") if status is None else status
             own = fingerprint_of_command(self.arguments)
         except (NotAskedError, OSError):
             return

@@ -11,7 +11,7 @@ from signal import SIGTERM, default_int_handler
 from signal import signal as catch
 from typing import TypeVar
 
-from eviction.cli.local_view import READ_DEADLINE_SECONDS, LocalView
+from eviction.cli.local_files import READ_DEADLINE_SECONDS, LocalFiles
 from eviction.cli.options import fields_of_flags
 from eviction.cli.output import columns, exit_on, exit_unread, exit_with
 from eviction.cli.process import on_signals
@@ -71,7 +71,7 @@ class Planned:
     pods: Pods
 
 
-class LocalNode(LocalView):
+class LocalNode(LocalFiles):
     """The node, for passes of this process, and its ballast.
 
     What ends the command exits with its code, and a sentence.
@@ -229,7 +229,7 @@ class LocalNode(LocalView):
 
     def _highest_mark(self, filesystem: FilesystemRole) -> int:
         """In bytes, of all thresholds on it."""
-        with self._view(PATIENT_SECONDS) as view:
+        with self.view(PATIENT_SECONDS) as view:
             observations = view.summary.observe()
             return highest_mark(view.thresholds(observations.layout), observations, filesystem)
 

@@ -19,7 +19,6 @@ import gc
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import import_module
-from itertools import chain
 
 from eviction.cli.commands import COMMANDS
 from eviction.cli.streams import write_err, write_out
@@ -106,10 +105,9 @@ class Parser(argparse.ArgumentParser):
 
     def refuse(self, argument: str) -> NoReturn:
         """Exits with 2: there is no such argument."""
-        groups = self.groups()
-        own = [action.option_strings[-1] for action in groups[""] if action.option_strings]
-        actions = chain.from_iterable(groups.values())
-        known = [word for action in actions for word in action.option_strings]
+        actions = self.groups()[""]
+        own = [action.option_strings[-1] for action in actions if action.option_strings]
+        known = self._option_string_actions
         otherwise = f"its own options are {', '.join(own)}" if own else ""
         self.error(unknown("argument", argument, known, otherwise=otherwise))
 
@@ -206,9 +204,9 @@ def run_command(arguments: Sequence[str]) -> int:
         parser.refuse(others[0].partition("=")[0])
     from eviction.cli.output import exit_on  # not for --help
     from eviction.configuration.strict_yaml import ConfigurationError
-    from eviction.surface.answer import RequestRefused
+    from eviction.surface.answer import OptionRefused
 
-    with exit_on(EXIT_USAGE, (ConfigurationError, RequestRefused)):
+    with exit_on(EXIT_USAGE, (ConfigurationError, OptionRefused)):
         return int(module.run(parsed))
 
 

@@ -56,53 +56,42 @@ def _escaped(text: str) -> str:
     )
 
 
-class StatusLine:
-    """The line of progress.
-
-    It is cut at the width of the terminal, as a wrapped line could not be erased.
-    """
-
-    def __init__(self) -> None:
-        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._shown = False
-
-    def rewrite(self, text: str) -> None:
-        try:
-            descriptor = sys.stderr.fileno()
-            if self.live and is_writable(descriptor):  # a terminal may be stopped
-                width = os.get_terminal_size(descriptor).columns or USUAL_COLUMNS
-                sys.stderr.write(ERASE + _escaped(text)[: width - 1])
-                sys.stderr.flush()
-                self._shown = bool(text)
-        except (OSError, ValueError):  # the terminal was closed; the work goes on
-            self.live = False
-
-    def erase(self) -> None:
-        if self._shown:
-            self.rewrite("")
-
-
 class Progress:
-    """Shows what is being done while a `with` block runs. Nothing else may
-    write to stderr meanwhile.
+    """Shows what is being done while a `with` block runs. Nothing else may write to stderr
+    meanwhile.
 
-    `detail`: returns details; called for each update.
+    `detail`: returns details; called for each update. The line is cut at the width of the terminal,
+    as a wrapped one could not be erased.
     """
 
     def __init__(self, doing: str, detail: Callable[[], str] = str):
-        self._line = StatusLine()
+        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(doing, detail), daemon=True)
+        self._shown = False
 
     def __enter__(self) -> None:
-        if self._line.live:
+        if self.live:
             self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._line.erase()
+        if self._shown:
+            self.rewrite("")
+
+    def rewrite(self, text: str) -> None:
+        """Shows another line, if it can be written."""
+        try:
+            descriptor = sys.stderr.fileno()
+            if self.live and is_writable(descriptor):  # a terminal may be stopped
+                width = os.get_terminal_size(descriptor).columns or USUAL_COLUMNS
+                sys.stderr.write(ERASE + _escaped(text)[: width - 1])
+                sys.stderr.flush()
+                self._shown = True
+        except (OSError, ValueError):  # the terminal was closed; the work goes on
+            self.live = False
 
     def _run(self, doing: str, detail: Callable[[], str]) -> None:
         began = time.monotonic()
@@ -110,4 +99,4 @@ class Progress:
         while not self._done.wait(wait):
             wait = EVERY_SECONDS
             shown = ": ".join(filter(None, (doing, detail())))
-            self._line.rewrite(f"{time.monotonic() - began:5.1f} s  {shown}")
+            self.rewrite(f"{time.monotonic() - began:5.1f} s  {shown}")

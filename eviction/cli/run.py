@@ -16,44 +16,32 @@ from eviction.cli.options import add_logging, configuration_of, fingerprint_of_c
 from eviction.cli.output import exit_on
 from eviction.cli.process import hold_node, on_signals
 from eviction.cli.progress import STDERR
-from eviction.configuration.effective import Configuration, ConfigurationError, poll_policy
+from eviction.configuration.effective import Configuration
 from eviction.configuration.fingerprint import Fingerprint
-from eviction.decision.headroom import near_their_marks
 from eviction.engine.effects import KubeletHealthy, LookWanted
 from eviction.engine.hold_off import watch_kubelet
 from eviction.engine.node import CannotPrepare, Node
 from eviction.exit_codes import EXIT_NO_RESOURCES, EXIT_OK
 from eviction.records.history import HistoryRecorder
 from eviction.records.json_shapes import to_json
-from eviction.records.listener import Listener
 from eviction.surface.check import check_for_client
-from eviction.surface.control_socket import ControlServer, ControlUnavailable, Conversation
+from eviction.surface.control_socket import ControlServer, ControlUnavailable
 from eviction.surface.daemon import Daemon
-from eviction.surface.endpoints import DaemonEndpoints, within_watchdog
+from eviction.surface.endpoints import DaemonEndpoints
 from eviction.surface.kept_files import BallastKeeper, ImageRecordsSaver
 from eviction.surface.pause import PauseFile, pause_for_client
+from eviction.surface.reload import LoadedConfiguration
 from eviction.surface.systemd import Notifier, listening_socket
-from eviction.types import Decision
+from eviction.surface.watches import Watches
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.log import Log
-from eviction.wording.status import Status
 from eviction.wording.tables import NOTHING_IS_REMOVED
-from reclaim.types import GCEvent
 from reclaim.workers import NoThread, Workers
-from signals.types import SignalObservations
 from signals.watcher import FsWatcher
 
 # a thread or a descriptor that a pass needs cannot be created
 NO_RESOURCES = (CannotPrepare, NoThread, OSError)
 LAST_EVENT_SECONDS = 0.2  # for events sent right before the end
-# directories in which new entries precede growth of a filesystem; missing ones are ignored
-EARLY_SIGNS = (
-    "",
-    "pods",  # the kubelet's, an entry for each pod
-    "snapshots",  # containerd's, an entry for each layer or container
-    "../overlay",  # CRI-O's, the same
-    "../io.containerd.content.v1.content/ingest",  # an entry for each blob being pulled
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # first, as reading a file may hang
     signals_problem = on_signals(at_end.close, asked_to_reload.set, leave)
-    loaded = LoadedConfiguration(arguments, log, notifier)
+    loaded = LoadedConfiguration(partial(read_configuration, arguments), log, notifier)
     configuration = loaded.first()
     held.enter_context(hold_node(configuration, log))
     with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
@@ -101,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
         records_problem = node.restore_image_records()
         pause_file = PauseFile(configuration.state_file, node.clock)
         pause_file.restore(node, log.info)
-        send_event, finish_events = start_events(configuration, log, node)
+        finish_events = start_events(configuration, log, node)
         history = HistoryRecorder(
             configuration.history_file,
             configuration.history_size_bytes,
@@ -110,35 +98,33 @@ def run(arguments: argparse.Namespace) -> int:
         )
         ballast = BallastKeeper(node, log, Workers("ballast", 1))
         hold_off_seconds = configuration.hold_off_seconds
-        daemon = Daemon(node, log, send=send_event, hold_off_seconds=hold_off_seconds)
+        daemon = Daemon(node, log, hold_off_seconds=hold_off_seconds)
         endpoints = DaemonEndpoints(daemon, log, notifier, history=history)
-        node.prepare()
+        for made in (node, daemon, ballast):
+            made.prepare()
         watch_kubelet(
             configuration.kubelet_healthz,
             hold_off_seconds,
             healthy=lambda: node.owner.post(KubeletHealthy()),
             stopping=stopping,
         )
-        daemon.prepare()
-        ballast.prepare()
+        loaded.reload_when(asked_to_reload, daemon)
 
     def observe_now() -> None:
         node.owner.post(LookWanted())
-        endpoints.on_watch_event()
+        node.listeners.tell("watched")
 
     watcher = FsWatcher((), observe_now, configuration.poll_ceiling_seconds)
     if not arguments.no_watch:
         watcher.start()
-        if watcher.problem is not None:
-            log.warning(watcher.problem)
-        node.listeners.add(_Watches(watcher, node))
+        node.listeners.add(Watches(watcher, node))
     node.on_look = endpoints.keep_alive
     for listener in (ballast, endpoints, history, saver):
         node.listeners.add(listener)
     # imported objects are never freed, so a garbage collection during a pass need not visit them
     gc.freeze()
     log.info(started(configuration), endpoint=node.endpoint.runtime)
-    for sentence in (*warnings_at_start(node), records_problem, signals_problem):
+    for sentence in (*warnings_at_start(node), records_problem, signals_problem, watcher.problem):
         if sentence:
             log.warning(sentence)
     history.daemon("started")
@@ -147,8 +133,6 @@ def run(arguments: argparse.Namespace) -> int:
     endpoints.start(configuration.metrics_address, listening)
     at_end.callback(notifier.stopping)
     at_end.callback(daemon.stop)
-    with exit_on(EXIT_NO_RESOURCES, NO_RESOURCES, "cannot start: "):
-        loaded.reload_when(asked_to_reload, daemon)
     daemon.run()
     ballast.close()
     history.daemon("stopped")
@@ -167,73 +151,13 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-class LoadedConfiguration:
-    """The configuration that the daemon has loaded. If it cannot be read again on SIGHUP, the
-    daemon continues with the old one.
-
-    `fingerprint`: the daemon works for clients with the same one. While what the files contain is
-    not in force, it is empty, as no client's is.
-    """
-
-    def __init__(self, arguments: argparse.Namespace, log: Log, notifier: Notifier):
-        self.arguments = arguments
-        self._log = log
-        self._notifier = notifier
-        # SIGHUP and clients: what is read last must be in force last
-        self._one_at_a_time = threading.Lock()
-        self.fingerprint: Fingerprint = {}
-
-    def read(self) -> tuple[Configuration, Fingerprint]:
-        """The configuration of the files and flags as they are now. Raises ConfigurationError."""
-        self.fingerprint = {}
-        fingerprint: Fingerprint = {}
-        # before they are read, so that a file that changes meanwhile counts as changed
-        with suppress(OSError):
-            fingerprint = fingerprint_of_command(self.arguments)
-        configuration = configuration_of(self.arguments, asks_version=True)
-        return within_watchdog(configuration, self._notifier), fingerprint
-
-    def first(self) -> Configuration:
-        """The configuration that the daemon starts with. Raises ConfigurationError."""
-        configuration, self.fingerprint = self.read()
-        return configuration
-
-    def reload(self, daemon: Daemon) -> str:
-        """Reads the configuration again and waits until it is in force. An invalid one, or a
-        defect, is logged and changes nothing; returns that sentence, else an empty one. Any thread
-        but the loop's may call."""
-        with self._one_at_a_time:
-            self._notifier.reloading()
-            try:
-                configuration, fingerprint = self.read()
-                for sentence in configuration_warnings(configuration):
-                    self._log.warning(sentence)
-                need_restart = daemon.reconfigure(configuration)
-                if need_restart:
-                    fields = " and ".join(need_restart)
-                    kept = f"{fields} need a restart and keep their old values"
-                    self._log.warning(f"reloaded, but {kept}")
-                else:
-                    self.fingerprint = fingerprint
-                    self._log.info("the configuration was reloaded")
-            except Exception as error:  # noqa: BLE001 # a defect while reading must not end the daemon, nor this thread
-                problem = str(error)
-                if not isinstance(error, ConfigurationError):
-                    problem = f"{type(error).__name__}: {problem}"
-                self._log.error(daemon.reload_rejected(problem))
-            finally:
-                self._notifier.ready()
-            return daemon.reload_problem or ""
-
-    def reload_when(self, asked: threading.Event, daemon: Daemon) -> None:
-        """Reloads whenever it is asked to, on its own thread: reading may hang. Raises NoThread."""
-
-        def wait() -> None:
-            while asked.wait():
-                asked.clear()
-                self.reload(daemon)
-
-        Workers("reload", 1).run(wait)
+def read_configuration(arguments: argparse.Namespace) -> tuple[Configuration, Fingerprint]:
+    """As `LoadedConfiguration.read`."""
+    fingerprint: Fingerprint = {}
+    # before they are read, so that a file that changes meanwhile counts as changed
+    with suppress(OSError):
+        fingerprint = fingerprint_of_command(arguments)
+    return configuration_of(arguments, asks_version=True), fingerprint
 
 
 def warnings_at_start(node: Node) -> Iterator[str]:
@@ -256,33 +180,28 @@ def started(configuration: Configuration) -> str:
     return f"started on {', '.join(watched)}; thresholds: {', '.join(thresholds)}"
 
 
-def start_events(
-    configuration: Configuration, log: Log, node: Node
-) -> tuple[Callable[[GCEvent], None], Callable[[], None]]:
-    """What to call with events: it sends them to the API server if that is switched on; and a
-    function that ends sending."""
+def start_events(configuration: Configuration, log: Log, node: Node) -> Callable[[], object]:
+    """Sends events to the API server if that is switched on, until what it returns is called."""
     if not configuration.kubernetes_events:
-        return lambda _: None, lambda: None
+        return lambda: None
     from eviction.surface.kubernetes_events import EventRecorder, write_event
 
     node_name = configuration.node_name or socket.gethostname().strip().lower()  # as in the kubelet
     write = partial(write_event, kubeconfig=configuration.kubeconfig)
     recorder = EventRecorder(write, node_name, log, clock=node.clock)
     recorder.start()
-    return recorder.warn, partial(recorder.finish, LAST_EVENT_SECONDS)
+    node.listeners.add(recorder)
+    return partial(recorder.finish, LAST_EVENT_SECONDS)
 
 
 def start_control(
     node: Node, daemon: Daemon, loaded: LoadedConfiguration, *, pause_file: PauseFile, log: Log
 ) -> ControlServer:
     """The control socket, started if it is switched on. Logs a warning if it cannot be created."""
-
-    def status() -> Status:
-        return replace(daemon.status().document, configuration=loaded.fingerprint)
-
-    commands: dict[str, Conversation] = {
-        "status": lambda _: iter([to_json(replace(status(), history=node.history.dump()))]),
-        "brief": lambda _: iter([to_json(status())]),
+    commands = {
+        "status": lambda _: iter(
+            [to_json(replace(daemon.status().document, configuration=loaded.fingerprint))]
+        ),
         "reclaim": lambda request: daemon.requests.converse(request, loaded.fingerprint),
         "check": lambda request: check_for_client(request, loaded.fingerprint, node),
         "reload": lambda _: iter([{"problem": loaded.reload(daemon)}]),
@@ -296,30 +215,3 @@ def start_control(
     except ControlUnavailable as error:
         log.warning(f"no control socket: {error}")
     return server
-
-
-class _Watches(Listener):
-    """Watches directories of filesystems that are near their marks with inotify. For others an
-    earlier reading would not matter."""
-
-    def __init__(self, watcher: FsWatcher, node: Node):
-        self._watcher = watcher
-        self._node = node
-        self._near: frozenset[int] = frozenset()
-        self._watched: frozenset[str] = frozenset()
-
-    def observed(self, observations: SignalObservations, _: Decision) -> None:
-        world = self._node.world
-        policy = poll_policy(self._node.configuration)
-        marks = world.manager.config.marks_to_watch(observations.layout)
-        self._near = near_their_marks(
-            marks, observations, world.fill_rates, policy=policy, before=self._near
-        )
-        identities = [identity for identity, _ in observations.filesystems.values()]
-        paths = {identity.path for identity in identities if identity.device_id in self._near}
-        wanted = frozenset(
-            os.path.normpath(os.path.join(path, sign)) for path in paths for sign in EARLY_SIGNS
-        )
-        if wanted != self._watched:
-            self._watched = wanted
-            self._watcher.watch(wanted)

@@ -23,10 +23,8 @@ from eviction.wording.tables import (
 from signals.quantity import format_bytes, format_duration
 
 BELOW = "below"
-OPTIONS = {
-    **OUTPUT,
-    "--history": "with -o json: include the last observations and decisions, for replay",
-}
+OPTIONS = OUTPUT
+GONE = {"--history": "reclaimd history shows the passes and removals that were kept"}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -36,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     files = LocalFiles(arguments, ASKED)
     with exit_on(EXIT_RUNTIME, NotAskedError), Progress("asking the daemon"):
-        status = files.client.ask("status" if arguments.history else "brief")
+        status = files.client.ask("status")
     files.mention_other_configuration(status)
     answer(arguments, status, lambda: lines(status, columns()))
     return EXIT_OK

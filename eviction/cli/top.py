@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     daemon = LocalFiles(arguments, ASKED).client
     with exit_on(EXIT_RUNTIME, NotAskedError), Progress("asking the daemon"):
-        status = daemon.ask("brief")
+        status = daemon.ask("status")
     shown = lines(status, columns())
     live = in_colour()
     with _terminal(live) as wait_for_quit:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             if screens == arguments.count or wait_for_quit(arguments.interval):
                 break
             try:
-                shown = lines(daemon.ask("brief"), columns())
+                shown = lines(daemon.ask("status"), columns())
             except NotAskedError as error:  # it may be restarting
                 shown = [str(error)]
     return EXIT_OK

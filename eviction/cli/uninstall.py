@@ -12,7 +12,7 @@ from contextlib import suppress
 from glob import glob
 from itertools import chain
 
-from eviction.cli.below_root import exists, opened, remove_tree
+from eviction.cli.below_root import exists, proven, remove_tree
 from eviction.cli.install import ROOT, UNITS, changing, of_the_service, replace_placed, root_of
 from eviction.cli.output import answer_lines
 from eviction.exit_codes import EXIT_OK
@@ -49,7 +49,8 @@ def _leave(root: str, *, purge: bool) -> Iterator[str]:
             yield f"{word}     {path}"
             if purge:
                 remove_tree(root, path)
-    with suppress(FileNotFoundError), opened(root, UNITS) as units:
+    with suppress(FileNotFoundError):
+        units = proven(root, UNITS)
         patterns = ("reclaimd*", "*.d/reclaimd*.conf")
-        own = chain(*(glob(pattern, dir_fd=units) for pattern in patterns))
+        own = chain(*(glob(pattern, root_dir=units) for pattern in patterns))
         yield from (f"left     {UNITS}/{path}" for path in sorted(own))

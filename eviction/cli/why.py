@@ -28,7 +28,7 @@ from eviction.records.json_shapes import (
     Versioned,
     to_json,
 )
-from eviction.records.pass_json import OutcomeJson, outcome_json
+from eviction.records.pass_json import OutcomeJson, pass_json
 from eviction.records.regret import ImageRegretJson, images_of, removals_of
 from eviction.types import EvictionError
 from eviction.wording.explain import in_words, reason_in_words
@@ -93,7 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
     """
     name = arguments.name
     node = LocalNode(arguments, ASKED)
-    objects = _by_daemon(node, name) if node.problem else _by_plan(node, name)
+    planned = (
+        to_json(pass_json(node.plan().record)) if not node.problem else _planned_by_daemon(node)
+    )
+    objects = objects_of(planned, name)
     history = _history_of(node)
     regret = images_of(named(removals_of(history), name, asdict))
     went: list[RemovalJson] = []
@@ -110,46 +113,36 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK if objects else EXIT_NOT_RELIEVED
 
 
-def _by_plan(node: LocalNode, name: str) -> list[Json]:
-    """The objects with this name, each as `ObjectJson`, as a pass of this process sees them."""
-    record = node.plan().record
-    placed = _placed(record.removals, record.kept)
-    return [
-        {
-            **to_json(outcome_json(outcome)),
-            "place": place,
-            "in_words": in_words(outcome),
-            "eligible_in_seconds": outcome.verdict.eligible_in_seconds,
-        }
-        for place, outcome in named(placed, name, lambda one: one[1].verdict._asdict())
-    ]
+def _planned_by_daemon(node: LocalNode) -> Json:
+    """A dry run of the daemon: for a configuration that cannot be used.
 
-
-def _by_daemon(node: LocalNode, name: str) -> list[Json]:
-    """The same, as a dry run of the daemon sees them: for a configuration that cannot be used.
-
-    Exits with 2 if no daemon does the dry run.
+    Exits with 2 if no daemon does it.
     """
     options = {"dry_run": True, "all": True, "signal": "imagefs.available", "output": "json"}
     try:
-        document = node.client.work("reclaim", options, told={})["document"]
-        placed = _placed(document["removals"], document["kept"])
-    except (NotAskedError, LookupError, TypeError):
+        return dict(node.client.work("reclaim", options, told={})["document"])
+    except (NotAskedError, TypeError):
         exit_with(EXIT_USAGE, node.problem)
+
+
+def objects_of(planned: Json, name: str) -> list[Json]:
+    """The objects of a pass with this name, each as `ObjectJson`."""
+    removals = planned.get("removals", ())
+    placed = [*enumerate(removals, 1), *((None, one) for one in planned.get("kept", ()))]
     return [
         {
-            **outcome,
-            "place": place,
-            "in_words": reason_in_words(outcome["reason"]),
             "eligible_in_seconds": None,
+            **one,
+            "place": place,
+            "in_words": in_words(
+                one["reason"],
+                one["result"],
+                frees_bytes=one.get("frees"),
+                needed_in_seconds=one.get("needed_in_seconds"),
+            ),
         }
-        for place, outcome in named(placed, name, lambda one: one[1])
+        for place, one in named(placed, name, lambda placed_one: placed_one[1])
     ]
-
-
-def _placed(removals: Iterable[Found], kept: Iterable[Found]) -> list[tuple[int | None, Found]]:
-    """All of them; those that go with their place in the order."""
-    return [*enumerate(removals, 1), *((None, one) for one in kept)]
 
 
 def named(

@@ -17,20 +17,21 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import ConfigDict, ValidationError
 
 from eviction.configuration.file import (
     AUTO,
-    BUILT_IN,
     FIELDS,
     GONE_FIELDS,
     KIND,
     NO_RUNTIME,
+    USED_AT_START,
     ConfigurationFile,
     FunctionKind,
-    UsedAtStart,
 )
 from eviction.configuration.fingerprint import drop_ins
 from eviction.configuration.kubelet import (
@@ -49,7 +50,6 @@ from eviction.configuration.kubelet_ways import (
     asked_of_kubelet,
     version_of_kubelet,
 )
-from eviction.configuration.models import ConfigDict, ValidationError
 from eviction.configuration.strict_yaml import ConfigurationError as ConfigurationError
 from eviction.configuration.strict_yaml import (
     end_of_sentence,
@@ -59,9 +59,9 @@ from eviction.configuration.strict_yaml import (
     unfit_texts,
 )
 from eviction.configuration.text_forms import bare_numbers
-from eviction.configuration.threshold_config import FieldError, parse_threshold_config, read_value
+from eviction.configuration.threshold_config import FieldError, parse_threshold_config
 from eviction.decision.headroom import PollPolicy
-from eviction.decision.reclaim_table import RowEntry, Rows
+from eviction.decision.reclaim_table import BUILT_IN, Rows
 from eviction.decision.synchronize import EvictionConfig
 from eviction.types import API_VERSION, Threshold, ThresholdValue
 from reclaim.kubelet.client import InvalidEndpoint, KubeletEndpoint
@@ -115,7 +115,7 @@ class Configuration(ConfigurationFile):
     kubelet: KubeletConfiguration | None
     kubelet_remark: str
     kubelet_version: KubeletVersion
-    kubelet_access: Annotated[KubeletAccess | None, UsedAtStart("kubeletEndpoint")]
+    kubelet_access: KubeletAccess | None
     effective: Mapping[str, Any]
     origins: Mapping[str, str]
 
@@ -127,11 +127,10 @@ class Configuration(ConfigurationFile):
 
 
 NEEDS_RESTART: Mapping[str, str] = {
-    name: mark.field or field.alias or name
-    for name, field in Configuration.model_fields.items()
-    for mark in field.metadata
-    if isinstance(mark, UsedAtStart)
-}
+    name: str(field.alias)
+    for name, field in ConfigurationFile.model_fields.items()
+    if USED_AT_START in field.metadata
+} | {"kubelet_access": "kubeletEndpoint"}
 """Attribute of the configuration -> field of the file."""
 
 
@@ -151,32 +150,38 @@ def until_restart(running: Configuration, read: Configuration) -> Configuration:
     )
 
 
-class _Layer(NamedTuple):
-    """Values, and in the same shape where each comes from. A null removes what is below."""
+class _Written(NamedTuple):
+    """A value of a source, and which source that is."""
 
-    values: Mapping[str, Any]
-    origins: Mapping[str, Any]
-
-    def origin(self, name: str, key: str | None = None) -> str:
-        """The source of a field, or of an entry of a map; DEFAULT if there is none."""
-        origin = self.origins.get(name, DEFAULT)
-        return str(origin.get(key, DEFAULT) if isinstance(origin, Mapping) else origin)
+    value: Any
+    origin: str
 
 
-def _layer(name: str, values: Mapping[str, Any]) -> _Layer:
-    return _Layer(values, _labelled(values, name))
+_Layer = Mapping[str, Any]
+"""A document with `_Written` in place of each value. A null removes what is below."""
 
 
-def _labelled(value: Any, name: str) -> Any:
-    """The name in place of each value."""
+def _layer(origin: str, value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _labelled(entry, name) for key, entry in value.items()}
-    return None if value is None else name
+        return {key: _layer(origin, entry) for key, entry in value.items()}
+    return None if value is None else _Written(value, origin)
 
 
-def _stacked(layers: Iterable[_Layer]) -> _Layer:
-    values, origins = zip(*layers, strict=True)
-    return _Layer(merged(values), merged(origins))
+def _values(layer: Any) -> Any:
+    """The document, without null entries, also of maps in lists."""
+    if isinstance(layer, Mapping):
+        return {key: _values(entry) for key, entry in layer.items() if entry is not None}
+    if isinstance(layer, list):
+        return [_values(item) for item in layer]
+    return _values(layer.value) if isinstance(layer, _Written) else layer
+
+
+def _origin(layer: _Layer, name: str, key: str | None = None) -> str:
+    """The source of a field, or of an entry of a map; DEFAULT if there is none."""
+    written = layer.get(name)
+    if isinstance(written, Mapping):
+        written = written.get(key)
+    return written.origin if isinstance(written, _Written) else DEFAULT
 
 
 def load(
@@ -199,7 +204,7 @@ def load(
         for variable, field in ENVIRONMENT.items()
         if environment.get(variable)
     }
-    own = _stacked(
+    own = merged(
         [
             *(
                 _own(read_document_of(API_VERSION, KIND, name), name)
@@ -209,21 +214,21 @@ def load(
             _own(flags, "flags"),
         ]
     )
-    own = own._replace(values=_without_nulls(own.values))
-    asks_kubelet = "kubeletEndpoint" in own.values
+    values = _values(own)
+    asks_kubelet = "kubeletEndpoint" in own
     version = NEWEST
     try:
-        kubelet, remark = kubelet_of_node(own.values, root, version)
+        kubelet, remark = kubelet_of_node(values, root, version)
         depends = kubelet is not None and kubelet.depends_on_version
         if depends or (asks_version and asks_kubelet):
             version = version_of_kubelet(_configuration(own, kubelet, remark).kubelet_access)
         if depends and not version.assumed:
-            kubelet, remark = kubelet_of_node(own.values, root, version)
+            kubelet, remark = kubelet_of_node(values, root, version)
     except ConfigurationError as error:
         for name in ("kubeletConfig", "kubeletConfigDir"):
-            path = own.values.get(name)
+            path = values.get(name)
             if path and str(error).startswith(f"{path}: cannot be read: "):
-                raise ConfigurationError(f"{own.origin(name)}: {name}: {error}") from None
+                raise ConfigurationError(f"{_origin(own, name)}: {name}: {error}") from None
         raise
     if kubelet is None and remark and asks_kubelet:
         access = _configuration(own, None, remark).kubelet_access
@@ -265,16 +270,8 @@ def _own(document: Mapping[str, Any], name: str) -> _Layer:
                 raise ConfigurationError(sentence_about(found, name, GONE_FIELDS)) from None
     if is_zero(document.get(TRANSITION_PERIOD)):
         document = {**document, TRANSITION_PERIOD: None}
-    return _layer(name, document)
-
-
-def _without_nulls(value: Any) -> Any:
-    """A value without null entries of maps, also of those in lists."""
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    if not isinstance(value, Mapping):
-        return value
-    return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+    layer: _Layer = _layer(name, document)
+    return layer
 
 
 def _defaults(own: Mapping[str, Any], has_runtime: bool) -> dict[str, Any]:
@@ -321,15 +318,15 @@ def _configuration(
     Raises ConfigurationError, which names the source of the value.
     """
     inherited = kubelet or KUBELETS_DEFAULTS
-    has_runtime = own.values.get("containerRuntimeEndpoint") != NO_RUNTIME
-    defaults = _defaults(own.values, has_runtime)
+    values = _values(own)
+    has_runtime = values.get("containerRuntimeEndpoint") != NO_RUNTIME
+    defaults = _defaults(values, has_runtime)
     kubelets = _layer(inherited.name, _inherited(inherited, has_runtime))
-    layers = _stacked([_layer(DEFAULT, defaults), kubelets, own])
-    effective = {**defaults, **layers.values}
+    layers = merged([_layer(DEFAULT, defaults), kubelets, own])
+    effective = {**defaults, **_values(layers)}
     try:
         written = _read(effective)
         _check_agreement(written, effective["pollCeiling"])
-        _check_functions(written)
         parsed = parse_threshold_config(
             *(getattr(written, name) for name in EVICTION_MAPS), signals=written.signals
         )
@@ -337,13 +334,13 @@ def _configuration(
             _with_margin(threshold, layers, inherited.name, margin=written.margin)
             for threshold in parsed.thresholds
         )
-        by_default = layers.origin("kubeletEndpoint") == DEFAULT
+        by_default = _origin(layers, "kubeletEndpoint") == DEFAULT
         access = _kubelet_access(written, inherited, by_default)
         rows = _rows(written)
     except FieldError as error:
-        source = layers.origin(error.field, error.key)
+        source = _origin(layers, error.field, error.key)
         if source == DEFAULT and error.field in _BESIDE:
-            source = layers.origin(_BESIDE[error.field])
+            source = _origin(layers, _BESIDE[error.field])
         raise ConfigurationError(f"{source}: {error}") from None
     return Configuration.model_construct(
         **{**dict(written), "hold_off_seconds": written.hold_off_seconds if has_runtime else 0.0},
@@ -361,13 +358,11 @@ def _configuration(
 
 def _by_field(layers: _Layer, effective: Mapping[str, Any]) -> dict[str, str]:
     """The source of each value in force; the keys of a map are `field.key`."""
-    origins: dict[str, str] = {}
-    for name, value in effective.items():
-        if isinstance(value, Mapping):
-            origins |= {f"{name}.{key}": layers.origin(name, key) for key in value}
-        else:
-            origins[name] = layers.origin(name)
-    return origins
+    return {
+        name if key is None else f"{name}.{key}": _origin(layers, name, key)
+        for name, value in effective.items()
+        for key in (value if isinstance(value, Mapping) else (None,))
+    }
 
 
 def _read(document: Mapping[str, Any]) -> ConfigurationFile:
@@ -391,73 +386,64 @@ def _check_agreement(written: ConfigurationFile, poll_ceiling: str) -> None:
     """Raises FieldError for fields that contradict each other."""
     high = written.image_gc_high_threshold_percent
     low = written.image_gc_low_threshold_percent
-    if low >= high:
-        problem = f"must be below imageGCHighThresholdPercent ({high}), but it was {low}"
-        raise FieldError("imageGCLowThresholdPercent", problem)
     minimum = written.image_minimum_gc_age_seconds
     maximum = written.image_maximum_gc_age_seconds
-    if 0 < maximum <= minimum:
-        problem = f"must be above imageMinimumGCAge ({minimum:g}s), but it was {maximum:g}s"
-        raise FieldError("imageMaximumGCAge", problem)
-    if not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds:
-        problem = f"must be at least 1ms and not above pollCeiling ({poll_ceiling})"
-        raise FieldError("pollFloor", problem)
-    if not written.has_runtime and written.periodic_gc:
-        problem = f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}"
-        raise FieldError("periodicGC", problem)
-    if not written.has_runtime and not written.filesystems:
-        problem = (
-            f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch"
-        )
-        raise FieldError("containerRuntimeEndpoint", problem)
-
-
-def _check_functions(written: ConfigurationFile) -> None:
-    """Raises FieldError for functions that contradict each other or other fields."""
-    names: set[str] = set()
+    without_runtime = not written.has_runtime
+    for field, contradicts, problem in (
+        (
+            "imageGCLowThresholdPercent",
+            low >= high,
+            f"must be below imageGCHighThresholdPercent ({high}), but it was {low}",
+        ),
+        (
+            "imageMaximumGCAge",
+            0 < maximum <= minimum,
+            f"must be above imageMinimumGCAge ({minimum:g}s), but it was {maximum:g}s",
+        ),
+        (
+            "pollFloor",
+            not 0.001 <= written.poll_floor_seconds <= written.poll_ceiling_seconds,
+            f"must be at least 1ms and not above pollCeiling ({poll_ceiling})",
+        ),
+        (
+            "periodicGC",
+            without_runtime and written.periodic_gc,
+            f"must be false while containerRuntimeEndpoint is {NO_RUNTIME}",
+        ),
+        (
+            "containerRuntimeEndpoint",
+            without_runtime and not written.filesystems,
+            f"{NO_RUNTIME} needs at least one entry of filesystems, or there is nothing to watch",
+        ),
+    ):
+        if contradicts:
+            raise FieldError(field, problem)
     for function in written.functions:
         problem = ""
-        if function.name in names:
-            problem = "occurs twice"
-        elif function.kind is FunctionKind.CONTAINERD_GARBAGE and not written.has_runtime:
+        if without_runtime and function.kind is FunctionKind.CONTAINERD_GARBAGE:
             problem = f"needs containerd, but containerRuntimeEndpoint is {NO_RUNTIME}"
         elif function.frees not in written.roles:
             allowed = f"frees: must be one of {', '.join(written.roles)}"
             problem = f"{allowed}, but it was {quoted(str(function.frees))}"
         if problem:
             raise FieldError("reclaimFunctions", f"{function.name}: {problem}")
-        names.add(function.name)
 
 
 def _rows(written: ConfigurationFile) -> Rows:
-    """Raises FieldError."""
+    """Raises FieldError for a row of an unknown signal or function."""
     names = [*(BUILT_IN if written.has_runtime else ())]
     names += [function.name for function in written.functions]
-    rows: dict[Signal, tuple[RowEntry, ...]] = {}
-    for signal, entries in written.reclaim_table.items():
+    for signal, row in written.reclaim_table.items():
+        unknown = [entry.function for entry in row if entry.function not in names]
+        problem = ""
         if signal not in written.signals:
-            allowed = f"allowed are {', '.join(written.signals)}"
-            problem = f"unknown signal {quoted(signal)}; {allowed}"
+            problem = f"unknown signal {quoted(signal)}; allowed are {', '.join(written.signals)}"
+        elif unknown:
+            allowed = f"allowed are {', '.join(names) or 'none'}"
+            problem = f"{signal}: unknown function {quoted(unknown[0])}; {allowed}"
+        if problem:
             raise FieldError("reclaimTable", problem, signal)
-        row: dict[str, RowEntry] = {}
-        for entry in entries:
-            function = entry if isinstance(entry, str) else entry.function
-            below = None if isinstance(entry, str) else entry.below
-            problem = ""
-            if function not in names:
-                allowed = f"allowed are {', '.join(names) or 'none'}"
-                problem = f"unknown function {quoted(function)}; {allowed}"
-            elif function in row:
-                problem = f"{function} occurs twice"
-            else:
-                try:
-                    row[function] = RowEntry(function, None if below is None else read_value(below))
-                except ValueError as error:
-                    problem = f"{function}: below: {error}"
-            if problem:
-                raise FieldError("reclaimTable", f"{signal}: {problem}", signal)
-        rows[Signal(signal)] = tuple(row.values())
-    return rows
+    return {Signal(signal): row for signal, row in written.reclaim_table.items()}
 
 
 def _kubelet_access(
@@ -498,14 +484,14 @@ def _with_margin(
     A margin in bytes does not apply to inodes. Raises FieldError for one that is written and leaves
     nothing below 100%; the default one is only warned of.
     """
-    origin = layers.origin(threshold.origin, threshold.signal)
+    origin = _origin(layers, threshold.origin, threshold.signal)
     applies = margin.percentage is not None or not threshold.signal.counts_inodes
     if origin != kubelet or not applies or margin.amount(2**62) <= 0:
         return replace(threshold, origin=origin)
     shares = [
         amount.percentage.fraction for amount in (threshold.value, margin) if amount.percentage
     ]
-    if len(shares) > 1 and sum(shares) >= 1 and layers.origin("margin") != DEFAULT:
+    if len(shares) > 1 and sum(shares) >= 1 and _origin(layers, "margin") != DEFAULT:
         problem = (
             f"must be less, as with the kubelet's {threshold.signal} of {threshold.value} it"
             f" reaches 100%, but it was {margin}"

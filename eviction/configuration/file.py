@@ -1,9 +1,8 @@
 """The configuration file: its fields, their types and defaults, and which need a restart.
 
-Other modules use the attributes of the models; the aliases are the names in the file: those of the
-attributes in camel case, where no other is given. Does not
-cover: checks of one field against another (`effective`), whether a program or a filesystem exists
-(`doctor`), and what the functions do (`reclaim`).
+Other modules use the attributes of the models. Does not cover: checks of one field against another
+(`effective`), whether a program or a filesystem exists (`doctor`), and what the functions do
+(`reclaim`).
 """
 
 from __future__ import annotations
@@ -11,26 +10,18 @@ from __future__ import annotations
 import posixpath
 import pwd
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypeVar
 
+from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
+
 from eviction.configuration import text_forms as texts
-from eviction.configuration.models import (
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-    read_as,
-    setting,
-    to_camel,
-)
+from eviction.configuration.models import read_as, setting
 from eviction.configuration.strict_yaml import StrictModel, quoted
 from eviction.configuration.threshold_config import LEFT_TO_KUBELET
+from eviction.decision.reclaim_table import BUILT_IN, RowEntry
 from eviction.types import API_VERSION
 from reclaim.images.keep_list import KeepList, parse_keep_list
-from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import (
     AVAILABLE,
     KUBELET_ROLES,
@@ -46,7 +37,9 @@ NO_RUNTIME = "none"  # of containerRuntimeEndpoint: this machine has no runtime
 AUTO = "auto"  # of kubeletEndpoint: find the way
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
 MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
-BUILT_IN = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+NO_PROGRAM = (
+    "must have exec; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have none"
+)
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
 
@@ -55,6 +48,7 @@ _ASK_THE_KUBELET = (
     " with kubeletTokenFile"
 )
 GONE_FIELDS: Mapping[str, str] = {
+    "plugin": "use a program (exec) that answers `plan` with names and sizes",
     "terminatedPods": _ASK_THE_KUBELET,
     "terminatedPodAge": _ASK_THE_KUBELET,
     "imageStoreLimit": (
@@ -80,16 +74,21 @@ class FilesystemEntry(StrictModel):
     """A directory on it."""
 
 
+def _refuse_twice(names: Sequence[str]) -> None:
+    """Raises ValueError for a name that occurs twice."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{name}: occurs twice")
+
+
 def read_filesystems(entries: Sequence[FilesystemEntry]) -> dict[FilesystemRole, str]:
     """The paths of the filesystems, by role. Raises ValueError."""
-    paths: dict[FilesystemRole, str] = {}
-    for entry in entries:
-        if entry.name in KUBELET_ROLES or f"{entry.name}.{AVAILABLE}" in LEFT_TO_KUBELET:
-            raise ValueError(f"{entry.name}: has a meaning of its own; choose another name")
-        if entry.name in paths:
-            raise ValueError(f"{entry.name}: occurs twice")
-        paths[entry.name] = posixpath.normpath(entry.path)
-    return paths
+    names = [entry.name for entry in entries]
+    for name in names:
+        if name in KUBELET_ROLES or f"{name}.{AVAILABLE}" in LEFT_TO_KUBELET:
+            raise ValueError(f"{name}: has a meaning of its own; choose another name")
+    _refuse_twice(names)
+    return {entry.name: posixpath.normpath(entry.path) for entry in entries}
 
 
 class FunctionKind(StrEnum):
@@ -100,38 +99,37 @@ class FunctionKind(StrEnum):
     CONTAINERD_GARBAGE = "CollectContainerdGarbage"
     PROGRAM = "exec"
 
+    @classmethod
+    def _missing_(cls, _: object) -> FunctionKind:
+        return cls.PROGRAM
+
 
 class _Kind(NamedTuple):
     """The fields of a kind besides `name`, `frees` and `cooldown`, and its defaults."""
 
-    needed: tuple[str, ...] = ()
-    allowed: tuple[str, ...] = ()
-    frees: str = ""
-    timeout: str = "30s"
+    needed: tuple[str, ...]
+    allowed: tuple[str, ...]
+    defaults: Mapping[str, str]
 
 
+_ON_NODEFS = {"frees": FilesystemRole.NODEFS}
 KINDS: Mapping[FunctionKind, _Kind] = {
-    FunctionKind.BALLAST: _Kind(("file", "size"), (), FilesystemRole.NODEFS),
-    FunctionKind.ROTATED_LOGS: _Kind((), ("keep",), FilesystemRole.NODEFS),
-    FunctionKind.CONTAINERD_GARBAGE: _Kind((), ("timeout",), FilesystemRole.IMAGEFS, timeout="60s"),
-    FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan")),
+    FunctionKind.BALLAST: _Kind(("file", "size"), (), _ON_NODEFS),
+    FunctionKind.ROTATED_LOGS: _Kind((), ("keep",), _ON_NODEFS),
+    FunctionKind.CONTAINERD_GARBAGE: _Kind(
+        (), ("timeout",), {"frees": FilesystemRole.IMAGEFS, "timeout": "60s"}
+    ),
+    FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan"), {}),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """The identity that a program runs with."""
-
-    uid: int
-    gid: int
-
-
-def _read_user(name: str) -> User:
+def _read_user(name: str) -> tuple[int, int]:
+    """The ids of a user and of its group. Raises ValueError."""
     try:
         user = pwd.getpwnam(name)
     except KeyError:
         raise ValueError(f"there is no user {quoted(name)} on this machine") from None
-    return User(user.pw_uid, user.pw_gid)
+    return user.pw_uid, user.pw_gid
 
 
 def _read_argv(argv: list[str]) -> tuple[str, ...]:
@@ -154,6 +152,11 @@ def ballast_path(text: str) -> str:
     return posixpath.normpath(text)
 
 
+def _read_functions(entries: Sequence[FunctionEntry]) -> tuple[FunctionEntry, ...]:
+    _refuse_twice([entry.name for entry in entries])
+    return tuple(entries)
+
+
 class FunctionEntry(StrictModel):
     """A function of `reclaimFunctions`.
 
@@ -163,37 +166,33 @@ class FunctionEntry(StrictModel):
     name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
     """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name
     of your own together with exec."""
-    argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting("exec", ())
+    argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting((), "exec")
     """A program: its absolute path and its arguments, run without a shell. Needs frees."""
-    user: Annotated[User | None, read_as(str, _read_user)] = setting("user")
+    user: Annotated[tuple[int, int] | None, read_as(str, _read_user)] = None
     """The user that the program runs as. Default: reclaimd's own."""
-    asks_plan: bool = setting("plan", True)
+    asks_plan: bool = setting(True, "plan")
     """False: a dry run does not start the program; for one that ignores the argument `plan`."""
-    timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = setting(
-        "timeout", 0.0
-    )
+    timeout_seconds: Annotated[float, read_as(texts.Duration, _read_timeout)] = 30.0
     """How long a call may take, 1s to 10m.
 
     Then the program gets TERM, and its whole process group KILL.
     """
-    path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("file", "")
+    path: Annotated[str, read_as(texts.AbsolutePath, ballast_path)] = setting("", "file")
     """The path of the ballast file."""
-    size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = setting("size", 0)
+    size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = 0
     """The size of the ballast: at least 1Mi."""
-    keep: int = setting("keep", 1, ge=0)
+    keep: int = setting(1, ge=0)
     """How many rotated logs to keep of each container."""
-    frees: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = setting("frees", "")
+    frees: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = setting("")
     """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of
     `filesystems`.
     """
-    cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = setting(
-        "cooldown", 0.0
-    )
+    cooldown_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = 0.0
     """How long it is not called again after a call."""
 
     @property
     def kind(self) -> FunctionKind:
-        return _kind_of(self.name)
+        return FunctionKind(self.name)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -204,40 +203,21 @@ class FunctionEntry(StrictModel):
         """
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
-        if "plugin" in entry:
-            raise ValueError(
-                "plugin: plugins are gone; use a program (exec) that answers `plan` with names and"
-                " sizes instead"
-            )
-        kind = KINDS[_kind_of(entry["name"])]
-        frees = {"frees": kind.frees} if kind.frees else {}
-        function = validated({**frees, "timeout": kind.timeout, **entry})
-        _check_fields(function, entry)
+        kind = KINDS[FunctionKind(entry["name"])]
+        function = validated({**kind.defaults, **entry})
+        if function.name in BUILT_IN:
+            raise ValueError("is built in; it needs no entry")
+        allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
+        for field in kind.needed:
+            if field not in entry:
+                raise ValueError(NO_PROGRAM if field == "exec" else f"{field} is missing")
+        for field in entry:
+            if field not in ("name", *allowed):
+                raise ValueError(
+                    f"{field}: is not a field of this kind of function; allowed are"
+                    f" {', '.join(allowed)}"
+                )
         return function
-
-
-def _kind_of(name: str) -> FunctionKind:
-    return next((kind for kind in FunctionKind if kind == name), FunctionKind.PROGRAM)
-
-
-def _check_fields(function: FunctionEntry, given: Mapping[str, Any]) -> None:
-    """Raises ValueError where the fields that are given are not those of the kind."""
-    if function.name in BUILT_IN:
-        raise ValueError("is built in; it needs no entry")
-    if function.kind is FunctionKind.PROGRAM and "exec" not in given:
-        *others, last = (kind for kind in FunctionKind if kind is not FunctionKind.PROGRAM)
-        raise ValueError(f"must have exec; only {', '.join(others)} and {last} have none")
-    kind = KINDS[function.kind]
-    allowed = dict.fromkeys((*kind.needed, *kind.allowed, "frees", "cooldown"))
-    for field in given:
-        if field not in ("name", *allowed):
-            raise ValueError(
-                f"{field}: is not a field of this kind of function; allowed are"
-                f" {', '.join(allowed)}"
-            )
-    for field in kind.needed:
-        if field not in given:
-            raise ValueError(f"{field} is missing")
 
 
 class RowEntryText(StrictModel):
@@ -245,7 +225,7 @@ class RowEntryText(StrictModel):
 
     function: str
     """The name of the function."""
-    below: texts.QuantityOrPercentage | None = None
+    below: texts.Mark | None = None
     """The function is called only while the signal is below this mark."""
 
 
@@ -269,20 +249,21 @@ RowEntryForms = Annotated[
 """
 
 
-@dataclass(frozen=True, slots=True)
-class UsedAtStart:
-    """Marks a value that the daemon uses only at startup.
+def _read_row(entries: Sequence[str | RowEntryText]) -> tuple[RowEntry, ...]:
+    row = [
+        RowEntry(entry) if isinstance(entry, str) else RowEntry(entry.function, entry.below)
+        for entry in entries
+    ]
+    _refuse_twice([entry.function for entry in row])
+    return tuple(row)
 
-    `field`: the field to name in messages, if not this one.
-    """
 
-    field: str = ""
-
-
-NeedsRestart = Annotated[Value, UsedAtStart()]
+USED_AT_START = "used only at startup"  # marks a field
+NeedsRestart = Annotated[Value, USED_AT_START]
 _RuntimeEndpoint = Annotated[
     str, read_as(str, lambda text: text if text == NO_RUNTIME else texts.read_endpoint(text))
 ]
+_Row = Annotated[tuple[RowEntry, ...], read_as(list[RowEntryForms], _read_row)]
 _Entries = Annotated[list[FilesystemEntry], Field(max_length=MOST_FILESYSTEMS)]
 _Functions = Annotated[list[FunctionEntry], Field(max_length=MOST_FUNCTIONS)]
 
@@ -290,7 +271,7 @@ _Functions = Annotated[list[FunctionEntry], Field(max_length=MOST_FUNCTIONS)]
 class ConfigurationFile(StrictModel):
     """The file as written. Unknown fields and wrong types are rejected."""
 
-    model_config = ConfigDict(title=KIND, validate_default=True, alias_generator=to_camel)
+    model_config = ConfigDict(title=KIND, validate_default=True)
 
     api_version: str = API_VERSION
     """The version of this format."""
@@ -307,12 +288,12 @@ class ConfigurationFile(StrictModel):
     """Where the kubelet keeps the logs of pods. Not followed if it is a symlink."""
     container_logs_dir: NeedsRestart[texts.LogDirectory] = "/var/log/containers"
     """Where the symlinks to container logs are."""
-    runtime_endpoint: NeedsRestart[_RuntimeEndpoint] = setting("containerRuntimeEndpoint", "")
+    runtime_endpoint: NeedsRestart[_RuntimeEndpoint] = setting("", "containerRuntimeEndpoint")
     """The runtime's socket: unix:///path. Empty: the first of the usual sockets that exists. none:
     this machine has no runtime."""
-    image_endpoint: NeedsRestart[texts.Endpoint] = setting("imageServiceEndpoint", "")
+    image_endpoint: NeedsRestart[texts.Endpoint] = setting("", "imageServiceEndpoint")
     """The image service's socket. Empty: the runtime's."""
-    kubelet_url: str = setting("kubeletEndpoint", AUTO)
+    kubelet_url: str = setting(AUTO, "kubeletEndpoint")
     """Where to ask the kubelet for its pods, such as https://127.0.0.1:10250. auto: find the way
     automatically. Empty: do not ask."""
     kubelet_token_file: texts.PathOrEmpty = ""
@@ -321,99 +302,95 @@ class ConfigurationFile(StrictModel):
     """The file with the client certificate for the kubelet, in PEM."""
     kubelet_key_file: texts.PathOrEmpty = ""
     """The file with the key of that certificate. Empty: the key is in the same file."""
-    kubelet_ca_file: texts.PathOrEmpty = setting("kubeletCAFile", "")
+    kubelet_ca_file: texts.PathOrEmpty = ""
     """The file with the certificate authorities trusted for the kubelet's certificate, in PEM."""
     kubelet_server_name: str = ""
     """The name in the kubelet's certificate, if it is not the address."""
     kubelet_insecure_skip_verify: bool = False
     """True: trust whatever listens at that address, and send it the token."""
-    margin: texts.Margin = setting("margin", "5%")
+    margin: texts.Margin = setting("5%")
     """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a
     unit (5Gi), which raise only the marks of the available signals."""
-    eviction_hard: texts.Marks = setting("evictionHard", dict)
+    eviction_hard: texts.Marks = setting(dict)
     """Signal -> mark, in place of the inherited one and without the margin.
 
     0% switches a signal off.
     """
-    eviction_soft: texts.Marks = setting("evictionSoft", dict)
+    eviction_soft: texts.Marks = setting(dict)
     """Signal -> mark that takes effect after a grace period; needs an entry
     in evictionSoftGracePeriod.
     """
-    eviction_soft_grace_period: texts.GracePeriods = setting("evictionSoftGracePeriod", dict)
+    eviction_soft_grace_period: texts.GracePeriods = setting(dict)
     """Signal -> how long the signal must stay below its soft mark before that takes effect."""
-    eviction_minimum_reclaim: texts.Marks = setting("evictionMinimumReclaim", dict)
+    eviction_minimum_reclaim: texts.Marks = setting(dict)
     """Signal -> how far above its mark it must rise to count as relieved.
 
     Default for the available signals: 2%.
     """
-    transition_period_seconds: texts.Seconds = setting("evictionPressureTransitionPeriod", "5m")
+    transition_period_seconds: texts.Seconds = setting("5m", "evictionPressureTransitionPeriod")
     """How long a condition is reported after pressure was last observed. 0s counts as not set."""
-    extent: texts.HowFar = setting("extent", "enough")
+    extent: texts.HowFar = setting("enough")
     """enough: a pass stops when the thresholds are clear. all: it continues to the end of the
     row, as the kubelet does."""
     dry_run: bool = False
     """True: do everything except remove."""
-    image_minimum_gc_age_seconds: texts.Seconds = setting("imageMinimumGCAge", "2m")
+    image_minimum_gc_age_seconds: texts.Seconds = setting("2m")
     """How long an image must have been known before it may be removed."""
-    image_maximum_gc_age_seconds: texts.Seconds = setting("imageMaximumGCAge", "0s")
+    image_maximum_gc_age_seconds: texts.Seconds = setting("0s")
     """How long an image may be unused before periodic garbage collection removes it.
 
     0s: no limit.
     """
-    image_gc_high_threshold_percent: int = setting("imageGCHighThresholdPercent", 85, ge=0, le=100)
+    image_gc_high_threshold_percent: int = setting(85, ge=0, le=100)
     """The disk usage in percent at which periodic image garbage collection begins. 100: never."""
-    image_gc_low_threshold_percent: int = setting("imageGCLowThresholdPercent", 80, ge=0, le=100)
+    image_gc_low_threshold_percent: int = setting(80, ge=0, le=100)
     """The disk usage in percent at which it ends; below imageGCHighThresholdPercent."""
-    minimum_container_ttl_seconds: texts.Seconds = setting("minimumContainerTTLDuration", "0s")
+    minimum_container_ttl_seconds: texts.Seconds = setting("0s", "minimumContainerTTLDuration")
     """How old a dead container must be before it may be removed, counted from its creation."""
     maximum_dead_containers_per_container: int = 1
     """How many dead instances of each container to keep. Negative: all."""
     maximum_dead_containers: int = -1
     """How many dead containers to keep on the node. Negative: no limit."""
-    periodic_gc: NeedsRestart[bool] = setting("periodicGC", False)
+    periodic_gc: NeedsRestart[bool] = False
     """True: run the kubelet's periodic garbage collection too; for a machine
     on which no kubelet does.
     """
-    keep_images: Annotated[KeepList, read_as(list[str], parse_keep_list)] = setting(
-        "keepImages", list
-    )
+    keep_images: Annotated[KeepList, read_as(list[str], parse_keep_list)] = setting(list)
     """Images that are never removed: references, repositories, digests, globs."""
-    keep_newest_per_repository: int = setting("keepNewestPerRepository", 0, ge=0)
+    keep_newest_per_repository: int = setting(0, ge=0)
     """How many of the newest images of each repository to keep always. 0: none."""
-    keep_images_not_pulled: texts.WhetherOrAuto = setting(
-        "keepImagesNotPulled", "auto", json_schema_extra=texts.WHETHER
-    )
+    keep_images_not_pulled: texts.WhetherOrAuto = setting("auto", json_schema_extra=texts.WHETHER)
     """Images that pods have used and that the kubelet did not pull, by its records (since
     Kubernetes 1.35). true: they are never removed. auto: they go last, and only where nothing else
     is enough. false: they are images like others."""
-    image_order: texts.Order = setting("imageOrder", "lru")
+    image_order: texts.Order = setting("lru")
     """Which image goes first. lru: the least recently used, as in the kubelet. cost: the one that
     costs the least to bring again, for each byte that it frees."""
-    hold_off_seconds: NeedsRestart[texts.Seconds] = setting("holdOffAfterStart", "5m")
+    hold_off_seconds: NeedsRestart[texts.Seconds] = setting("5m", "holdOffAfterStart")
     """How long nothing is removed after a start, unless the kubelet reports
     that it is healthy sooner.
     """
     kubelet_healthz: NeedsRestart[texts.HealthzEndpoint] = setting(
-        "kubeletHealthzEndpoint", "127.0.0.1:10248"
+        "127.0.0.1:10248", "kubeletHealthzEndpoint"
     )
     """Where the kubelet serves /healthz: address and port, or unix:///path.
 
     Empty: it is not asked.
     """
-    pod_start_seconds: texts.PodStart = setting("holdOffForNewPods", "1s")
+    pod_start_seconds: texts.PodStart = setting("1s", "holdOffForNewPods")
     """How long no image is removed after a pod began to start: 0s to 10s."""
-    parallel_removals: int = setting("parallelRemovals", 2, ge=1, le=64)
+    parallel_removals: int = setting(2, ge=1, le=64)
     """How many removals run in parallel."""
-    removal_patience_seconds: texts.Patience = setting("removalPatience", "30s")
+    removal_patience_seconds: texts.Patience = setting("30s")
     """How long a pass waits for a removal before it continues without it; at least 500ms."""
-    lead: texts.Lead = setting("lead", "auto")
+    lead: texts.Lead = setting("auto")
     """auto: a pass begins before its mark is reached when recent removals took longer than the time
     left until the kubelet's mark. 0s: never before its mark."""
-    poll_floor_seconds: texts.Seconds = setting("pollFloor", "10ms")
+    poll_floor_seconds: texts.Seconds = setting("10ms")
     """The shortest time between two observations: at least 1ms, and not above pollCeiling."""
-    poll_ceiling_seconds: texts.Seconds = setting("pollCeiling", "10s")
+    poll_ceiling_seconds: texts.Seconds = setting("10s")
     """The longest time between two observations."""
-    assumed_fill_rate: texts.Rate = setting("assumedFillRate", "500Mi")
+    assumed_fill_rate: texts.Rate = setting("500Mi")
     """The fill rate, in bytes per second, that is always assumed to be possible."""
     state_file: NeedsRestart[texts.PathOrEmpty] = "/var/lib/reclaimd/images.json"
     """The file that records when each image was first seen and last used, and which are gone.
@@ -422,28 +399,26 @@ class ConfigurationFile(StrictModel):
     """
     history_file: NeedsRestart[texts.PathOrEmpty] = "/var/lib/reclaimd/history"
     """The file that records every pass and every removal of the last weeks. Empty: none."""
-    history_size_bytes: NeedsRestart[texts.HistorySize] = setting("historySize", "16Mi")
+    history_size_bytes: NeedsRestart[texts.HistorySize] = setting("16Mi")
     """The size of that file, allocated at startup: 1Mi to 1Gi."""
     lock_directory: NeedsRestart[texts.Directory] = "/run/reclaimd/lock"
     """A directory of mode 0700 that is locked by the node's only instance."""
     control_socket: NeedsRestart[texts.PathOrEmpty] = "/run/reclaimd/control.sock"
     """The socket on which commands reach the daemon. Empty: none."""
-    metrics_address: NeedsRestart[texts.Address] = setting("metricsAddress", "127.0.0.1:9746")
+    metrics_address: NeedsRestart[texts.Address] = setting("127.0.0.1:9746")
     """Where metrics and health are served: an address of this machine and a port.
 
     Empty: nowhere.
     """
     filesystems: NeedsRestart[
         Annotated[Mapping[FilesystemRole, str], read_as(_Entries, read_filesystems)]
-    ] = setting("filesystems", list)
+    ] = setting(list)
     """Filesystems of your own, besides the kubelet's."""
-    functions: NeedsRestart[Annotated[tuple[FunctionEntry, ...], read_as(_Functions, tuple)]] = (
-        setting("reclaimFunctions", list)
-    )
+    functions: NeedsRestart[
+        Annotated[tuple[FunctionEntry, ...], read_as(_Functions, _read_functions)]
+    ] = setting(list, "reclaimFunctions")
     """Functions of your own. Each is called only where a row of reclaimTable names it."""
-    reclaim_table: Annotated[dict[str, list[RowEntryForms]], texts.map_by_signal()] = setting(
-        "reclaimTable", dict
-    )
+    reclaim_table: Annotated[dict[str, _Row], texts.map_by_signal()] = setting(dict)
     """Signal -> functions, in order. Other signals keep their built-in rows."""
     kubernetes_events: NeedsRestart[bool] = False
     """True: send events to the API server too, not only to the log."""
@@ -476,5 +451,5 @@ class ConfigurationFile(StrictModel):
         )
 
 
-FIELDS = {field.alias or name: field for name, field in ConfigurationFile.model_fields.items()}
+FIELDS = {str(field.alias): field for field in ConfigurationFile.model_fields.values()}
 """The fields by their names in a file."""

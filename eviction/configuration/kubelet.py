@@ -6,9 +6,7 @@ In the kubelet's own order (`cmd/kubelet/app/server.go`):
    `evictionHard`, those of the other signals if it also sets `mergeDefaultEvictionSettings`.
 2. The `*.conf` files of the drop-in directory and its subdirectories, in lexical order, each as
    a JSON merge patch. So a drop-in can remove a default, and `mergeDefaultEvictionSettings` in
-   a drop-in changes nothing. Go's encoding/json, which reads the result, takes a key in other
-   capitals for the field, too (`as_fields`). `reclaim.kubelet.versions` says what older
-   kubelets do in these two steps.
+   a drop-in changes nothing. `reclaim.kubelet.versions` says what older kubelets do in these steps.
 3. All other defaults (`pkg/kubelet/apis/config/v1beta1/defaults.go`).
 4. The flags of its command line, where they are known.
 
@@ -17,9 +15,8 @@ here it has them, as before.
 
 `eviction.configuration.strict_yaml` says how the YAML of both is read.
 
-Only the fields that reclaimd needs are read, and only what it uses is checked: the thresholds here,
-and what our own configuration inherits with that (`effective`). Whatever else is wrong is between
-the file and its kubelet.
+Only the fields that reclaimd needs are read, and only what it uses is checked. Whatever else is
+wrong is between the file and its kubelet.
 
 Which file: the one that our own configuration names; else the files and flags that the kubelet
 process was started with (`find_kubelet`); else the usual file.
@@ -32,11 +29,13 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import ConfigDict, ValidationError
 
 from eviction.configuration.file import NO_RUNTIME
 from eviction.configuration.fingerprint import DROP_IN_SUFFIX
-from eviction.configuration.models import ConfigDict, Model, ValidationError, not_read, setting
+from eviction.configuration.models import Model, name_in_file, setting
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     parse_kubelets_drop_in,
@@ -91,58 +90,49 @@ def host_at(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _overridden(name: str, default: Any, flag: str, **constraints: Any) -> Any:
-    """A field that this flag of the kubelet's command line overrides."""
-    return setting(name, default, json_schema_extra={"flag": flag}, **constraints)
+class KubeletFields(Model):
+    """The fields of the kubelet's configuration that reclaimd needs, with the kubelet's defaults.
 
-
-class KubeletConfiguration(Model):
-    """The settings of this node's kubelet that reclaimd needs.
-
-    `name`: of the file. `settings`: the fields that are set, as written, and its default
-    thresholds; an empty text and a duration of 0 count as not set. `root_directory`: its
-    `--root-dir`, empty if not known. `depends_on_version`: whether kubelets of other versions read
-    other settings.
+    An empty text and a duration of 0 count as not set.
     """
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", alias_generator=name_in_file)
 
-    eviction_hard: dict[str, str] = _overridden("evictionHard", dict, "eviction-hard")
-    eviction_soft: dict[str, str] = _overridden("evictionSoft", dict, "eviction-soft")
-    eviction_soft_grace_period: dict[str, str] = _overridden(
-        "evictionSoftGracePeriod", dict, "eviction-soft-grace-period"
-    )
-    eviction_minimum_reclaim: dict[str, str] = _overridden(
-        "evictionMinimumReclaim", dict, "eviction-minimum-reclaim"
-    )
-    merge_default_eviction_settings: bool = setting("mergeDefaultEvictionSettings", False)
-    transition_period: str = _overridden(
-        "evictionPressureTransitionPeriod", "", "eviction-pressure-transition-period"
-    )
-    image_gc_high_threshold_percent: int = _overridden(
-        "imageGCHighThresholdPercent", 85, "image-gc-high-threshold", ge=0, le=100
-    )
-    image_gc_low_threshold_percent: int = _overridden(
-        "imageGCLowThresholdPercent", 80, "image-gc-low-threshold", ge=0, le=100
-    )
-    image_minimum_gc_age: str = _overridden("imageMinimumGCAge", "", "minimum-image-ttl-duration")
-    image_maximum_gc_age: str = setting("imageMaximumGCAge", "")
-    feature_gates: dict[str, bool] = _overridden("featureGates", dict, "feature-gates")
-    runtime_endpoint: str = _overridden(
-        "containerRuntimeEndpoint", "", "container-runtime-endpoint"
-    )
-    image_endpoint: str = _overridden("imageServiceEndpoint", "", "image-service-endpoint")
-    pod_logs_dir: str = setting("podLogsDir", "")
-    healthz_bind_address: str = _overridden("healthzBindAddress", "", "healthz-bind-address")
-    healthz_port: int = _overridden("healthzPort", 10248, "healthz-port")
-    address: str = _overridden("address", "", "address")
-    port: int = _overridden("port", 0, "port")
-    tls_cert_file: str = _overridden("tlsCertFile", "", "tls-cert-file")
-    name: Annotated[str, not_read] = ""
-    settings: Annotated[Mapping[str, Any], not_read] = {}
-    thresholds: Annotated[ParsedThresholds, not_read] = ParsedThresholds(())
-    root_directory: Annotated[str, not_read] = ""
-    depends_on_version: Annotated[bool, not_read] = False
+    eviction_hard: dict[str, str] = setting(dict)
+    eviction_soft: dict[str, str] = setting(dict)
+    eviction_soft_grace_period: dict[str, str] = setting(dict)
+    eviction_minimum_reclaim: dict[str, str] = setting(dict)
+    merge_default_eviction_settings: bool = False
+    eviction_pressure_transition_period: str = ""
+    image_gc_high_threshold_percent: int = setting(85, ge=0, le=100)
+    image_gc_low_threshold_percent: int = setting(80, ge=0, le=100)
+    image_minimum_gc_age: str = ""
+    image_maximum_gc_age: str = ""
+    feature_gates: dict[str, bool] = setting(dict)
+    container_runtime_endpoint: str = ""
+    image_service_endpoint: str = ""
+    pod_logs_dir: str = ""
+    healthz_bind_address: str = ""
+    healthz_port: int = 10248
+    address: str = ""
+    port: int = 0
+    tls_cert_file: str = ""
+
+
+class KubeletConfiguration(KubeletFields):
+    """The settings of this node's kubelet that reclaimd needs."""
+
+    model_config = ConfigDict(defer_build=True)  # its values are already checked
+
+    name: str
+    """Of the file."""
+    settings: Mapping[str, Any]
+    """The fields that are set, as written, and its default thresholds."""
+    thresholds: ParsedThresholds
+    root_directory: str = ""
+    """Its `--root-dir`, empty if not known."""
+    depends_on_version: bool
+    """Whether kubelets of other versions read other settings."""
 
     @property
     def separate_disk_gc(self) -> bool:
@@ -150,9 +140,7 @@ class KubeletConfiguration(Model):
         return self.feature_gates.get("KubeletSeparateDiskGC", True)
 
 
-KUBELETS_FIELDS = {
-    field.alias: field for field in KubeletConfiguration.model_fields.values() if field.alias
-}
+KUBELETS_FIELDS = {str(field.alias): field for field in KubeletFields.model_fields.values()}
 
 
 def merged(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -291,23 +279,23 @@ def kubelet_configuration(
     for field, problem in unfit_texts(document):
         raise ConfigurationError(f"{name}: {field}: {problem}")
     try:
-        kubelet = KubeletConfiguration.model_validate(document)
+        read = KubeletFields.model_validate(document)
         thresholds = parse_threshold_config(
-            *(getattr(kubelet, field) for field in EVICTION_MAPS), origin=name
+            *(getattr(read, field) for field in EVICTION_MAPS), origin=name
         )
     except ValidationError as error:
         raise ConfigurationError(sentence_about(error.errors()[0], name)) from None
     except FieldError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    derived = {
-        "name": name,
-        "settings": {
+    return KubeletConfiguration.model_construct(
+        **dict(read),
+        name=name,
+        settings={
             field: value for field, value in document.items() if value != "" and not is_zero(value)
         },
-        "thresholds": thresholds,
-        "depends_on_version": newest != oldest,
-    }
-    return kubelet.model_copy(update=derived)
+        thresholds=thresholds,
+        depends_on_version=newest != oldest,
+    )
 
 
 def is_zero(value: Any) -> bool:
@@ -341,9 +329,22 @@ class _LeftAloneError(EvictionError):
 
 # cmd/kubelet/app/options/options.go; flags override files (kubeletConfigFlagPrecedence)
 FLAGS = {
-    field.json_schema_extra["flag"]: name
-    for name, field in KUBELETS_FIELDS.items()
-    if isinstance(field.json_schema_extra, dict)
+    "address": "address",
+    "container-runtime-endpoint": "containerRuntimeEndpoint",
+    "eviction-hard": "evictionHard",
+    "eviction-minimum-reclaim": "evictionMinimumReclaim",
+    "eviction-pressure-transition-period": "evictionPressureTransitionPeriod",
+    "eviction-soft": "evictionSoft",
+    "eviction-soft-grace-period": "evictionSoftGracePeriod",
+    "feature-gates": "featureGates",
+    "healthz-bind-address": "healthzBindAddress",
+    "healthz-port": "healthzPort",
+    "image-gc-high-threshold": "imageGCHighThresholdPercent",
+    "image-gc-low-threshold": "imageGCLowThresholdPercent",
+    "image-service-endpoint": "imageServiceEndpoint",
+    "minimum-image-ttl-duration": "imageMinimumGCAge",
+    "port": "port",
+    "tls-cert-file": "tlsCertFile",
 }
 """Flag -> the field that it overrides."""
 PATHS = ("config", "config-dir", "root-dir")
@@ -409,7 +410,9 @@ def find_kubelet(proc: str, seconds: float = SEARCH_SECONDS) -> tuple[KubeletPro
       node's.
 
     If there are several, none is used. `proc`: /proc, or a directory like it. Takes at most
-    `seconds`: reading the command line of a process whose memory is locked may hang.
+    `seconds`: reading the command line of a process whose memory is locked may hang. psutil would
+    not help: it reads neither the root nor the PID namespaces of a process, and a command line of
+    any length.
     """
     try:
         return in_time(lambda: _search(proc), seconds)
@@ -427,10 +430,10 @@ def _search(proc: str) -> tuple[KubeletProcess | None, str]:
             process = _kubelet_at(os.path.join(proc, str(pid)))
         except OSError:  # it has ended
             continue
-        except _LeftAloneError as error:
-            ignored = f"process {pid} is called {NAME} but ignored: {error}"
-        except (ValueError, KeyError, ConfigurationError) as error:
+        except (_LeftAloneError, ValueError, KeyError, ConfigurationError) as error:
             why = f"its command line cannot be read ({error})"
+            if isinstance(error, _LeftAloneError):
+                why = str(error)
             ignored = f"process {pid} is called {NAME} but ignored: {why}"
         else:
             if process is not None:

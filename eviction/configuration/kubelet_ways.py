@@ -17,9 +17,6 @@ order, if their files exist and only root (or our own user) may write them:
   `AlwaysAllow` it is enough.
 * No identity: enough where anonymous requests are authorized.
 
-What else may ask, such as the API server's client certificate on a control-plane node, or the
-read-only port, is for whoever names it in the configuration.
-
 Sources: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-authz/,
 https://kubernetes.io/docs/reference/access-authn-authz/node/,
 https://kubernetes.io/docs/setup/best-practices/certificates/.
@@ -43,7 +40,7 @@ from eviction.configuration.kubelet import (
     kubelet_configuration,
 )
 from eviction.configuration.strict_yaml import ConfigurationError
-from reclaim.evidence.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletLate, KubeletUnavailable, WayRefused
 from reclaim.kubelet.client import (
     ANSWER_SECONDS,
     CONFIGZ,
@@ -129,9 +126,7 @@ def answered_in_time(ask: Callable[[], bytes]) -> Callable[[], bytes]:
         try:
             return asked(ask)
         except ReadingHangs as error:
-            raise KubeletUnavailable(
-                f"the kubelet is not asked: {error}; is a file hanging?", late=True
-            ) from None
+            raise KubeletLate(f"the kubelet is not asked: {error}; is a file hanging?") from None
         except NoThread:  # none can be started
             return ask()
 
@@ -177,8 +172,8 @@ class PodsOfKubelet:
         if known is not None:
             try:
                 return ask_kubelet(known, self._seconds, PODS, all_sources=self._all_sources)
-            except KubeletUnavailable as error:
-                if not error.refused or known is self._access:
+            except WayRefused:
+                if known is self._access:
                     raise
             # a certificate was rotated, or a role removed
             self.endpoint = None
@@ -191,10 +186,9 @@ class PodsOfKubelet:
             self.endpoint, body = asked_by_the_first(
                 ways_to_pods(self._access), until, PODS, all_sources=self._all_sources
             )
-        except KubeletUnavailable as error:
-            if error.refused or error.late:
-                self._in_vain = str(error)
-                self._search_from = self._clock.monotonic() + self._search_again_seconds
+        except (WayRefused, KubeletLate) as error:
+            self._in_vain = str(error)
+            self._search_from = self._clock.monotonic() + self._search_again_seconds
             raise
         self._search_again_seconds = REFUSED_LATER_SECONDS
         return body
@@ -207,8 +201,8 @@ def asked_by_the_first(
 
     The next way is tried only if the kubelet refuses one (401, 403, TLS) or it cannot be
     used: another identity does not help with a kubelet that does not listen or is late.
-    `until`: monotonic seconds. Raises KubeletUnavailable; if every way was refused, it is
-    `refused` and lists them.
+    `until`: monotonic seconds. Raises KubeletUnavailable; if every way was refused,
+    WayRefused, which lists them.
     """
     tried: list[str] = []
     for way in ways:
@@ -217,14 +211,10 @@ def asked_by_the_first(
             try:
                 left = max(until - time.monotonic(), 0.0)
                 return way.endpoint, ask_kubelet(way.endpoint, left, path, all_sources=all_sources)
-            except KubeletUnavailable as error:
-                if not error.refused:
-                    raise
+            except WayRefused as error:
                 problem = str(error)
         tried.append(f"as {way.identity}: {problem}")
-    raise KubeletUnavailable(
-        f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}", refused=True
-    )
+    raise WayRefused(f"no way was found to ask the kubelet for {path}: {'; '.join(tried)}")
 
 
 def asked_once(access: KubeletAccess, path: str) -> bytes:

@@ -1,7 +1,7 @@
-"""Models of input from outside. The only module that uses pydantic.
+"""Models of input from outside: how pydantic checks it.
 
 The program loads no pydantic plugins: `eviction.__main__` switches them off before anything is
-imported. In other processes, such as a test suite that uses our pytest plugin, they stay on.
+imported. In other processes, such as a test suite, they stay on.
 """
 
 from __future__ import annotations
@@ -9,19 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, GetPydanticSchema
-from pydantic import BeforeValidator as BeforeValidator
-from pydantic import ConfigDict as ConfigDict
-from pydantic import Discriminator as Discriminator
-from pydantic import Field as Field
-from pydantic import PlainSerializer as PlainSerializer
-from pydantic import SkipValidation as SkipValidation
-from pydantic import Tag as Tag
-from pydantic import TypeAdapter as TypeAdapter
-from pydantic import ValidationError as ValidationError
-from pydantic import model_validator as model_validator
-from pydantic.alias_generators import to_camel as to_camel
-from pydantic_core import PydanticCustomError as PydanticCustomError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetPydanticSchema
+
+
+def name_in_file(attribute: str) -> str:
+    """In camel case, and without the unit, which a text in a file has itself."""
+    first, *rest = attribute.removesuffix("_seconds").removesuffix("_bytes").split("_")
+    return first + "".join(
+        word.upper() if word in ("gc", "ca") else word.capitalize() for word in rest
+    )
 
 
 class Model(BaseModel):
@@ -47,14 +43,10 @@ def after(read: Callable[[Any], Any]) -> AfterValidator:
     return AfterValidator(lambda value: read(value))  # noqa: PLW0108 # so that it has exactly one parameter
 
 
-not_read: Any = GetPydanticSchema(lambda _, __: {"type": "any"})
-"""Marks a field that is derived from others, and so is not checked."""
+def setting(default: Any = None, name: str | None = None, **constraints: Any) -> Any:
+    """A field with this default, as written in a file; a type stands for its empty value.
 
-
-def setting(name: str, default: Any = None, **constraints: Any) -> Any:
-    """A field called `name` in files.
-
-    `default`: as written in a file; a type stands for its empty value.
+    `name`: in files, if it is not that of the attribute.
     """
     given = {"default_factory": default} if isinstance(default, type) else {"default": default}
     return Field(alias=name, **given, **constraints)

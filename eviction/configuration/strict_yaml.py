@@ -20,9 +20,6 @@ the target's type is not asked (`k8s.io/apimachinery/pkg/runtime/serializer/json
 * A drop-in (DecodeKubeletConfigurationIntoJSON): unknown fields are ignored, but a key twice, or
   one that a merge key has set already, is an error.
 
-More lenient than the kubelet, which does not start then: a document in JSON need not be strictly
-JSON, and the text of a scalar need not fit its tag.
-
 In all of them, files over 1 MiB are rejected, and what is nested deeper than 50, or holds more than
 a million values, which only aliases can do.
 """
@@ -38,16 +35,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
+from pydantic import ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
 
-from eviction.configuration.models import (
-    ConfigDict,
-    Model,
-    PydanticCustomError,
-    model_validator,
-)
+from eviction.configuration.models import Model, name_in_file
 from eviction.types import EvictionError
 from reclaim.trust import file_refusal
 from reclaim.workers import in_time
@@ -62,6 +56,7 @@ LARGEST_BYTES = 1024 * 1024
 MANY = 30  # fields, which only the configuration has
 EVERY_FIELD = "`reclaimd help configuration` explains all"
 DEEPEST = 50
+TOO_DEEP = f"nested deeper than {DEEPEST}"
 
 
 class ConfigurationError(EvictionError):
@@ -71,7 +66,7 @@ class ConfigurationError(EvictionError):
 class StrictModel(Model):
     """A model that also rejects unknown fields."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", alias_generator=name_in_file)
 
     @model_validator(mode="before")
     @classmethod
@@ -89,28 +84,92 @@ class StrictModel(Model):
         return document
 
 
+_TAG = "tag:yaml.org,2002:"
+_PLAIN = _TAG + "plain"  # of ours
+_BY_TEXT = {_TAG + kind for kind in ("plain", "bool", "int", "float", "null")}
+"""The tags of scalars whose text says what they are; with any other tag they are text."""
+
+_CORE_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})")
+_NOT_IN_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_INTEGER = re.compile(
+    r"[-+]?(?:0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|0[oO]?([0-7]{1,22})|0|[1-9][0-9]{0,19})"
+)
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+
+
+def _problem(place: Any, words: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=words, problem_mark=place.start_mark)
+
+
 class _Loader(yaml.SafeLoader):
-    """Composes nodes in which scalars without quotes and without a tag are marked as plain."""
+    """Makes the values of a document. A subclass says how its plain scalars are read."""
 
-    # the C loader composes in C, where neither depth nor aliases could be rejected
-    _depth = 0
+    words: Mapping[str, bool | None]
+    """What plain scalars are that are neither numbers nor texts."""
+    merges = True
+    """Whether `<<` is a merge key, and not a text."""
+    key_twice = False
+    """Whether a key may be set twice; the last one counts then."""
+    _count = 0
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        self._depth += 1
-        if self._depth > DEEPEST:
-            raise _problem(self.peek_event(), f"nested deeper than {DEEPEST}")  # type: ignore[no-untyped-call] # the stubs leave this method untyped
-        node = super().compose_node(parent, index)
-        self._depth -= 1
-        return node
+    def number(self, node: yaml.ScalarNode) -> Any:
+        """The number that a plain scalar is, else its text."""
+        return int(node.value) if _CORE_INTEGER.fullmatch(node.value) else node.value
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         if kind is yaml.ScalarNode and implicit[0]:
             return _PLAIN
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call] # untyped in the stubs
 
+    def value(self, node: Any, depth: int = 1) -> Any:
+        """`node`: a yaml.Node. Raises YAMLError."""
+        if depth > DEEPEST:
+            raise _problem(node, TOO_DEEP)
+        self._count += 1
+        if self._count > LARGEST_BYTES:  # without aliases, each takes a byte at least
+            raise _problem(node, "too much of it comes from aliases")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, depth + 1) for item in node.value]
+        if isinstance(node, yaml.ScalarNode):
+            return self.scalar(node)
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            for key, value in self._entries(key_node, value_node, depth + 1):
+                if key in mapping and not self.key_twice:
+                    raise _problem(key_node, f"the key {key!r} occurs twice")
+                mapping[key] = value
+        return mapping
 
-class _StrictLoader(_Loader):
+    def scalar(self, node: yaml.ScalarNode) -> Any:
+        text: str = node.value
+        if node.tag == _TAG + "binary":
+            return base64.b64decode(text).decode(errors="replace")
+        if node.tag not in _BY_TEXT:
+            return text
+        return self.words[text] if text in self.words else self.number(node)
+
+    def _key(self, node: yaml.Node) -> str:
+        key = self.scalar(node) if isinstance(node, yaml.ScalarNode) else None
+        if key is None:
+            raise _problem(node, "keys must be texts, numbers or truth values")
+        return key if isinstance(key, str) else str(key).lower()  # true, false
+
+    def _entries(self, key: yaml.Node, value: yaml.Node, depth: int) -> Iterable[tuple[str, Any]]:
+        merges = key.tag == _TAG + "merge" or (key.tag == _PLAIN and key.value == "<<")
+        if not (self.merges and merges):
+            return [(self._key(key), self.value(value, depth))]
+        # of several mappings, the first one wins
+        sources = value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
+        if not all(isinstance(source, yaml.MappingNode) for source in sources):
+            raise _problem(value, "a merge key needs a mapping, or a list of them")
+        return [entry for source in sources for entry in self.value(source, depth).items()]
+
+
+class _OurLoader(_Loader):
     """For our own documents."""
+
+    words = MappingProxyType({"": None, "~": None, "null": None, "true": True, "false": False})
+    merges = False
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call] # untyped in the stubs
@@ -121,153 +180,56 @@ class _StrictLoader(_Loader):
         return super().compose_node(parent, index)
 
 
-class _KubeletsLoader(_Loader):
-    """For the kubelet's: tabs may stand where libyaml lets them."""
+class _DropInLoader(_Loader):
+    """For the kubelet's drop-ins."""
+
+    words = MappingProxyType(
+        dict.fromkeys("y Y yes Yes YES true True TRUE on On ON".split(), True)  # noqa: SIM905 # read better than a list
+        | dict.fromkeys("n N no No NO false False FALSE off Off OFF".split(), False)  # noqa: SIM905 # the same
+        | dict.fromkeys(("", "~", "null", "Null", "NULL"))
+    )
 
     def scan_to_next_token(self) -> None:
+        """Tabs may stand where libyaml lets them."""
         super().scan_to_next_token()
         while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
             self.forward()
             super().scan_to_next_token()
 
-
-def _problem(place: Any, words: str) -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=words, problem_mark=place.start_mark)
-
-
-_TAG = "tag:yaml.org,2002:"
-_PLAIN = _TAG + "plain"  # of ours
-_BY_TEXT = {_TAG + kind for kind in ("plain", "bool", "int", "float", "null")}
-"""The tags of scalars whose text says what they are; with any other tag they are text."""
-
-_CORE_WORDS = {"": None, "~": None, "null": None, "true": True, "false": False}
-_CORE_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,18})")
-_TRUE = re.compile("y|Y|yes|Yes|YES|true|True|TRUE|on|On|ON")
-_FALSE = re.compile("n|N|no|No|NO|false|False|FALSE|off|Off|OFF")
-_NULL = re.compile("|~|null|Null|NULL")
-_NOT_IN_JSON = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
-_INTEGER = re.compile(
-    r"[-+]?(?:0[xX][0-9a-fA-F]{1,16}|0[bB][01]{1,64}|0[oO]?([0-7]{1,22})|0|[1-9][0-9]{0,19})"
-)
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-
-
-def _core_scalar(node: yaml.ScalarNode) -> Any:
-    """The value of a scalar of ours."""
-    text: str = node.value
-    if node.tag != _PLAIN:
+    def number(self, node: yaml.ScalarNode) -> Any:
+        """A whole number is an int, as in the JSON that Go writes of it."""
+        text: str = node.value
+        if _NOT_IN_JSON.fullmatch(text):
+            raise _problem(node, f"{text} is not a number that JSON has")
+        digits = text.replace("_", "") if text[0] in "+-0123456789" else text
+        if integer := _INTEGER.fullmatch(digits):
+            octal = integer[1]
+            number = int(re.sub("[oO]", "", digits), 8) if octal else int(digits, 0)
+            if -(2**63) <= number < (2**63 if digits[0] == "+" else 2**64):
+                return number
+        if _FLOAT.fullmatch(digits) and math.isfinite(fraction := float(digits)):
+            return int(fraction) if fraction.is_integer() else fraction
         return text
-    if text in _CORE_WORDS:
-        return _CORE_WORDS[text]
-    return int(text) if _CORE_INTEGER.fullmatch(text) else text
 
 
-def _core_key(node: yaml.Node) -> str:
-    if not isinstance(node, yaml.ScalarNode):
-        raise _problem(node, "keys must be plain texts")
-    return str(node.value)
+class _FileLoader(_DropInLoader):
+    """For its file."""
+
+    key_twice = True
 
 
-def _kubelets_scalar(node: yaml.ScalarNode) -> Any:
-    """The value of a scalar of the kubelet's.
-
-    A whole number is an int, as in the JSON that Go writes of it.
-    """
-    text: str = node.value
-    if node.tag == _TAG + "binary":
-        return base64.b64decode(text).decode(errors="replace")
-    if node.tag not in _BY_TEXT:
-        return text
-    if _NULL.fullmatch(text):
-        return None
-    if _TRUE.fullmatch(text):
-        return True
-    if _FALSE.fullmatch(text):
-        return False
-    if _NOT_IN_JSON.fullmatch(text):
-        raise _problem(node, f"{text} is not a number that JSON has")
-    digits = text.replace("_", "") if text[0] in "+-0123456789" else text
-    if integer := _INTEGER.fullmatch(digits):
-        octal = integer[1]
-        number = int(re.sub("[oO]", "", digits), 8) if octal else int(digits, 0)
-        if -(2**63) <= number < (2**63 if digits[0] == "+" else 2**64):
-            return number
-    if _FLOAT.fullmatch(digits) and math.isfinite(fraction := float(digits)):
-        return int(fraction) if fraction.is_integer() else fraction
-    return text
-
-
-def _kubelets_key(node: yaml.Node) -> str:
-    key = _kubelets_scalar(node) if isinstance(node, yaml.ScalarNode) else None
-    if key is None:
-        raise _problem(node, "keys must be texts, numbers or truth values")
-    return key if isinstance(key, str) else str(key).lower()  # true, false
-
-
-class _Dialect(NamedTuple):
-    """How documents of one kind are read."""
-
-    loader: type[_Loader]
-    scalar: Callable[[yaml.ScalarNode], Any]
-    key: Callable[[yaml.Node], str]
-    ours: bool = False
-    """Whether a merge key is a text, and a second document an error."""
-    key_twice: bool = False
-    """Whether a key may be set twice; the last one counts then."""
-
-
-_OURS = _Dialect(_StrictLoader, _core_scalar, _core_key, ours=True)
-_DROP_IN = _Dialect(_KubeletsLoader, _kubelets_scalar, _kubelets_key)
-_FILE = _DROP_IN._replace(key_twice=True)
-
-
-class _Values:
-    """The values of the nodes of a document."""
-
-    def __init__(self, dialect: _Dialect) -> None:
-        self._dialect = dialect
-        self._count = 0
-
-    def of(self, node: Any, depth: int = 1) -> Any:
-        """`node`: a yaml.Node. Raises YAMLError."""
-        if depth > DEEPEST:
-            raise _problem(node, f"nested deeper than {DEEPEST}")
-        self._count += 1
-        if self._count > LARGEST_BYTES:  # without aliases, each takes a byte at least
-            raise _problem(node, "too much of it comes from aliases")
-        if isinstance(node, yaml.SequenceNode):
-            return [self.of(item, depth + 1) for item in node.value]
-        if not isinstance(node, yaml.MappingNode):
-            return self._dialect.scalar(node)
-        mapping: dict[str, Any] = {}
-        for key_node, value_node in node.value:
-            for key, value in self._entries(key_node, value_node, depth + 1):
-                if key in mapping and not self._dialect.key_twice:
-                    raise _problem(key_node, f"the key {key!r} occurs twice")
-                mapping[key] = value
-        return mapping
-
-    def _entries(self, key: yaml.Node, value: yaml.Node, depth: int) -> Iterable[tuple[str, Any]]:
-        merges = key.tag == _TAG + "merge" or (key.tag == _PLAIN and key.value == "<<")
-        if self._dialect.ours or not merges:
-            return [(self._dialect.key(key), self.of(value, depth))]
-        # of several mappings, the first one wins
-        sources = value.value[::-1] if isinstance(value, yaml.SequenceNode) else [value]
-        if not all(isinstance(source, yaml.MappingNode) for source in sources):
-            raise _problem(value, "a merge key needs a mapping, or a list of them")
-        return [entry for source in sources for entry in self.of(source, depth).items()]
-
-
-def _parse(text: str, name: str, *, dialect: _Dialect) -> dict[str, Any]:
+def _parse(text: str, name: str, *, loads: type[_Loader]) -> dict[str, Any]:
     try:
-        loader = dialect.loader(text)
-        document = _Values(dialect).of(loader.get_node()) if loader.check_node() else None
-        if dialect.ours and loader.check_node():
+        loader = loads(text)
+        document = loader.value(loader.get_node()) if loader.check_node() else None
+        if loads is _OurLoader and loader.check_node():
             raise ConfigurationError(f"{name}: holds more than one document; one is allowed")
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" in line {mark.line + 1}"
         why = getattr(error, "problem", None) or " ".join(str(error).split())
+        if isinstance(error, RecursionError):  # of the parser, which goes on beyond our limit
+            why = TOO_DEEP
         raise ConfigurationError(f"{name}: not readable as YAML{place}: {why}") from None
     if document is None:
         return {}
@@ -278,9 +240,9 @@ def _parse(text: str, name: str, *, dialect: _Dialect) -> dict[str, Any]:
     return document
 
 
-parse_document: Parse = partial(_parse, dialect=_OURS)
-parse_kubelets_file: Parse = partial(_parse, dialect=_FILE)
-parse_kubelets_drop_in: Parse = partial(_parse, dialect=_DROP_IN)
+parse_document: Parse = partial(_parse, loads=_OurLoader)
+parse_kubelets_file: Parse = partial(_parse, loads=_FileLoader)
+parse_kubelets_drop_in: Parse = partial(_parse, loads=_DropInLoader)
 
 
 def read_document(

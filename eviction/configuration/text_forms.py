@@ -18,9 +18,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from eviction.configuration.models import Field, PydanticCustomError, read_as
+from pydantic import Field
+from pydantic_core import PydanticCustomError
+
+from eviction.configuration.models import read_as
 from eviction.configuration.strict_yaml import quoted
-from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin
+from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin, read_value
 from eviction.configuration.threshold_config import read_duration as read_duration
 from eviction.types import Extent, ThresholdValue
 from reclaim.cri.client import socket_path
@@ -192,6 +195,7 @@ PodStart = Annotated[float, read_as(Duration, within(read_duration, "0s", "10s")
 Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
 HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
 Rate = Annotated[int, read_as(Quantity, within(read_size, "1"))]
+Mark = Annotated[ThresholdValue, read_as(QuantityOrPercentage, read_value)]
 Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
 Lead = Annotated[bool, read_as(Literal["auto", "0s"], lambda text: text == "auto")]
 HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]

@@ -26,7 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from eviction.types import EvictionError, Threshold, ThresholdValue
 from signals.quantity import (
@@ -51,11 +52,11 @@ KUBELET_EVICTION_HARD: Mapping[str, str] = {
 
 LEFT_TO_KUBELET = ("memory.available", "allocatableMemory.available", "pid.available")
 
-LARGEST_MARGIN = 0.5
-LARGEST_MARGIN_BYTES = 1 << 60  # 1Ei: no disk is that large
 _OFF = ("0%", "100%")
 
 Value = TypeVar("Value")
+_Range = tuple[Callable[[Any], bool], str]
+"""Which numbers are in it, and the same in words."""
 
 
 class FieldError(EvictionError, ValueError):
@@ -95,16 +96,12 @@ def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's o
     `origin`: of each threshold; empty: the name of its map. `signals`: those of the node.
     """
     names = (*signals, *LEFT_TO_KUBELET)
-    hard_values = _read_map("evictionHard", hard, names, read=read_value, left_out=_OFF)
-    soft_values = _read_map("evictionSoft", soft, names, read=read_value, left_out=_OFF)
+    hard_values = _read_map("evictionHard", hard, names, read=read_value)
+    soft_values = _read_map("evictionSoft", soft, names, read=read_value)
     graces = _read_map("evictionSoftGracePeriod", grace_periods, names, read=read_duration)
     reclaims = _read_map(
         "evictionMinimumReclaim", minimum_reclaims, names, read=read_minimum_reclaim
     )
-    for name in soft_values:
-        if name not in graces:
-            problem = f"needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}"
-            raise FieldError("evictionSoft", f"{name}: {problem}", name)
     thresholds: list[Threshold] = []
     left: list[tuple[str, str]] = []
     for field, written, values in (
@@ -112,6 +109,11 @@ def parse_threshold_config(  # noqa: PLR0917 # the four maps, in the kubelet's o
         ("evictionSoft", soft, soft_values),
     ):
         for name, value in values.items():
+            if written[name] in _OFF:
+                continue
+            if values is soft_values and name not in graces:
+                problem = f"needs a grace period in evictionSoftGracePeriod, {DURATION_FORMS}"
+                raise FieldError(field, f"{name}: {problem}", name)
             grace = graces[name] if values is soft_values else 0.0
             if isinstance(name, Signal):
                 reclaim = reclaims.get(name)
@@ -129,7 +131,6 @@ def _read_map(
     names: Sequence[str],
     *,
     read: Callable[[str], Value],
-    left_out: Sequence[str] = (),
 ) -> dict[str, Value]:
     for name in written:
         if name not in names:
@@ -137,7 +138,7 @@ def _read_map(
             raise FieldError(field, problem, name)
     values: dict[str, Value] = {}
     for name in names:
-        if name in written and written[name] not in left_out:
+        if name in written:
             try:
                 values[name] = read(written[name])
             except ValueError as error:
@@ -156,50 +157,44 @@ def read_duration(text: str) -> float:
     return seconds
 
 
-def read_value(text: str) -> ThresholdValue:
-    """The value of a threshold. Raises ValueError."""
-    value = _read(text)
-    if value.percentage is not None and not 0 <= value.percentage.fraction <= 1:
-        raise ValueError(f"must be between 0% and 100%, but it was {text!r}")
-    if value.quantity is not None and value.quantity <= 0:
-        raise ValueError(f"must be above 0 (0% switches the signal off), but it was {text!r}")
-    return value
-
-
-def read_minimum_reclaim(text: str) -> ThresholdValue:
-    """The value of a minimum reclaim. Raises ValueError."""
-    value = _read(text)
-    if value.percentage is not None and value.percentage.fraction <= 0:
-        raise ValueError(f"must be above 0%, but it was {text!r}")
-    if value.quantity is not None and value.quantity < 0:
-        raise ValueError(f"must not be negative, but it was {text!r}")
-    return value
-
-
-def read_margin(text: str) -> ThresholdValue:
-    """A share of the capacity, 0% to 50%, or bytes, less than 1Ei.
-
-    Bytes raise only the marks of the `available` signals. Raises ValueError.
-    """
-    margin = _read(text)
-    if margin.percentage is not None and not 0 <= margin.percentage.fraction <= LARGEST_MARGIN:
-        raise ValueError(f"must be between 0% and 50%, but it was {text!r}")
-    if margin.quantity is not None and margin.quantity < 0:
-        raise ValueError(f"must not be negative, but it was {text!r}")
-    if margin.quantity is not None and margin.quantity >= LARGEST_MARGIN_BYTES:
-        raise ValueError(f"must be less than 1Ei, but it was {text!r}")
-    return margin
-
-
-def _read(text: str) -> ThresholdValue:
+def _read(text: str, *, shares: _Range, quantities: _Range) -> ThresholdValue:
+    """A percentage or a quantity in its range. Raises ValueError."""
     try:
         if text.endswith("%"):
-            return ThresholdValue(percentage=parse_percentage(text))
-        return ThresholdValue(quantity=parse_quantity(text))
+            value = ThresholdValue(percentage=parse_percentage(text))
+        else:
+            value = ThresholdValue(quantity=parse_quantity(text))
     except QuantityError:
         raise ValueError(
             f"{_quoted(text)} is neither {QUANTITY_FORMS} nor {PERCENTAGE_FORMS}"
         ) from None
+    fits, allowed = shares if value.percentage else quantities
+    if not fits(value.percentage.fraction if value.percentage else value.quantity):
+        raise ValueError(f"must be {allowed}, but it was {text!r}")
+    return value
+
+
+read_value = partial(
+    _read,
+    shares=(lambda share: 0 <= share <= 1, "between 0% and 100%"),
+    quantities=(lambda amount: amount > 0, "above 0 (0% switches the signal off)"),
+)
+"""The value of a threshold."""
+
+read_minimum_reclaim = partial(
+    _read,
+    shares=(lambda share: share > 0, "above 0%"),
+    quantities=(lambda amount: amount >= 0, "at least 0"),
+)
+"""The value of a minimum reclaim."""
+
+read_margin = partial(
+    _read,
+    shares=(lambda share: 0 <= share <= 0.5, "between 0% and 50%"),
+    # no disk is that large
+    quantities=(lambda amount: 0 <= amount < 1 << 60, "at least 0 and less than 1Ei"),
+)
+"""A share of the capacity, or bytes, which raise only the marks of the `available` signals."""
 
 
 def _quoted(text: str) -> str:

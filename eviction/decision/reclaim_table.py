@@ -26,24 +26,26 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from eviction.decision.thresholds import filesystem_of_writable_layers
-from eviction.types import Threshold, ThresholdValue
+from eviction.types import ThresholdValue
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
-from signals.types import FilesystemRole, FsLayout, Signal
+from signals.types import KUBELET_ROLES, FilesystemRole, FsLayout, Signal
 
-_C: Final = DELETE_ALL_UNUSED_CONTAINERS
-_I: Final = DELETE_UNUSED_IMAGES
-RECLAIM_TABLE: Final[Mapping[tuple[FilesystemRole, FsLayout | None], tuple[str, ...]]] = {
-    (FilesystemRole.NODEFS, FsLayout.SINGLE): (_C, _I),
-    (FilesystemRole.NODEFS, FsLayout.DEDICATED_IMAGEFS): (),
-    (FilesystemRole.NODEFS, FsLayout.SPLIT): (_C,),
-    (FilesystemRole.IMAGEFS, FsLayout.SINGLE): (_C, _I),
-    (FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
-    (FilesystemRole.IMAGEFS, FsLayout.SPLIT): (_I,),
-    (FilesystemRole.CONTAINERFS, FsLayout.SINGLE): (_C, _I),
-    (FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),
-    (FilesystemRole.CONTAINERFS, FsLayout.SPLIT): (_C,),
+BUILT_IN: Final = (DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES)
+_C, _I = BUILT_IN
+RECLAIM_TABLE: Final[Mapping[FsLayout | None, Mapping[FilesystemRole, tuple[str, ...]]]] = {
+    FsLayout.SINGLE: dict.fromkeys(KUBELET_ROLES, (_C, _I)),
+    FsLayout.DEDICATED_IMAGEFS: {
+        FilesystemRole.NODEFS: (),
+        FilesystemRole.IMAGEFS: (_C, _I),
+        FilesystemRole.CONTAINERFS: (_C, _I),
+    },
+    FsLayout.SPLIT: {
+        FilesystemRole.NODEFS: (_C,),
+        FilesystemRole.IMAGEFS: (_I,),
+        FilesystemRole.CONTAINERFS: (_C,),
+    },
 }
-"""The names of functions by filesystem and layout. `reclaim.functions.table` has the functions."""
+"""The names of functions by layout and filesystem. `reclaim.functions.table` has the functions."""
 
 
 class RowEntry(NamedTuple):
@@ -72,7 +74,7 @@ def row(signal: Signal, layout: FsLayout | None, rows: Rows = NO_ROWS) -> tuple[
     configured = entries_of(signal, layout, rows)
     if configured is not None:
         return tuple(entry.function for entry in configured)
-    return RECLAIM_TABLE.get((signal.filesystem, layout), ())
+    return RECLAIM_TABLE.get(layout, {}).get(signal.filesystem, ())
 
 
 def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[RowEntry, ...] | None:
@@ -85,26 +87,3 @@ def entries_of(signal: Signal, layout: FsLayout | None, rows: Rows) -> tuple[Row
     ):
         signal = signal.on(filesystem_of_writable_layers(layout))
     return rows.get(signal)
-
-
-def functions_of(rows: Rows = NO_ROWS) -> frozenset[str]:
-    """The names of all functions that rows call."""
-    configured = (entry.function for entries in rows.values() for entry in entries)
-    return frozenset({_C, _I, *configured})
-
-
-def relieved_by(
-    thresholds: tuple[Threshold, ...],
-    function: str,
-    layout: FsLayout | None,
-    *,
-    rows: Rows = NO_ROWS,
-) -> tuple[Threshold, ...]:
-    """The thresholds that a function can relieve: those with the function in their row.
-
-    A function must not go on for a threshold that it cannot relieve: pressure on the kubelet's own
-    filesystem would otherwise cost every image.
-    """
-    return tuple(
-        threshold for threshold in thresholds if function in row(threshold.signal, layout, rows)
-    )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from eviction.decision import thresholds as rules
-from eviction.decision.reclaim_table import Rows, entries_of, functions_of, relieved_by, row
+from eviction.decision.reclaim_table import BUILT_IN, Rows, entries_of, row
 from eviction.types import Decision, NodeCondition, Threshold
 from signals.types import FsLayout, Signal, SignalObservation, SignalObservations
 
@@ -59,8 +59,13 @@ class EvictionConfig:
         """What a reclaim function has to clear: the thresholds in force that it can relieve; and
         whether it waits: if its row calls it only below a mark of its own that is lower than the
         threshold's, that mark counts."""
-        layout = observations.layout
-        relieves = relieved_by(self.in_layout(layout), function, layout, rows=self.rows)
+        # it must not go on for a threshold that it cannot relieve: pressure on the kubelet's own
+        # filesystem would otherwise cost every image
+        relieves = tuple(
+            threshold
+            for threshold in self.in_layout(observations.layout)
+            if function in self.row(threshold.signal, observations)
+        )
         goal = tuple(self._lower(threshold, function, observations) for threshold in relieves)
         return goal, goal != relieves
 
@@ -82,7 +87,8 @@ class EvictionConfig:
     @property
     def functions(self) -> frozenset[str]:
         """The names of all functions that rows call."""
-        return functions_of(self.rows)
+        configured = (entry.function for entries in self.rows.values() for entry in entries)
+        return frozenset({*BUILT_IN, *configured})
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,16 +101,6 @@ def readings(facts: Facts) -> Findings:
             )
 
 
-def runtime(facts: Facts) -> Findings:
-    if facts.runtime_problem:
-        yield problem(
-            "runtime",
-            "the container runtime does not answer, so nothing can be reclaimed",
-            facts.runtime_problem,
-            remedy="start it, or set containerRuntimeEndpoint to its socket",
-        )
-
-
 def socket(facts: Facts) -> Findings:
     """Any process that can connect to the CRI socket has root's power on this node."""
     status = facts.socket
@@ -122,16 +112,6 @@ def socket(facts: Facts) -> Findings:
             f"{facts.endpoint} belongs to user {status.st_uid} and has mode"
             f" {status.st_mode & 0o777:04o}",
             remedy="let root own it, with mode 0660 (containerd: [grpc] uid and gid)",
-        )
-
-
-def permissions(facts: Facts) -> Findings:
-    for path, why in facts.unwritable.items():
-        yield risk(
-            "permissions",
-            f"{path} cannot be written",
-            why,
-            remedy="run as root; the unit needs it in ReadWritePaths",
         )
 
 
@@ -155,17 +135,6 @@ def pod_directories(facts: Facts) -> Findings:
                 ),
             )
             return
-
-
-def log_directories(facts: Facts) -> Findings:
-    """A symlink could lead anywhere, so it is not followed."""
-    for field, path in facts.symlinks.items():
-        yield risk(
-            "log-symlink",
-            "a log directory is a symlink, which is not followed, so nothing in it is removed",
-            f"{field}: {path}",
-            remedy="name the directory that it points to",
-        )
 
 
 def terminated_pods(facts: Facts) -> Findings:
@@ -237,24 +206,6 @@ def thresholds(facts: Facts) -> Findings:
             " signal off"
         ),
     )
-
-
-def kubelet_settings(facts: Facts) -> Findings:
-    yield from kubelet_findings(facts.configuration)
-
-
-def functions(facts: Facts) -> Findings:
-    for name, why in facts.function_problems:
-        yield problem(
-            "function",
-            f"{name} cannot do anything",
-            why,
-            remedy="correct it, or remove it from reclaimFunctions",
-        )
-
-
-def rows(facts: Facts) -> Findings:
-    yield from row_findings(facts.configuration, facts.observations, facts.observations.signals)
 
 
 def sandbox_image(facts: Facts) -> Findings:
@@ -419,17 +370,16 @@ def clock(facts: Facts) -> Findings:
         )
 
 
-def separate_disk_gc(facts: Facts) -> Findings:
+def kubelets_gc(facts: Facts) -> Findings:
     """Without the gate KubeletSeparateDiskGC a kubelet gives up on split filesystems, which it
-    detects only on CRI-O."""
+    detects only on CRI-O. imageGCHighThresholdPercent 100 turns off its periodic image garbage
+    collection."""
     kubelet = facts.configuration.kubelet
-    if (
-        facts.observations.layout is not FsLayout.SPLIT
-        or kubelet is None
-        or kubelet.separate_disk_gc
-    ):
+    version = facts.runtime.version
+    if kubelet is None:
         return
-    if facts.runtime.version is not None and facts.runtime.version.name == "cri-o":
+    split = facts.observations.layout is FsLayout.SPLIT
+    if split and not kubelet.separate_disk_gc and version and version.name == "cri-o":
         yield risk(
             "separate-disk-gc-off",
             "the kubelet neither reclaims nor evicts: images and writable layers are apart, and its"
@@ -440,12 +390,7 @@ def separate_disk_gc(facts: Facts) -> Findings:
                 " with and without it"
             ),
         )
-
-
-def image_gc_off(facts: Facts) -> Findings:
-    """imageGCHighThresholdPercent 100 turns off the kubelet's periodic image garbage collection."""
-    kubelet = facts.configuration.kubelet
-    if kubelet is not None and kubelet.image_gc_high_threshold_percent == 100:
+    if kubelet.image_gc_high_threshold_percent == 100:
         yield note(
             "image-gc-off",
             "the kubelet's periodic image garbage collection is off; only pressure reclaims images",
@@ -537,74 +482,105 @@ def inotify(facts: Facts) -> Findings:
         )
 
 
-def history(facts: Facts) -> Findings:
-    """A file of somebody else's at the path of the history is left alone."""
-    if facts.history_problem:
-        yield risk(
+def stated(facts: Facts) -> Findings:
+    """What the facts themselves say is wrong. A symlink could lead anywhere, so it is not followed;
+    a file of somebody else's at the path of the history is left alone."""
+    told = facts.daemon
+    first = "" if facts.installed else "reclaimd install --systemd, then "
+    for level, check, sentence, evidence, remedy in (
+        (
+            problem,
+            "runtime",
+            "the container runtime does not answer, so nothing can be reclaimed",
+            facts.runtime_problem,
+            "start it, or set containerRuntimeEndpoint to its socket",
+        ),
+        *(
+            (
+                risk,
+                "permissions",
+                f"{path} cannot be written",
+                why,
+                "run as root; the unit needs it in ReadWritePaths",
+            )
+            for path, why in facts.unwritable.items()
+        ),
+        *(
+            (
+                risk,
+                "log-symlink",
+                "a log directory is a symlink, which is not followed, so nothing in it is removed",
+                f"{field}: {path}",
+                "name the directory that it points to",
+            )
+            for field, path in facts.symlinks.items()
+        ),
+        *(
+            (
+                problem,
+                "function",
+                f"{name} cannot do anything",
+                why,
+                "correct it, or remove it from reclaimFunctions",
+            )
+            for name, why in facts.function_problems
+        ),
+        (
+            risk,
             "history",
             "no history is kept",
             facts.history_problem,
-            remedy="move that file away, or set another historyFile",
-        )
-
-
-def daemon(facts: Facts) -> Findings:
-    """Whether a daemon watches this node, may remove anything, and has accepted
-    its configuration.
-    """
-    if facts.daemon_problem:
-        yield note(
+            "move that file away, or set another historyFile",
+        ),
+        (
+            note,
             "daemon",
-            "no daemon answers: nothing watches this node, unless one runs without a control"
-            " socket",
-            facts.daemon_problem,
-            remedy=(
-                f"{'' if facts.installed else 'reclaimd install --systemd, then '}systemctl enable"
-                " --now reclaimd"
+            (
+                "no daemon answers: nothing watches this node, unless one runs without a control"
+                " socket"
             ),
-        )
-    if held_off := facts.daemon.get("held_off"):
-        yield risk(
+            facts.daemon_problem,
+            f"{first}systemctl enable --now reclaimd",
+        ),
+        (
+            risk,
             "held-off",
             "the daemon removes nothing now",
-            held_off,
-            remedy="wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait",
-        )
-    if reload_problem := facts.daemon.get("reload_problem"):
-        yield risk(
+            told.get("held_off"),
+            "wait, or reclaimd resume for a pause; reclaimd reclaim --now does not wait",
+        ),
+        (
+            risk,
             "reload",
             "the daemon works by an older configuration than its files hold",
-            reload_problem,
-            remedy=(
-                "correct what it names, then systemctl reload reclaimd; until then a restart may"
-                " fail"
-            ),
-        )
-    if facts.daemon.get("dry_run"):
-        yield risk(
+            told.get("reload_problem"),
+            "correct what it names, then systemctl reload reclaimd; until then a restart may fail",
+        ),
+        (
+            risk,
             "dry-run",
             "the daemon removes nothing, and only reports",
-            "dryRun is true",
-            remedy=(
+            "dryRun is true" if told.get("dry_run") else "",
+            (
                 "set dryRun: false and run systemctl reload reclaimd, once it reports what it"
                 " should remove"
             ),
-        )
+        ),
+    ):
+        if evidence:
+            yield level(check, sentence, evidence, remedy=remedy)
 
 
 CHECKS: tuple[Callable[[Facts], Findings], ...] = (
     pressure,
     readings,
-    runtime,
+    stated,
     socket,
-    permissions,
     pod_directories,
-    log_directories,
     terminated_pods,
     thresholds,
-    kubelet_settings,
-    functions,
-    rows,
+    lambda facts: kubelet_findings(facts.configuration),
+    lambda facts: row_findings(facts.configuration, facts.observations, facts.observations.signals),
     sandbox_image,
     unresolved_images,
     containerd_frees_late,
@@ -612,15 +588,12 @@ CHECKS: tuple[Callable[[Facts], Findings], ...] = (
     keeps,
     pulls,
     clock,
-    separate_disk_gc,
-    image_gc_off,
+    kubelets_gc,
     inodes,
     reserve,
     xfs,
     filesystem_numbers,
     inotify,
-    history,
-    daemon,
 )
 """Of findings of one level, those of an earlier check are shown first."""
 

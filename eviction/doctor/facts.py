@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from eviction.configuration.effective import Configuration, eviction_config
 from eviction.engine.node import Node
 from eviction.records.store import why_unusable
-from eviction.surface.control_socket import ControlUnavailable, ask
+from eviction.surface.control_client import NotAskedError, ask
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
 from eviction.survey.space import CONTENT, SNAPSHOTTER
 from eviction.types import Threshold
@@ -105,7 +105,7 @@ class Facts:
     daemon_problem: str
     """Why no daemon answers."""
     daemon: Mapping[str, Any]
-    """Its answer to `brief`; empty if there is none."""
+    """Its answer to `status`; empty if there is none."""
     installed: bool
     """Whether systemd has a unit for the daemon."""
 
@@ -192,8 +192,8 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
     if not control_socket:
         return "", {}
     try:
-        return "", ask(control_socket, "brief")
-    except ControlUnavailable as error:
+        return "", ask(control_socket, "status")
+    except NotAskedError as error:
         return str(error), {}
 
 

@@ -12,19 +12,13 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from typing import Annotated, Any, Literal, TypeVar
 
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic.alias_generators import to_camel
+
 from eviction.configuration.effective import load
-from eviction.configuration.models import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    ValidationError,
-    read_as,
-    to_camel,
-)
+from eviction.configuration.models import read_as
 from eviction.configuration.strict_yaml import (
     ConfigurationError,
     StrictModel,
@@ -101,7 +95,6 @@ Method = Literal[
     "RemovePodSandbox",
 ]
 
-_Part = TypeVar("_Part", bound="Part")
 _Item = TypeVar("_Item")
 Several = Annotated[tuple[_Item, ...], Field(strict=False)]  # a list in the file
 
@@ -247,14 +240,6 @@ PodState = Literal[
 ]
 
 
-class RestartPolicy(StrEnum):
-    """A pod's restart policy, spelled as in Kubernetes."""
-
-    ALWAYS = "Always"
-    ON_FAILURE = "OnFailure"
-    NEVER = "Never"
-
-
 class PodSpec(Part):
     """One or `count` pods with one container each. `PodState` explains the states."""
 
@@ -287,11 +272,6 @@ class PodSpec(Part):
     @property
     def known_to_kubelet(self) -> bool:
         return self.state not in ("gone", "vanished")
-
-    @property
-    def restart_policy(self) -> RestartPolicy:
-        completed = self.state == "completed"
-        return RestartPolicy.ON_FAILURE if completed else RestartPolicy.ALWAYS
 
     @property
     def names(self) -> list[str]:
@@ -650,7 +630,10 @@ def read_scenario(path: str) -> Scenario:
 
 def scenario_of(document: Mapping[str, Any], path: str) -> Scenario:
     """The scenario in a document, which error messages call `path`. Raises ScenarioError."""
-    scenario = part_of(Scenario, document, path)
+    try:
+        scenario = Scenario.model_validate(document)
+    except ValidationError as error:
+        raise ScenarioError(sentence_about(error.errors()[0], path, GONE_FIELDS)) from None
     for field, wrong, problem in _contradictions(scenario):
         if wrong:
             raise ScenarioError(f"{path}: {field}: {problem}")
@@ -672,14 +655,6 @@ GONE_FIELDS: Mapping[str, str] = {
     "imagesLostBeyondNeed": "name in stays what must be left, or use imagesLeftAtLeast",
 }
 """A field that an earlier version had, at any depth -> what to use instead, as a clause."""
-
-
-def part_of(part: type[_Part], document: Mapping[str, Any], path: str) -> _Part:
-    """One part of a scenario, not checked against the others. Raises ScenarioError."""
-    try:
-        return part.model_validate(document)
-    except ValidationError as error:
-        raise ScenarioError(sentence_about(error.errors()[0], path, GONE_FIELDS)) from None
 
 
 # ---- fields that must agree

@@ -16,18 +16,22 @@ from eviction.engine.effects import Refreshed
 from eviction.engine.view import NodeView
 from eviction.engine.world import SELDOM_SECONDS
 from eviction.survey.space import ASK_SECONDS, DiskSurvey, Places
+from eviction.types import Extent
+from reclaim.containers.plan import ContainerGCPolicy
 from reclaim.cri.client import CriClient
 from reclaim.cri.containers_storage import store_of, stored_at, stored_layers
 from reclaim.cri.inventory import GivenUp, Inventory
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.starts import PartAges, parts_of_pods
 from reclaim.evidence.states import Distrust
-from reclaim.function import ReclaimFunction
+from reclaim.function import Policies, ReclaimFunction
 from reclaim.functions.containerd_garbage import HeldLayers, brought_at, clocks_at_start
 from reclaim.functions.table import FUNCTIONS, FunctionTable, table_of
+from reclaim.images.plan import ImageGCPolicy
 from reclaim.images.records import ImageRecords, Returned
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.kubelet.pull_records import PullRecords
+from reclaim.kubelet.versions import SAYS_USAGE
 from reclaim.removals import limit_in_flight
 from reclaim.types import Container, Layers, RuntimeUnavailable
 from reclaim.workers import Workers
@@ -52,6 +56,30 @@ def most_at_work(parallel: int) -> int:
 
 
 # ---- the reclaim functions
+
+
+def policies_of(configuration: Configuration) -> Policies:
+    """With `extent: all`, as the kubelet does, our stricter guards are off."""
+    return Policies(
+        ContainerGCPolicy(
+            min_age_seconds=configuration.minimum_container_ttl_seconds,
+            max_per_pod_container=configuration.maximum_dead_containers_per_container,
+            max_containers=configuration.maximum_dead_containers,
+            cautious=configuration.extent is not Extent.ALL,
+        ),
+        ImageGCPolicy(
+            min_age_seconds=configuration.image_minimum_gc_age_seconds,
+            max_age_seconds=configuration.image_maximum_gc_age_seconds,
+            high_threshold_percent=configuration.image_gc_high_threshold_percent,
+            low_threshold_percent=configuration.image_gc_low_threshold_percent,
+            keep=configuration.keep_images,
+            keep_not_pulled=configuration.keep_images_not_pulled,
+            pod_start_seconds=configuration.pod_start_seconds,
+            keep_newest_per_repository=configuration.keep_newest_per_repository,
+            says_usage=configuration.kubelet_version.has(SAYS_USAGE),
+            order=configuration.image_order,
+        ),
+    )
 
 
 def functions_of(configuration: Configuration, log: Log) -> FunctionTable:
@@ -81,7 +109,7 @@ def made(entry: FunctionEntry, log: Log) -> ReclaimFunction:
                 entry.argv,
                 entry.timeout_seconds,
                 log=partial(log, name),
-                user=None if entry.user is None else ProgramUser(entry.user.uid, entry.user.gid),
+                user=None if entry.user is None else ProgramUser(*entry.user),
                 asks_plan=entry.asks_plan,
             )
             return program_function(program, frees)
@@ -207,9 +235,7 @@ def detection_of(
     store = ImageStore(view)
     ask = asking_for_pods(configuration.kubelet_access, view.clock, configuration.kubelet_version)
     pods = KubeletPods(directories, view.clock, ask)
-    inventory = Inventory(
-        client, client, pods, clock=view.clock, read_layers=store.layers, workers=workers
-    )
+    inventory = Inventory(client, pods, clock=view.clock, read_layers=store.layers, workers=workers)
     records = records or ImageRecords(
         store.pulled_at, earlier=store.clocks_at_start, on_return=on_return, pulls=pulls
     )

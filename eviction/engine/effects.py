@@ -21,7 +21,6 @@ from signals.samplers import Sample
 
 if TYPE_CHECKING:
     from eviction.configuration.effective import Configuration
-    from eviction.decision.synchronize import ManagerState
     from eviction.records.passes import Pass, Trigger
     from eviction.types import Decision, Extent, Threshold
     from signals.types import Signal, SignalObservations
@@ -99,12 +98,9 @@ class Forget(NamedTuple):
     pass_id: str
 
 
-class Remember(NamedTuple):
-    """The node was observed, and this was decided from this state: it can be replayed."""
-
-    before: ManagerState
-    observations: SignalObservations
-    decision: Decision
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The node was observed, and it was decided about."""
 
 
 class Tell(NamedTuple):
@@ -125,7 +121,7 @@ Effect = (
     | WriteBack
     | Resolve
     | Forget
-    | Remember
+    | Looked
     | Tell
 )
 

@@ -44,7 +44,7 @@ from eviction.engine.world import (
 )
 from reclaim import types
 from reclaim.removals import Claim, StageId, sent_claims
-from reclaim.types import Fate, Outcome, Result, Usage
+from reclaim.types import Outcome, Result, Usage
 from signals.clock import LATE_SECONDS
 from signals.samplers import Sample
 from signals.summary import answered, kept, observations_of
@@ -265,18 +265,18 @@ def with_outcome(world: World, claim: Claim, outcome: Outcome) -> World:
     """An object has ended this way for its pass, if that still runs."""
 
     def change(run: StageRun) -> StageRun:
-        if outcome.fate is Fate.KEPT:
+        if outcome.kept:
             return run._replace(kept=(*run.kept, outcome))
         run = run._replace(outcomes=(*run.outcomes, outcome))
-        if outcome.fate is Fate.SILENT:
+        if outcome.result is Result.UNANSWERED:
             run = run._replace(silent=True, error=run.error or outcome.error)
         return run
 
     world = progressed(world, claim.pass_id, claim.stage, change=change)
     running = world.passes.get(claim.pass_id)
-    if running is None or outcome.fate is Fate.KEPT:
+    if running is None or outcome.kept:
         return world
-    if outcome.fate is Fate.PLANNED:
+    if outcome.result is Result.PLANNED:
         role = world.functions[claim.stage.function].frees
         promised = running.assumed.get(role, 0) + outcome.verdict.promised_bytes
         running = running._replace(assumed={**running.assumed, role: promised})

@@ -16,13 +16,13 @@ from importlib import import_module
 from typing import Unpack
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.policies import policies_of
 from eviction.engine.build import (
     READERS,
     at_work_at_once,
     detection_of,
     functions_of,
     most_at_work,
+    policies_of,
     survey_of,
 )
 from eviction.engine.effects import (
@@ -36,7 +36,6 @@ from eviction.engine.effects import (
     Plan,
     Reconfigured,
     Refresh,
-    Remember,
     Request,
     Send,
     Withdrawn,
@@ -50,7 +49,6 @@ from eviction.engine.view import NodeView, ViewOptions
 from eviction.engine.world import World, first_world
 from eviction.records.listener import Listeners
 from eviction.records.passes import Pass, PeriodicLoop, Trigger
-from eviction.records.replay import History, HistoryEntry
 from eviction.records.state_file import RecordFile
 from eviction.types import Decision, EvictionError, Extent
 from reclaim.evidence.directories import KubeletDirectories
@@ -98,7 +96,6 @@ class Node(NodeView):
         super().__init__(configuration, **options)
         self.stopping = stopping or threading.Event()
         self.listeners = Listeners()
-        self.history = History()
         self.on_look: Callable[[], object] = lambda: None
         """Called on the owner's thread after each look; must return at once."""
         self.shadow: Callable[[], None] = lambda: None
@@ -312,11 +309,6 @@ class Node(NodeView):
                 write_back(path, coming_bytes)
                 return WrittenBack(device)
 
-    def remember(self, decided: Remember) -> None:
-        """Keeps what was decided, for a replay."""
-        self.history.add(HistoryEntry(decided.before, decided.observations, decided.decision))
-        self.on_look()
-
     def forget(self, pass_id: str) -> None:
         """A pass has ended."""
         self._stages.forget(pass_id)
@@ -325,9 +317,8 @@ class Node(NodeView):
         """What the stages of one pass may use."""
         return ReclaimContext(
             self.client,
-            self.client,
             self.pods,
-            inventory=self.inventory,
+            self.inventory,
             records=self.records,
             part_ages=self.detection.part_ages,
             clock=self.clock,

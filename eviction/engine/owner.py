@@ -28,12 +28,12 @@ from eviction.engine.effects import (
     Forget,
     Locate,
     Located,
+    Looked,
     Plan,
     Planned,
     Read,
     Refresh,
     Refreshed,
-    Remember,
     Resolve,
     Sampled,
     Send,
@@ -81,8 +81,8 @@ class Performer(Protocol):
     def forget(self, pass_id: str) -> None:
         """A pass has ended: its stages are not needed any more."""
 
-    def remember(self, decided: Remember) -> None:
-        """Keeps what was decided, for a replay."""
+    def on_look(self) -> object:
+        """The node was observed. Called on the owner's thread; must return at once."""
 
 
 @dataclass(eq=False)
@@ -294,8 +294,8 @@ class Owner:
                     waiting.set_result(answer)
             case Forget(pass_id):
                 self.performer.forget(pass_id)
-            case Remember():
-                self.performer.remember(effect)
+            case Looked():
+                self.performer.on_look()
             case _:
                 self._waiting.append(effect)
 

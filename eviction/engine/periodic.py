@@ -100,7 +100,7 @@ def outcome_of(running: RunningPass, record: Pass) -> tuple[ReclaimResult, GCEve
 
 def failures(outcomes: tuple[Outcome, ...]) -> str:
     """Failed removals in words: how many, and the first few. Empty if there are none."""
-    failed = [outcome for outcome in outcomes if outcome.fate in OPEN]
+    failed = [outcome for outcome in outcomes if outcome.result in OPEN]
     if not failed:
         return ""
     named = [f"{outcome.verdict.name}: {outcome.error}" for outcome in failed[:NAMED]]

@@ -43,7 +43,7 @@ from eviction.types import Extent, Threshold
 from reclaim import types
 from reclaim.function import PassFacts, Pressure
 from reclaim.removals import Claim, StageId, late, limit_in_flight, stuck
-from reclaim.types import BRAKES, NEVER, OPEN, UNSETTLED, Amounts, Fate, Outcome, Reason, Result
+from reclaim.types import BRAKES, NEVER, OPEN, UNSETTLED, Amounts, Outcome, Reason, Result
 from signals.types import FilesystemRole, SignalObservations
 
 # a minute: some hundred removals one after another, or ten that wait for a busy disk
@@ -341,7 +341,7 @@ def with_ended(running: RunningPass, stages: tuple[StageRun, ...]) -> RunningPas
         outcome.verdict
         for stage in stages
         for outcome in stage.outcomes
-        if outcome.fate is Fate.PLANNED
+        if outcome.result is Result.PLANNED
     ]
     return running._replace(
         current=(), done=(*running.done, *stages), planned=(*running.planned, *planned)
@@ -418,7 +418,7 @@ def enough_by_plan(running: RunningPass) -> bool:
     target of 0, one removal does."""
     for stage in running.current:
         wanted = None if stage.plan is None else stage.plan.target_bytes
-        ended = any(outcome.fate in (Fate.GONE, Fate.PLANNED) for outcome in stage.outcomes)
+        ended = any(not outcome.kept and outcome.result not in OPEN for outcome in stage.outcomes)
         if wanted is not None and ended and promised_bytes(stage.outcomes) >= wanted:
             return True
     return False
@@ -575,7 +575,7 @@ def ended_stage(stage: StageRun, running: RunningPass, world: World) -> StageRun
 def failed(stage: StageRun) -> bool:
     """Whether it could not do what it planned."""
     return bool(stage.error) or any(
-        outcome.fate in (Fate.FAILED, Fate.LATE) for outcome in stage.outcomes
+        outcome.result in (Result.FAILED, Result.PARKED) for outcome in stage.outcomes
     )
 
 
@@ -614,7 +614,7 @@ def settled(running: RunningPass) -> bool:
     """
     return not any(
         stage.error
-        or any(outcome.fate in OPEN for outcome in stage.outcomes)
+        or any(outcome.result in OPEN for outcome in stage.outcomes)
         or any(outcome.verdict.reason in UNSETTLED for outcome in stage.kept)
         for stage in running.done
     )

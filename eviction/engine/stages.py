@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eviction.engine.effects import Check, CheckEnded, Ended, Plan, Planned, Progressed, Send
 from eviction.engine.relief import facts_of
@@ -44,6 +44,8 @@ class Stages:
         error = ""
         try:
             plan = planner.plan()
+            if plan is not None and planner.listed_at is not None:
+                plan = replace(plan, list_seconds=planner.listed_at - began)
         except ReclaimError as failure:
             error = str(failure)
         finally:

@@ -36,9 +36,9 @@ from eviction.engine.effects import (
     Effect,
     Forget,
     Locate,
+    Looked,
     Read,
     Refresh,
-    Remember,
     Request,
     Resolve,
     Send,
@@ -451,10 +451,9 @@ def decided(world: World) -> World:
     """What the look shows is decided about, and passes begin where they are due."""
     if world.observations.time < world.now:  # else the last answer was just taken in
         world = observed(world)
-    before = world.manager
     observations = replace(world.observations, polls={})
-    manager, decision = synchronize(before, observations, world.now)
-    world = world.emitting(Remember(before, observations, decision))
+    manager, decision = synchronize(world.manager, observations, world.now)
+    world = world.emitting(Looked())
     world = world.telling("observed", observations, decision)
     trigger = Trigger.WATCH if world.look_is_wanted else Trigger.INTERVAL
     wanted_at = world.look_due

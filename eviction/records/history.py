@@ -244,14 +244,21 @@ class HistoryRecorder(Backlog, Listener):
     def passed(self, record: Pass) -> None:
         acted_on = record.decision.acted_on
         signal = "" if acted_on is None else str(acted_on.signal)
-        if record.removals or self._is_due(str(record.result), signal):
-            self.write(*pass_records(record, self._clock.wall()))
+        self._write_pass(record, str(record.result), signal)
 
     def collected(self, record: Pass) -> None:
         """A pass of a periodic loop that had nothing to do is not recorded."""
-        failed = record.result is PassResult.FAILED
-        if record.removals or (failed and self._is_due(*record.row, "error")):
-            self.write(*pass_records(record, self._clock.wall()))
+        if record.removals or record.result is PassResult.FAILED:
+            self._write_pass(record, *record.row)
+
+    def _write_pass(self, record: Pass, *what: str) -> None:
+        """`what`: of a pass without removals; of the same ones, at most one a minute is written."""
+        now = self._clock.monotonic()
+        if not record.removals:
+            if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
+                return
+            self._recorded[what] = now
+        self.write(*pass_records(record, self._clock.wall()))
 
     def parked_ended(self, outcome: Outcome) -> None:
         self._record("parked_ended", removals=[to_json(outcome_json(outcome))])
@@ -286,13 +293,6 @@ class HistoryRecorder(Backlog, Listener):
         False if the disk did not answer by then."""
         self._finishing.set()
         return super().finish(seconds)
-
-    def _is_due(self, *what: str) -> bool:
-        now = self._clock.monotonic()
-        if now - self._recorded.get(what, float("-inf")) < REPEAT_SECONDS:
-            return False
-        self._recorded[what] = now
-        return True
 
     # ---- on the thread
 

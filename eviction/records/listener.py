@@ -32,6 +32,9 @@ class Listener:
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """The node was observed, and this was decided."""
 
+    def watched(self) -> None:
+        """inotify asks for an earlier observation."""
+
     def reclaiming(self, threshold: Threshold) -> None:
         """A pass begins; or would, if the row of the threshold named a function."""
 
@@ -78,6 +81,9 @@ class Listener:
 
     def program_line(self, function: str, line: str) -> None:
         """A configured program printed a line."""
+
+    def warned(self, event: GCEvent) -> None:
+        """Outside of a dry run: what the kubelet would make an event of."""
 
     def reconfigured(self) -> None:
         """Another configuration has come into force."""

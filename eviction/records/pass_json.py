@@ -75,6 +75,8 @@ class OutcomeJson(Document):
     """
     needed_in_seconds: Seconds | LeftOut = LEFT_OUT
     """When it is expected to be needed again, if that had a say in its place; missing if not."""
+    eligible_in_seconds: float | LeftOut | None = LEFT_OUT
+    """How long until it is old enough; missing if its age is not what keeps it."""
     age_seconds: float | None
     """Its age; null if the verdict did not depend on it."""
     verdict: Action

@@ -18,9 +18,7 @@ clock. The age of an image is
   older than the wall clock says: if the clock was set back to before the time in the text,
   the image is as young as that.
 
-So neither a clock step nor a reboot makes an old image young (except a clock set back to before the
-image's first detection) or a young one old. Pull times may correct this further
-(`reclaim.images.records`). Losing the file is harmless: an image without a record counts as new.
+Losing the file is harmless: an image without a record counts as new.
 
 Nothing is saved between the start and a removal: a full disk has no space for it. The daemon saves
 between passes and when it exits; commands and dry runs only read.
@@ -33,7 +31,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from eviction.configuration.models import Model, ValidationError
+from pydantic import ValidationError
+
+from eviction.configuration.models import Model
 from eviction.records.own_file import OwnFile, reason_of
 from reclaim.images.records import Loaded
 from reclaim.types import ImageRecord

@@ -6,7 +6,7 @@ Each state is announced when it changes; a warning that repeats is written at mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from eviction.configuration.effective import Configuration
@@ -42,15 +42,11 @@ OF_THE_RUNTIME = (Kind.CONTAINER, Kind.SANDBOX, Kind.IMAGE)
 
 
 class Announcements(Listener):
-    """Writes the log lines of a node. `send`: called with its events, too, but not in a dry run.
+    """Writes the log lines of a node. `conditions`: those announced last."""
 
-    `conditions`: those announced last.
-    """
-
-    def __init__(self, node: Node, log: Log, send: Callable[[GCEvent], None] = lambda _: None):
+    def __init__(self, node: Node, log: Log):
         self._node = node
         self.log = log
-        self._send = send
         self._throttled_log = ThrottledLog(log, node.clock)
         self.conditions: frozenset[NodeCondition] = frozenset()
         # keys of the warnings about passes during this pressure
@@ -63,10 +59,10 @@ class Announcements(Listener):
         self._pods_problem: str | None = None
 
     def _event(self, event: GCEvent, level: Level = Level.WARNING) -> None:
-        """Logs an event, with the reason as a field, and has it sent."""
+        """Logs an event, with the reason as a field, and tells who sends it."""
         self.log.event(level, event.message, event=str(event.reason), **event.values)
         if not self._node.dry_run:
-            self._send(event)
+            self._node.listeners.tell("warned", event)
 
     def observed(self, observations: SignalObservations, decision: Decision) -> None:
         """Announces unreadable filesystems, and each condition when it changes."""

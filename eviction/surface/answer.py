@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from eviction.records.passes import Pass
 
 
-class RequestRefused(EvictionError):
+class OptionRefused(EvictionError):
     """The options are invalid, or this process cannot do what they ask for.
 
     The message is one sentence.
@@ -57,15 +57,15 @@ class Answer:
 
 
 def read_options(kind: type[Options], command: str, given: Mapping[str, Any]) -> Options:
-    """The options of a command. Raises RequestRefused with one sentence."""
+    """The options of a command. Raises OptionRefused with one sentence."""
     unknown = given.keys() - {field.name for field in fields(kind)}
     if unknown:
-        raise RequestRefused(f"{', '.join(sorted(map(str, unknown)))}: not an option of {command}")
+        raise OptionRefused(f"{', '.join(sorted(map(str, unknown)))}: not an option of {command}")
     options = kind(**given)
     if options.output not in (None, "table", "json"):
-        raise RequestRefused(f"--output: {options.output!r} is neither table nor json")
+        raise OptionRefused(f"--output: {options.output!r} is neither table nor json")
     if options.width is not None and not (type(options.width) is int and options.width > 0):
-        raise RequestRefused("width: the number of columns must be above 0")
+        raise OptionRefused("width: the number of columns must be above 0")
     return options
 
 
@@ -75,17 +75,17 @@ def options_of_client(
     """The options in a request, not checked yet. `loaded`: the daemon's configuration, which must
     be the client's too.
 
-    Raises RequestRefused, also while the daemon does not know where the images are: the command,
+    Raises OptionRefused, also while the daemon does not know where the images are: the command,
     with a new connection, may find out.
     """
     options = request.get("options")
     configuration = request.get("told")
     if not isinstance(options, dict) or not isinstance(configuration, dict):
-        raise RequestRefused("a request contains the options and the configuration of the client")
+        raise OptionRefused("a request contains the options and the configuration of the client")
     if not same_configuration(configuration, loaded):
-        raise RequestRefused(OTHER_CONFIGURATION)
+        raise OptionRefused(OTHER_CONFIGURATION)
     if node.configuration.has_runtime and node.summary.paths.imagefs is None:
-        raise RequestRefused(
+        raise OptionRefused(
             f"it does not know where the images are: {node.summary.imagefs_problem}"
         )
     return options

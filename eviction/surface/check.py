@@ -135,7 +135,7 @@ def check_for_client(
     request: Mapping[str, Any], loaded: Fingerprint, node: NodeView
 ) -> Iterator[dict[str, Any]]:
     """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which
-    must be the client's too. Raises RequestRefused.
+    must be the client's too. Raises OptionRefused.
     """
     options = read_options(CheckOptions, "check", options_of_client(request, loaded, node))
     yield {"accepted": True}

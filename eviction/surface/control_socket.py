@@ -25,14 +25,14 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Any
 
+from eviction.records.own_file import reason_of
 from eviction.surface.clients import BACKLOG, Client, Clients
+from eviction.surface.control_client import TIMEOUT_SECONDS
 from eviction.types import EvictionError
-from reclaim.trust import directory_refusal, socket_refusal
+from reclaim.trust import directory_refusal
 from reclaim.workers import NoThread, Workers
 
 LARGEST_REQUEST_BYTES = 4096
-LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
-TIMEOUT_SECONDS = 2.0
 MOST_ANSWERED = 24  # at a time
 PREPARED = 3  # threads: a request that runs, and two others
 OCCUPIED = (
@@ -44,10 +44,7 @@ Conversation = Callable[[Mapping[str, Any]], Iterator[Any]]
 
 
 class ControlUnavailable(EvictionError):
-    """No daemon answers on the control socket, or the socket cannot be created.
-
-    The message is one sentence.
-    """
+    """The socket cannot be created. The message is one sentence."""
 
 
 class ControlServer:
@@ -93,8 +90,7 @@ class ControlServer:
                 )
                 undone.pop_all()
         except (OSError, NoThread) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            raise ControlUnavailable(f"control socket {self._path}: {reason}") from None
+            raise ControlUnavailable(f"control socket {self._path}: {reason_of(error)}") from None
         self._clients = clients
 
     def stop(self) -> None:
@@ -147,29 +143,6 @@ class ControlServer:
             yield {"refused": str(refusal)}
         except Exception as error:  # noqa: BLE001 # a defect in an answer must not end the daemon
             yield {"refused": f"{type(error).__name__}: {error}"}
-
-
-def ask(path: str, command: str, wait_seconds: float = TIMEOUT_SECONDS, **fields: object) -> Any:
-    """The daemon's answer to a command with these fields. Raises ControlUnavailable if no daemon
-    answers within `wait_seconds`, or if the socket may belong to another user."""
-    if (refusal := socket_refusal(path)) is not None:
-        raise ControlUnavailable(f"control socket {path}: not asked, as {refusal}")
-    try:
-        with (
-            socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client,
-            client.makefile("rb") as lines,
-        ):
-            client.settimeout(wait_seconds)
-            client.connect(path)
-            with suppress(BrokenPipeError):  # it has been turned away already, with a sentence
-                client.sendall(json.dumps({**fields, "command": command}).encode() + b"\n")
-            answer = json.loads(lines.readline(LARGEST_ANSWER_BYTES))
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ControlUnavailable(f"no daemon answers on {path}: {reason}") from None
-    if isinstance(answer, dict) and "refused" in answer:
-        raise ControlUnavailable(f"{path}: {answer['refused']}")
-    return answer
 
 
 def has_hung_up(client: socket.socket) -> bool:

@@ -4,7 +4,6 @@ asked of it, and its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from eviction.configuration.effective import Configuration
@@ -31,7 +30,7 @@ from eviction.wording.status import (
 )
 from eviction.wording.tables import disk_pressure
 from reclaim.removals import late, oldest_seconds
-from reclaim.types import NEVER, GCEvent
+from reclaim.types import NEVER
 
 # observing three filesystems that all hang takes 6 s; a loop that is another 2 s late hangs itself
 LARGEST_DELAY_SECONDS = 8.0
@@ -87,25 +86,19 @@ class Daemon:
     """Runs one node until `stop`, and reports what happens to the node's
     listeners. Any thread may call.
 
-    `send`: called with the kubelet's events, besides logging them. `hold_off_seconds`: for how long
-    after now nothing is removed unless the kubelet is healthy before.
+    `hold_off_seconds`: for how long after now nothing is removed unless the kubelet is healthy
+    before.
     """
 
-    def __init__(
-        self,
-        node: Node,
-        log: Log,
-        *,
-        send: Callable[[GCEvent], None] = lambda _: None,
-        hold_off_seconds: float = 0.0,
-    ):
+    def __init__(self, node: Node, log: Log, *, hold_off_seconds: float = 0.0):
         self.node = node
-        announcements = Announcements(node, log, send)
+        announcements = Announcements(node, log)
         self._totals = Totals()
         shadow = Shadow(node, log)
         node.shadow = shadow.look
         self.reload_problem: str | None = None
-        """Why the last reload was rejected, in a sentence; None if it was accepted."""
+        """Why the last reload was rejected, in a sentence, as whoever has tried it says; None if it
+        was accepted."""
         self._accepted_wall = node.clock.wall()
         for listener in (announcements, self._totals, shadow):
             node.listeners.add(listener)
@@ -144,13 +137,6 @@ class Daemon:
         self._accepted_wall = self.node.clock.wall()
         return need_restart
 
-    def reload_rejected(self, why: str) -> str:
-        """The configuration was read again and not accepted. Returns the sentence."""
-        self.reload_problem = (
-            f"the configuration was not reloaded, the old one stays in force: {why}"
-        )
-        return self.reload_problem
-
     def doing(self) -> str | None:
         """What is being done now, in words, passes first; None if nothing is."""
         world = self.node.world
@@ -173,7 +159,7 @@ class Daemon:
         slow removal is parked. A pass that makes none is stuck in something else.
         """
         node = self.node
-        now = self.node.clock.monotonic()
+        now = node.clock.monotonic()
         late = now - node.owner.due_at  # also if its thread has ended
         if not node.stopping.is_set():  # turns that end in no look observe nothing
             late = max(late, self._heartbeat_age() - node.configuration.poll_ceiling_seconds)
@@ -194,18 +180,16 @@ class Daemon:
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""
         node = self.node
-        world = self.node.world
-        now = self.node.clock.monotonic()
+        world = node.world
+        now = node.clock.monotonic()
         seen = world.observations  # empty before the first look
         thresholds = node.thresholds(seen.layout) if world.looks else ()
         conditions = world.decision.conditions
         back_offs = [row for lane in world.lanes.values() for row in lane.back_offs.values()]
         paused_until = max((row.until for row in back_offs), default=now)
-        document = Status(
-            heartbeat_age_seconds=round(self._heartbeat_age(), 3),
-            next_look_seconds=(
-                None if world.look_due == NEVER else round(max(world.look_due - now, 0.0), 3)
-            ),
+        document = Status.of(
+            heartbeat_age_seconds=self._heartbeat_age(),
+            next_look_seconds=None if world.look_due == NEVER else max(world.look_due - now, 0.0),
             next_look_why=world.look_why,
             pods_problem=node.pods_problem,
             pod_directories=pod_directories(node.pods_doubt),
@@ -219,13 +203,13 @@ class Daemon:
             dry_run=node.dry_run,
             held_off=node.held_off(),
             doing=self.doing(),
-            stalled_seconds=round(self.stalled_seconds(), 3),
+            stalled_seconds=self.stalled_seconds(),
             parked=[parked_removal(claim, now) for claim in late(world.removals)],
             events_dropped=node.listeners.dropped,
             listener_failures=node.listeners.failed,
             requests_waiting=len(world.wanted),
-            paused_for_seconds=round(max(paused_until - now, 0.0), 3),
-            lead_seconds=round(world.lead_seconds(), 3),
+            paused_for_seconds=max(paused_until - now, 0.0),
+            lead_seconds=world.lead_seconds(),
             conditions=conditions,
             disk_pressure=disk_pressure(conditions, world.manager.config.kubelets),
             layout=seen.layout,

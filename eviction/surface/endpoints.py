@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import thresholds_met
 from eviction.records.history import HistoryRecorder
 from eviction.records.listener import Listener
@@ -29,9 +27,6 @@ from eviction.types import Decision
 from eviction.wording.log import Log
 from eviction.wording.tables import NOTHING_IS_REMOVED, conditions_in_words
 from signals.types import SignalObservations
-
-if TYPE_CHECKING:
-    from eviction.surface.metrics import Metrics
 
 
 @dataclass(eq=False)
@@ -47,7 +42,6 @@ class DaemonEndpoints(Listener):
         self.node = self.daemon.node
         self._conditions = ""
         self._last = "watching"
-        self._metrics: Metrics | None = None
         self._server: HttpServer | None = None
 
     def start(
@@ -77,7 +71,6 @@ class DaemonEndpoints(Listener):
             return
         self.log.info(f"metrics and health are served on {server.address}", address=server.address)
         self._server = server
-        self._metrics = metrics
         self.node.listeners.add(metrics)
 
     def _why_not_ready(self) -> str | None:
@@ -107,11 +100,6 @@ class DaemonEndpoints(Listener):
         if self.daemon.why_not_alive() is None:
             self.notifier.keep_alive(self.node.clock.monotonic())
 
-    def on_watch_event(self) -> None:
-        """Counts an observation that inotify asked for."""
-        if self._metrics is not None:
-            self._metrics.count_watch_event()
-
     def passed(self, record: Pass) -> None:
         """Shows the pass as the status of the service."""
         self._last = f"last pass {record.result}: {record.reason}"
@@ -125,14 +113,3 @@ class DaemonEndpoints(Listener):
     def stop(self) -> None:
         if self._server is not None:
             self._server.stop()
-
-
-def within_watchdog(configuration: Configuration, notifier: Notifier) -> Configuration:
-    """The configuration with the polling interval limited so that systemd's watchdog is fed in
-    time.
-    """
-    ceiling = notifier.longest_sleep(configuration.poll_ceiling_seconds)
-    floor = min(configuration.poll_floor_seconds, ceiling)
-    return configuration.model_copy(
-        update={"poll_ceiling_seconds": ceiling, "poll_floor_seconds": floor}
-    )

@@ -2,28 +2,28 @@
 in the namespace `default`.
 
 Each reason is one object, which counts its events and has the message of the latest. It is written
-at once, and then at most once a minute. What could not be written is tried again a minute later,
-with what came meanwhile, so nothing waits in a queue: `warn` only counts. One thread writes, for
-which an API server may be down, hang, refuse or answer garbage.
+at once, and then at most once a minute. What could not be written is tried again with the first
+observation after a minute, with what came meanwhile, so no event waits in a queue: `warned` only
+counts. One thread writes, for which an API server may be down, hang, refuse or answer garbage.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from eviction.records.listener import Backlog, Listener
 from eviction.records.observations_json import timestamp
 from eviction.surface.api_server import NoAnswer, ask_api_server
+from eviction.types import Decision
 from eviction.wording.log import Log, ThrottledLog
 from reclaim.kubelet.client import Request
 from reclaim.types import EventReason, GCEvent
-from reclaim.workers import Workers
 from signals.clock import Clock
+from signals.types import SignalObservations
 
 WRITE_SECONDS = 60.0  # at most one write of a reason in this time
 ANSWER_SECONDS = 5.0
@@ -67,79 +67,54 @@ def counted(event: GCEvent, known: Event | None, node_name: str, *, wall: float)
     return {**before, **latest, "count": before["count"] + 1}
 
 
-@dataclass(eq=False)
-class EventRecorder:
-    """Writes events on a thread of its own."""
+class EventRecorder(Backlog, Listener):
+    """Writes events on a thread of its own.
 
-    write: Callable[[Event], None]
-    """Writes the object of a reason; may wait, but not forever, and raises NoAnswer."""
-    node_name: str
-    log: Log
-    clock: Clock
-    changed: threading.Event = field(default_factory=threading.Event)
-    """The thread waits for it."""
+    `write`: writes the object of a reason; may wait, but not forever, and raises NoAnswer.
+    """
 
-    def __post_init__(self) -> None:
-        self._throttled_log = ThrottledLog(self.log, self.clock)
-        self._lock = threading.Lock()  # `warn` counts on the threads of whoever has an event
-        self._events: dict[EventReason, Event] = {}
+    def __init__(
+        self, write: Callable[[Event], None], node_name: str, log: Log, *, clock: Clock
+    ) -> None:
+        super().__init__("events", 1)
+        self._write = write
+        self._node_name = node_name
+        self._clock = clock
+        self._throttled_log = ThrottledLog(log, clock)
+        self._events: dict[EventReason, Event] = {}  # replaced, never changed: two threads have it
         self._written: dict[EventReason, int] = {}  # the counts that the API server has
         self._due: dict[EventReason, float] = {}  # from when on the next write may be
-        self._stopping = threading.Event()
-        self._ended = threading.Event()
 
-    def start(self) -> None:
-        """Starts the thread. Raises NoThread."""
-        Workers("events", 1).run(self._run, self._ended.set)
+    def warned(self, event: GCEvent) -> None:
+        """Counts an event, and has it written. Takes microseconds."""
+        known = self._events.get(event.reason)
+        changed = counted(event, known, self._node_name, wall=self._clock.wall())
+        self._events = {**self._events, event.reason: changed}
+        self.put(self.write_due)
 
-    def warn(self, event: GCEvent) -> None:
-        """Counts an event, to be written. May be called from any thread; takes microseconds."""
-        with self._lock:
-            known = self._events.get(event.reason)
-            self._events[event.reason] = counted(
-                event, known, self.node_name, wall=self.clock.wall()
-            )
-        self.changed.set()
+    def observed(self, _: SignalObservations, __: Decision) -> None:
+        """Has written what was not, once it may be."""
+        self.put(self.write_due)
 
-    def finish(self, seconds: float) -> None:
+    def finish(self, seconds: float) -> bool:
         """Writes what is due, and waits for it at most `seconds`."""
-        self._stopping.set()
-        self.changed.set()
-        self._ended.wait(seconds)
+        self.put(self.write_due)
+        return super().finish(seconds)
 
-    def _run(self) -> None:
-        while True:
-            stopping = self._stopping.is_set()
-            self.changed.clear()
-            seconds = self.write_due()
-            if stopping:
-                return
-            self.changed.wait(seconds)
-
-    def write_due(self) -> float | None:
-        """Writes each object that has changed, and was not written within the last minute. Returns
-        the seconds until another may be written; None if all are."""
-        with self._lock:
-            events = dict(self._events)
-        waiting = []
-        for reason, event in events.items():
-            if event["count"] == self._written.get(reason):
-                continue
-            now = self.clock.monotonic()
-            due = self._due.get(reason, now)
-            if due <= now:
-                due = now + WRITE_SECONDS
-                self._due[reason] = due
+    def write_due(self) -> None:
+        """Writes each object that has changed, if none of its reason was tried within the last
+        minute."""
+        for reason, event in self._events.items():
+            now = self._clock.monotonic()
+            if event["count"] != self._written.get(reason) and now >= self._due.get(reason, now):
+                self._due[reason] = now + WRITE_SECONDS
                 if self._is_written(event):
                     self._written[reason] = event["count"]
-                    continue
-            waiting.append(due)
-        return max(min(waiting) - self.clock.monotonic(), 0.0) if waiting else None
 
     def _is_written(self, event: Event) -> bool:
         warn = self._throttled_log.warn
         try:
-            self.write(event)
+            self._write(event)
         except NoAnswer as error:
             warn(f"an event did not reach the API server: {error}", key="server")
         except Exception as error:  # noqa: BLE001 # a defect in one event must not stop the others

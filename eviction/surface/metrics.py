@@ -167,7 +167,7 @@ class Metrics(Collector, Listener):
             self._returned.inc()
             self._returned_bytes.inc(returned.image.size_bytes)
 
-    def count_watch_event(self) -> None:
+    def watched(self) -> None:
         self._watch_events.inc()
 
     def collect(self) -> Iterator[Metric]:

@@ -28,14 +28,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
-from eviction.configuration.models import ConfigDict, Field, Model, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
+
+from eviction.configuration.models import Model
 from eviction.engine.node import Node
 from eviction.engine.world import LONGEST_PAUSE_SECONDS
 from eviction.records.own_file import OwnFile, reason_of
 from eviction.records.state_file import Moment, moments
-from eviction.surface.answer import RequestRefused
+from eviction.surface.answer import OptionRefused
 from eviction.wording.log import Log
-from reclaim.workers import NoThread, ReadingHangs, ReadingsInTime, Workers, in_time
+from reclaim.workers import NoThread, Workers, in_time
 from signals.clock import Clock
 from signals.quantity import counted
 
@@ -94,7 +96,6 @@ class PauseFile:
         self.path = f"{state_file}.pause" if state_file else ""
         self._file = OwnFile(self.path)
         self._now = moments(clock, boot_id, machine_id)
-        self._write_in_time = ReadingsInTime(Workers("the pause", 1), ANSWER_SECONDS)
         # Stays: of two clients that pause and resume at once, the file must end
         # up with what is in force.
         self._lock = threading.Lock()
@@ -161,8 +162,8 @@ class PauseFile:
             if not self.path:
                 return UNSAVED if left else ""
             try:
-                self._write_in_time(self._write)
-            except (OSError, ValueError, ReadingHangs, NoThread) as error:
+                in_time(self._write, ANSWER_SECONDS, of=self.path)
+            except (OSError, ValueError) as error:
                 follows = f"brings the pause back: {self.path} cannot be removed"
                 if left:
                     follows = f"ends the pause: {self.path} cannot be written"
@@ -193,12 +194,12 @@ def pause_for_client(
     request: Mapping[str, Any], node: Node, file: PauseFile, *, log: Log
 ) -> Iterator[dict[str, Any]]:
     """Begins a pause of `seconds`, or ends it if 0. One line of JSON: `paused_seconds`, `sentence`,
-    `warning` (empty, or why the pause will not be the same after a restart). Raises RequestRefused.
+    `warning` (empty, or why the pause will not be the same after a restart). Raises OptionRefused.
     The sentence says how many removals were sent and are not answered, as no pause cancels them."""
     seconds: Any = request.get("seconds")
     if type(seconds) not in {int, float} or not 0 <= seconds <= LONGEST_PAUSE_SECONDS:
         allowed = f"a number between 0 and {LONGEST_PAUSE_SECONDS:.0f}"
-        raise RequestRefused(f"seconds must be {allowed}, but it was {seconds!r}")
+        raise OptionRefused(f"seconds must be {allowed}, but it was {seconds!r}")
     clock = node.clock
     until = node.world.pause.until_in_words(clock.monotonic(), clock.wall())
     under_way = node.pause(seconds)

@@ -30,7 +30,7 @@ from eviction.records.observations_json import observations_json
 from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface import answer as answers
-from eviction.surface.answer import Answer, Output, RequestRefused
+from eviction.surface.answer import Answer, OptionRefused, Output
 from eviction.types import Decision, Extent, Threshold
 from eviction.wording.explain import pass_lines
 from eviction.wording.tables import signals_table
@@ -70,7 +70,7 @@ def read_options(
     """The options, from their names on the command line (`-` as `_`). `signals`:
     those that the node can have.
 
-    Raises RequestRefused with one sentence.
+    Raises OptionRefused with one sentence.
     """
     name = given.get("signal")
     until = given.get("until")
@@ -81,29 +81,29 @@ def read_options(
         filesystems = tuple(dict.fromkeys(signal.filesystem for signal in signals))
         if not isinstance(room, str) or on not in filesystems:
             allowed = f"--room AMOUNT goes with --on, which is one of {', '.join(filesystems)}"
-            raise RequestRefused(f"{allowed}; but they were {room!r} and {on!r}")
+            raise OptionRefused(f"{allowed}; but they were {room!r} and {on!r}")
         if name or until or given.get("all"):
-            raise RequestRefused(
+            raise OptionRefused(
                 "--room says what to reach, so --signal, --until and --all do not go with it"
             )
         name = f"{on}.{AVAILABLE}"
         until = room
         flag = "--room"
     if name is not None and name not in signals:
-        raise RequestRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
+        raise OptionRefused(f"--signal: {name!r} is none of {', '.join(signals)}")
     signal = None if name is None else Signal(name)
     mark = None
     if until is not None:
         if signal is None:
-            raise RequestRefused(
+            raise OptionRefused(
                 "--until sets the mark of the signal named by --signal, and that is missing"
             )
         try:
             mark = Threshold(signal, read_value(until), origin=flag)
         except ValueError as error:
-            raise RequestRefused(f"{flag}: {error}") from None
+            raise OptionRefused(f"{flag}: {error}") from None
         if signal.endswith(AVAILABLE) and (mark.value.quantity or LEAST_BYTES) < LEAST_BYTES:
-            raise RequestRefused(
+            raise OptionRefused(
                 f"{flag}: must be a percentage or at least 1Mi, but it was {until!r}"
             )
     read = {**given, "signal": signal, "until": mark}
@@ -225,13 +225,15 @@ def exit_code(record: Pass) -> int:
 
 def _held_off(node: Node) -> Answer | None:
     """Why nothing may be removed: a pause of the daemon, or a recent boot."""
-    code = EXIT_PAUSED
-    why = node.paused() or None
-    if why is None:
-        configuration = node.configuration
-        code = EXIT_NOT_RELIEVED
-        why = held_off_since_boot(configuration.hold_off_seconds, configuration.kubelet_healthz)
-    return None if why is None else Answer(code, f"held off: {why} (--now skips the hold-off)")
+    configuration = node.configuration
+    paused = node.paused()
+    why = paused or held_off_since_boot(
+        configuration.hold_off_seconds, configuration.kubelet_healthz
+    )
+    if not why:
+        return None
+    code = EXIT_PAUSED if paused else EXIT_NOT_RELIEVED
+    return Answer(code, f"held off: {why} (--now skips the hold-off)")
 
 
 def _nothing_to_do(
@@ -272,13 +274,13 @@ class Requests:
         self, request: Mapping[str, Any], loaded: Fingerprint
     ) -> Generator[dict[str, Any], None, None]:
         """The JSON lines of the answer. `loaded`: the daemon's configuration, which must be the
-        client's too. Raises RequestRefused."""
+        client's too. Raises OptionRefused."""
         given = answers.options_of_client(request, loaded, self.node)
         options = read_options(given, self.node.configuration.signals)
         if self.node.stopping.is_set():
-            raise RequestRefused("it is stopping")
+            raise OptionRefused("it is stopping")
         if len(self.node.world.wanted) >= MOST_WAITING:
-            raise RequestRefused(f"{MOST_WAITING} requests are waiting already")
+            raise OptionRefused(f"{MOST_WAITING} requests are waiting already")
         answer: Future[Answer] = Future()
         wanted: list[PassWanted] = []
 
@@ -291,19 +293,20 @@ class Requests:
         try:
             self.threads.run(serve)
         except NoThread:
-            raise RequestRefused("no thread is free for its pass") from None
+            raise OptionRefused("no thread is free for its pass") from None
         waited = 0.0
         try:
-            yield {"accepted": True, "busy": self.doing()}
-            while not wait([answer], HEARTBEAT_SECONDS).done:
-                waited += HEARTBEAT_SECONDS
+            while True:
                 busy = self.doing()
+                yield {"accepted": True, "busy": busy}
+                if wait([answer], HEARTBEAT_SECONDS).done:
+                    break
+                waited += HEARTBEAT_SECONDS
                 if waited >= self.turn_seconds and any(map(self.node.withdraw, wanted)):
-                    raise RequestRefused(
+                    raise OptionRefused(
                         f"its turn did not come within {self.turn_seconds:g} s: it is"
                         f" {busy or 'busy'}"
                     )
-                yield {"accepted": True, "busy": busy}
             yield answer.result().line()
         finally:
             if not answer.done():

@@ -166,15 +166,13 @@ def project_quota_sentence(
 ) -> str:
     """How project quotas affect a filesystem of these roles; empty if there are none."""
     on = [name for name in PROJECT_QUOTA if mount is not None and mount.option(name) is not None]
-    within: dict[str, None] = {}
-    for role in roles:
-        if (limit := observations.limits.get(role)) is not None:
-            sentence = (
-                f"{format_bytes(limit.available_bytes)} of {format_bytes(limit.capacity_bytes)} are"
-                f" available within that of {observations.filesystems[role][0].path}, which the"
-                " kubelet does not look at"
-            )
-            within[sentence] = None
+    within = dict.fromkeys(
+        f"{format_bytes(limit.available_bytes)} of {format_bytes(limit.capacity_bytes)} are"
+        f" available within that of {observations.filesystems[role][0].path}, which the kubelet"
+        " does not look at"
+        for role in roles
+        if (limit := observations.limits.get(role)) is not None
+    )
     if not on and not within:
         return ""
     text = (

@@ -28,9 +28,9 @@ from eviction.survey.filesystem_facts import (
 )
 from eviction.survey.open_files import HiddenSpace, OpenFile, look
 from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees
+from reclaim.cri.client import CriClient
 from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.states import PodStates
-from reclaim.services import UsageService
 from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable
 from reclaim.workers import NoThread, Workers
 from signals.clock import Clock
@@ -281,8 +281,7 @@ def _deleted(files: Sequence[OpenFile], worth: int) -> Iterator[Remark]:
     others = holders[len(named) :]
     if others:
         left = sum(map(_bytes_of, others))
-        who = "1 more process holds" if len(others) == 1 else f"{len(others)} more processes hold"
-        text = f"{who} {format_bytes(left)} of deleted files open"
+        text = f"others hold {format_bytes(left)} of deleted files open; processes: {len(others)}"
         yield Remark(About.DELETED_OPEN, left, text)
 
 
@@ -303,7 +302,7 @@ class DiskSurvey:
     observe: Callable[[], SignalObservations]
     places: Callable[[], Places]
     pods: Callable[[], PodStates]
-    service: Callable[[], UsageService | None]
+    service: Callable[[], CriClient | None]
     """Opens a client with a short deadline, which is closed afterwards; None without a runtime."""
     clock: Clock
 

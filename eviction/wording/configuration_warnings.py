@@ -39,21 +39,17 @@ class Finding:
 
     check: str
     """The name of the check; `eviction/README.md` lists them."""
-    level: Severity
-    """A problem prevents reclaim, a risk may prevent it, a note needs no action."""
     sentence: str
     """What is wrong."""
     evidence: str
     """What shows it."""
     remedy: str
     """What to do."""
+    level: Severity
+    """A problem prevents reclaim, a risk may prevent it, a note needs no action."""
 
 
-def _finding(check: str, sentence: str, evidence: str, *, level: Severity, remedy: str) -> Finding:
-    return Finding(check, level, sentence, evidence=evidence, remedy=remedy)
-
-
-problem, risk, note = (partial(_finding, level=level) for level in Severity)
+problem, risk, note = (partial(Finding, level=level) for level in Severity)
 
 
 def configuration_warnings(configuration: Configuration) -> Iterator[str]:

@@ -214,19 +214,23 @@ def reason_in_words(reason: str) -> str:
     return REASONS.get(reason, reason.replace("_", " "))
 
 
-def in_words(outcome: Outcome) -> str:
+def in_words(
+    reason: str,
+    result: Result | None,
+    *,
+    frees_bytes: int | None,
+    needed_in_seconds: float | None,
+) -> str:
     """Why an object is removed or kept; of one that would be removed also what is known
     of its place in the order.
     """
-    verdict = outcome.verdict
-    words = reason_in_words(verdict.reason)
-    if outcome.result is not Result.PLANNED:
+    words = reason_in_words(reason)
+    if result != Result.PLANNED:
         return words
-    if verdict.frees_bytes is not None:
-        words += f"; frees {format_bytes(verdict.frees_bytes)}"
-    if verdict.needed_in_seconds is not None:
-        needed_in = format_duration(round(verdict.needed_in_seconds))
-        words += f"; expected to be needed again in {needed_in}"
+    if frees_bytes is not None:
+        words += f"; frees {format_bytes(frees_bytes)}"
+    if needed_in_seconds is not None:
+        words += f"; expected to be needed again in {format_duration(round(needed_in_seconds))}"
     return words
 
 
@@ -234,7 +238,12 @@ def outcome_cells(outcome: Outcome) -> dict[str, str]:
     """One object of a pass or a plan, by the heads of the table."""
     verdict = outcome.verdict
     freed = "-"
-    why = in_words(outcome)
+    why = in_words(
+        verdict.reason,
+        outcome.result,
+        frees_bytes=verdict.frees_bytes,
+        needed_in_seconds=verdict.needed_in_seconds,
+    )
     if outcome.result is Result.REMOVED:
         freed = f"{format_bytes(outcome.freed.bytes)}, {counted(outcome.freed.inodes, 'inode')}"
     return {

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
-from functools import partial
+from functools import partial, partialmethod
 from queue import SimpleQueue
 from typing import Any, TextIO
 
@@ -121,17 +121,12 @@ class Log:
                 line = f"{time} {word:7} {line}"
         return f"<{level.value}>{line}\n" if self.journal else f"{line}\n"
 
-    def info(self, sentence: str, **fields: Any) -> None:
-        """For what an operator wants to know afterwards."""
-        self.event(Level.INFO, sentence, **fields)
-
-    def warning(self, sentence: str, **fields: Any) -> None:
-        """For what an operator should check."""
-        self.event(Level.WARNING, sentence, **fields)
-
-    def error(self, sentence: str, **fields: Any) -> None:
-        """For what keeps the agent from doing its work."""
-        self.event(Level.ERROR, sentence, **fields)
+    info = partialmethod(event, Level.INFO)
+    """For what an operator wants to know afterwards."""
+    warning = partialmethod(event, Level.WARNING)
+    """For what an operator should check."""
+    error = partialmethod(event, Level.ERROR)
+    """For what keeps the agent from doing its work."""
 
     def _drop(self) -> None:
         """Counts a dropped line. The caller holds the lock."""

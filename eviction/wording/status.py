@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from eviction.decision.headroom import FillRates
 from eviction.records.json_shapes import (
-    LEFT_OUT,
     Count,
     Document,
-    LeftOut,
     Seconds,
     Time,
     Versioned,
@@ -148,11 +146,6 @@ class Status(Versioned):
     """What each reclaim function has done, by its name."""
     passes: list[PassJson] = field(default_factory=list)
     """The last 20 passes, the oldest first."""
-    history: dict[str, Any] | LeftOut = LEFT_OUT
-    """With --history: the last observations and decisions, for a replay.
-
-    Their form is not part of this contract.
-    """
 
 
 @dataclass(frozen=True, slots=True)

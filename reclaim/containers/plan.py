@@ -1,67 +1,22 @@
 """Which dead containers, pod sandboxes, pod log directories and log symlinks may be removed:
 the policy and the plans.
 
-The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`), for containers:
+The kubelet's rules (`pkg/kubelet/kuberuntime/kuberuntime_gc.go`):
 
-* Containers that are not running and were created at least `min_age_seconds` ago are grouped into
-  evict units by (pod UID, container name). Younger ones are not counted anywhere.
-* A. The whole unit is removed if the content of its pod should be removed or, with
-  `evict_non_deleted_pods`, if its pod's runtime should be removed. This happens only once all
-  sources of pods are ready.
-* B. Of every other unit, the oldest containers beyond `max_per_pod_container` are removed.
-* C. If more than `max_containers` remain on the node, the oldest of each unit are removed beyond an
-  equal share of that number, at least 1.
-* D. If that is not enough, the oldest of all are removed.
+* Containers that are not running and old enough form evict units by (pod UID, container name).
+  Younger ones are not counted anywhere. Step A, once all sources of pods are ready, removes the
+  units of pods that are over. B removes the oldest of every other unit beyond
+  `max_per_pod_container`. If more than `max_containers` remain on the node, C removes the oldest of
+  each beyond an equal share of that number, at least 1, and then D the oldest of all.
+* A sandbox that is READY, or that any listed container names, is active and kept. Of a pod as in
+  step A all others go, even while sources are not ready; of any other pod, all but the newest.
+* An entry of the pod log root, once all sources are ready, goes if the content of the pod whose UID
+  it names should be removed. Containers are not examined (evictPodLogsDirectories).
+* A log symlink whose target does not exist goes if its container has exited, or nothing is known of
+  it (`judge_link`).
 
-For sandboxes:
-
-* A sandbox that is READY, or that any listed container names, in whatever state, is active and is
-  kept. So the lists must be read after the containers were removed: a sandbox emptied a moment
-  ago then counts as empty.
-* Of a pod as in step A, every inactive sandbox is removed, even while sources are not ready. Of any
-  other pod, the newest is always kept, and every older inactive one is removed.
-* There is no minimum age and no number to keep.
-
-For log directories, only once all sources of pods are ready: each entry of the pod log root, files
-too, in the order of names. The name contains the pod's UID; the entry is removed if the content of
-that pod should be removed. Containers are not examined (evictPodLogsDirectories).
-
-For log symlinks, always: those named `*.log` whose target does not exist.
-
-  | the name contains no container id | removed |
-  | ContainerStatus fails             | removed |
-  | ContainerStatus has no status     | kept |
-  | any state but EXITED              | kept: the log may just be rotating |
-  | EXITED                            | removed |
-
-If the kubelet's own state is not known (`PodStates.known`), or the policy is `cautious`, our guards
-are stricter, because a tool beside a kubelet knows less:
-
-* Only EXITED is dead. The kubelet would also remove CREATED and UNKNOWN containers; beside a
-  kubelet, those are its business.
-* The newest dead copy is the kubelet's only memory that a container has run: without it, the
-  kubelet runs a completed container, even an init container, again. So one copy is always kept
-  while the pod may exist, whatever the limits are.
-* A pod is gone only if its directory below the kubelet's root is gone, nothing of it is
-  READY or not EXITED, and it is at least 10 s old: the kubelet makes the directory
-  before anything else of a pod.
-* One copy and the newest sandbox of a terminated static pod are kept too: a kubelet that restarts
-  would run it again, as the API server stores the status of its own pods only.
-* Anything without a pod UID was not made by a kubelet and is kept.
-* A log directory of a pod that is not in the kubelet's list is kept unless the runtime has no
-  container and no sandbox of the pod (if that is unknown, nothing is removed), and the entry has
-  not changed for 10 s: the kubelet makes the directory before anything runs.
-* A log symlink is kept if its target, as written, is not a container's log below the pod log root:
-  the kubelet did not make it, and it is not even followed. This also keeps links of an earlier
-  `podLogsDir`; each costs an inode.
-* A log symlink is kept if ContainerStatus fails with any error other than "no such container": the
-  kubelet removes it even if the runtime is merely down.
-* A log symlink is kept if its name has the maximum length: the container id may be cut off, so "no
-  such container" proves nothing.
-
-The guards also apply while the kubelet's directories are not trusted (`PodStates.doubt`): then no
-pod is gone. In every mode, log entries that are not named exactly as the kubelet names them are
-kept, so `lost+found` survives, and another directory in place of the root is not emptied.
+A tool beside a kubelet knows less. So our guards, which are stricter, apply if the kubelet's own
+state is not known, its directories are not trusted, or the policy is `cautious`.
 
 Covers: verdicts and their order. Does not cover: reading, and the checks right before a
 removal (`unused_containers`).
@@ -74,6 +29,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
+from typing import NamedTuple
 
 from reclaim.evidence.states import SETTLE_SECONDS, PodStates
 from reclaim.pod_logs.names import (
@@ -154,7 +110,7 @@ def plan_container_gc(
     if not pods.known or not judge.guarded:
         return plan
     # what the kubelet would remove is kept by a guard
-    kubelets = _plan_containers(listing, replace(judge, guarded=False))
+    kubelets = _plan_containers(listing, judge._replace(guarded=False))
     removed = {verdict.id for verdict in kubelets.remove}
     keep = tuple(
         verdict._replace(rule=Rule.GUARD if verdict.id in removed else Rule.KUBELET)
@@ -166,7 +122,11 @@ def plan_container_gc(
 def plan_sandbox_gc(
     listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, now_ns: int
 ) -> Plan:
-    """The plan for every listed sandbox; parameters as above. Oldest first, equal times by id."""
+    """The plan for every listed sandbox; parameters as above. Oldest first, equal times by id.
+
+    There is no minimum age and no number to keep. The lists must be read after containers were
+    removed: a sandbox that was emptied a moment ago then counts as empty.
+    """
     judge = _judge(listing, pods, policy, now_ns=now_ns)
     occupied = {container.sandbox_id for container in listing.containers}
     newest: dict[str, PodSandbox] = {}
@@ -197,8 +157,7 @@ def plan_sandbox_gc(
 # ---- what the plans for containers and sandboxes share
 
 
-@dataclass(frozen=True, slots=True)
-class _Fate:
+class _Fate(NamedTuple):
     """What is decided for everything that is left of a pod.
 
     `removable`: why it goes; None: it may be needed. `held_by_guard`: only one of our guards keeps
@@ -210,8 +169,7 @@ class _Fate:
     settle_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Judge:
+class _Judge(NamedTuple):
     """What a plan is based on. `alive`: UIDs of pods of which something runs or may start."""
 
     pods: PodStates
@@ -231,6 +189,8 @@ class _Judge:
         if not self.guarded:
             return _Fate(reason, held_by_guard=False)
         gone = reason is Reason.POD_GONE
+        # A directory that is gone was made before anything else of the pod. A kubelet that restarts
+        # would run a static pod again.
         held = uid in self.alive if gone else self.pods.only_runtime_remembers(uid)
         if held:
             return _Fate(None, held_by_guard=True)
@@ -282,8 +242,7 @@ class _Judge:
 
 def _judge(listing: Listing, pods: PodStates, policy: ContainerGCPolicy, *, now_ns: int) -> _Judge:
     dead = (ContainerState.EXITED, PodSandboxState.NOTREADY)
-    parts: list[Container | PodSandbox] = [*listing.containers, *listing.sandboxes]
-    alive = frozenset(part.pod_uid for part in parts if part.state not in dead)
+    alive = frozenset(part.pod_uid for part in listing.parts if part.state not in dead)
     return _Judge(pods, policy, now_ns, alive=alive, guarded=policy.guarded(pods))
 
 
@@ -298,8 +257,7 @@ def _age_order(part: Container | PodSandbox) -> tuple[int, str]:
 # ---- containers
 
 
-@dataclass(frozen=True, slots=True)
-class _EvictUnit:
+class _EvictUnit(NamedTuple):
     """The dead containers of one (pod UID, container name), newest first.
 
     `waits`: each with the seconds it is still too young by.
@@ -330,6 +288,7 @@ def _plan_containers(listing: Listing, judge: _Judge) -> Plan:
             kept.append(judge.keeps(container, not_dead, rule))
     units = [_evict_unit(unit, judge) for unit in by_unit.values()]
     of_live_pods = [unit for unit in units if unit.fate.removable is None]
+    # the kubelet's only memory that a container has run: without it, it runs a completed one again
     kept_newest = {unit.newest.id for unit in of_live_pods} if judge.guarded else set[str]()
     steps = _beyond_limits(of_live_pods, judge.policy, kept_newest)
     remove: list[tuple[int, Container, Verdict]] = []
@@ -362,7 +321,8 @@ def _why_counted(container: Container, unit: _EvictUnit, judge: _Judge) -> Reaso
 
 def _why_not_dead(container: Container, *, guarded: bool) -> Reason | None:
     """Why a container does not count as dead; None if it does. A container without a name does not:
-    there is no telling which container of its pod it is."""
+    there is no telling which container of its pod it is. Beside a kubelet, CREATED and UNKNOWN
+    containers are its business."""
     if container.state is ContainerState.RUNNING or (
         guarded and container.state is not ContainerState.EXITED
     ):
@@ -416,8 +376,7 @@ def _beyond_limits(
 # ---- log directories and log symlinks
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(NamedTuple):
     """An entry of the pod log root, or of the directory of log symlinks. `changed_at_ns`: its
     change time, in nanoseconds since the epoch.
 
@@ -438,6 +397,11 @@ class LogEntry:
         """Its name as text, unique for each name."""
         return printable(self.name)
 
+    def verdict(self, kind: Kind, reason: Reason, rule: Rule) -> Verdict:
+        """It goes for one of the reasons in `LOGS_GO`, and stays for any other."""
+        action = Action.REMOVE if reason in LOGS_GO else Action.KEEP
+        return Verdict(kind, self.id, self.id, action, reason, rule=rule)
+
 
 class NoState(StrEnum):
     """The result of ContainerStatus if it contains no state."""
@@ -448,6 +412,9 @@ class NoState(StrEnum):
 
 
 StatusAnswer = ContainerState | NoState
+
+LOGS_GO = (Reason.POD_GONE, Reason.POD_TERMINATED, Reason.POD_EVICTED, Reason.DANGLING)
+"""Why an entry is removed; for any other reason it is kept."""
 
 
 def plan_pod_logs(
@@ -464,46 +431,37 @@ def plan_pod_logs(
     gave no complete lists. `now_ns`: wall time in nanoseconds since the epoch.
     """
 
-    def judge(uid: str | None, age: float) -> tuple[Action, Reason, Rule]:
+    def judge(uid: str | None, age: float) -> tuple[Reason, Rule]:
         if not pods.sources_ready:
-            return Action.KEEP, Reason.HELD_OFF, Rule.KUBELET
+            return Reason.HELD_OFF, Rule.KUBELET
+        # in every mode, so that `lost+found` survives
         if uid is None:
-            return Action.KEEP, Reason.NOT_KUBELETS, Rule.GUARD
+            return Reason.NOT_KUBELETS, Rule.GUARD
         listed = pods.listed(uid) is not None
         if (listed or not policy.guarded(pods)) and pods.content_should_be_removed(uid):
-            return Action.REMOVE, why_removable(pods, uid), Rule.KUBELET
+            return why_removable(pods, uid), Rule.KUBELET
         if listed:
-            return Action.KEEP, Reason.POD_ALIVE, Rule.KUBELET
+            return Reason.POD_ALIVE, Rule.KUBELET
         if pods.unknown(uid):
-            return Action.KEEP, Reason.POD_UNKNOWN, Rule.GUARD
+            return Reason.POD_UNKNOWN, Rule.GUARD
         if not pods.gone(uid):
-            return Action.KEEP, Reason.POD_ALIVE, Rule.GUARD
+            return Reason.POD_ALIVE, Rule.GUARD
         if in_runtime is None:
-            return Action.KEEP, Reason.INCOMPLETE_LISTING, Rule.GUARD
+            return Reason.INCOMPLETE_LISTING, Rule.GUARD
         if uid in in_runtime:
-            return Action.KEEP, Reason.HAS_CONTAINERS, Rule.GUARD
-        if age < SETTLE_SECONDS:
-            return Action.KEEP, Reason.TOO_YOUNG, Rule.GUARD
-        return Action.REMOVE, Reason.POD_GONE, Rule.GUARD
+            return Reason.HAS_CONTAINERS, Rule.GUARD
+        # the kubelet makes the directory before anything runs
+        return (Reason.TOO_YOUNG if age < SETTLE_SECONDS else Reason.POD_GONE), Rule.GUARD
 
     verdicts = []
     for entry in sorted(entries, key=lambda entry: entry.name):
         uid = uid_of_kubelets_log_directory(entry.name)
         age = (now_ns - entry.changed_at_ns) * 1e-9
-        action, reason, rule = judge(uid, age)
+        reason, rule = judge(uid, age)
+        verdict = entry.verdict(Kind.POD_LOG, reason, rule)
         wait = SETTLE_SECONDS - age if reason is Reason.TOO_YOUNG else None
         verdicts.append(
-            Verdict(
-                kind=Kind.POD_LOG,
-                id=entry.id,
-                name=entry.id,
-                action=action,
-                reason=reason,
-                age_seconds=age,
-                pod_uid=uid or "",
-                eligible_in_seconds=wait,
-                rule=rule,
-            )
+            verdict._replace(age_seconds=age, pod_uid=uid or "", eligible_in_seconds=wait)
         )
     return Plan.of(verdicts)
 
@@ -515,22 +473,13 @@ def plan_log_symlinks(
 
     `answers`: what ContainerStatus answered, by the requested id. A link without an answer is kept.
     """
-    verdicts = []
-    for link in sorted(links, key=lambda link: link.name):
+
+    def verdict_on(link: LogEntry) -> Verdict:
         answer = answers.get(container_id_of_symlink(link.name))
-        reason, rule = judge_link(link, answer, guarded=guarded)
-        verdicts.append(
-            Verdict(
-                kind=Kind.LOG_SYMLINK,
-                id=link.id,
-                name=link.id,
-                action=Action.REMOVE if reason is Reason.DANGLING else Action.KEEP,
-                reason=reason,
-                pod_uid=link.pod_uid,
-                rule=rule,
-            )
-        )
-    return Plan.of(verdicts)
+        verdict = link.verdict(Kind.LOG_SYMLINK, *judge_link(link, answer, guarded=guarded))
+        return verdict._replace(pod_uid=link.pod_uid)
+
+    return Plan.of(map(verdict_on, sorted(links, key=lambda link: link.name)))
 
 
 def judge_link(
@@ -541,10 +490,12 @@ def judge_link(
     if link.kept is not None:
         return link.kept, Rule.GUARD if link.kept is Reason.NOT_KUBELETS else Rule.KUBELET
     match answer:
+        # the container id may be cut off, so that no such container proves nothing
         case NoState.NO_CONTAINER if guarded and is_cut(link.name):
             return Reason.UNKNOWN_STATE, Rule.GUARD
         case ContainerState.EXITED | NoState.NO_CONTAINER:
             return Reason.DANGLING, Rule.KUBELET
+        # the kubelet removes it even if the runtime is merely down
         case NoState.ERROR if not guarded:
             return Reason.DANGLING, Rule.KUBELET
         case NoState.ERROR | None:

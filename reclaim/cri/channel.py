@@ -7,25 +7,15 @@ another's long list, and a failure ends only one call.
 
 * A new connection waits for the server's SETTINGS frame before the request is sent. A removal must
   not be sent to a process that does not answer, because giving up on it would cancel it.
-* A connection that was used before is read first. If the runtime has closed it or sent
-  GOAWAY, a new one is made.
-* `prepare` makes sockets ahead of time, and one that is closed is replaced at once: a process that
-  has run out of descriptors can still connect.
-* No call is repeated here. Whether a call may be repeated depends on what it
-  does: see `inventory.retried`.
+* A connection that was used before is read first. If the runtime has closed it or sent GOAWAY, a
+  new one is made.
+* No call is repeated here. Whether a call may be repeated depends on what it does: see
+  `inventory.retried`.
 
 `Http2Client` does no I/O: it turns bytes received into messages, and calls into bytes to send. The
 library h2 speaks HTTP/2; the request's header fields, the prefix of each message and the status in
-the trailers are gRPC's. Limits that h2 lacks are added here:
-
-* A GOAWAY does not end a call that it allows to finish. h2 closes the connection at once
-  (https://github.com/python-hyper/h2/issues/1181), so the bytes are cut into frames here, and
-  h2 never sees that frame.
-* A frame that is too long is rejected by its header, not after up to 16 MiB have been buffered.
-* The bytes that a server may send besides its answer are limited, so no flood of PING, HEADERS or
-  empty DATA frames can keep a call without a deadline alive.
-* Bytes to send are limited, so replies to a flood do not pile up while the
-  server does not read them.
+the trailers are gRPC's. Limits that h2 lacks are added, so that no flood keeps a call without a
+deadline alive, or fills the memory.
 
 Sources: RFC 9113, https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md
 """
@@ -91,7 +81,8 @@ class Channel:
         """How many have been made so far. It grows when the runtime is replaced."""
 
     def prepare(self, count: int) -> None:
-        """Makes sockets for `count` concurrent calls.
+        """Makes sockets for `count` concurrent calls, one of which that is closed is replaced at
+        once: a process that has run out of descriptors can still connect.
 
         Raises OSError; sockets that were made remain.
         """
@@ -347,7 +338,8 @@ SPARE_BYTES = 1024 * 1024
 """Bytes of one call besides its answer: enough for one PING a second for two hours."""
 
 UNSENT_BYTES = 256 * 1024
-"""Bytes that may wait to be sent in addition to the request."""
+"""Bytes that may wait to be sent in addition to the request: replies to a flood that the
+server does not read."""
 
 SETTINGS_BYTES = 6000
 """Bytes of all SETTINGS frames of one connection: h2 keeps every setting, even unknown ones."""
@@ -467,6 +459,8 @@ class Http2Client:
         self._in += data
         for kind, frame in self._whole_frames():
             self._count(kind, frame)
+            # h2 never sees it: it would close the connection at once, though the call may end first
+            # (https://github.com/python-hyper/h2/issues/1181)
             if kind == _GOAWAY:
                 self._take_goaway(frame)
             else:
@@ -488,6 +482,7 @@ class Http2Client:
                     raise ProtocolBroken(
                         f"the server does not speak HTTP/2: {bytes(have[place : place + 24])!r}"
                     )
+                # by its header, not after up to 16 MiB have been buffered
                 if size > _LARGEST_FRAME_BYTES:
                     raise ProtocolBroken(
                         f"a frame of {size} bytes, {_LARGEST_FRAME_BYTES} are allowed"

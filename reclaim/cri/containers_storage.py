@@ -26,17 +26,17 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from reclaim.types import Layers
 
-IMAGES: Final = "-images"
-CONTAINERS: Final = "-containers"
-ARTIFACTS: Final = "artifacts/blobs/sha256"
-LAYERS: Final = "-layers"
-LARGEST_BYTES: Final = 64 * 1024**2  # about 100 000 layers
+IMAGES = "-images"
+CONTAINERS = "-containers"
+ARTIFACTS = "artifacts/blobs/sha256"
+LAYERS = "-layers"
+LARGEST_BYTES = 64 * 1024**2  # about 100 000 layers
 
-Name = TypeVar("Name", str, tuple[str, str], tuple[str, str, str])
+Name = TypeVar("Name")
 
 
 def store_of(reported: str) -> str:

@@ -24,10 +24,10 @@ is in use (`evidence.references`), whether the pod directories are trusted (`evi
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from reclaim.evidence.lists import Evidence
 from reclaim.evidence.references import (
@@ -39,8 +39,8 @@ from reclaim.evidence.references import (
     pins_sandbox_image,
 )
 from reclaim.evidence.starts import FRESH_SECONDS
-from reclaim.evidence.states import PodDirectory, PodStateProvider, PodStates
-from reclaim.services import ImageService, RuntimeService, RuntimeVersion
+from reclaim.evidence.states import PodDirectories, PodStateProvider, PodStates
+from reclaim.services import Runtime, RuntimeVersion
 from reclaim.types import (
     NEVER,
     NO_LAYERS,
@@ -66,8 +66,10 @@ RETRY_FOR_SECONDS = 0.5
 ATTEMPTS = 4  # after 50, 100 and 200 ms
 
 Answer = TypeVar("Answer")
-_Containers = tuple[Mapping[str, PodDirectory] | None, tuple[Container, ...]]
+_Containers = tuple[PodDirectories | None, tuple[Container, ...]]
 """The directories of pods, None if they cannot be read, and the containers listed after that."""
+GoesOn = Callable[[], bool]
+"""Whether the caller still wants the answer."""
 ImageVolumes = tuple[tuple[str, ...], ...]
 """The images that a container mounts, each with all its references."""
 
@@ -80,8 +82,7 @@ class GivenUp(RuntimeUnavailable):
     """The caller ended the reading: something more urgent came up, or it took too long."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading(Generic[Answer]):
+class _Reading(NamedTuple, Generic[Answer]):
     """One reading that has been answered; times are monotonic seconds."""
 
     begun_at: float
@@ -96,8 +97,8 @@ class SharedReading(Generic[Answer]):
         self._ask = ask
         self._clock = clock
         self._last: _Reading[Answer] | None = None  # that was begun last, of those answered
-        self._missed: AnsweredLate | None = None  # a moment ago, if not answered since
-        self._missed_at = 0.0
+        # a moment ago, if not answered since
+        self._missed: tuple[float, AnsweredLate] | None = None
 
     def read(self, not_older_than: float) -> _Reading[Answer]:
         """A reading that was begun after this time (monotonic seconds). Raises what the reading
@@ -106,13 +107,12 @@ class SharedReading(Generic[Answer]):
         last = self._last
         if last is not None and last.begun_at > not_older_than:
             return last
-        if self._missed is not None and begun_at - self._missed_at <= FRESH_SECONDS:
-            raise self._missed
+        if (missed := self._missed) and begun_at - missed[0] <= FRESH_SECONDS:
+            raise missed[1]
         try:
             answer = self._ask()
         except AnsweredLate as error:
-            self._missed_at = self._clock.monotonic()
-            self._missed = error
+            self._missed = self._clock.monotonic(), error
             raise
         reading = _Reading(begun_at, self._clock.monotonic(), answer)
         self._missed = None
@@ -121,8 +121,7 @@ class SharedReading(Generic[Answer]):
         return reading
 
 
-@dataclass(frozen=True, slots=True)
-class _RuntimeFacts:
+class _RuntimeFacts(NamedTuple):
     """What stays true of a runtime until it is replaced or restarted."""
 
     version: RuntimeVersion
@@ -163,8 +162,7 @@ class Inventory:
 
     def __init__(
         self,
-        runtime: RuntimeService,
-        images: ImageService,
+        runtime: Runtime,
         pods: PodStateProvider,
         *,
         clock: Clock,
@@ -177,14 +175,13 @@ class Inventory:
         self._read_layers = read_layers
         self._layers_of = frozenset[str]()
         self._runtime = runtime
-        self._image_service = images
         self._pods = pods
         self._clock = clock
         self._sleep = sleep
         self._workers = workers or Workers("statuses", 0)
-        self._images = SharedReading(lambda: self._retried(images.list_images), clock)
+        self._images = SharedReading(lambda: retried(runtime.list_images, sleep), clock)
         self._containers = SharedReading(self._read_directories_and_containers, clock)
-        self._sandboxes = SharedReading(lambda: self._retried(runtime.list_pod_sandboxes), clock)
+        self._sandboxes = SharedReading(lambda: retried(runtime.list_pod_sandboxes, sleep), clock)
         self._of_pods = SharedReading(self._read_pods_and_containers, clock)
         self._learned = _Learned()
         self._index: tuple[tuple[Image, ...], ImageIndex] = ((), ImageIndex(()))
@@ -208,9 +205,7 @@ class Inventory:
         pods, listing = self._of_pods.read(not_older_than).answer
         return self._pods.compared(pods.merge(self._pods.read()), listing), listing
 
-    def snapshot(
-        self, not_older_than: float, goes_on: Callable[[], bool] = lambda: True
-    ) -> Evidence:
+    def snapshot(self, not_older_than: float, goes_on: GoesOn = lambda: True) -> Evidence:
         """Images, then containers and sandboxes, and which image is used by what: it is evidence
         for them, too. `goes_on` is called before the lists are read and before each container is
         asked about; if it returns False, GivenUp is raised. Raises RuntimeUnavailable."""
@@ -236,9 +231,7 @@ class Inventory:
         fresh = replace(listing, containers=containers, image_volumes=volumes, named_images=named)
         return self._evidence_of(fresh, reading)
 
-    def learn_layers(
-        self, images: tuple[Image, ...], goes_on: Callable[[], bool] = lambda: True
-    ) -> None:
+    def learn_layers(self, images: tuple[Image, ...], goes_on: GoesOn = lambda: True) -> None:
         """Learns what these images hold on the disk, in at most 2 s, unless it has learned so of
         the same images. A pass never asks; it uses `layers`. For one thread at a time."""
         ids = frozenset(image.id for image in images)
@@ -251,19 +244,16 @@ class Inventory:
                 self.layers = found
                 self._layers_of = ids
 
-    def _retried(self, read: Callable[[], Answer]) -> Answer:
-        return retried(read, self._sleep)
-
     def _read_directories_and_containers(self) -> _Containers:
-        return self._pods.pod_directories(), self._retried(self._runtime.list_containers)
+        return self._pods.pod_directories(), retried(self._runtime.list_containers, self._sleep)
 
     def _read_pods_and_containers(self) -> tuple[PodStates, Listing]:
         pods = self._pods.read()
         now = self._clock.monotonic()
         return pods, Listing(containers=self.containers(now), sandboxes=self.sandboxes(now))
 
-    def _everything(self, not_older_than: float, goes_on: Callable[[], bool]) -> Evidence:
-        facts = self._retried(self._current_facts)
+    def _everything(self, not_older_than: float, goes_on: GoesOn) -> Evidence:
+        facts = retried(self._current_facts, self._sleep)
         _check(goes_on)
         of_images = self._images.read(not_older_than)
         _check(goes_on)
@@ -288,10 +278,16 @@ class Inventory:
         return self._evidence_of(listing, reading)
 
     def _evidence_of(self, listing: Listing, of_containers: _Reading[_Containers]) -> Evidence:
-        """What these lists show. Raises RuntimeUnavailable."""
+        """What these lists show. Raises RuntimeUnavailable, and RuntimeReplaced unless the runtime
+        is still the one that they came from."""
         listing, usage = self._resolved(listing)
+        facts = self._current_facts()
+        if str(facts) != listing.runtime:
+            raise RuntimeReplaced(
+                f"the runtime was replaced: it was {listing.runtime}, and is {facts}"
+            )
         return Evidence(
-            self._of_one_runtime(listing),
+            listing,
             usage,
             of_containers.answer[0],
             begun_at=of_containers.begun_at,
@@ -333,15 +329,6 @@ class Inventory:
         learned = self._learned
         return learned if learned.facts == facts else _Learned()
 
-    def _of_one_runtime(self, listing: Listing) -> Listing:
-        """Returns the listing if the runtime is still the one it came from."""
-        facts = self._current_facts()
-        if str(facts) != listing.runtime:
-            raise RuntimeReplaced(
-                f"the runtime was replaced: it was {listing.runtime}, and is {facts}"
-            )
-        return listing
-
     def _sandbox_image_references(
         self, images: tuple[Image, ...], sandboxes: tuple[PodSandbox, ...], facts: _RuntimeFacts
     ) -> frozenset[str] | None:
@@ -379,7 +366,7 @@ class Inventory:
         self,
         containers: tuple[Container, ...],
         facts: _RuntimeFacts,
-        goes_on: Callable[[], bool] = lambda: True,
+        goes_on: GoesOn = lambda: True,
     ) -> dict[str, ImageVolumes]:
         listed = {each.id for each in containers}
         exited = {each.id for each in containers if each.state is ContainerState.EXITED}
@@ -429,7 +416,7 @@ class Inventory:
         unknown = unlisted.union(usage.unresolved) - resolved.keys()
         for reference in unknown:
             try:
-                image = self._image_service.image_status(reference)
+                image = self._runtime.image_status(reference)
             except RequestRefused:
                 if is_full_name(reference):
                     raise
@@ -442,7 +429,7 @@ class Inventory:
         return listing, usage
 
 
-def _check(goes_on: Callable[[], bool]) -> None:
+def _check(goes_on: GoesOn) -> None:
     """Raises GivenUp if the caller says no."""
     if not goes_on():
         raise GivenUp("the lists were given up")

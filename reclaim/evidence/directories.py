@@ -14,7 +14,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-from reclaim.evidence.states import PodDirectory, PodStates, RootIdentity, Why, distrust
+from reclaim.evidence.states import (
+    PodDirectories,
+    PodDirectory,
+    PodStates,
+    RootIdentity,
+    Why,
+    distrust,
+)
 from reclaim.types import ReclaimError
 from reclaim.workers import ReadingsInTime
 
@@ -41,7 +48,7 @@ class KubeletDirectories:
             why = getattr(error, "strerror", None) or str(error)
         return PodStates(doubt=distrust(Why.UNREADABLE, f"{self.path} cannot be read ({why})"))
 
-    def pod_directories(self) -> Mapping[str, PodDirectory] | None:
+    def pod_directories(self) -> PodDirectories | None:
         """When each pod's directory itself last changed, and those of its containers. None if
         `pods` is missing or anything in it cannot be read."""
         with suppress(OSError, ReclaimError):
@@ -55,7 +62,7 @@ class KubeletDirectories:
         with self._opened() as (pods, identity):
             return PodStates(frozenset(os.listdir(pods)), identity=identity)
 
-    def _pod_directories(self) -> Mapping[str, PodDirectory]:
+    def _pod_directories(self) -> PodDirectories:
         directories = {}
         with self._opened() as (pods, _):
             for uid, status in _entries(pods).items():

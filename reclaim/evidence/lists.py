@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from reclaim.evidence.references import ImagesInUse, images_in_use
 from reclaim.evidence.starts import FRESH_SECONDS, nothing_has_begun
-from reclaim.evidence.states import PodDirectory
+from reclaim.evidence.states import PodDirectories
 from reclaim.types import Listing, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(NamedTuple):
     """What shows that nobody uses an image. Times are monotonic seconds."""
 
     listing: Listing
     usage: ImagesInUse
     """Which images the lists show in use."""
-    directories: Mapping[str, PodDirectory] | None
+    directories: PodDirectories | None
     """Those of pods, looked at right before the list of containers was begun; None
     if they could not be read.
     """
@@ -42,16 +41,11 @@ class Evidence:
         if not planned:
             return self
         listing = self.listing.without(planned)
-        return replace(self, listing=listing, usage=images_in_use(listing))
+        return self._replace(listing=listing, usage=images_in_use(listing))
 
-    def holds(self, directories_now: Mapping[str, PodDirectory] | None) -> bool:
+    def holds(self, directories_now: PodDirectories | None) -> bool:
         """Whether nothing has begun since, by another look; False if that is not known."""
         before = self.directories
         return before is not None and nothing_has_begun(
             before, directories_now, self.listing.containers
         )
-
-
-def usable(evidence: Evidence, asked_at: float) -> bool:
-    """Whether it shows who uses an image at this time (monotonic seconds)."""
-    return evidence.as_of > asked_at

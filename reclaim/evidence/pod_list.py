@@ -1,26 +1,14 @@
 """Parses the kubelet's pod list, the answer to `GET /pods`, into a state for each pod.
 
-`Field` reads the answer field by field, and trusts nothing: anything not in the expected form
-raises KubeletAnswerError, whose message says where but quotes no value.
-
-The answer is a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null if there are
-none). An answer that is incomplete or malformed anywhere is rejected as a whole: the pods missing
-from half a list would count as gone.
-
-What the list proves:
+`Field` reads the answer, a v1 PodList (`pkg/kubelet/server/server.go`, encodePods; `items` is null
+if there are none), field by field, and trusts nothing. What is not in the expected form raises
+KubeletAnswerError, whose message says where but quotes no value. An answer that is incomplete or
+malformed anywhere is rejected as a whole: the pods missing from half a list would count as gone.
 
 * *deleted*: `metadata.deletionTimestamp` is set.
 * *evicted*: phase Failed with reason Evicted (`pkg/kubelet/eviction/helpers.go`, PodIsEvicted).
-* *terminated*: phase Succeeded or Failed, which is final, and no container of any kind runs. The
-  kubelet reports a final phase only once all containers have stopped
-  (`pkg/kubelet/status/status_manager.go`, mergePodStatus). The containers are checked nevertheless:
-  older kubelets report Failed for an evicted pod while they stop it, and a controller may write
-  that phase for any pod. A waiting container that has run before counts as running.
-* Aliases: a static pod's mirror in the API has another UID; the annotations
-  `kubernetes.io/config.hash` and `kubernetes.io/config.mirror` name the static pod's, which
-  containers carry (`pkg/kubelet/config/common.go`, applyDefaults;
-  `pkg/kubelet/pod/mirror_client.go`). A UID in such an annotation exists, and that is all: whoever
-  creates a pod writes its annotations, so they never prove that another pod has terminated.
+* *terminated*: phase Succeeded or Failed, which is final, and no container of any kind runs. A
+  waiting container that has run before counts as running.
 * *static*: from a source other than the API server, by the annotation that the kubelet writes on
   every pod (`pkg/kubelet/types/pod_update.go`, IsStaticPod).
 * *images*: what a pod that has not terminated needs, whether or not a container has been made of
@@ -34,7 +22,7 @@ What the list proves:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from reclaim.evidence.states import PodState
 from reclaim.types import ReclaimError
@@ -59,26 +47,26 @@ Value = TypeVar("Value")
 class KubeletUnavailable(ReclaimError):
     """The kubelet gave no complete answer. The message is one sentence with a hint at what to
     check.
-
-    `late`: the deadline passed, so another request may take as long again. `refused`: the identity
-    was not accepted or could not be used, so another one may work. `again`: the same request may
-    succeed soon, and no other.
     """
 
-    def __init__(
-        self, message: str, *, late: bool = False, refused: bool = False, again: bool = False
-    ):
-        super().__init__(message)
-        self.late = late
-        self.refused = refused
-        self.again = again
+
+class KubeletLate(KubeletUnavailable):
+    """The deadline passed, so another request may take as long again."""
+
+
+class WayRefused(KubeletUnavailable):
+    """The identity was not accepted, or could not be used: another way may work."""
+
+
+class NotYet(KubeletUnavailable):
+    """The same request may succeed soon, and no other."""
 
 
 class KubeletAnswerError(ReclaimError):
     """An answer not in the expected form. The message is a clause that says where."""
 
 
-KINDS: Final = {
+KINDS = {
     dict: "an object",
     list: "a list",
     str: "a text",
@@ -186,6 +174,10 @@ def parse_pod_list(body: bytes) -> PodList:
         if not uid:
             raise item.error("has no metadata.uid")
         annotations = metadata.get("annotations")
+        # A static pod's mirror has another UID. Its annotations name the static pod's, which its
+        # containers carry (`pkg/kubelet/config/common.go`, applyDefaults;
+        # `pkg/kubelet/pod/mirror_client.go`). Whoever creates a pod writes its annotations, so they
+        # never prove that another pod has terminated: such a UID exists, and that is all.
         aliases |= dict.fromkeys(filter(None, map(annotations.text, ALIASES)), PodState())
         source = annotations.text(CONFIG_SOURCE)
         from_api_server |= source == API_SERVER
@@ -200,7 +192,10 @@ def parse_pod_list(body: bytes) -> PodList:
 def _state(metadata: Field, status: Field, *, static: bool) -> PodState:
     phase = status.text("phase")
     reason = status.text("reason")
-    # all are read: one that is not in the expected form makes the list unusable
+    # All are read: one that is not in the expected form makes the list unusable. The kubelet
+    # reports a final phase only once all have stopped (`pkg/kubelet/status/status_manager.go`,
+    # mergePodStatus). But older ones report Failed for an evicted pod while they stop it, and a
+    # controller may write that phase for any pod.
     may_run = [
         _may_run(container) for kind in CONTAINER_STATUSES for container in status.elements(kind)
     ]

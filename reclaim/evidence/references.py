@@ -2,33 +2,18 @@
 
 **References.** A container names its image in several ways: an id (`sha256:…` on containerd, bare
 hex on CRI-O, sometimes shortened), a repository digest (`repo@sha256:…`), a tag in full
-(`docker.io/library/busybox:1.36`) or in short form (`busybox`). A wrong "unused" deletes the image
-of a running pod, so a reference means every image that it could mean. Short forms follow
-https://github.com/distribution/reference (ParseNormalizedNamed).
+(`docker.io/library/busybox:1.36`) or in short form (`busybox`;
+https://github.com/distribution/reference, ParseNormalizedNamed). A wrong "unused" deletes the image
+of a running pod, so a reference means every image that it could mean. But a digest is never
+resolved through a name or tag, which may have moved: only by itself or by an id beside it.
 
-A name without a registry means any listed image whose name ends so: containerd takes `busybox` as
-`docker.io/library/busybox`, while CRI-O asks a table of aliases and each registry of its
-configuration in turn
-(https://github.com/containers/image/blob/main/docs/containers-registries.conf.5.md), or fails.
-
-A digest always means the same image, while a tag may move. So a reference with a digest is never
-looked up by its name or tag: that would find the image that carries the tag now.
-
-**In use.** The kubelet compares one field of a container (its image id, else its image
-reference) with the ids of the listed images (`pkg/kubelet/images/image_gc_manager.go`,
-detectImages). Here an image is in use if any field of any container names it, if a container
-mounts it, if pod sandboxes are made from it, or if the spec of a pod that has not terminated
-names it, where the kubelet lists that.
-
-* A container whose image cannot be resolved stops all image removal: no image is assumed to be
-  unused on a guess. The runtime's answer that it has no such image settles this for an id or a
-  digest only, as a tag may have moved since the container was made. Even then, an image that is
-  listed without a digest may be the one, and is kept.
-* An image that a spec names and that is not listed has not been pulled yet, and stops nothing.
-* A digest is never resolved through a tag, only by itself or by an id beside it.
-* The image of pod sandboxes is kept, pinned or not: no pod can start without it. If no source
-  says which image that is (the runtime's configuration, a ready sandbox, a pinned image named
-  `pause`), no image is removed.
+**In use.** The kubelet compares one field of a container (its image id, else its image reference)
+with the ids of the listed images (`pkg/kubelet/images/image_gc_manager.go`, detectImages). Here an
+image is in use if any field of any container names it, if a container mounts it, if pod sandboxes
+are made from it, or if the spec of a pod that has not terminated names it, where the kubelet lists
+that. A container whose image cannot be resolved stops all image removal: no image is assumed to be
+unused on a guess. An image that a spec names and that is not listed has not been pulled yet, and
+stops nothing.
 
 Covers: resolving references, which container uses which image. Does not cover: ages and order
 (`plan`), asking the runtime (`inventory`).
@@ -39,7 +24,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reclaim.types import Image, Listing
 
@@ -88,6 +73,9 @@ class ImageIndex:
         # by its digest alone, too: the same image may be listed under another repository
         found = set().union(*(self._by_name.get(key, ()) for key in (name, reference, digest)))
         if is_short(reference) and not names_one_image(reference):
+            # containerd takes `busybox` as `docker.io/library/busybox`; CRI-O asks a table of
+            # aliases and each registry of its configuration in turn (github.com/containers/image,
+            # docs/containers-registries.conf.5.md), or fails
             ending = "/" + name.removeprefix("docker.io/").removeprefix("library/")
             for known, ids in self._by_name.items():
                 if known.endswith(ending):
@@ -191,13 +179,13 @@ def repository_of(name: str) -> str:
 # ---- which images are in use
 
 
-@dataclass(frozen=True, slots=True)
-class ImagesInUse:
+class ImagesInUse(NamedTuple):
     """Ids that containers use or specs name, ids that sandboxes need, and references
     that could not be resolved.
 
     `sandbox_image_known`: false if no source (pin, configuration, running sandboxes) names the
-    sandbox image. `by_image_id`: those of `by_containers` that the kubelet finds too: a container's
+    sandbox image: then no image may go, as no pod can start without it.
+    `by_image_id`: those of `by_containers` that the kubelet finds too: a container's
     image id, or an image volume, is byte for byte the id of a listed image.
     """
 
@@ -272,8 +260,9 @@ def _resolve(
     """The ids that the references of one image mean, and those references whose meaning is unknown.
 
     An id that is listed settles which image it is. Otherwise an id or digest must be known by
-    itself, as an image or as none: a tag beside it may have moved. If there are only names, one
-    of them must mean an image.
+    itself, as an image or as none: a tag beside it may have moved. That the runtime has none
+    settles it, but then an image that is listed without a digest may be the one. If there are only
+    names, one of them must mean an image.
     """
     ids = {reference: _meant(reference, index, answered) for reference in references}
     found = set().union(*ids.values())

@@ -11,24 +11,13 @@ before it can be observed. A pod counts as being made
 * for a hold-off after its directory, its sandbox, or the first run of a container was made;
 * while it is unfinished, for up to half a minute after that part was made: its directory
   exists without a sandbox, its sandbox is ready and holds no container, or a container's
-  directory is younger than every listed container of this name. A sandbox may take
-  seconds, and a pull even longer.
+  directory is younger than every listed container of this name.
 
-A pod whose spec the kubelet has listed is not waited for: what it needs is known and in
-use (`evidence.references`).
-
-Image removals wait for the others, in one pass for at most twice the hold-off. Time lost to lists
-that the last look found too old costs the same patience. Once it is used up:
-
-* Each image still waits for the pods that were unfinished by then, or when it was first asked
-  about, and not for later ones: for at most half a minute; if it is urgent, for a moment, in which
-  a container that is being made is listed.
-* If pods keep coming, images are removed all the same, each based on a list of containers of
-  its own: what the last look sees stops an image once, and a list that was begun after it was
-  asked about again is enough.
-
-Parts of pods are dated by the wall clock, which may be set at any time. So the date is read once,
-when a part is first seen; from then on its age is counted on the monotonic clock (`PartAges`).
+Image removals wait for such pods, but not for those whose spec the kubelet has listed: what they
+need is known and in use (`evidence.references`). In one pass they wait for at most twice the
+hold-off, to which time that was lost to lists too old counts. Once that is used up, an image waits
+only for the pods that were unfinished by then (`PodStarts.wait_seconds`); and what the last look
+sees stops an image once: a list that was begun after it was asked about again is enough.
 """
 
 from __future__ import annotations
@@ -38,7 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from reclaim.evidence.states import PodDirectory, PodStateProvider
+from reclaim.evidence.states import PodDirectories, PodStateProvider
 from reclaim.types import NEVER, Container, PodSandbox, PodSandboxState
 from signals.clock import Clock
 
@@ -76,7 +65,7 @@ class Part(NamedTuple):
 def parts_of_pods(
     containers: Sequence[Container],
     sandboxes: Sequence[PodSandbox],
-    directories: Mapping[str, PodDirectory],
+    directories: PodDirectories,
 ) -> Iterator[Part]:
     """The parts whose age counts.
 
@@ -101,8 +90,8 @@ def parts_of_pods(
 
 
 def nothing_has_begun(
-    before: Mapping[str, PodDirectory],
-    now: Mapping[str, PodDirectory] | None,
+    before: PodDirectories,
+    now: PodDirectories | None,
     containers: Sequence[Container],
 ) -> bool:
     """The last look. The kubelet makes the directories of a pod, and of each attempt of a
@@ -124,7 +113,7 @@ def nothing_has_begun(
 
 
 def being_made(
-    directories: Mapping[str, PodDirectory], containers: Iterable[Container]
+    directories: PodDirectories, containers: Iterable[Container]
 ) -> Iterator[tuple[str, str]]:
     """The directories of containers that none of these containers was made after, with the UID of
     the pod: the runtime was not asked for that attempt yet, or has not listed it."""
@@ -148,6 +137,9 @@ class _Look(NamedTuple):
 
 class PartAges:
     """Since when each part of a pod has existed. Kept from pass to pass. Thread-safe.
+
+    Parts are dated by the wall clock, which may be set at any time. So a date is read once, when
+    the part is first seen; from then on its age is counted on the monotonic clock.
 
     When a part is first seen, its age is what its date says, if that can be true: the date is
     not in the future, the part is not older than the previous look, at which it was missing,
@@ -242,11 +234,13 @@ class PodStarts:
         unfinished = frozenset(wait.uid for wait in waits if wait.unfinished)
         patience = max(PATIENCE_HOLD_OFFS * self.hold_off_seconds - self._spent_seconds, 0.0)
         asked_at, pods = self._unfinished.get(image_id, (now, unfinished))
-        # what begins while there is patience counts, too
+        # what begins while there is patience counts, too; after that, only what was unfinished by
+        # then, or when this image was first asked about
         pods = unfinished if patience > 0 else pods & unfinished
         self._unfinished[image_id] = asked_at, pods
         seconds = min(max((wait.seconds for wait in waits), default=0.0), patience)
         self._spent_seconds += seconds
+        # if it is urgent, a moment, in which a container that is being made is listed
         longest = self._again_seconds if self.urgent() else LONGEST_SECONDS
         if not seconds and pods and now - asked_at < longest:
             seconds = self._again_seconds

@@ -42,8 +42,7 @@ def is_pod_uid(uid: str) -> bool:
     return _UID.fullmatch(uid) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class PodState:
+class PodState(NamedTuple):
     """A pod that the kubelet knows (`pkg/kubelet/pod_workers.go`).
 
     `terminated`: all its containers have stopped for good; a pod that ran to completion
@@ -82,6 +81,10 @@ class PodDirectory(NamedTuple):
 
     changed: float
     containers: Mapping[str, float] = {}
+
+
+PodDirectories = Mapping[str, PodDirectory]
+"""Those of all pods, by UID."""
 
 
 class Why(StrEnum):
@@ -225,7 +228,7 @@ class PodStateProvider(Protocol):
     def gone(self, uid: str) -> bool:
         """Whether this pod is known not to exist; checked right before a removal."""
 
-    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
+    def pod_directories(self, since: float | None = None) -> PodDirectories | None:
         """The directories of all pods by UID; None if they are unknown.
 
         As they are now, or at `since` (monotonic) or later.

@@ -20,8 +20,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import allocated_bytes, identity_of
@@ -46,8 +45,7 @@ class BallastRefused(RemovalFailed):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class BallastSettings:
+class BallastSettings(NamedTuple):
     """The file's absolute path and its size in bytes, at least 1 MiB: anything smaller may be
     stored in an inode and would relieve nobody."""
 

@@ -28,7 +28,8 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final
+
+import psutil
 
 from reclaim.cri import leases_pb2
 from reclaim.cri import stores_pb2 as pb
@@ -37,7 +38,7 @@ from reclaim.cri.containers_storage import reached
 from reclaim.cri.inventory import retried
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
 from reclaim.function import Ready, ReclaimFunction, Stage
-from reclaim.services import RuntimeService
+from reclaim.services import Runtime
 from reclaim.types import (
     Action,
     Layers,
@@ -50,9 +51,9 @@ from reclaim.types import (
 from signals.clock import LATE_SECONDS, Clock
 from signals.types import FilesystemRole
 
-CONTENT: Final = "content"
-UNREFERENCED: Final = "unreferenced"
-OBJECT_ID: Final = "containerd-garbage"
+CONTENT = "content"
+UNREFERENCED = "unreferenced"
+OBJECT_ID = "containerd-garbage"
 
 
 def collect_garbage_function(
@@ -73,7 +74,7 @@ def collect_garbage_function(
     )
 
 
-def examine(name: str, runtime: RuntimeService) -> None:
+def examine(name: str, runtime: Runtime) -> None:
     """Raises ReclaimError if the function `name` can do nothing on this node, and
     RuntimeUnavailable if the runtime does not say. Changes nothing."""
     version = retried(runtime.version)
@@ -102,9 +103,7 @@ class GarbageCollection(Stage):
     it changes nothing, as containerd goes on. So, unlike a removal over CRI, it has a deadline.
     """
 
-    def __init__(
-        self, name: str, runtime: RuntimeService, clock: Clock, *, deadline_seconds: float
-    ):
+    def __init__(self, name: str, runtime: Runtime, clock: Clock, *, deadline_seconds: float):
         # the call ends by its own deadline before the pass stops waiting for it
         self.patience_seconds = deadline_seconds + LATE_SECONDS
         self._name = name
@@ -184,15 +183,14 @@ EXPIRE_LABEL = "containerd.io/gc.expire"
 LIST_IMAGES = "/containerd.services.images.v1.Images/List"
 ID_FILTER = 'name~="^sha256:"'
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
-_START_FIELD = 19  # of /proc/PID/stat, after the name: start time in ticks since boot (proc(5))
 
 
-def _call(runtime: RuntimeService, method: str, request: Message, *, seconds: float) -> bytes:
+def _call(runtime: Runtime, method: str, request: Message, *, seconds: float) -> bytes:
     """Waits at most `seconds`. Raises CallError."""
     return runtime.call_service(method, request.SerializeToString(), seconds)
 
 
-def brought_at(runtime: RuntimeService) -> Mapping[str, float]:
+def brought_at(runtime: Runtime) -> Mapping[str, float]:
     """When each image was pulled into CRI's namespace: wall seconds by image id. Empty if the
     runtime does not say, because it is not containerd or does not answer in time.
 
@@ -232,7 +230,7 @@ class HeldLayers:
     not known.
     """
 
-    def __init__(self, runtime: RuntimeService):
+    def __init__(self, runtime: Runtime):
         self._runtime = runtime
         self._sizes: dict[tuple[str, str], int] = {}  # of committed snapshots
 
@@ -240,31 +238,29 @@ class HeldLayers:
         """Content and snapshots, by type and name. `left`: how many seconds there still
         are. None if the runtime does not say, or not in time; what it has said of
         snapshots is not asked again."""
-        try:
-            return self._read(left)
-        except CallError:
-            return None
 
-    def _read(self, left: Callable[[], float]) -> Layers:
         def told(method: str, request: Message, answer_type: type[Answer]) -> Answer:
             return parsed(answer_type, _call(self._runtime, method, request, seconds=left()))
 
-        images = told(LIST_IMAGES, pb.ImagesRequest(), pb.Images).each
-        content = told(LIST_CONTENT, pb.Contents(), pb.Contents).each
-        sizes = {(CONTENT, blob.id): blob.size for blob in content}
-        below = {(CONTENT, blob.id): list(references(blob.labels)) for blob in content}
-        for kind in {kind for needs in below.values() for kind, _ in needs} - {CONTENT}:
-            snapshotter = kind.removeprefix(SNAPSHOTS)
-            request = pb.SnapshotRequest(snapshotter=snapshotter)
-            for snapshot in told(LIST_SNAPSHOTS, request, pb.Snapshots).each:
-                layer = (kind, snapshot.id)
-                below[layer] = [(kind, snapshot.target)]
-                if snapshot.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
-                    continue
-                if layer not in self._sizes:
-                    usage = pb.SnapshotRequest(snapshotter=snapshotter, key=snapshot.id)
-                    self._sizes[layer] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
-                sizes[layer] = self._sizes[layer]
+        try:
+            images = told(LIST_IMAGES, pb.ImagesRequest(), pb.Images).each
+            content = told(LIST_CONTENT, pb.Contents(), pb.Contents).each
+            sizes = {(CONTENT, blob.id): blob.size for blob in content}
+            below = {(CONTENT, blob.id): list(references(blob.labels)) for blob in content}
+            for kind in {kind for needs in below.values() for kind, _ in needs} - {CONTENT}:
+                snapshotter = kind.removeprefix(SNAPSHOTS)
+                request = pb.SnapshotRequest(snapshotter=snapshotter)
+                for snapshot in told(LIST_SNAPSHOTS, request, pb.Snapshots).each:
+                    layer = (kind, snapshot.id)
+                    below[layer] = [(kind, snapshot.target)]
+                    if snapshot.kind != pb.COMMITTED:  # a container's: CRI says which image it uses
+                        continue
+                    if layer not in self._sizes:
+                        usage = pb.SnapshotRequest(snapshotter=snapshotter, key=snapshot.id)
+                        self._sizes[layer] = told(SNAPSHOT_USAGE, usage, pb.Usage).size
+                    sizes[layer] = self._sizes[layer]
+        except CallError:
+            return None
         self._sizes = {layer: size for layer, size in self._sizes.items() if layer in sizes}
         # an image has one record for its id, which is the digest of its configuration, and
         # one for each of its names
@@ -308,9 +304,11 @@ def clocks_at_start(path: str) -> tuple[float, float] | None:
             credentials = connection.getsockopt(
                 socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
             )
-        with open(f"/proc/{_CREDENTIALS.unpack(credentials)[0]}/stat", "rb") as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[_START_FIELD])
+        # Both times are by the wall clock as it is set now. Older versions of psutil go by the time
+        # of the boot that was read last.
+        booted = psutil.boot_time()
+        since_boot = psutil.Process(_CREDENTIALS.unpack(credentials)[0]).create_time() - booted
         made = os.stat(path).st_mtime
-    except (OSError, ValueError, IndexError):
+    except (OSError, psutil.Error):
         return None
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"), made
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot, made

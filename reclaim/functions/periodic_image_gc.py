@@ -21,10 +21,10 @@ as under pressure, and when a pass is due and what is announced of it (`eviction
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import NamedTuple
 
+from reclaim.evidence.lists import Evidence
 from reclaim.function import ReclaimContext, ReclaimFunction
 from reclaim.functions.unused_images import UnusedImages
 from reclaim.images.plan import (
@@ -37,7 +37,7 @@ from reclaim.images.plan import (
 from reclaim.types import NO_LAYERS, Kind, Plan, ReclaimError
 from signals.types import FilesystemRole
 
-IMAGE_GC: Final = "GarbageCollectImages"
+IMAGE_GC = "GarbageCollectImages"
 
 ImageFsStats = Callable[[], tuple[int | None, int | None]]
 """Reads the image filesystem: capacity and available bytes, None if not known.
@@ -46,9 +46,8 @@ Any exception ends the pass.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class PeriodicImages:
-    """What its stages need besides the context."""
+class PeriodicImages(NamedTuple):
+    """The plans of its stages, and what they need besides the context."""
 
     started_at: float
     """When the loop of passes began (monotonic seconds)."""
@@ -62,70 +61,53 @@ class PeriodicImages:
             IMAGE_GC,
             FilesystemRole.IMAGEFS,
             (Kind.IMAGE,),
-            stages=lambda context: (OldImages(context, self), ImagesForSpace(context, self)),
+            stages=lambda context: (
+                UnusedImages(context, self.old),
+                UnusedImages(context, self.for_space),
+            ),
             stops_on_failure=True,
         )
 
-
-class _Periodic(UnusedImages):
-    def __init__(self, context: ReclaimContext, periodic: PeriodicImages):
-        super().__init__(context)
-        self._periodic = periodic
-
-
-class OldImages(_Periodic):
-    """Images that have been unused for longer than the maximum age."""
-
-    def plan(self) -> Plan:
-        """Raises RuntimeUnavailable."""
-        listed = self.read()
-        records = self._context.records.records
-        policy = self._context.policies.images
+    def old(self, context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
+        """Images that have been unused for longer than the maximum age."""
         plan = plan_maximum_age(
-            listed.evidence.listing,
-            records,
-            policy,
-            now=listed.detected_at,
-            started_at=self._periodic.started_at,
-            exact=self._periodic.exact(),
+            evidence.listing,
+            context.records.records,
+            context.policies.images,
+            now=detected_at,
+            started_at=self.started_at,
+            exact=self.exact(),
         )
-        return Plan(plan.remove, list_seconds=listed.list_seconds)
+        return Plan(plan.remove)
 
+    def for_space(self, context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
+        """Unused images until enough is promised to reach the low mark; none below the high mark.
 
-class ImagesForSpace(_Periodic):
-    """Unused images until enough is promised to reach the low mark; none below the high mark."""
-
-    def plan(self) -> Plan:
-        """Raises RuntimeUnavailable, and ReclaimError, whatever the reading raises."""
-        listed = self.read()
-        context = self._context
-        policy = self._context.policies.images
-        layers = NO_LAYERS if self._periodic.exact() else context.inventory.layers
+        Raises ReclaimError, whatever the reading raises.
+        """
+        policy = context.policies.images
+        layers = NO_LAYERS if self.exact() else context.inventory.layers
         try:
-            capacity, available = self._periodic.stats()
+            capacity, available = self.stats()
         except Exception as error:  # whatever it raises ends this pass, not the loop
             raise ReclaimError(f"the image filesystem cannot be read: {error}") from error
-        nothing = Plan(list_seconds=listed.list_seconds)
         if capacity is None or capacity <= 0:
-            return replace(nothing, event_of=lambda _: invalid_capacity(capacity))
+            return Plan(event_of=lambda _: invalid_capacity(capacity))
         if available is not None:  # what a dry run would have removed
             available += sum(verdict.promised_bytes for verdict in context.facts().planned)
         space = decide_space(available, capacity, policy)
         if space.target_bytes is None:
-            return nothing
-        evidence = listed.evidence
-        records = context.records.records
+            return Plan()
         plan = plan_image_gc(
             evidence.listing,
-            records,
+            context.records.records,
             policy,
-            now=listed.detected_at,
+            now=detected_at,
             usage=evidence.usage,
             layers=layers,
         )
         return Plan(
             plan.remove,
-            list_seconds=listed.list_seconds,
             target_bytes=space.target_bytes,
             event_of=partial(not_enough_freed, space, says_usage=policy.says_usage),
         )

@@ -13,21 +13,12 @@ directory (`pkg/kubelet/logs/container_log_manager.go`):
 | the same with `.gz` | the same, compressed before a later rotation | the same |
 | the same with `.tmp` | what a compression writes, then renames | removed if left behind |
 
-* A rotated log is written to until the runtime has opened a new `N.log`. So while there is none,
-  the uncompressed ones are kept, and one that was written to in the last seconds is always kept.
-* A log that is being compressed is kept until that has ended: the kubelet has it open, so
-  unlinking it would free nothing.
-* The order is that of the times in the names, as in the kubelet, oldest
-  first across all containers.
-* `kubectl logs` shows the current log only. A log collector that lags behind
-  loses what it has not read.
-* Every directory is opened beneath the one above it (`pod_logs.directories`): no
-  symlink is followed and no mount is entered. A directory that cannot be entered is an
-  object of its own in the plan.
-* Every file is looked at again right before it is unlinked: it must be the planned one, not
-  written to since, and not being compressed. Between the last look and the `unlink`, another
-  file can get the name for some microseconds; the kubelet gives it to none, as names carry
-  the time of the rotation.
+The order is that of the times in the names, as in the kubelet.
+
+Every directory is opened beneath the one above it (`pod_logs.directories`): no symlink is followed
+and no mount is entered. Every file is looked at again right before it is unlinked. Between the last
+look and the `unlink`, another file can get the name for some microseconds; the kubelet gives it to
+none, as names carry the time of the rotation.
 """
 
 from __future__ import annotations
@@ -37,13 +28,12 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from reclaim.evidence.states import SETTLE_SECONDS
 from reclaim.function import GONE, Ready, ReclaimFunction, Refused, Stage
 from reclaim.pod_logs.directories import (
-    LogsUnreadable,
     allocated_bytes,
     identity_of,
     open_beneath,
@@ -180,7 +170,9 @@ def _reason_to_keep(file: LogFile, newest: Collection[bytes], ages: Mapping[byte
         return BEING_ROTATED if ages[file.name] < COMPRESSED_SECONDS else ""
     if file.stamp in newest:
         return "newest_rotated"
+    # the kubelet has it open, so that unlinking it would free nothing
     compressing = ages.get(temporary_of(file.name), COMPRESSED_SECONDS) < COMPRESSED_SECONDS
+    # until the runtime has opened a new `N.log`
     may_be_written = not file.name.endswith(COMPRESSED) and (
         ages[file.name] < SETTLE_SECONDS or file.name.removesuffix(b"." + file.stamp) not in ages
     )
@@ -222,41 +214,50 @@ class RotatedLogs(Stage):
         self._files: dict[str, LogFile] = {}
 
     def plan(self) -> Plan | None:
-        """None if there is no pod log root. Raises LogsUnreadable."""
+        """None if there is no pod log root. Raises ReclaimError."""
         try:
             with opened(self._root) as root:
                 self._files = {file.id: file for file in _files(root)}
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise LogsUnreadable(self._root, error) from error
+            raise ReclaimError(f"{self._root} cannot be read: {error.strerror}") from error
         return plan_rotated_logs(self._files.values(), self._keep, int(self._clock.wall() * 1e9))
 
     def check(self, verdict: Verdict) -> Ready | Refused:
         """Ready if the file is the planned one, unchanged, and not being compressed."""
-        planned = self._files[verdict.id]
         read_at = self._clock.monotonic()
         try:
-            with opened(self._root, planned.pod, planned.container) as logs:
-                return self._refusal(logs, planned) or Ready(read_at)
-        except OSError as error:
-            return GONE if error.errno in _NOT_THERE else Refused(Reason.UNREADABLE)
+            return self._looked_at(verdict, lambda *_, **__: None) or Ready(read_at)
+        except OSError:
+            return Refused(Reason.UNREADABLE)
 
     def remove(self, verdict: Verdict) -> bool:
         """Unlinks it, after one more look, within the same call, whether it may go."""
+        try:
+            refused = self._looked_at(verdict, os.unlink)
+        except OSError as error:
+            raise RemovalFailed(f"{verdict.id}: {error.strerror}") from error
+        if refused is not None and refused.reason is not None:
+            raise RemovalFailed(f"{verdict.id} changed at the last moment: {refused.reason}")
+        return refused is None
+
+    def _looked_at(self, verdict: Verdict, then: Callable[..., None]) -> Refused | None:
+        """Why it may not go; None if it may, after `then` with its name and opened directory.
+
+        Raises OSError.
+        """
         planned = self._files[verdict.id]
         try:
             with opened(self._root, planned.pod, planned.container) as logs:
                 refused = self._refusal(logs, planned)
                 if refused is None:
-                    os.unlink(planned.name, dir_fd=logs)
+                    then(planned.name, dir_fd=logs)
+                return refused
         except OSError as error:
             if error.errno in _NOT_THERE:
-                return False
-            raise RemovalFailed(f"{planned.id}: {error.strerror}") from error
-        if refused is not None and refused.reason is not None:
-            raise RemovalFailed(f"{planned.id} changed at the last moment: {refused.reason}")
-        return refused is None
+                return GONE
+            raise
 
     def present(self, verdict: Verdict) -> bool:
         """Whether the planned file still has its name.

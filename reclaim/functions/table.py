@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from reclaim.function import ReclaimContext, ReclaimFunction, Stage
 from reclaim.functions.unused_containers import container_stages
-from reclaim.functions.unused_images import UnusedImages
+from reclaim.functions.unused_images import UnusedImages, at_last
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
@@ -31,7 +30,7 @@ from reclaim.types import (
     Kind,
 )
 
-CONTAINER_GC: Final = "GarbageCollect"
+CONTAINER_GC = "GarbageCollect"
 
 FunctionTable = Mapping[str, ReclaimFunction]
 
@@ -41,7 +40,7 @@ def table_of(*functions: ReclaimFunction) -> FunctionTable:
     return {function.name: function for function in functions}
 
 
-FUNCTIONS: Final = table_of(
+FUNCTIONS = table_of(
     ReclaimFunction(
         DELETE_ALL_UNUSED_CONTAINERS,
         FREES[DELETE_ALL_UNUSED_CONTAINERS],
@@ -55,17 +54,17 @@ FUNCTIONS: Final = table_of(
         (Kind.IMAGE,),
         stages=lambda context: (UnusedImages(context),),
         side_by_side=True,
-        last_resort=lambda context: (UnusedImages(context, last_resort=True),),
+        last_resort=lambda context: (UnusedImages(context, at_last),),
     ),
 )
 
 
 def _stages_of_gc(context: ReclaimContext) -> tuple[Stage, ...]:
     policy = replace(context.policies.containers, evict_non_deleted_pods=False)
-    return container_stages(replace(context, policies=replace(context.policies, containers=policy)))
+    return container_stages(context._replace(policies=context.policies._replace(containers=policy)))
 
 
-PERIODIC_CONTAINERS: Final = replace(
+PERIODIC_CONTAINERS = replace(
     FUNCTIONS[DELETE_ALL_UNUSED_CONTAINERS], name=CONTAINER_GC, stages=_stages_of_gc
 )
 """All stages of DeleteAllUnusedContainers, as in the periodic loop: dead containers of terminated

@@ -21,10 +21,8 @@ from __future__ import annotations
 import os
 import stat
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 
 from reclaim.containers.plan import (
     NOT_DEAD,
@@ -37,10 +35,9 @@ from reclaim.containers.plan import (
     plan_pod_logs,
     plan_sandbox_gc,
 )
-from reclaim.evidence.states import PodStateProvider, PodStates, is_pod_uid
+from reclaim.evidence.states import PodStates, is_pod_uid
 from reclaim.function import GONE, Ready, ReclaimContext, Refused, Stage
 from reclaim.pod_logs.directories import (
-    LogsUnreadable,
     identity_of,
     opened,
     remove_tree,
@@ -58,7 +55,7 @@ from reclaim.pod_logs.names import (
     symlink_name,
     uid_of_kubelets_log_directory,
 )
-from reclaim.services import NO_STATUS, ContainerStatus, RuntimeService
+from reclaim.services import NO_STATUS, ContainerStatus, Runtime
 from reclaim.types import (
     AnsweredWithError,
     ContainerState,
@@ -67,6 +64,7 @@ from reclaim.types import (
     Plan,
     PodSandboxState,
     Reason,
+    ReclaimError,
     RemovalFailed,
     RuntimeUnavailable,
     Verdict,
@@ -99,8 +97,7 @@ class _Stage(Stage):
         clock = self._context.clock
         refused = self._refusal(verdict)
         read_at = clock.monotonic()
-        by_pod = partial(_refusal_by_pod, pods=self._context.pods)
-        for look in (self._refusal_by_list, by_pod):
+        for look in (self._refusal_by_list, self._refusal_by_pod):
             refused = refused or look(verdict)
             # lists are slow on a node under pressure, and so may be the directories of pods
             if refused is None and clock.monotonic() - read_at > self.fresh_seconds:
@@ -116,54 +113,39 @@ class _Stage(Stage):
         """Why it must stay because of what else the runtime has. Raises RuntimeUnavailable."""
         return None
 
-    def _lists(self) -> tuple[PodStates, Listing]:
-        """The pods, and what the runtime has, without what a dry run has removed so far.
+    def _refusal_by_pod(self, verdict: Verdict) -> Refused | None:
+        """Why an object of a vanished pod must stay: the pod exists after all, or the kubelet's
+        directories are no longer trusted.
 
-        Raises RuntimeUnavailable.
+        Something that cannot be a UID belongs to no pod. If the kubelet says that a pod has
+        terminated or was evicted, that is final and not asked again.
         """
-        pods, listing = self._context.inventory.pods_and_containers(self._context.not_older_than())
-        return pods, listing.without(self._context.facts().planned)
+        pods = self._context.pods
+        if (
+            verdict.reason is not Reason.POD_GONE
+            or not is_pod_uid(verdict.pod_uid)
+            or pods.gone(verdict.pod_uid)
+        ):
+            return None
+        return Refused(Reason.POD_ALIVE if pods.doubt is None else Reason.POD_UNKNOWN)
 
+    def _lists(self) -> tuple[PodStates, Listing]:
+        """The pods, and what the runtime has, without what a dry run has removed so far: a sandbox
+        that the previous stage emptied counts as empty. Raises RuntimeUnavailable."""
+        context = self._context
+        pods, listing = context.inventory.pods_and_containers(context.not_older_than())
+        self.listed_at = context.clock.monotonic()
+        return pods, listing.without(context.facts().planned)
 
-def _refusal_by_pod(verdict: Verdict, pods: PodStateProvider) -> Refused | None:
-    """Why an object of a vanished pod must stay: the pod exists after all, or the kubelet's
-    directories are no longer trusted.
-
-    Something that cannot be a UID belongs to no pod. If the kubelet says that a pod has terminated
-    or was evicted, that is final and not asked again.
-    """
-    if (
-        verdict.reason is not Reason.POD_GONE
-        or not is_pod_uid(verdict.pod_uid)
-        or pods.gone(verdict.pod_uid)
-    ):
-        return None
-    return Refused(Reason.POD_ALIVE if pods.doubt is None else Reason.POD_UNKNOWN)
+    def _now_ns(self) -> int:
+        """By the clock of the runtime's times, and of files."""
+        return int(self._context.clock.wall() * 1e9)
 
 
 # ---- containers and sandboxes
 
 
-class _OfRuntime(_Stage):
-    """Stages for objects of the runtime, each using one of the two plans."""
-
-    frees_late = True
-
-    _planner: Callable[..., Plan]
-
-    def plan(self) -> Plan:
-        """Plans from complete lists; a sandbox that the previous stage emptied counts as empty.
-        Raises RuntimeUnavailable."""
-        began = self._context.clock.monotonic()
-        pods, listing = self._lists()
-        list_seconds = self._context.clock.monotonic() - began
-        plan = self._planner(
-            listing, pods, self._policy, now_ns=int(self._context.clock.wall() * 1e9)
-        )
-        return replace(plan, list_seconds=list_seconds)
-
-
-class DeadContainers(_OfRuntime):
+class DeadContainers(_Stage):
     """Removes a container whose status, read within the last 50 ms, is
     EXITED (which is final in CRI).
 
@@ -175,11 +157,16 @@ class DeadContainers(_OfRuntime):
     the next pass tries again.
     """
 
-    _planner = staticmethod(plan_container_gc)
+    frees_late = True
 
     def __init__(self, context: ReclaimContext):
         super().__init__(context)
         self._checked: dict[str, ContainerStatus] = {}
+
+    def plan(self) -> Plan:
+        """Plans from complete lists. Raises RuntimeUnavailable."""
+        pods, listing = self._lists()
+        return plan_container_gc(listing, pods, self._policy, now_ns=self._now_ns())
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
         status = self._context.runtime.container_status(verdict.id)
@@ -229,10 +216,15 @@ class DeadContainers(_OfRuntime):
         return status is not None and status.id in (verdict.id, NO_STATUS.id)
 
 
-class EmptySandboxes(_OfRuntime):
+class EmptySandboxes(_Stage):
     """Stops and removes a sandbox that is not READY and has no containers, which would go too."""
 
-    _planner = staticmethod(plan_sandbox_gc)
+    frees_late = True
+
+    def plan(self) -> Plan:
+        """Plans from complete lists. Raises RuntimeUnavailable."""
+        pods, listing = self._lists()
+        return plan_sandbox_gc(listing, pods, self._policy, now_ns=self._now_ns())
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
         status = self._context.runtime.pod_sandbox_status(verdict.id)
@@ -282,16 +274,14 @@ class _OfLogs(_Stage):
         self._directory = directory
         self._planned: Mapping[str, LogEntry] = {}
 
-    def _read_all(self) -> Sequence[LogEntry]:
-        """The entries, sorted by name. Raises OSError."""
+    def _entries(self) -> Collection[LogEntry]:
+        """Those that there are now. Raises OSError."""
         with opened(self._directory) as directory:
             found = [
-                self._read(directory, name)
-                for name in sorted(map(os.fsencode, os.listdir(directory)))
+                self._read(directory, name) for name in map(os.fsencode, os.listdir(directory))
             ]
-        entries = [entry for entry in found if entry is not None]
-        self._planned = {entry.id: entry for entry in entries}
-        return entries
+        self._planned = {entry.id: entry for entry in found if entry is not None}
+        return self._planned.values()
 
     def _read(self, directory: int, name: bytes) -> LogEntry | None:
         """An entry of the opened directory as it is now; None if there is no entry of that name.
@@ -307,9 +297,6 @@ class _OfLogs(_Stage):
         return None
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
-        return self._change(verdict)
-
-    def _change(self, verdict: Verdict) -> Refused | None:
         """None while the entry is as planned. If the kubelet says that its pod has terminated or
         was evicted, it may have changed."""
         planned = self._planned[verdict.id]
@@ -330,7 +317,7 @@ class _OfLogs(_Stage):
         """Removes the entry and everything below it as far as possible, after one more
         look, within the same call, that it is as planned. Raises RemovalFailed, naming the
         first entry that was kept."""
-        refused = self._change(verdict)
+        refused = _OfLogs._refusal(self, verdict)  # which asks the runtime nothing
         if refused == GONE:
             return False
         if refused is not None:
@@ -368,31 +355,22 @@ class LogDirectories(_OfLogs):
     def plan(self) -> Plan | None:
         """Reads the entries before the kubelet's pod directories. The kubelet makes a pod's
         directory before its log directory, so a new pod is never mistaken for a vanished one.
-        Raises LogsUnreadable."""
-        context = self._context
-        began = self._context.clock.monotonic()
+        Raises ReclaimError."""
         try:
-            entries = self._read_all()
+            entries = self._entries()
         except OSError as error:
             if self._policy.evict_non_deleted_pods and isinstance(error, FileNotFoundError):
                 return None
-            raise LogsUnreadable(self._directory, error) from error
+            raise ReclaimError(f"{self._directory} cannot be read: {error.strerror}") from error
         in_runtime: set[str] | None = None
         try:
             pods, listing = self._lists()
-            of_containers = {container.pod_uid for container in listing.containers}
-            in_runtime = of_containers.union(sandbox.pod_uid for sandbox in listing.sandboxes)
+            in_runtime = {part.pod_uid for part in listing.parts}
         except RuntimeUnavailable:
-            pods = context.pods.compared(context.pods.read(), None)
-        list_seconds = context.clock.monotonic() - began
-        plan = plan_pod_logs(
-            entries,
-            pods,
-            self._policy,
-            in_runtime=in_runtime,
-            now_ns=int(context.clock.wall() * 1e9),
+            pods = self._context.pods.compared(self._context.pods.read(), None)
+        return plan_pod_logs(
+            entries, pods, self._policy, in_runtime=in_runtime, now_ns=self._now_ns()
         )
-        return replace(plan, list_seconds=list_seconds)
 
 
 class DanglingLogSymlinks(_OfLogs):
@@ -406,18 +384,13 @@ class DanglingLogSymlinks(_OfLogs):
 
     def plan(self) -> Plan:
         """Every link; none if the directory is missing or cannot be read. Never raises."""
-        context = self._context
-        began = self._context.clock.monotonic()
-        self._guarded = self._policy.guarded(context.pods.pod_states())
-        try:
-            links = self._read_all()
-        except OSError:
-            links = []
-        answers = ask_states(context.runtime, links)
-        list_seconds = context.clock.monotonic() - began
-        return replace(
-            plan_log_symlinks(links, answers, guarded=self._guarded), list_seconds=list_seconds
-        )
+        self._guarded = self._policy.guarded(self._context.pods.pod_states())
+        links: Collection[LogEntry] = ()
+        with suppress(OSError):
+            links = self._entries()
+        answers = ask_states(self._context.runtime, links)
+        self.listed_at = self._context.clock.monotonic()
+        return plan_log_symlinks(links, answers, guarded=self._guarded)
 
     def _read(self, directory: int, name: bytes) -> LogEntry | None:
         """A symlink named `*.log`; None for anything else."""
@@ -429,7 +402,9 @@ class DanglingLogSymlinks(_OfLogs):
         )
         kept: Reason | None = Reason.TARGET_EXISTS
         if self._guarded and location is None:
-            kept = Reason.NOT_KUBELETS  # and is not followed
+            # The kubelet did not make it, and it is not followed. So links of an earlier
+            # `podLogsDir` stay, too, each of which costs an inode.
+            kept = Reason.NOT_KUBELETS
         else:
             try:
                 os.stat(name, dir_fd=directory)
@@ -438,14 +413,14 @@ class DanglingLogSymlinks(_OfLogs):
             except OSError:
                 kept = Reason.UNREADABLE
         uid = location and uid_of_kubelets_log_directory(location[0])
-        return replace(link, kept=kept, pod_uid=uid or "")
+        return link._replace(kept=kept, pod_uid=uid or "")
 
     def _refusal(self, verdict: Verdict) -> Refused | None:
         """Asks for the container's state, then looks at the link, which takes no time."""
         planned = self._planned[verdict.id]
         answer = ask_state(self._context.runtime, container_id_of_symlink(planned.name))
         reason, _ = judge_link(planned, answer, guarded=self._guarded)
-        return self._change(verdict) if reason is Reason.DANGLING else Refused(reason)
+        return super()._refusal(verdict) if reason is Reason.DANGLING else Refused(reason)
 
 
 def read_entry(directory: int, name: bytes) -> LogEntry | None:
@@ -458,7 +433,7 @@ def read_entry(directory: int, name: bytes) -> LogEntry | None:
     return LogEntry(name, identity_of(status), status.st_ctime_ns, target=target)
 
 
-def ask_states(runtime: RuntimeService, links: Sequence[LogEntry]) -> dict[str, StatusAnswer]:
+def ask_states(runtime: Runtime, links: Iterable[LogEntry]) -> dict[str, StatusAnswer]:
     """What ContainerStatus answers, by id, for each link that leads nowhere. Never raises.
 
     No more requests are sent after two errors in a row: if the runtime is down, each
@@ -476,7 +451,7 @@ def ask_states(runtime: RuntimeService, links: Sequence[LogEntry]) -> dict[str, 
     return answers
 
 
-def ask_state(runtime: RuntimeService, container_id: str) -> StatusAnswer:
+def ask_state(runtime: Runtime, container_id: str) -> StatusAnswer:
     """What ContainerStatus answers for an id or a prefix of one. Never raises.
 
     Text too short to be one is NO_CONTAINER without a request. An answer about a container whose id

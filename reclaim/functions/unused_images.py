@@ -1,5 +1,4 @@
-"""The one stage of `DeleteUnusedImages`: it plans, checks who uses an image
-now, and sends one removal.
+"""The stage of `DeleteUnusedImages`: it checks who uses an image now, and sends one removal.
 
 The periodic pass over images (`periodic_image_gc`) makes plans of its own, but
 removes through the same stage.
@@ -8,10 +7,11 @@ removes through the same stage.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
 
-from reclaim.evidence.lists import Evidence, usable
+from reclaim.evidence.lists import Evidence
 from reclaim.evidence.references import images_in_use, removal_references
 from reclaim.evidence.starts import FRESH_SECONDS, PodStarts
 from reclaim.function import GONE, STATUS_FRESH_SECONDS, Ready, ReclaimContext, Refused, Stage, Wait
@@ -29,15 +29,31 @@ from reclaim.types import Image, Plan, Reason, Result, Verdict
 LIST_AGE_SECONDS = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class ListedImages:
-    """What a plan is based on."""
+Planner = Callable[[ReclaimContext, Evidence, float], Plan]
+"""Plans from what was listed by a detection that began at this time (monotonic seconds)."""
 
-    evidence: Evidence
-    detected_at: float
-    """When detection began, as in the kubelet (monotonic seconds)."""
-    list_seconds: float
-    """How long reading the lists took."""
+
+def unused_images(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
+    """All that may go under pressure, in the order of the policy."""
+    return plan_image_gc(
+        evidence.listing,
+        context.records.records,
+        context.policies.images,
+        now=detected_at,
+        usage=evidence.usage,
+        layers=context.inventory.layers,
+        need_bytes=context.facts().pressure.missing_bytes,
+    )
+
+
+def at_first(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
+    """All but what goes last (`plan.part_of`)."""
+    return part_of(unused_images(context, evidence, detected_at))
+
+
+def at_last(context: ReclaimContext, evidence: Evidence, detected_at: float) -> Plan:
+    """What goes last, alone."""
+    return part_of(unused_images(context, evidence, detected_at), last=True)
 
 
 class UnusedImages(Stage):
@@ -47,14 +63,12 @@ class UnusedImages(Stage):
 
     While a pod is being made, and if the directories of pods cannot be read, a list is used only by
     those who asked before it was begun. A dry run does not wait for pods.
-
-    `last_resort`: removes only what goes last (`plan.part_of`); otherwise, all but that.
     """
 
     fresh_seconds = FRESH_SECONDS
 
-    def __init__(self, context: ReclaimContext, *, last_resort: bool = False):
-        self._last_resort = last_resort
+    def __init__(self, context: ReclaimContext, planner: Planner = at_first):
+        self._planner = planner
         self._context = context
         self._clock = context.clock
         self._inventory = context.inventory
@@ -82,32 +96,18 @@ class UnusedImages(Stage):
         self._references: dict[str, tuple[str, ...]] = {}
 
     def plan(self) -> Plan:
-        """Unused images, in the order of the policy. Raises RuntimeUnavailable."""
-        listed = self.read()
-        plan = plan_image_gc(
-            listed.evidence.listing,
-            self._context.records.records,
-            self._policy,
-            now=listed.detected_at,
-            usage=listed.evidence.usage,
-            layers=self._inventory.layers,
-            need_bytes=self._context.facts().pressure.missing_bytes,
-        )
-        return replace(part_of(plan, last=self._last_resort), list_seconds=listed.list_seconds)
-
-    def read(self) -> ListedImages:
-        """Lists everything, and records which images are in use. Raises RuntimeUnavailable."""
+        """Lists everything, and records which images are in use, as the kubelet's detection does,
+        before it plans. Raises RuntimeUnavailable."""
         began = self._clock.monotonic()
         wall = self._clock.wall()
         context = self._context
         listed = self._inventory.snapshot(context.not_older_than())
-        listed_at = self._clock.monotonic()
+        self.listed_at = self._clock.monotonic()
         planned = context.facts().planned
-        evidence = listed.without(planned)
-        in_use = None if planned else listed.usage.ids  # what a dry run leaves out is still there
+        self._evidence = evidence = listed.without(planned)
         context.records.update(
             listed.listing.images,
-            in_use,
+            None if planned else listed.usage.ids,  # what a dry run leaves out is still there
             began,
             wall_now=wall,
             containers=listed.listing.containers,
@@ -118,9 +118,8 @@ class UnusedImages(Stage):
         }
         self._newest = NewestOfRepositories(known.values(), self._policy.keep_newest_per_repository)
         self._listed_images = evidence.listing
-        self._evidence = evidence
         self._starts_seen = False
-        return ListedImages(evidence, began, listed_at - began)
+        return self._planner(context, evidence, began)
 
     def check(self, verdict: Verdict) -> Ready | Refused | Wait:
         """Refuses an image that is in use by now, or may be because a user's image cannot be
@@ -131,7 +130,7 @@ class UnusedImages(Stage):
             seconds = self._seconds_to_wait(evidence, verdict)
             if not self._starts_seen:
                 # sandboxes belong to it
-                evidence = replace(evidence, read_at=self._clock.monotonic())
+                evidence = evidence._replace(read_at=self._clock.monotonic())
             self._starts_seen = True
             # after a wait, everything is read anew
             self._evidence = None if seconds > 0 else evidence
@@ -146,7 +145,7 @@ class UnusedImages(Stage):
         if refused is not None:
             return refused
         # the status belongs to it, too
-        as_of = replace(evidence, read_at=self._clock.monotonic()).as_of
+        as_of = evidence._replace(read_at=self._clock.monotonic()).as_of
         if evidence.directories is None or not self._waits:
             return Ready(as_of)
         alone = evidence.begun_at >= asked_at
@@ -162,11 +161,11 @@ class UnusedImages(Stage):
             return self._listed_again(asked_at)
         if self._nothing_begins(known, asked_at):
             oldest = asked_at - LIST_AGE_SECONDS
-            return known if usable(known, oldest) else self._listed_again(oldest)
+            return known if known.as_of > oldest else self._listed_again(oldest)
         # a pod is being made, which the kubelet may not have listed yet
-        return (
-            known if usable(known, asked_at) else self._listed_again(asked_at, named_since=asked_at)
-        )
+        if known.as_of > asked_at:
+            return known
+        return self._listed_again(asked_at, named_since=asked_at)
 
     def _nothing_begins(self, evidence: Evidence, asked_at: float) -> bool:
         """Whether no pod is being made, nor has any part of one begun since.
@@ -232,7 +231,7 @@ class UnusedImages(Stage):
         """RemoveImage by what names exactly this image (`removal_references`), never by a tag:
         given one, one runtime drops all tags and another only that one."""
         removed = [
-            self._context.images.remove_image(each)
+            self._context.runtime.remove_image(each)
             for each in self._references.get(verdict.id, (verdict.id,))
         ]
         self._answered.add(verdict.id)
@@ -254,7 +253,7 @@ class UnusedImages(Stage):
         """What ImageStatus says about exactly this id; None if the runtime does not have it. CRI-O
         does not find an artifact with several names by its id. Raises RuntimeUnavailable."""
         asked = dict.fromkeys((*self._references.get(image_id, ()), image_id))
-        found = (self._context.images.image_status(each) for each in asked)
+        found = (self._context.runtime.image_status(each) for each in asked)
         return next((image for image in found if image is not None and image.id == image_id), None)
 
 

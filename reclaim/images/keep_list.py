@@ -28,7 +28,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reclaim.evidence.references import NAME, bare_hex, names_one_image, normalized, repository_of
 from reclaim.types import Image, PolicyError
@@ -40,8 +40,7 @@ _GLOB = re.compile(r"[A-Za-z0-9._:/@*-]+")
 _LEFT_OUT = ("", "docker.io/", "docker.io/library/")
 
 
-@dataclass(frozen=True, slots=True)
-class KeepList:
+class KeepList(NamedTuple):
     """All entries, as written and in order, and what is compared with the names of images.
 
     `exact`: full names, full repositories, and 64 hex digits, none of which can be mistaken

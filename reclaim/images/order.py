@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 PULL_BYTES = 4 * 1024**2
 """What a pull costs beyond its bytes, in bytes: asking the registry, and a pod that waits."""
@@ -43,8 +43,7 @@ SUPERSEDED_POWER = 4
 """Of two images, the one before the other version of it is expected this power of two later."""
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An image that may go.
 
     `size_bytes`: as the runtime reports it. `unused_seconds`: since its last use, or since it was

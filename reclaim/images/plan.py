@@ -9,50 +9,15 @@ never used come before all others; ties are broken by first detection.
 * For age (`plan_maximum_age`: in the first part of a periodic pass), its last use must be longer
   ago than `max_age_seconds`.
 
-We differ from the kubelet as follows, and except for the first point we remove less; such
-verdicts carry `Rule.GUARD`:
+Where we differ from the kubelet, we remove less; such verdicts carry `Rule.GUARD`. More counts as
+in use (`references`), and some images are kept (`_why_kept`). One exception: if the runtime says
+that an image is older than our lists show, the kubelet, which counts from its own list, might still
+keep it.
 
-* The kubelet counts the minimum age from when it first listed the image. If the runtime says that
-  an image is older than our lists show, the kubelet might still keep it.
-* More counts as in use, and the image of pod sandboxes is kept (`references`).
-* Images on the keep-list are always kept (`keep_list`), and so are the newest of each repository.
-* Images that pods have used and that the kubelet has not pulled (`pull_records`) go after all
-  others, and not for their age; or they are kept.
-* For age, the minimum age applies too, and the age of an image that was never used counts from its
-  first detection. The kubelet considers such an image infinitely old, and removes one that was
-  pulled seconds ago (https://github.com/kubernetes/kubernetes/issues/132403).
-* An id that is listed twice is one image, as a removal is by id and takes every entry. As in the
-  kubelet, the later entry determines the size, but a pin on either one counts.
-* If the runtime lists an id once for each runtime handler, the kubelet with the gate
-  RuntimeClassInImageCriApi judges each entry alone, and removes the id (the handler is not sent)
-  once one may go. Here it goes once all may: none is in use, none is pinned, the youngest is old
-  enough (`records`). Its size is the sum.
-
-**The newest images of each repository** are kept so that a rollback finds its image
-(`keepNewestPerRepository`). A repository is a name without tag and digest, in full, so
-`busybox` and `docker.io/library/busybox` are the same. An image in several repositories is
-kept if it is among the newest of one of them; an image without a name is in none and does not
-count. Images that are in use, pinned or kept for another reason count like any other. The
-newest image is the one detected last. (CRI reports no time of a pull or build. An image's
-record survives restarts, and on containerd begins with the time of the pull.) Among images
-detected together, it is the one used last.
-
-How much a periodic pass has to free is the kubelet's arithmetic (GarbageCollect and
-freeSpace there), in integers:
-
-    usage  = 100 - available * 100 // capacity             rounded up
-    target = capacity * (100 - low) // 100 - available     if usage >= high
-
-What only root may still write counts as used.
-
-A target of 0 or below, possible if both marks are close, still removes one image: the sum is
-compared after a removal. Any failed removal makes the pass a failure, even if it reached its
-target, and there is no event about the target then; without a failed removal, freeing less than the
+How much a periodic pass has to free is the kubelet's arithmetic (GarbageCollect and freeSpace
+there), in integers (`decide_space`). Any failed removal makes the pass a failure, even if it
+reached its target, and there is no event about the target then; without one, freeing less than the
 target is an event and a failure with the same text.
-
-That text matches the kubelet's word for word, because alerts and log searches match it: since 1.35
-usage, capacity in readable units, bytes freed; before, the bytes attempted and those found
-eligible. All of them are fields of our event.
 
 Covers: verdicts and their order, what a periodic pass has to free, its events and their texts. Does
 not cover: the check right before a removal (`unused_images`), stopping (`eviction.engine`).
@@ -63,7 +28,8 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -89,6 +55,7 @@ from reclaim.types import (
     Listing,
     Plan,
     Reason,
+    Records,
     Rule,
     Verdict,
 )
@@ -131,7 +98,7 @@ class ImageGCPolicy:
 
 def plan_image_gc(
     listing: Listing,
-    records: Mapping[str, ImageRecord],
+    records: Records,
     policy: ImageGCPolicy,
     *,
     now: float,
@@ -169,7 +136,7 @@ def plan_image_gc(
 
 def plan_maximum_age(
     listing: Listing,
-    records: Mapping[str, ImageRecord],
+    records: Records,
     policy: ImageGCPolicy,
     *,
     now: float,
@@ -191,6 +158,8 @@ def plan_maximum_age(
         age = now - known.record.first_detected
         last_used = known.record.last_used
         unused = age if last_used is None else now - last_used
+        # the kubelet takes an image that was never used for infinitely old, and removes one
+        # that was pulled seconds ago (https://github.com/kubernetes/kubernetes/issues/132403)
         kubelet_removes = last_used is None or unused > maximum
         too_young = policy.min_age_seconds - age
         if kubelet_removes and (exact or (unused > maximum and too_young <= 0)):
@@ -207,7 +176,7 @@ def plan_maximum_age(
 
 def _plan(
     listing: Listing,
-    records: Mapping[str, ImageRecord],
+    records: Records,
     policy: ImageGCPolicy,
     *,
     now: float,
@@ -220,7 +189,8 @@ def _plan(
     first, never used before all, then by first detection, unless the policy says otherwise."""
     images = known_images(listing.images, records, now)
     newest = NewestOfRepositories(images.values(), policy.keep_newest_per_repository)
-    guards = _Guards(
+    why_kept = partial(
+        _why_kept,
         usage=usage,
         kept_ids=policy.keep.kept_ids(listing.images),
         newest_ids=newest.ids,
@@ -229,8 +199,7 @@ def _plan(
     )
     verdicts: list[Verdict] = []
     for known in sorted(images.values(), key=_least_recently_used):
-        why = guards.why_kept(known)
-        if why is not None:
+        if (why := why_kept(known)) is not None:
             reason, guard = why
             verdict = _verdict(known, reason, now - known.record.first_detected, guard=guard)
         else:
@@ -250,38 +219,38 @@ def _least_recently_used(known: KnownImage) -> tuple[float, float, str]:
     return known.record.last_use, known.record.first_detected, known.image.id
 
 
-class _Guards(NamedTuple):
-    """What keeps an image whatever its age."""
-
-    usage: ImagesInUse
-    kept_ids: Collection[str]
-    newest_ids: Collection[str]
-    keeps_not_pulled: bool
-    now: float
-
-    def why_kept(self, known: KnownImage) -> tuple[Reason, bool] | None:
-        """The reason, and whether one of our guards says so; None if only its age can keep it."""
-        image = known.image
-        if image.id in self.usage.by_containers:
-            return Reason.IN_USE, image.id not in self.usage.by_image_id
-        if image.id in self.usage.by_sandboxes:
-            return Reason.SANDBOX_IMAGE, True
-        if image.pinned:
-            # the kubelet goes by the last entry of an id
-            return Reason.PINNED, not known.entries[-1].pinned
-        if not removal_references(known.entries):
-            return Reason.PINNED, True
-        if image.id in self.kept_ids:
-            return Reason.KEEP_LIST, True
-        if image.id in self.newest_ids:
-            return Reason.NEWEST_OF_REPOSITORY, True
-        if known.record.not_pulled and self.keeps_not_pulled:
-            return Reason.NOT_PULLED, True
-        if known.record.last_use >= self.now:
-            return Reason.IN_USE, False  # another thread has seen it since this pass began
-        if self.usage.unresolved:
-            return Reason.UNRESOLVED_IMAGE, True
-        return None if self.usage.sandbox_image_known else (Reason.SANDBOX_IMAGE_UNKNOWN, True)
+def _why_kept(
+    known: KnownImage,
+    *,
+    usage: ImagesInUse,
+    kept_ids: Collection[str],
+    newest_ids: Collection[str],
+    keeps_not_pulled: bool,
+    now: float,
+) -> tuple[Reason, bool] | None:
+    """What keeps an image whatever its age, and whether one of our guards says so; None if only its
+    age can keep it."""
+    image = known.image
+    if image.id in usage.by_containers:
+        return Reason.IN_USE, image.id not in usage.by_image_id
+    if image.id in usage.by_sandboxes:
+        return Reason.SANDBOX_IMAGE, True
+    if image.pinned:
+        # the kubelet goes by the last entry of an id
+        return Reason.PINNED, not known.entries[-1].pinned
+    if not removal_references(known.entries):
+        return Reason.PINNED, True
+    if image.id in kept_ids:
+        return Reason.KEEP_LIST, True
+    if image.id in newest_ids:
+        return Reason.NEWEST_OF_REPOSITORY, True
+    if known.record.not_pulled and keeps_not_pulled:
+        return Reason.NOT_PULLED, True
+    if known.record.last_use >= now:
+        return Reason.IN_USE, False  # another thread has seen it since this pass began
+    if usage.unresolved:
+        return Reason.UNRESOLVED_IMAGE, True
+    return None if usage.sandbox_image_known else (Reason.SANDBOX_IMAGE_UNKNOWN, True)
 
 
 def part_of(plan: Plan, *, last: bool = False) -> Plan:
@@ -374,8 +343,7 @@ def _verdict(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SpaceDecision:
+class SpaceDecision(NamedTuple):
     """What has to be freed, according to a reading of the image filesystem. `target_bytes`: None if
     usage is below the high mark; otherwise it may be 0 or negative."""
 
@@ -388,7 +356,9 @@ def decide_space(available: int | None, capacity: int, policy: ImageGCPolicy) ->
     """Usage in percent, 0 to 100, rounded up, and the bytes to free to reach the low
     mark, from a reading in bytes.
 
-    Unknown available bytes count as 0, and are capped at the capacity. `capacity`: above 0.
+    What only root may still write counts as used. Unknown available bytes count as 0, and are
+    capped at the capacity. `capacity`: above 0. A target of 0 or below, possible if both marks are
+    close, still removes one image: the sum is compared after a removal.
     """
     free = min(max(available or 0, 0), capacity)
     usage = 100 - free * 100 // capacity
@@ -402,7 +372,10 @@ def not_enough_freed(
     space: SpaceDecision, freed_bytes: int, *, says_usage: bool = True
 ) -> GCEvent | None:
     """The event of a pass that freed this many nominal bytes; None if they are enough, or none were
-    wanted. `says_usage`: as in the policy."""
+    wanted. `says_usage`: as in the policy.
+
+    The text matches the kubelet's word for word, because alerts and log searches match it.
+    """
     target = space.target_bytes
     if target is None or freed_bytes >= target:
         return None
@@ -418,7 +391,7 @@ def not_enough_freed(
         )
     )
     return GCEvent(
-        EventReason.FREE_DISK_SPACE_FAILED, message, {**asdict(space), "freed_bytes": freed_bytes}
+        EventReason.FREE_DISK_SPACE_FAILED, message, {**space._asdict(), "freed_bytes": freed_bytes}
     )
 
 
@@ -452,7 +425,10 @@ def entries_by_id(images: Iterable[Image]) -> dict[str, list[Image]]:
 def one_image(entries: list[Image]) -> Image:
     """The entries of one id as one image.
 
-    It has all names, and the sum of the sizes by runtime handler.
+    It has all names, and a pin on any entry counts. The kubelet with RuntimeClassInImageCriApi
+    judges the entry of each runtime handler alone, and removes the id, as the handler is not sent,
+    once one may go. Here it goes once all may, and its size is the sum of theirs; of entries for
+    one handler the later determines the size, as in the kubelet.
     """
     if len(entries) == 1 and len(entries[0].repo_tags) <= 1:  # as nearly every image is listed
         return entries[0]
@@ -484,9 +460,7 @@ class KnownImage(NamedTuple):
     entries: list[Image]
 
 
-def known_images(
-    images: Iterable[Image], records: Mapping[str, ImageRecord], now: float
-) -> dict[str, KnownImage]:
+def known_images(images: Iterable[Image], records: Records, now: float) -> dict[str, KnownImage]:
     """The images of a list, by id. One without a record counts as first seen now."""
     return {
         image_id: KnownImage(one_image(entries), records.get(image_id) or ImageRecord(now), entries)
@@ -495,7 +469,14 @@ def known_images(
 
 
 class NewestOfRepositories:
-    """The newest `count` of these images in each repository; none if the count is 0."""
+    """The newest `count` of these images in each repository; none if the count is 0.
+
+    A rollback finds its image among them (`keepNewestPerRepository`). The newest is the one that
+    was detected last: CRI reports no time of a pull or build, and a record survives restarts and,
+    on containerd, begins with the pull. Of those detected together, it is the one used last.
+    Images that are kept for another reason count like any other. One in several repositories is
+    kept if it is among the newest of one of them; one without a name is in none.
+    """
 
     def __init__(self, images: Iterable[KnownImage], count: int):
         self.count = count

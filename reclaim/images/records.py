@@ -5,7 +5,8 @@ and starts over after a restart. Here, records can be restored (`eviction.record
 an image without a record may be dated by another source: containerd remembers when it was pulled
 (`reclaim.functions.containerd_garbage`). A pull time makes an image without a record only as old as
 it provably is, and an image with a restored record no older than the pull: it may have been removed
-and pulled again in between. Without a record and a pull time, an image counts as new.
+and pulled again in between. Without a record and a pull time, an image counts as new. An id that
+appears again after it was gone starts a new age.
 
 Pull times are wall times, and the wall clock may have been set since. So a pull time counts
 
@@ -14,49 +15,40 @@ Pull times are wall times, and the wall clock may have been set since. So a pull
 * no further back than the earliest moment of this boot at which both clocks are known, and no
   further back than the previous detection, in which the image was missing.
 
-A runtime may pull an image once for each runtime handler and list its id with each. A removal takes
-all entries, so they have one record. It starts a new age when an entry is added: the id's pull time
-says nothing about that one.
-
-An id that appears again after it was gone starts a new age.
-
 **What has gone is remembered**: the last 1000 images that are no longer listed, whoever removed
 them. If one is listed again, by its id or else by its first tag, it has returned: that is
-reported once, and how often it was used and came back goes on from there. A list may be a
-second older than its detection: within a second of a removal of ours, none has returned by its
-id; the next detection tells.
+reported once, and how often it was used and came back goes on from there.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from reclaim.evidence.starts import FRESH_SECONDS, SAME_SECONDS
 from reclaim.images.plan import NO_NAME, entries_by_id
 from reclaim.kubelet.pull_records import NOT_READ, PullRecords
-from reclaim.types import Container, Image, ImageRecord
+from reclaim.types import Container, Image, ImageRecord, Records
 
 MOST_GONE = 1000  # some 400 KB in the file
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(NamedTuple):
     """What an earlier process has saved: its records, and those of images that had gone.
     `problem`: why they cannot be read, as a sentence, else empty. `saved`: when they were saved,
     in monotonic and wall seconds; None if not in this boot. `at`: the same in wall seconds, in any
     boot; None if there are none."""
 
-    records: Mapping[str, ImageRecord] = field(default_factory=dict)
-    gone: Mapping[str, ImageRecord] = field(default_factory=dict)
+    records: Mapping[str, ImageRecord] = {}
+    gone: Mapping[str, ImageRecord] = {}
     problem: str = ""
     saved: tuple[float, float] | None = None
     at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(NamedTuple):
     """An image that had gone is listed again."""
 
     image: Image
@@ -83,7 +75,7 @@ class ImageRecords:
     def __init__(
         self,
         pull_times: Callable[[], Mapping[str, float]] = dict,
-        seed: Mapping[str, ImageRecord] | None = None,
+        seed: Records | None = None,
         earlier: Callable[[], tuple[float, float] | None] = lambda: None,
         *,
         on_return: Callable[[Returned], None] = lambda _: None,
@@ -98,7 +90,7 @@ class ImageRecords:
         self._smallest_offset = float("inf")
         self._detected_at = float("-inf")
         self._in_use_at = float("-inf")  # the latest detection, or the latest restored use
-        self.records: Mapping[str, ImageRecord] = dict(seed or {})
+        self.records: Records = dict(seed or {})
         """Those of the listed images. Replaced as a whole."""
         # A detection and a removal that end at once must not lose what the other has
         # recorded. Readers need no lock.
@@ -109,7 +101,7 @@ class ImageRecords:
         self._judged = False  # whether the kubelet's records of pulls have been known
 
     @property
-    def gone(self) -> Mapping[str, ImageRecord]:
+    def gone(self) -> Records:
         """The last records of the images that have gone."""
         with self._lock:
             return dict(self._gone)
@@ -145,7 +137,7 @@ class ImageRecords:
         *,
         wall_now: float,
         containers: Iterable[Container] = (),
-    ) -> Mapping[str, ImageRecord]:
+    ) -> Records:
         """One detection, the kubelet's detectImages: new images get a record, those in use a new
         last use, and those no longer listed are forgotten.
 
@@ -237,6 +229,8 @@ class ImageRecords:
                 return new
             since = max(pulled, self._known_since, self._detected_at)
             return replace(new, first_detected=since, first_listed=now) if since < now else new
+        # A removal takes all entries of an id, so they have one record. An entry that was added for
+        # another runtime handler starts a new age: the id's pull time says nothing about it.
         if not set(handlers) <= set(known.handlers):
             new = replace(
                 new, last_used=known.last_used, first_listed=known.listed_since, pulled=known.pulled
@@ -259,6 +253,7 @@ class ImageRecords:
         """As which image that had gone this one is here again: as itself, or by its tag if that one
         is not listed itself; None if it has not returned."""
         if image.id in self._gone:
+            # a list may be a second older than its detection; the next one tells
             return image.id if now - self._removed_at >= FRESH_SECONDS else None
         if image.id in self.records:
             pulled_since_the_save = (

@@ -1,17 +1,10 @@
 """A client for one request to the kubelet: `GET /pods`, `/configz` or `/metrics`.
 
 Plain HTTP/1.1 on one connection. A `KubeletEndpoint` says where, with which identity, and which
-server is trusted.
-
-* One deadline spans everything from connecting to the last byte, so a server that sends a byte now
-  and then is late.
-* The size of the body is limited, redirects are not followed, proxies are not used, names are not
-  looked up.
-* The connection is bound to the address it connects to, which only works for an address of this
-  node. So neither the request nor the token ever leaves the node.
-* Token and certificates are read again for each request, as they rotate.
-* The server's certificate is verified before the token is sent, unless the endpoint waives that. No
-  message contains the token.
+server is trusted. Proxies are not used, names are not looked up, redirects are not followed. One
+deadline spans everything from connecting to the last byte, so a server that sends a byte now and
+then is late. The connection is bound to the address it connects to, which only works for an
+address of this node: neither the request nor the token ever leaves the node.
 
 The kubelet serves the list of its pods at three addresses:
 
@@ -43,7 +36,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reclaim.evidence.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletLate, KubeletUnavailable, WayRefused
 
 if TYPE_CHECKING:
     import http.client
@@ -65,6 +58,8 @@ _ADDRESS = re.compile(
     re.ASCII,
 )
 LARGEST_PORT = 65535
+Address = tuple[str, int]
+"""IP address and port."""
 _SERVER_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.:_-]{0,252})", re.ASCII)
 _READ_AT_ONCE_BYTES = 64 * 1024
 # visible ASCII, so that it cannot end the header line
@@ -180,12 +175,12 @@ class KubeletEndpoint:
         return self.url.startswith("https://")
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self) -> Address:
         """IP address and port; without a port the kubelet's usual one."""
         return _address_of(self.url)
 
 
-def address_in(text: str, usual_port: int = -1) -> tuple[str, int] | None:
+def address_in(text: str, usual_port: int = -1) -> Address | None:
     """IP address and port in `127.0.0.1:80`, `[::1]:80` or `localhost:80`; None if it is no such.
 
     `localhost` is 127.0.0.1: no name is looked up. `usual_port`: if none is written; without it,
@@ -205,7 +200,7 @@ def address_in(text: str, usual_port: int = -1) -> tuple[str, int] | None:
     return (host, port) if 0 <= port <= LARGEST_PORT else None
 
 
-def _address_of(url: str) -> tuple[str, int]:
+def _address_of(url: str) -> Address:
     """IP address and port. Raises InvalidEndpoint."""
     import ipaddress
 
@@ -231,6 +226,9 @@ def ask_kubelet(
 ) -> bytes:
     """The body of the kubelet's answer to a GET, complete by the rules of HTTP.
 
+    Token and certificates are read again for each request, as they rotate. No message contains the
+    token, which is sent once the server's certificate is verified, unless the endpoint waives that.
+
     At its socket, the list of pods in the same form; `all_sources`: as for `list_pods`, which is
     for the socket. At most 64 MiB, in at most `seconds`. Raises only KubeletUnavailable.
     """
@@ -239,9 +237,7 @@ def ask_kubelet(
         from reclaim.kubelet.pods_api import list_pods
 
         if path != PODS:
-            raise KubeletUnavailable(
-                f"{kubelet} lists its pods and answers nothing else", refused=True
-            )
+            raise WayRefused(f"{kubelet} lists its pods and answers nothing else")
         return list_pods(endpoint.socket, seconds, all_sources)
     headers = {"Accept": "application/json"}
     if endpoint.token_file:
@@ -266,7 +262,7 @@ class Request(NamedTuple):
 def answer_to(
     request: Request,
     server: str,
-    address: tuple[str, int],
+    address: Address,
     *,
     seconds: float,
     connected: Callable[[float], AbstractContextManager[socket.socket]],
@@ -290,30 +286,26 @@ def answer_to(
             with exchange.getresponse() as response:
                 yield response
     except TimeoutError:
-        raise KubeletUnavailable(
-            f"{server} gave no complete answer within {seconds:g} s", late=True
-        ) from None
+        raise KubeletLate(f"{server} gave no complete answer within {seconds:g} s") from None
     except ssl.SSLCertVerificationError as error:
         raise KubeletUnavailable(
             f"{server} has a certificate that is not trusted ({error.verify_message.rstrip('.')}): "
             "check the CA file, and whether the certificate contains the server name"
         ) from None
     except ssl.SSLError as error:
-        raise KubeletUnavailable(
+        raise WayRefused(
             f"TLS with {server} failed ({error.reason}): is this its https port, and does it"
-            " require a certificate?",
-            refused=True,
+            " require a certificate?"
         ) from None
     except ConnectionRefusedError:
         raise KubeletUnavailable(
             f"{server} refuses connections: is it running, and is this its port?"
         ) from None
     except OSError as error:
-        unreachable = _OUT_OF_REACH.get(error.errno or 0)
-        why = f"cannot be asked: {error.strerror or 'the connection was lost'}"
-        if unreachable:
-            why = f"is not asked: {unreachable}"
-        raise KubeletUnavailable(f"{server} {why}", refused=bool(unreachable)) from None
+        if unreachable := _OUT_OF_REACH.get(error.errno or 0):
+            raise WayRefused(f"{server} is not asked: {unreachable}") from None
+        why = error.strerror or "the connection was lost"
+        raise KubeletUnavailable(f"{server} cannot be asked: {why}") from None
     except (http.client.HTTPException, ValueError):
         raise KubeletUnavailable(
             f"{server} gave no answer in HTTP, or one that was cut short"
@@ -339,12 +331,12 @@ def _connected(endpoint: KubeletEndpoint, until: float) -> Iterator[socket.socke
 
 @contextmanager
 def secured(
-    address: tuple[str, int],
+    address: Address,
     context: ssl.SSLContext | None,
     server_name: str,
     *,
     until: float,
-    source_address: tuple[str, int] | None = None,
+    source_address: Address | None = None,
 ) -> Iterator[socket.socket]:
     """A connection with TLS; without a context, a plain one. Raises OSError.
 
@@ -364,7 +356,7 @@ def secured(
 def _body(response: http.client.HTTPResponse, path: str, kubelet: str) -> bytes:
     if response.status != 200:
         words = f"{kubelet} answered {_status(response.status, path)}"
-        raise KubeletUnavailable(words, refused=response.status in _REFUSED)
+        raise (WayRefused if response.status in _REFUSED else KubeletUnavailable)(words)
     if response.length is None and not response.chunked:
         # It would end with the connection, so a part would look like the whole. Go's
         # server always sends the length.
@@ -468,7 +460,7 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
 
     for path in endpoint.pinned_files:
         with (
-            suppress(KubeletUnavailable),
+            suppress(WayRefused),
             _usable("certificate", path),
             open(path, encoding="ascii") as file,
         ):
@@ -482,19 +474,17 @@ def _check_pinned(endpoint: KubeletEndpoint, shown: bytes | None) -> None:
 
 
 def _token(path: str) -> str:
-    """The bearer token in a file, without the white space around it. Raises KubeletUnavailable."""
+    """The bearer token in a file, without the white space around it. Raises WayRefused."""
     with _usable("token file", path), open(path, "rb") as file:
         content = file.read(LARGEST_PEM_BYTES).strip()
     if not _TOKEN.fullmatch(content):
-        raise KubeletUnavailable(
-            f"the kubelet is not asked: the token file {path} holds no token", refused=True
-        )
+        raise WayRefused(f"the kubelet is not asked: the token file {path} holds no token")
     return content.decode()
 
 
 @contextmanager
 def _usable(what: str, *paths: str | None) -> Iterator[None]:
-    """Raises KubeletUnavailable if one of these files cannot be used.
+    """Raises WayRefused if one of these files cannot be used.
 
     A failure of the `with` block names the first. Anything but a regular file is rejected
     beforehand: opening a FIFO would hang.
@@ -504,9 +494,7 @@ def _usable(what: str, *paths: str | None) -> Iterator[None]:
         for path in filter(None, reversed(paths)):
             named = f"{what} {path}"
             if not stat.S_ISREG(os.stat(path).st_mode):
-                raise KubeletUnavailable(
-                    f"the kubelet is not asked: the {named} is not a file", refused=True
-                )
+                raise WayRefused(f"the kubelet is not asked: the {named} is not a file")
         yield
     except (OSError, ValueError) as error:
         why = (
@@ -514,6 +502,4 @@ def _usable(what: str, *paths: str | None) -> Iterator[None]:
             or getattr(error, "strerror", None)
             or "it holds nothing usable"
         )
-        raise KubeletUnavailable(
-            f"the kubelet is not asked: the {named} cannot be used ({why})", refused=True
-        ) from None
+        raise WayRefused(f"the kubelet is not asked: the {named} cannot be used ({why})") from None

@@ -2,43 +2,24 @@
 
 The kubelet makes `<root-dir>/pods/<UID>` before it makes a log directory or a sandbox, and
 removes it only when the pod is gone for good and none of its containers runs
-(`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So while the directory exists,
-nothing of that pod is an orphan, and once it is missing the pod is gone, provided that the
-directories are the kubelet's (`states`). Without the directories, or while their filesystem does
-not answer, no pod counts as gone.
-
-A stage compares what it has read with the runtime's lists before it plans. Right before a removal,
-the directories are read again and must be the ones that were trusted; if they are others, no pod is
-gone until the next comparison. Before the first comparison, nothing is gone either.
+(`pkg/kubelet/kubelet_volumes.go`, cleanupOrphanedPodDirs). So once it is missing the pod is gone,
+provided that the directories are the kubelet's (`states`). A stage compares them with the runtime's
+lists before it plans. Before the first comparison, and while they cannot be read, nothing is gone.
 
 The list adds which pods have terminated, were evicted or were deleted while their directory still
 exists. It cannot prove that a pod does not exist: right after a kubelet starts, it contains only
 static pods, or nothing (kubernetes/kubernetes#112119), and does not say so. Therefore:
 
-* A pod counts as gone only if both sources lack it, so an incomplete list removes nothing: a live
-  pod has a directory before it has a container, and keeps it until it is gone.
-* Without readable directories nothing is known; the list does not replace them.
-* Directories that are read but not trusted make no pod gone. What the list says about a
-  pod it contains still holds: terminated and evicted pods give up what they hold, since
-  the kubelet itself says so.
-* The state of a listed pod is the one in the list, even if the list lacks other pods. So it does
-  not matter whether the kubelet has synced its pods yet.
+* A pod counts as gone only if both sources lack it, so an incomplete list removes nothing.
+* What the list says about a pod it contains holds, even if it lacks others, and even if the
+  directories that were read are not trusted. Without directories it is not read.
 * `sources_ready` is true once the list contains a pod from the API server: the kubelet takes over
   all pods of a source at once. The only other proof is a list from the socket of a kubelet that
-  gives none before (`pods_api`). The price: where there is neither, log directories, which require
-  all sources, are not removed.
+  gives none before (`pods_api`). Where there is neither, log directories, which require all
+  sources, are not removed.
 
-Every reading requests the list anew, with one exception that can only keep objects: after
-a late answer, or *not yet*, no request is sent for four times as long as that took, and
-for 1 s at least. A disk under pressure slows kubelets down, and each request would delay
-relief by the whole deadline.
-
-The list also names the images of pods whose containers are not made yet. That only ever keeps an
-image, so while no list is available, the images in the last complete list still count, for each pod
-as long as it has a directory.
-
-Covers: reading, remembering, and the checks right before a removal. Does not cover:
-the decisions (`states`).
+Covers: reading, remembering, and the checks right before a removal. Does not cover: the decisions
+(`states`).
 """
 
 from __future__ import annotations
@@ -51,14 +32,16 @@ from typing import NamedTuple
 from reclaim.evidence.directories import KubeletDirectories
 from reclaim.evidence.pod_list import (
     KubeletAnswerError,
+    KubeletLate,
     KubeletUnavailable,
+    NotYet,
     PodList,
     parse_pod_list,
 )
 from reclaim.evidence.starts import FRESH_SECONDS
 from reclaim.evidence.states import (
     Distrust,
-    PodDirectory,
+    PodDirectories,
     PodStates,
     RootIdentity,
     Why,
@@ -69,15 +52,6 @@ from reclaim.evidence.states import (
 )
 from reclaim.types import Listing
 from signals.clock import Clock
-
-
-class _Look:
-    """One look at the directories of pods, which serves all who asked before it began."""
-
-    def __init__(self, began_at: float):
-        self.began_at = began_at
-        self.ended = threading.Event()
-        self.found: Mapping[str, PodDirectory] | None = None
 
 
 class _Comparison(NamedTuple):
@@ -110,10 +84,14 @@ class KubeletPods:
         self._late = ""  # the problem to report until the next request is allowed
         self._read_at = float("-inf")
         self._cost_seconds = 0.0
-        self._images: Mapping[str, frozenset[str]] = {}  # from the last complete list
+        # from the last complete list, for each pod as long as it has a directory: while there is no
+        # list, they still count, which only ever keeps an image
+        self._images: Mapping[str, frozenset[str]] = {}
         self._listed = frozenset[str]()  # in the list that was read last
-        self._look = _Look(float("-inf"))  # the latest one
-        self._look.ended.set()
+        # Stays: one look serves all who ask while another is under way.
+        self._looking = threading.Lock()
+        self._looked_at = float("-inf")  # when the latest look began
+        self._found: PodDirectories | None = None
         # Replaced as a whole: of two replacements at once one is lost, and the next check
         # finds a lost doubt again.
         self._comparison = _Comparison(not_compared(self.directories.path))
@@ -178,25 +156,18 @@ class KubeletPods:
             return False
         return uid not in self._listed and states.gone(uid)
 
-    def pod_directories(self, since: float | None = None) -> Mapping[str, PodDirectory] | None:
+    def pod_directories(self, since: float | None = None) -> PodDirectories | None:
         """As they are now, or were at `since` (monotonic) or later; None if they cannot be read.
 
         One look serves all who ask while another is under way: sixteen removals are sent at a time.
         """
         asked_at = self.clock.monotonic() if since is None else since
-        while True:
-            look = self._look
-            look.ended.wait()
-            if look.began_at > asked_at:
-                return look.found
-            # two threads that see this at once both look, which costs only time
-            if look is self._look:
-                look = self._look = _Look(self.clock.monotonic())
-                try:
-                    look.found = self.directories.pod_directories()
-                finally:
-                    look.ended.set()
-                return look.found
+        with self._looking:
+            if self._looked_at <= asked_at:
+                began_at = self.clock.monotonic()
+                self._found = self.directories.pod_directories()
+                self._looked_at = began_at
+            return self._found
 
     def named_images(self, since: float | None = None) -> Mapping[str, frozenset[str]]:
         """What specs name, by the last complete list, whether or not the directories are trusted.
@@ -226,7 +197,9 @@ class KubeletPods:
             pods = parse_pod_list(ask())
         except KubeletUnavailable as error:
             self.list_problem = str(error)
-            if error.late or error.again:
+            # A disk under pressure slows kubelets down, and each request would delay relief by the
+            # whole deadline. Not to know the list can only keep objects.
+            if isinstance(error, (KubeletLate, NotYet)):
                 now = self.clock.monotonic()
                 self._late = str(error)
                 self._ask_from = now + _rest_seconds(now - asked_at)

@@ -32,7 +32,12 @@ from google.protobuf.json_format import MessageToDict
 from reclaim.cri.channel import Channel
 from reclaim.cri.convert import entries
 from reclaim.cri.status import CallError, Code, parsed
-from reclaim.evidence.pod_list import ALL_SOURCES, KubeletUnavailable
+from reclaim.evidence.pod_list import (
+    ALL_SOURCES,
+    KubeletLate,
+    NotYet,
+    WayRefused,
+)
 from reclaim.kubelet import pods_pb2 as pb
 from reclaim.trust import socket_refusal
 
@@ -50,29 +55,23 @@ def list_pods(path: str, seconds: float, all_sources: bool = False) -> bytes:
     `path`: of its socket. `all_sources`: whether this kubelet answers only with the pods of all
     sources, which the list then says.
 
-    Raises only KubeletUnavailable: `late`, `again`, or `refused`, as another way may work where
-    this version of the API is not served, or nobody listens any more.
+    Raises only KubeletLate, NotYet, or WayRefused, as another way may work where this version of
+    the API is not served, or nobody listens any more.
     """
     kubelet = f"the kubelet at unix://{path}"
     if (refusal := socket_refusal(path)) is not None:
-        raise KubeletUnavailable(
-            f"{kubelet} is not asked: the socket is not trusted: {refusal}", refused=True
-        )
+        raise WayRefused(f"{kubelet} is not asked: the socket is not trusted: {refusal}")
     try:
         with closing(Channel(path, seconds)) as channel:
             answer = channel.unary(LIST_PODS, b"", seconds)
         return pod_list_of(answer, all_sources)
     except CallError as error:
+        why = f"{error.code.name}: {error.details[:LONGEST_DETAILS]}"
         if error.code is Code.DEADLINE_EXCEEDED:
-            raise KubeletUnavailable(
-                f"{kubelet} gave no complete answer within {seconds:g} s", late=True
-            ) from None
-        again = error.code is Code.FAILED_PRECONDITION or error.details == RATE_LIMITED
-        words = (
-            f"{kubelet} gave no list{' yet' if again else ''}: {error.code.name}:"
-            f" {error.details[:LONGEST_DETAILS]}"
-        )
-        raise KubeletUnavailable(words, refused=not again, again=again) from None
+            raise KubeletLate(f"{kubelet} gave no complete answer within {seconds:g} s") from None
+        if error.code is Code.FAILED_PRECONDITION or error.details == RATE_LIMITED:
+            raise NotYet(f"{kubelet} gave no list yet: {why}") from None
+        raise WayRefused(f"{kubelet} gave no list: {why}") from None
 
 
 def pod_list_of(answer: bytes | bytearray, all_sources: bool = False) -> bytes:

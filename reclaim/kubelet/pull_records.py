@@ -1,14 +1,10 @@
 """Which images the kubelet has pulled, by its own records.
 
-An image that came to the node in another way may not come back once it is removed.
-
     <root>/image_manager/pulled/sha256-<hex>     of an image that was pulled
     <root>/image_manager/pulling/sha256-<hex>    of a pull that has begun
 
 The hash is that of the image as the runtime answers to a pull (its id; a repository digest with
-CRI-O before 1.36 and cri-dockerd), or as the pod names it. A kubelet keeps records of all its
-pulls, whatever its policy, since Kubernetes 1.35 (KEP-2535, feature gate
-KubeletEnsureSecretPulledImages); only the name of a record matters here.
+CRI-O before 1.36 and cri-dockerd), or as the pod names it. Only the name of a record matters here.
 
 **A missing record proves little by itself.** Whenever the kubelet has collected images for space,
 it prunes the records of all images but the unused ones that it has looked at and left: also those
@@ -19,12 +15,11 @@ of images in use, and of pinned ones. So no record of an image can be missing on
   record: each prune since would have taken that.
 
 Both mean that records were kept before the image came. A record that exists says little about now:
-nobody prunes it when others remove the image, and a pull that uses the same credentials does not
-rewrite it. So an image that was pulled once counts as pulled. So does the image of pod sandboxes,
-which the runtime pulls itself.
+nobody prunes it when others remove the image. So an image that was pulled once counts as pulled. So
+does the image of pod sandboxes, which the runtime pulls itself.
 
 Sources: `pkg/kubelet/images/pullmanager` (fs_pullrecords.go, image_pull_manager.go:
-PruneUnknownRecords), `pkg/kubelet/images/image_gc_manager.go` (freeSpace).
+PruneUnknownRecords), `pkg/kubelet/images/image_gc_manager.go` (freeSpace); KEP-2535, since 1.35.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reclaim.evidence.references import ImageIndex, names_sandbox_image
 from reclaim.trust import directory_refusal
@@ -46,8 +41,7 @@ PREFIX = "sha256-"
 UNFINISHED = ".tmp"
 
 
-@dataclass(frozen=True, slots=True)
-class PullRecords:
+class PullRecords(NamedTuple):
     """What the kubelet's records say.
 
     `names`: of its records. `pulling`: what pods call the images of pulls that have begun.

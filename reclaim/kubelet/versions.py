@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 _BUILD_INFO = re.compile(
     rb'^kubernetes_build_info\{[^\n]{0,2000}?git_version="v([0-9A-Za-z.+-]{1,64})"', re.MULTILINE
@@ -43,16 +43,16 @@ class Change(NamedTuple):
 
 
 # cmd/kubelet/app/server.go, mergeKubeletConfigurations
-DROP_INS_REMOVE: Final = Change(32, "null in a drop-in removes also what the file or a default set")
+DROP_INS_REMOVE = Change(32, "null in a drop-in removes also what the file or a default set")
 # cmd/kubelet/app/server.go, loadConfigFile
-MERGES_DEFAULTS: Final = Change(33, "mergeDefaultEvictionSettings is not ignored")
+MERGES_DEFAULTS = Change(33, "mergeDefaultEvictionSettings is not ignored")
 # pkg/features/kube_features.go (KEP-2535; since 1.33 if the gate is switched on)
-RECORDS_PULLS: Final = Change(35, "the images that it pulls are recorded in <root>/image_manager")
-RECORDS_PULLS_GATE: Final = "KubeletEnsureSecretPulledImages"
+RECORDS_PULLS = Change(35, "the images that it pulls are recorded in <root>/image_manager")
+RECORDS_PULLS_GATE = "KubeletEnsureSecretPulledImages"
 # pkg/kubelet/images/image_gc_manager.go, GarbageCollect
-SAYS_USAGE: Final = Change(35, "FreeDiskSpaceFailed says how full the filesystem is")
+SAYS_USAGE = Change(35, "FreeDiskSpaceFailed says how full the filesystem is")
 # pkg/kubelet/apis/pods/server.go, validateReady
-LISTS_ALL_SOURCES: Final = Change(37, "its socket lists no pods before all their sources are ready")
+LISTS_ALL_SOURCES = Change(37, "its socket lists no pods before all their sources are ready")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class KubeletVersion:
         return f"assumed, as {self.assumed}" if self.assumed else "told by the kubelet"
 
 
-NEWEST: Final = KubeletVersion()  # of those whose settings differ
-OLDEST: Final = KubeletVersion("1.0")
+NEWEST = KubeletVersion()  # of those whose settings differ
+OLDEST = KubeletVersion("1.0")
 
 
 def version_in(metrics: bytes) -> KubeletVersion | None:

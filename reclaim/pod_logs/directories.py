@@ -1,18 +1,12 @@
 """Opens log directories and removes what is in them, safely against symlinks, mounts and races.
 
-Opening beneath a directory follows no symlink and no `..`, and crosses no filesystem or mount:
-one name is opened with `O_NOFOLLOW | O_DIRECTORY`, then device and mount id of the two
-descriptors are compared. The mount id distinguishes a bind mount of the same filesystem from a
-plain directory. It is read from /proc/self/fdinfo; if that cannot be read, nothing is opened.
-Source: proc_pid_fdinfo(5). (openat2(2) does the same in one call, but not on every kernel and
-under every seccomp profile.)
-
-`remove_tree` removes one named entry of an opened directory, with everything below it.
+Opening beneath a directory follows no symlink and no `..`, and crosses no filesystem or mount
+(`open_beneath`). `remove_tree` removes one named entry of an opened directory, with everything
+below it.
 
 * It calls only `unlink` and `rmdir`, always with a name in an opened directory. It creates,
   truncates and chmods nothing, so it works on a filesystem without a free byte or inode.
-* It follows no symlink and enters no mount or other device: a symlink is unlinked; a
-  mount is kept and reported.
+* A symlink is unlinked; a mount is kept and reported.
 * It does not recurse, and never reads a whole directory into memory. Only the first and the lowest
   directory are open. It leaves a directory through its `..`, which must have the device and inode
   of the directory it came from.
@@ -25,8 +19,7 @@ under every seccomp profile.)
 * An entry that vanishes meanwhile is not a failure. On any other error it reports the entry and
   removes the rest; the directories above such an entry are kept.
 
-Covers: removal. Does not cover: whether something may be removed
-(`containers`, `unused_containers`).
+Does not cover: whether something may be removed (`containers`, `unused_containers`).
 """
 
 from __future__ import annotations
@@ -36,9 +29,9 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from reclaim.pod_logs.names import FileIdentity, is_entry_name, printable
-from reclaim.types import ReclaimError
 
 OpenBeneath = Callable[[int, bytes], int]
 """Opens the directory of this name beneath an opened directory and returns a descriptor,
@@ -50,13 +43,6 @@ name cannot be that of an entry.
 """
 
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-class LogsUnreadable(ReclaimError):
-    """The pod log root cannot be read. The message names it and says why."""
-
-    def __init__(self, root: str, error: OSError):
-        super().__init__(f"{root} cannot be read: {error.strerror}")
 
 
 def identity_of(status: os.stat_result) -> FileIdentity:
@@ -100,7 +86,12 @@ def opened(directory: str, *beneath: bytes) -> Iterator[int]:
 
 
 def open_beneath(directory: int, name: bytes) -> int:
-    """An `OpenBeneath`. (A btrfs subvolume has a device of its own, but is not a mount.)"""
+    """An `OpenBeneath`, which compares device and mount id of both descriptors.
+
+    The mount id distinguishes a bind mount of the same filesystem from a plain directory; a btrfs
+    subvolume has a device of its own, but is not a mount. (openat2(2) does the same in one call,
+    but not on every kernel and under every seccomp profile.)
+    """
     if not is_entry_name(name):
         raise ValueError(f"{name!r} is not the name of an entry of a directory")
     descriptor = os.open(name, DIRECTORY, dir_fd=directory)
@@ -113,7 +104,8 @@ def open_beneath(directory: int, name: bytes) -> int:
 
 
 def _mount_id(descriptor: int) -> bytes | None:
-    """The kernel's id of the mount that a descriptor was opened on; None if unknown."""
+    """The kernel's id of the mount that a descriptor was opened on (proc_pid_fdinfo(5)); None if
+    unknown."""
     with suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}", "rb", buffering=0) as info:
         for line in info.read().splitlines():
             if line.startswith(b"mnt_id:"):
@@ -134,8 +126,7 @@ _SHOWN_BYTES = 100  # of each end of a path
 _NOT_AS_SEEN = (errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY, errno.EEXIST)
 
 
-@dataclass(frozen=True, slots=True)
-class TreeRemoval:
+class TreeRemoval(NamedTuple):
     """How many entries were removed, how many could not be, and, for messages, the path of the
     first of those below the opened directory, with the error."""
 

@@ -20,7 +20,7 @@ choose theirs, CVE-2025-0750.)
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reclaim.evidence.states import is_pod_uid
 
@@ -45,8 +45,7 @@ FileIdentity = tuple[int, int]
 """The device and inode of a file."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogPaths:
+class LogPaths(NamedTuple):
     """The kubelet's `podLogsDir`, and the directory of its log symlinks. Both are absolute. Neither
     is followed if it is itself a symlink; symlinks above it are."""
 

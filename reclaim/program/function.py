@@ -14,8 +14,7 @@ business: a script's interpreter, libraries, other programs.
 **Its run** takes no longer than its timeout plus three times `GRACE_SECONDS`, whatever it does.
 
 * A process of its own (`program.supervisor`) starts it, so that a start that hangs never blocks
-  this process. Supervisor, descriptors and 4 MiB are needed for as long as the program needs more
-  than that: where they cannot be had, the run fails in one sentence, and the row goes on.
+  this process. Where it cannot be had, the run fails in one sentence, and the row goes on.
 * The calling thread is one of the daemon's workers, which are there before pressure. It waits for
   what the supervisor tells, for the end of the supervisor, and for output. Only a stop has no
   descriptor: it is looked for every `STOP_SECONDS`.
@@ -45,7 +44,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from io import FileIO
 from pathlib import PurePath
-from typing import Final, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from reclaim.cri.client import READ_DEADLINE_SECONDS
 from reclaim.function import Pressure, Ready, ReclaimContext, ReclaimFunction, Stage
@@ -55,10 +54,10 @@ from reclaim.workers import in_time
 from signals.clock import Clock
 from signals.types import FilesystemRole
 
-PROGRAM: Final = "program"
-PROGRAM_OBJECT: Final = "program_object"
-KINDS: Final = (PROGRAM, PROGRAM_OBJECT)
-REASONS: Final = ("in_table", "listed_by_program")
+PROGRAM = "program"
+PROGRAM_OBJECT = "program_object"
+KINDS = (PROGRAM, PROGRAM_OBJECT)
+REASONS = ("in_table", "listed_by_program")
 """Why a program is run, or why it would remove what it lists."""
 
 PLAN = "plan"
@@ -212,7 +211,7 @@ class ProgramStage(Stage):
 
     def _asked(self) -> Plan:
         """What it says it would remove. Raises NoPlan and RemovalFailed."""
-        printed = PrintedPlan(self._program.log)
+        printed = Printed(self._program.log, is_plan=True)
         run = self._run((PLAN,), printed, min(self._program.timeout_seconds, READ_DEADLINE_SECONDS))
         if run.problem and len(printed.plan) <= LARGEST_PLAN_BYTES:
             raise NoPlan(run.problem)
@@ -393,22 +392,19 @@ class ProgramRun:
         self.problem = ""
         self._path = argv[0]
         self._printed = printed
-        self._poll = select.poll()
-        self._outputs: list[FileIO] = []
         self._descriptors = ExitStack()
         try:
-            with ExitStack() as of_supervisor:
-                self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                self._descriptors.enter_context(self._news)
-                of_supervisor.enter_context(news)
-                self._poll.register(self._news, select.POLLIN)
+            self._news, news = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._descriptors.enter_context(self._news)
+            with news:
                 passed = (news.fileno(), program)
                 switch = ":".join(map(str, user or ()))
                 self._supervisor = subprocess.Popen(
                     [sys.executable, "-ISB", _SUPERVISOR, *map(str, passed), switch, *argv],
+                    bufsize=0,
                     stdin=subprocess.DEVNULL,
-                    stdout=self._output(of_supervisor),
-                    stderr=self._output(of_supervisor),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
                     pass_fds=passed,
                     cwd="/",
                     env=environment,
@@ -419,14 +415,12 @@ class ProgramRun:
             self._descriptors.close()
             raise self._not_started(error.strerror or str(error)) from error
         self.pid = self._supervisor.pid
-
-    def _output(self, of_supervisor: ExitStack) -> FileIO:
-        """The end of a new pipe that is written to. Raises OSError."""
-        reading, writing = os.pipe()
-        self._outputs.append(self._descriptors.enter_context(FileIO(reading)))
-        os.set_blocking(reading, False)
-        self._poll.register(reading, select.POLLIN)
-        return of_supervisor.enter_context(FileIO(writing, "w"))
+        self._poll = select.poll()
+        self._poll.register(self._news, select.POLLIN)
+        self._outputs = list(filter(None, (self._supervisor.stdout, self._supervisor.stderr)))
+        for output in self._outputs:
+            os.set_blocking(self._descriptors.enter_context(output).fileno(), False)
+            self._poll.register(output, select.POLLIN)
 
     def watch(self, seconds: float, clock: Clock, stopping: threading.Event) -> None:
         """Watches until it has ended, or cannot be ended; in that case its status stays None,
@@ -540,9 +534,12 @@ def _status_problem(status: int) -> str:
 
 class Printed:
     """What one run prints to its two outputs, 0 and 1 (its errors). Each line is passed to `log`,
-    within limits for both together, whatever the program prints."""
+    within limits for both together, whatever the program prints. `is_plan`: output 0 is a plan,
+    which is kept, and not logged."""
 
-    def __init__(self, log: Callable[[str], None]):
+    def __init__(self, log: Callable[[str], None], *, is_plan: bool = False):
+        self.plan = bytearray()
+        self._is_plan = is_plan
         self._log = log
         self._bytes = KEPT_BYTES
         self._lines = MOST_LINES
@@ -552,6 +549,9 @@ class Printed:
 
     def take(self, output: int, printed: bytes) -> None:
         """Takes what was printed since."""
+        if self._is_plan and not output:
+            self.plan += printed[: LARGEST_PLAN_BYTES + 1 - len(self.plan)]
+            return
         self._tails[output] = (self._tails[output] + printed)[-LONGEST_LINE:]
         kept = printed[: self._bytes]
         self._bytes -= len(kept)
@@ -581,21 +581,6 @@ class Printed:
             self._log(_text_of(line[:LONGEST_LINE]) + (" …" if len(line) > LONGEST_LINE else ""))
         else:
             self._dropped_bytes += len(line) + 1
-
-
-class PrintedPlan(Printed):
-    """The same, where output 0 is a plan, which is not logged."""
-
-    def __init__(self, log: Callable[[str], None]):
-        super().__init__(log)
-        self.plan = bytearray()
-
-    def take(self, output: int, printed: bytes) -> None:
-        """Takes what was printed since."""
-        if output:
-            super().take(output, printed)
-            return
-        self.plan += printed[: LARGEST_PLAN_BYTES + 1 - len(self.plan)]
 
 
 def _text_of(line: bytes) -> str:

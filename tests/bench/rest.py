@@ -13,6 +13,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from eviction.drill.runtime.private_mounts import unmount
 from signals.types import FilesystemRole, FsLayout
 from signals.watcher import FsWatcher
 from tests.bench.effort import Effort
@@ -21,7 +22,7 @@ from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.kubelet_server import Authority, KubeletServer, answer, pod_list, serving
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 GIB = 1 << 30
 FAR = (10 * GIB, "far from their marks")

@@ -15,7 +15,7 @@ from tests.repository import ROOT
 ROOMS = ("signals", "reclaim", "eviction")
 
 HOMES = {
-    "grpc": {"eviction/drill/runtime/"},
+    "grpc": {"eviction/drill/runtime/", "eviction/drill/run/embedded.py"},
     "h2": {"reclaim/cri/channel.py"},
     "google": {
         "reclaim/cri/status.py",
@@ -31,11 +31,15 @@ HOMES = {
         "eviction/drill/runtime/",
     },
     "prometheus_client": {"eviction/surface/metrics.py"},
-    "psutil": {"signals/filesystems.py"},
+    "psutil": {"signals/filesystems.py", "reclaim/functions/containerd_garbage.py"},
     "pyinotify": {"signals/watcher.py"},
-    "pytest": {"eviction/drill/pytest_plugin.py"},
-    "pydantic": {"eviction/configuration/models.py"},
-    "pydantic_core": {"eviction/configuration/models.py"},
+    "pydantic": {
+        "eviction/configuration/",
+        "eviction/drill/scenario.py",
+        "eviction/records/state_file.py",
+        "eviction/surface/pause.py",
+    },
+    "pydantic_core": {"eviction/configuration/"},
     "yaml": {"eviction/configuration/strict_yaml.py"},
     "tenacity": {"reclaim/cri/inventory.py"},
 }

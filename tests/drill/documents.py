@@ -126,7 +126,7 @@ def measurements(**changes: Any) -> Measurements:
         episodes=[Episode(1.0, 1.2)],
         conditions=[ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.01, 1.7)],
         passes=[one_pass("a:1", after=20 * MIB, reason="removed 1 object")],
-        removals=(MeasuredRemoval(1.1, "image", "a:1", "id a"),),
+        removals=[MeasuredRemoval(1.1, "image", "a:1", "id a")],
         before=before,
         after={key: name for key, name in before.items() if name != "a:1"},
         new_pod_problem="",

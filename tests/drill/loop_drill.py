@@ -18,7 +18,6 @@ from typing import Any
 
 from eviction.drill.runtime.private_mounts import (
     EmbeddedNodeError,
-    PrivateMounts,
     enter_private_mounts,
     unmount,
 )
@@ -101,7 +100,7 @@ def loop_drill(file: str, fstype: str) -> Any:
 
 def main(file: str, fstype: str) -> None:
     """Enters the mount namespace before anything starts a thread."""
-    mounts = enter_private_mounts()
+    mounted = enter_private_mounts()
     from eviction.drill.node.embedded_node import EmbeddedNode
     from eviction.drill.report.document import report_of
     from eviction.drill.run.embedded import Drill
@@ -109,14 +108,14 @@ def main(file: str, fstype: str) -> None:
     class LoopNode(EmbeddedNode):
         """The node of a scenario on loop devices."""
 
-        def __init__(self, scenario: Scenario, mounts: PrivateMounts) -> None:
-            super().__init__(scenario, mounts)
+        def __init__(self, scenario: Scenario, mounted: str) -> None:
+            super().__init__(scenario, mounted)
             self.kind = f"{fstype} on loop devices"
 
         def _mount(self, disk: str, spec: FilesystemSpec) -> None:
             mount_loop(disk, fstype, spec.size_bytes, spec.inodes)
 
-    with LoopNode(read_scenario(file), mounts) as node:
+    with LoopNode(read_scenario(file), mounted) as node:
         result = Drill(node.scenario, node, Log(time.time, stream=io.StringIO())).run()
     print(json.dumps(to_json(report_of(result))))
 

@@ -23,7 +23,7 @@ from typing import Self
 
 import psutil
 
-from eviction.surface.control_socket import ControlUnavailable, ask
+from eviction.surface.control_client import NotAskedError, ask
 
 EVERY_SECONDS = 0.05
 MIB = 1 << 20
@@ -176,7 +176,7 @@ def control_heartbeat(socket: str) -> Heartbeat:
     def age() -> float | None:
         try:
             return float(ask(socket, "status")["heartbeat_age_seconds"])
-        except ControlUnavailable:
+        except NotAskedError:
             return None
 
     return age

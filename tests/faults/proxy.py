@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import grpc
 
-from eviction.drill.runtime.server import InjectedError, failing
+from eviction.drill.runtime.server import InjectedError
 from tests.nodes.full_server import METHODS
 from tests.nodes.method_faults import SeveralFaults
 
@@ -97,6 +97,13 @@ class Proxy:
             return failing(error, context)
         except grpc.RpcError as error:
             context.abort(error.code(), error.details() or "")
+
+
+def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
+    """The answer to a call that fails on purpose: part of its answer, if any, then the error."""
+    if error.partial is not None:
+        yield error.partial
+    context.abort(error.code, error.message)
 
 
 class _Everything(grpc.GenericRpcHandler):

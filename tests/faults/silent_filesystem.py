@@ -33,7 +33,8 @@ from typing import Self
 
 import pytest
 
-from tests.sockets.mounts import need_mounts, unmount
+from eviction.drill.runtime.private_mounts import libc, unmount
+from tests.sockets.mounts import need_mounts
 
 _LOOKUP, _FORGET, _GETATTR, _STATFS, _INIT, _OPENDIR, _READDIR = 1, 2, 3, 17, 26, 27, 28
 _RELEASEDIR, _ACCESS, _INTERRUPT, _DESTROY, _BATCH_FORGET = 29, 34, 36, 38, 42
@@ -50,15 +51,6 @@ _PROTOCOL = (7, 31)
 _LARGEST_REQUEST = 64 * 1024
 _BLOCK = 4096
 _INODES = 1000
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mount.argtypes = [
-    ctypes.c_char_p,
-    ctypes.c_char_p,
-    ctypes.c_char_p,
-    ctypes.c_ulong,
-    ctypes.c_char_p,
-]
 
 
 class Silence(Enum):
@@ -89,7 +81,7 @@ class SilentFilesystem:
         except OSError as error:
             pytest.skip(f"needs /dev/fuse: {error.strerror}")
         options = f"fd={self._device},rootmode=40755,user_id=0,group_id=0,allow_other"
-        if _libc.mount(b"silent", os.fsencode(self._directory), b"fuse", 0, options.encode()) != 0:
+        if libc.mount(b"silent", os.fsencode(self._directory), b"fuse", 0, options.encode()) != 0:
             os.close(self._device)
             pytest.skip(
                 f"needs a FUSE mount on {self._directory}: {os.strerror(ctypes.get_errno())}"

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from eviction.surface.control_socket import ask
+from eviction.surface.control_client import ask
 from signals.types import Signal
 from tests.faults.pass_check import PopulatedNode
 from tests.reclaimd_process import (

@@ -17,7 +17,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import CODES, ActThenFail, Cut, Fail, Failpoint
 from tests.faults.meters import Meters, Report
 from tests.faults.pass_check import (
     SIDE_BY_SIDE,
@@ -26,6 +25,7 @@ from tests.faults.pass_check import (
     pass_under_fault,
     pass_without_fault,
 )
+from tests.nodes.faults import CODES, ActThenFail, Cut, Fail, Failpoint
 from tests.repository import ROOT
 from tests.sockets.mounts import need_mounts
 

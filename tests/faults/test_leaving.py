@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from signals.types import Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Cut, Delay
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, high_water_bytes
 from tests.nodes.dead_containers import add_dead_containers
+from tests.nodes.faults import Cut, Delay
 from tests.nodes.small_node import SmallNode
 from tests.nodes.streaming_server import StreamingServer
 from tests.reclaimd_process import Daemon, came_true

@@ -14,10 +14,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail
 from eviction.exit_codes import EXIT_NO_RESOURCES
 from signals.types import FsLayout, Signal
 from signals.watcher import FsWatcher
+from tests.nodes.faults import Fail
 from tests.nodes.small_node import MIB, SmallNode
 from tests.ports import free_port
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, came_true

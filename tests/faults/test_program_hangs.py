@@ -30,7 +30,7 @@ from reclaim.program.function import Program, ProgramStage
 from signals.clock import SystemClock
 path, sys.executable = sys.argv[1:]
 program = Program("prune", (path,), 60.0, lambda *_: None)
-stage = ProgramStage(program, ReclaimContext(*[None] * 6, SystemClock(), None, None, threading.Event()))
+stage = ProgramStage(program, ReclaimContext(*[None] * 5, SystemClock(), None, None, threading.Event()))
 threading.Thread(target=lambda: stage.remove(None), daemon=True).start()
 while True:
     time.sleep(0.02)

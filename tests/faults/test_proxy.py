@@ -10,13 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Cut, Delay, Fail, Pretend
 from reclaim.cri import cri_pb2
 from reclaim.cri.client import CriClient
 from reclaim.types import RuntimeUnavailable
 from tests.faults.proxy import Proxy
 from tests.nodes.bare_runtime import NAME, BareRuntime
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import Cut, Delay, Fail, Pretend
 
 pytestmark = pytest.mark.house("tests/faults/proxy.py")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.surface.control_socket import ControlUnavailable, ask
+from eviction.surface.control_client import NotAskedError, ask
 from signals.types import FsLayout
 from tests.faults.meters import Meters, Report, control_heartbeat
 from tests.faults.silent_filesystem import Silence, SilentFilesystem
@@ -60,7 +60,7 @@ def sees_imagefs(control: str) -> bool:
     """Whether the daemon has a fresh reading of the image filesystem."""
     try:
         observed = {each["signal"]: each for each in ask(control, "status")["observations"]}
-    except ControlUnavailable:  # the socket is created after the first line of the log
+    except NotAskedError:  # the socket is created after the first line of the log
         return False
     return "imagefs.available" in observed and not observed["imagefs.available"]["stale"]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import grpc
 
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Failpoint
-from eviction.surface.control_socket import ControlUnavailable, ask
+from eviction.surface.control_client import NotAskedError, ask
 from signals.types import Signal
 from tests.faults.meters import MIB, Meters, control_heartbeat
 from tests.faults.pass_check import PopulatedNode
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import ActThenFail, Cut, Delay, Fail, Failpoint
 from tests.nodes.full_server import METHODS
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.reclaimd_process import Daemon, came_true
@@ -54,7 +54,7 @@ def answers(control: str) -> bool:
     """Whether the daemon answers on its control socket."""
     try:
         return bool(ask(control, "status"))
-    except ControlUnavailable:
+    except NotAskedError:
         return False
 
 

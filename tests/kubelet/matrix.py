@@ -37,7 +37,6 @@ from typing import Any
 
 import psutil
 
-from eviction.drill.runtime.private_mounts import enter_private_mounts
 from tests.kubelet.control_plane import ControlPlane
 from tests.kubelet.duel import (
     IMAGEFS_PERCENT,
@@ -54,6 +53,7 @@ from tests.kubelet.duel import (
 )
 from tests.kubelet.programs import program
 from tests.kubelet.prune import PERIOD_SECONDS, crictl
+from tests.own_machine import entered
 from tests.real_node.loopfs import MAKE, find_tool, run_tool
 from tests.real_node.oci import ImageTar, write_images
 from tests.repository import ROOT
@@ -260,7 +260,7 @@ def _run_one(
             os.environ.pop(name, None)
         os.environ.update(run.environment())
         # so that no process that makes a namespace of its own holds the node's filesystem
-        enter_private_mounts()
+        entered()
         # the kubelet looks for each at one place, and there may be two
         if run.runtime.variable == "CRIO":
             run_tool("mount", "-t", "tmpfs", "none", "/run")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from tests.faults.proxy import Proxy
 from tests.kubelet import manifests
 from tests.kubelet.access import kubelet_fields
@@ -27,6 +26,7 @@ from tests.kubelet.every_kind import (
 )
 from tests.kubelet.manifests import APP
 from tests.kubelet.node import KubeletNode
+from tests.nodes.faults import Hang
 from tests.real_node.oci import BASE, Image, random_layer
 from tests.reclaimd_process import PROGRAM, answer, reclaimd, write_configuration
 

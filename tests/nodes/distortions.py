@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
-from eviction.drill.runtime.faults import Failpoint
+from tests.nodes.faults import Failpoint
 
 HUGE_NAME_CHARACTERS = 1 << 20
 # A line break, a terminal escape, a NUL, a line separator, right-to-left text, a

@@ -1,5 +1,8 @@
 """An embedded runtime with more than a drill needs: calls that make pods, the rules of other
-versions and of CRI-O, runtime handlers, artifacts.
+versions and of CRI-O, runtime handlers, artifacts, pins, and ids that are cut short.
+
+A full id names its object, and so does any unique prefix. That makes a careless caller dangerous:
+six characters of an id remove a container as surely as all 64 do.
 
 RunPodSandbox and CreateContainer pull nothing: their images must be present.
 """
@@ -9,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,16 +25,18 @@ from eviction.drill.runtime.runtime import (
     EmbeddedRuntime,
     Image,
     NotFoundError,
+    Record,
     Sandbox,
     copied,
     deterministic_id,
-    find,
 )
 from reclaim.cri import cri_pb2
 from reclaim.evidence.references import normalized, repository_of
 from tests.nodes.dialects import CONTAINERD_2, Dialect
 
 IMAGES, CONTAINERS = "overlay-images", "overlay-containers"
+ID_CHARACTERS = 64
+SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
 FULL_NAME = re.compile(r"([^/]*[.:][^/]*|localhost)/[^A-Z@]+(@sha256:[0-9a-f]{64})?|[0-9a-f]{3,64}")
 
 
@@ -39,15 +45,25 @@ class FullRuntime(EmbeddedRuntime):
 
     Each name of an OCI artifact is an image here, whose id is the artifact's and that name.
     `runtime_handlers`: by id of an image those for which it was pulled besides the default one.
+    `pulled_at_ns`: by id of an image when it was pulled, in wall-clock nanoseconds.
     """
 
     def __init__(
-        self, images_root: str, *, dialect: Dialect = CONTAINERD_2, **options: Any
+        self,
+        images_root: str,
+        *,
+        dialect: Dialect = CONTAINERD_2,
+        wall_clock: Callable[[], float] = time.time,
+        sandbox_image: str = SANDBOX_IMAGE,
+        **options: Any,
     ) -> None:
         changes = {name: options.pop(name) for name in Dialect.__slots__ if name in options}
-        super().__init__(images_root, **options)
+        super().__init__(images_root, sandbox_image=sandbox_image, **options)
+        self.wall_seconds = wall_clock
         self.dialect = replace(dialect, **changes)
         self.runtime_handlers: dict[str, list[str]] = {}
+        self.pulled_at_ns: dict[str, int] = {}
+        self._pinned: set[str] = set()
         if self.dialect.is_cri_o:
             self._reported = [
                 f"{root}/{IMAGES if root == images_root else CONTAINERS}" for root in self._reported
@@ -69,7 +85,31 @@ class FullRuntime(EmbeddedRuntime):
             dialect.pins_sandbox_image,
         )
         self.container_space_delay_seconds = dialect.container_space_delay_seconds
-        self.image_space_delay_seconds = dialect.image_space_delay_seconds
+
+    def _find(self, table: Mapping[str, Record], wanted: str, kind: str) -> Record:
+        """The object with this id, or the only one whose id begins so, those of images with or
+        without "sha256:".
+
+        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is
+        empty or several ids begin so.
+        """
+        if kind == "image":
+            table = {each.removeprefix("sha256:"): image for each, image in table.items()}
+            wanted = wanted.removeprefix("sha256:")
+        if wanted in table:
+            return table[wanted]
+        about = f"an error occurred when try to find {kind} {wanted!r}"
+        if not wanted:
+            raise EmbeddedNodeError(f"{about}: prefix can't be empty")
+        # A full id is no prefix: no search through 50 000 ids for a removed object.
+        if len(wanted) == ID_CHARACTERS:
+            raise NotFoundError(f"{about}: not found")
+        ids = [each for each in table if each.startswith(wanted)]
+        if not ids:
+            raise NotFoundError(f"{about}: not found")
+        if len(ids) > 1:
+            raise EmbeddedNodeError(f"{about}: {len(ids)} ids begin so")
+        return table[ids[0]]
 
     def run_pod_sandbox(
         self, request: cri_pb2.RunPodSandboxRequest
@@ -96,7 +136,7 @@ class FullRuntime(EmbeddedRuntime):
         """
         config = request.config
         with self._lock:
-            sandbox = find(self._sandboxes, request.pod_sandbox_id, "sandbox")
+            sandbox = self._sandbox(request.pod_sandbox_id)
             image = self._image_named(config.image.image)
             volumes = [
                 self._image_named(mount.image.image) for mount in config.mounts if mount.image.image
@@ -106,7 +146,7 @@ class FullRuntime(EmbeddedRuntime):
             directory = request.sandbox_config.log_directory or self._of_sandbox[sandbox.id][1]
             self._sandbox_of[container_id] = sandbox.id
             self._layers[container_id] = tuple(
-                digest for each in (image, *volumes) for digest in self._acquire_layers(each)
+                layer for each in (image, *volumes) for layer in self._acquire_layers(each)
             )
             self._containers[container_id] = copied(
                 Container,
@@ -127,7 +167,7 @@ class FullRuntime(EmbeddedRuntime):
         Raises NotFoundError, or EmbeddedNodeError unless it is CREATED and its sandbox READY.
         """
         with self._lock:
-            container = find(self._containers, request.container_id, "container")
+            container = self._container(request.container_id)
             if container.state != cri_pb2.CONTAINER_CREATED:
                 name = cri_pb2.ContainerState.Name(container.state)
                 raise EmbeddedNodeError(f"container {container.id!r} is in {name} state")
@@ -139,11 +179,13 @@ class FullRuntime(EmbeddedRuntime):
         return cri_pb2.StartContainerResponse()
 
     def status(self, request: cri_pb2.StatusRequest) -> cri_pb2.StatusResponse:
-        """Status."""
+        """Status: if verbose, with the configuration as JSON text."""
         answer: cri_pb2.StatusResponse = super().status(request)
-        if request.verbose and self.dialect.reports_sandbox_image:
-            config = json.loads(answer.info["config"])
-            answer.info["config"] = json.dumps({**config, "sandboxImage": self.sandbox_image})
+        if request.verbose:
+            config = {"containerdRootDir": self.images_root}
+            if self.dialect.reports_sandbox_image:
+                config["sandboxImage"] = self.sandbox_image
+            answer.info["config"] = json.dumps(config)
         return answer
 
     def list_images(self, request: cri_pb2.ListImagesRequest) -> cri_pb2.ListImagesResponse:
@@ -181,18 +223,34 @@ class FullRuntime(EmbeddedRuntime):
     ) -> str:
         """Pulls an image, or an artifact, which gets one tag."""
         if not is_artifact:
-            return super().add_image(tags, layers, pinned)
+            known = set(self._images)
+            image_id = super().add_image(tags, layers)
+            with self._lock:
+                if image_id not in known:
+                    self._pinned.discard(image_id)
+                    self.pulled_at_ns[image_id] = self._now_ns()
+                if pinned:
+                    self._pinned.add(image_id)
+            return image_id
         (name,) = map(normalized, tags)
         digits = deterministic_id("artifact", *[layer.digest for layer in layers])
-        entry = Image(f"{digits} {name}", tuple(layers), self._now_ns(), pinned)
-        entry.tags, entry.digests = [name], [f"{repository_of(name)}@sha256:{digits}"]
+        digest = f"{repository_of(name)}@sha256:{digits}"
+        entry = Image(f"{digits} {name}", tuple(layers), [name], [digest])
         with self._lock:
-            for layer in layers:
-                if not self._store.acquire(layer.digest):
-                    self._store.add(layer)
+            self._layers[entry.id] = self._acquire_layers(entry)
             self._images[entry.id] = entry
-            self._layers[entry.id] = tuple(layer.digest for layer in layers)
+            self.pulled_at_ns[entry.id] = self._now_ns()
+            if pinned:
+                self._pinned.add(entry.id)
         return digits
+
+    def age(self, object_id: str, seconds: float) -> None:
+        """Those of images are in containerd's image store only, not in CRI."""
+        if object_id in self._images:
+            with self._lock:
+                self.pulled_at_ns[object_id] -= round(seconds * 1e9)
+        else:
+            super().age(object_id, seconds)
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
         """The container's process exits by itself.
@@ -246,6 +304,7 @@ class FullRuntime(EmbeddedRuntime):
     def _image_item(self, image: Image) -> cri_pb2.Image:
         answer = super()._image_item(image)
         answer.id = image.id.partition(" ")[0]
+        answer.pinned |= image.id in self._pinned
         return answer
 
     def _require_free_space(self, file: str) -> None:
@@ -261,6 +320,10 @@ class FullRuntime(EmbeddedRuntime):
         users = [each.id for each in self._containers.values() if each.image_id == image.id]
         if users and self.dialect.is_cri_o:
             raise EmbeddedNodeError(f"image used by {users[0]}: image is in use by a container")
+
+    def _drop_image(self, image: Image) -> None:
+        del self._images[image.id]
+        self._removed("image", image.id, self.dialect.image_space_delay_seconds)
 
     def _drop_container(self, container: Container) -> None:
         self._require_free_space("containers.json")

@@ -76,7 +76,7 @@ def _own_methods(leases: Leases) -> Iterator[Method]:
 def images_created_at(runtime: FullRuntime) -> dict[str, float]:
     """When each image was pulled, in wall-clock seconds by id, as in containerd's image store."""
     with runtime._lock:
-        return {image.id: image.created_at / 1e9 for image in runtime._images.values()}
+        return {each: runtime.pulled_at_ns[each] / 1e9 for each in runtime._images}
 
 
 def _stored_images(runtime: FullRuntime, _: Message) -> Message:

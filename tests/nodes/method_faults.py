@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eviction.drill.runtime.faults import Failpoint
-from eviction.drill.runtime.server import Failpoints
+from eviction.drill.runtime.server import Failpoint, Failpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ class _Armed:
 
 
 class SeveralFaults(Failpoints):
-    """The faults in force, several for each method; as a mapping it has the first. `clock`
+    """The faults in force, several for each method, and the number of its calls; as a mapping it has
+    the first. `clock`
     returns monotonic seconds."""
 
     def __init__(
@@ -85,6 +86,13 @@ class SeveralFaults(Failpoints):
         super().__init__(methods)
         self._clock = clock
         self._armed: dict[str, list[_Armed]] = {}
+        self._calls: Counter[str] = Counter()
+
+    @property
+    def calls(self) -> Counter[str]:
+        """The number of calls of each method so far, as a copy; 0 if there was none."""
+        with self._changed:
+            return Counter(self._calls)
 
     def __setitem__(self, method: str, action: Failpoint) -> None:
         with self._changed:
@@ -118,7 +126,7 @@ class SeveralFaults(Failpoints):
 
     def _arrive(self, method: str) -> Failpoint | None:
         with self._changed:
-            super()._arrive(method)
+            self._calls[method] += 1
             self._changed.notify_all()
             now = self._clock()
             # Every fault counts every call, also those to which an earlier fault applies.

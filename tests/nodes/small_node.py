@@ -21,6 +21,7 @@ from eviction.configuration.effective import load
 from eviction.configuration.threshold_config import KUBELET_EVICTION_HARD
 from eviction.decision.reclaim_table import RowEntry, row
 from eviction.drill.runtime.layer_store import LayerSpec
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.passes import Pass, Trigger
@@ -36,7 +37,7 @@ from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer, images_created_at
 from tests.nodes.pod_maker import PodMaker
 from tests.reclaimd_process import exact, write_configuration
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 MIB = 1 << 20
 PAUSE = "registry.k8s.io/pause:3.10"

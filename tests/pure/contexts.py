@@ -36,9 +36,8 @@ def context_of(
     provider = pods or MemoryPods()
     return ReclaimContext(
         runtime,
-        runtime,
         provider,
-        Inventory(runtime, runtime, provider, clock=clock),
+        Inventory(runtime, provider, clock=clock),
         records or ImageRecords(),
         PartAges(clock),
         clock,

@@ -117,7 +117,7 @@ def test_the_table_of_rows_is_that_of_the_code(role: FilesystemRole) -> None:
     """The page's row of each filesystem reads as the literal table does."""
     letters = {DELETE_ALL_UNUSED_CONTAINERS: "C", DELETE_UNUSED_IMAGES: "I"}
     cells = [
-        ", ".join(letters[f] for f in RECLAIM_TABLE[role, layout]) or "(none)"
+        ", ".join(letters[f] for f in RECLAIM_TABLE[layout][role]) or "(none)"
         for layout in FsLayout
     ]
     assert (

@@ -50,22 +50,6 @@ class SteppedClock:
         self._wall_at += seconds
 
 
-class SteppedEvent(threading.Event):
-    """An event whose waits with a limit take no time: they step a clock by that limit instead."""
-
-    def __init__(self, clock: SteppedClock):
-        super().__init__()
-        self._clock = clock
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Steps the clock by `timeout` seconds unless the event is set."""
-        if timeout is None:
-            return super().wait()
-        if not self.is_set():
-            self._clock.step(timeout)
-        return self.is_set()
-
-
 def value(text: str) -> ThresholdValue:
     """A threshold value as it would be written: `10%` or `1Gi`."""
     if text.endswith("%"):

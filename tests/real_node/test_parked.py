@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from reclaim.cri.client import CriClient
 from reclaim.types import AnsweredLate, RuntimeUnavailable
 from tests.faults.proxy import Proxy
+from tests.nodes.faults import Hang
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.oci import BASE, SLEEP_FOR_EVER, Image, random_layer, write_images
 from tests.real_node.runtime import SANDBOX_IMAGE

@@ -14,10 +14,10 @@ import grpc
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail
 from eviction.engine.node import Node
 from tests.faults.proxy import Proxy
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import ActThenFail, Cut, Delay, Fail
 from tests.nodes.later import Later
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.real_node import GIB, RealNode, running_node

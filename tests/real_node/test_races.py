@@ -26,8 +26,8 @@ from tempfile import TemporaryDirectory
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Delay
 from tests.faults.proxy import Proxy
+from tests.nodes.faults import Delay
 from tests.nodes.real_node import RealNode
 from tests.real_node.loopfs import ToolError
 from tests.real_node.oci import (

@@ -13,13 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from eviction.drill.scenario import RestartPolicy
 from reclaim.cri import cri_pb2
 from reclaim.cri.convert import container_state
 from tests.nodes.real_node import RealNode
 from tests.real_node.oci import SLEEP_FOR_EVER
 from tests.real_node.pods import POD_UID, Sandbox
-from tests.restart_rule import Copy, PodSpec
+from tests.restart_rule import Copy, PodSpec, RestartPolicy
 
 EACH = 2
 CRASHES = 3  # dead copies of a container that crashed before it kept running

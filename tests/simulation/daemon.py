@@ -15,8 +15,7 @@ from random import Random
 from typing import Any, Protocol
 
 from eviction.configuration.effective import Configuration, load
-from eviction.configuration.policies import policies_of
-from eviction.engine.build import Detection, most_at_work
+from eviction.engine.build import Detection, most_at_work, policies_of
 from eviction.engine.effects import (
     Check,
     Crossed,
@@ -25,11 +24,11 @@ from eviction.engine.effects import (
     Forget,
     Locate,
     Located,
+    Looked,
     Plan,
     Read,
     Refresh,
     Refreshed,
-    Remember,
     Resolve,
     Sampled,
     Send,
@@ -194,9 +193,7 @@ class Daemon:
         self.runtime = Runtime(machine, mood, clock, rng, observer)
         self.runtime.called = self._called
         self.pods = KubeletPods(Directories(machine, mood, clock, observer), clock)  # type: ignore[arg-type] # as it is used
-        self.inventory = Inventory(
-            self.runtime, self.runtime, self.pods, clock=clock, sleep=clock.sleep
-        )
+        self.inventory = Inventory(self.runtime, self.pods, clock=clock, sleep=clock.sleep)
         self.records = ImageRecords(
             lambda: {image_id: held.wall for image_id, held in machine.images.items()},
             pulls=self._pulls,
@@ -297,7 +294,7 @@ class Daemon:
                 waiting.set_result(answer)
             case Forget(pass_id):
                 self.stages.forget(pass_id)
-            case Remember():
+            case Looked():
                 pass
             case Tell(what):
                 if what == "passed":
@@ -369,7 +366,6 @@ class Daemon:
 
     def _context(self, facts: Callable[[], PassFacts]) -> ReclaimContext:
         return ReclaimContext(
-            self.runtime,
             self.runtime,
             self.pods,
             self.inventory,

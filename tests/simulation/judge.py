@@ -13,7 +13,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from eviction.configuration.effective import Configuration
-from eviction.configuration.policies import policies_of
+from eviction.engine.build import policies_of
 from eviction.engine.effects import (
     Check,
     Effect,

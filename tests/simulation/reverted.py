@@ -145,8 +145,8 @@ REVERTS = (
         "a pod that has come back is not seen",
         "directories",
         CONTAINERS,
-        "        or pods.gone(verdict.pod_uid)\n    ):\n        return None\n    return Refused(Reason.POD_ALIVE",
-        " or True:\n        return None\n    return Refused(Reason.POD_ALIVE",
+        "            or pods.gone(verdict.pod_uid)\n        ):\n            return None\n",
+        "            or True\n        ):\n            return None\n",
     ),
     Revert(
         "other directories are believed",
@@ -232,9 +232,9 @@ REVERTS = (
         "A9",
         INVENTORY,
         "        return self._pods.pod_directories(),"
-        " self._retried(self._runtime.list_containers)\n",
+        " retried(self._runtime.list_containers, self._sleep)\n",
         "        try:\n            return self._pods.pod_directories(),"
-        " self._retried(self._runtime.list_containers)\n        except RuntimeUnavailable:\n       "
+        " retried(self._runtime.list_containers, self._sleep)\n        except RuntimeUnavailable:\n       "
         "     return self._pods.pod_directories(), ()\n",
     ),
     Revert(
@@ -244,23 +244,23 @@ REVERTS = (
         "an unknown sandbox image stops nothing",
         "A10",
         PLAN,
-        "if self.usage.sandbox_image_known else",
+        "if usage.sandbox_image_known else",
         "if True else",
     ),
     Revert(
         "a pinned image may go",
         "A10",
         PLAN,
-        "        if image.pinned:\n",
-        "        if False:\n",
+        "    if image.pinned:\n",
+        "    if False:\n",
         ((IMAGES, "    if status.pinned:\n", "    if False:\n"),),
     ),
     Revert(
         "a keep list keeps nothing",
         "A11",
         PLAN,
-        "        if image.id in self.kept_ids:\n",
-        "        if False:\n",
+        "    if image.id in kept_ids:\n",
+        "    if False:\n",
         ((IMAGES, "    if keep.kept_ids((status,)):\n", "    if False:\n"),),
     ),
     Revert(
@@ -317,15 +317,8 @@ REVERTS = (
         "a signal has no row",
         "B9",
         TABLE,
-        "(FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),",
-        "(FilesystemRole.IMAGEFS, FsLayout.DEDICATED_IMAGEFS): (),",
-        (
-            (
-                TABLE,
-                "(FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (_C, _I),",
-                "(FilesystemRole.CONTAINERFS, FsLayout.DEDICATED_IMAGEFS): (),",
-            ),
-        ),
+        "        FilesystemRole.IMAGEFS: (_C, _I),\n        FilesystemRole.CONTAINERFS: (_C, _I),\n",
+        "        FilesystemRole.IMAGEFS: (),\n        FilesystemRole.CONTAINERFS: (),\n",
     ),
     Revert(
         "what freed nothing begins at once again",

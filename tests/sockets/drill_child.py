@@ -21,7 +21,7 @@ CAP_SETFCAP = 1 << 31  # without it no process may map root into a user namespac
 
 def lock_down() -> None:
     """Enter a user namespace that may have no children, and give up all rights in it."""
-    if enter_private_mounts().how == "user namespace":
+    if enter_private_mounts() == "in a user namespace":
         # of this namespace
         with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:
             limit.write("0")

@@ -11,21 +11,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import mount_tmpfs
+from eviction.drill.runtime.private_mounts import libc, mount_tmpfs, unmount
 from tests.conftest import MOUNTS
 
-_MNT_DETACH = 2
 _MS_BIND = 0x1000
 _MS_REMOUNT_READ_ONLY = 0x20 | 0x1
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mount.argtypes = [
-    ctypes.c_char_p,
-    ctypes.c_char_p,
-    ctypes.c_char_p,
-    ctypes.c_ulong,
-    ctypes.c_char_p,
-]
-_libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
 def need_mounts() -> None:
@@ -52,7 +42,7 @@ def bound(source: str, target: str, *, read_only: bool = False) -> None:
     """A bind mount of a file or directory on another that exists; `unmount` removes it."""
     need_mounts()
     for flags in (_MS_BIND, _MS_BIND | _MS_REMOUNT_READ_ONLY) if read_only else (_MS_BIND,):
-        if _libc.mount(os.fsencode(source), os.fsencode(target), None, flags, None) != 0:
+        if libc.mount(os.fsencode(source), os.fsencode(target), None, flags, None) != 0:
             pytest.skip(f"needs a bind mount on {target}: {os.strerror(ctypes.get_errno())}")
 
 
@@ -76,13 +66,6 @@ def dead_filesystem(directory: str) -> Iterator[None]:
         unmount(directory)
 
 
-def unmount(directory: str) -> None:
-    """Detaches the uppermost mount of a directory, also if it is in use; does
-    nothing if there is none.
-    """
-    _libc.umount2(os.fsencode(directory), _MNT_DETACH)
-
-
 def _mount(directory: str, kind: str, options: str) -> None:
-    if _libc.mount(kind.encode(), os.fsencode(directory), kind.encode(), 0, options.encode()) != 0:
+    if libc.mount(kind.encode(), os.fsencode(directory), kind.encode(), 0, options.encode()) != 0:
         pytest.skip(f"needs a {kind} on {directory}: {os.strerror(ctypes.get_errno())}")

@@ -10,7 +10,6 @@ to read this interpreter.
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import json
 import os
 import socket
@@ -24,24 +23,24 @@ from typing import Any
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import (
     EmbeddedNodeError,
-    enter_private_mounts,
+    libc,
     mount_tmpfs,
 )
 from reclaim.trust import socket_refusal
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
+from tests.own_machine import AS_ROOT, entered
 from tests.sockets.cri_calls import CriCalls, run_container, run_pod
 
 _PR_SET_DUMPABLE = 4
 _MS_SHARED = 1 << 20
-_libc = ctypes.CDLL(None, use_errno=True)
 
 MIB = 1 << 20
 
 
 def enter(_: str) -> dict[str, Any]:
     """Enter, and report the user."""
-    return {**dataclasses.asdict(enter_private_mounts()), "user": os.geteuid()}
+    return {**entered()._asdict(), "user": os.geteuid()}
 
 
 def enter_beside_a_thread(_: str) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def enter_beside_a_thread(_: str) -> dict[str, Any]:
     thread = threading.Thread(target=done.wait)
     thread.start()
     try:
-        return dataclasses.asdict(enter_private_mounts())
+        return entered()._asdict()
     finally:
         done.set()
         thread.join()
@@ -61,8 +60,8 @@ def locked_down(_: str) -> dict[str, Any]:
     that may have no children.
     """
     outer = os.readlink("/proc/self/ns/user")
-    first = enter_private_mounts()
-    if first.how == "root":
+    first = entered()
+    if first.how == AS_ROOT:
         raise SystemExit(
             "locked_down must not run as root: the limit that it sets would be the machine's own"
         )
@@ -71,8 +70,8 @@ def locked_down(_: str) -> dict[str, Any]:
         with open("/proc/sys/user/max_user_namespaces", "w", encoding="utf-8") as limit:
             limit.write("0")
         drop_all_capabilities()
-        return dataclasses.asdict(enter_private_mounts())
-    return dataclasses.asdict(first)  # the machine is locked down already
+        return entered()._asdict()
+    return first._asdict()  # the machine is locked down already
 
 
 def mount(directory: str) -> dict[str, Any]:
@@ -111,7 +110,7 @@ def unmounted_outside(directory: str) -> dict[str, Any]:
     what the child mounts is seen here."""
     _enter()
     mount_tmpfs(directory, MIB, 16)
-    if _libc.mount(b"none", os.fsencode(directory), None, _MS_SHARED, None) != 0:
+    if libc.mount(b"none", os.fsencode(directory), None, _MS_SHARED, None) != 0:
         raise OSError(ctypes.get_errno(), "mount --make-shared")
     inner, of_the_child = (os.path.join(directory, name) for name in ("inner", "own"))
     os.mkdir(inner)
@@ -127,7 +126,7 @@ def unmounted_outside(directory: str) -> dict[str, Any]:
         assert child.stdout is not None
         before = json.loads(child.stdout.readline())
         seen_outside = is_mounted(of_the_child)
-        if _libc.umount2(os.fsencode(inner), 0) != 0:
+        if libc.umount2(os.fsencode(inner), 0) != 0:
             raise OSError(ctypes.get_errno(), "umount")
         after = json.loads(child.communicate("unmounted\n")[0])
     return {"before": before, "seen_outside": seen_outside, "after": after}
@@ -236,20 +235,20 @@ def become(user: int) -> None:
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
     # A change of user without an exec gives /proc/self to root; an exec would give it to the user.
-    if _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) != 0:
+    if libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl")
 
 
 def _enter() -> None:
-    entered = enter_private_mounts()
-    if not entered.available:
-        raise SystemExit(f"no private mounts: {entered.reason}")
+    mounts = entered()
+    if not mounts.available:
+        raise SystemExit(f"no private mounts: {mounts.reason}")
 
 
 def drop_all_capabilities(but: int = 0) -> None:
     """Drop all capabilities and keep the user. `but`: bits below 32 to keep."""
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-    if _libc.capset(header, (ctypes.c_uint32 * 6)(but, but)) != 0:
+    if libc.capset(header, (ctypes.c_uint32 * 6)(but, but)) != 0:
         raise OSError(ctypes.get_errno(), "capset")
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from eviction.drill.runtime.private_mounts import unmount
 from tests.repository import ROOT
-from tests.sockets.mounts import mounted_tmpfs, need_mounts, unmount
+from tests.sockets.mounts import mounted_tmpfs, need_mounts
 
 pytestmark = pytest.mark.house("tests/own_machine.py", "tests/conftest.py")
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import product
-from typing import Any
+from typing import NamedTuple
 
 from eviction.drill.measurement.measurements import Measurements, Objects, later
 from eviction.drill.scenario import (
@@ -22,12 +22,11 @@ from eviction.drill.scenario import (
     INIT_CONTAINER,
     Expectation,
     PodSpec,
-    RestartPolicy,
 )
 from eviction.types import NodeCondition
 from eviction.wording.tables import amount
 from reclaim.types import Container, ContainerState, Kind
-from signals.quantity import Percentage, format_duration
+from signals.quantity import format_duration
 from signals.types import Signal
 
 ANYTHING = "*"
@@ -55,16 +54,14 @@ class Response(StrEnum):
     OBSERVED = "observed"
 
 
-@dataclass(frozen=True, slots=True)
-class DrillResult:
-    """A run and its verdict. `history`: the last observations of a daemon that ran here."""
+class DrillResult(NamedTuple):
+    """A run and its verdict."""
 
     scenario: str
     why: str
     filesystem: str
     measurements: Measurements
     checks: tuple[Check, ...] = ()
-    history: Mapping[str, Any] = field(default_factory=dict)
     response: Response = Response.OURS
 
     @property
@@ -118,8 +115,7 @@ def _times(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     periods = [period for period in measured.conditions if period.condition == name]
     came = periods[0].from_seconds if periods else None
     went = periods[-1].to_seconds if periods else None
-    relieved = measured.episodes[-1].relieved if measured.episodes else None
-    remains = bool(measured.episodes) and relieved is None
+    remains = measured.under_pressure
     if condition.never:
         yield _fact(name, "never", "never" if came is None else f"after {came:.3f} s")
     elif condition.comes_within_seconds is None:
@@ -142,7 +138,7 @@ def _times(expect: Expectation, measured: Measurements) -> Iterator[Check]:
             f"{name} goes",
             "relief",
             condition.goes_within_seconds,
-            later(relieved, went),
+            later(measured.last_relief, went),
             "did not go",
         ),
         (
@@ -175,9 +171,12 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if least:
         left = sum(kind == Kind.IMAGE for kind, _ in measured.after)
         yield Check("images left", f"at least {least}", str(left), held=left >= least)
+    signals = {} if measured.observations is None else measured.observations.signals
     for name, share in expect.lowest.items():
         signal = Signal(name)
-        least = _least(signal, share, measured)
+        # a percentage is of the capacity that was measured
+        capacity = signals[signal].capacity if signal in signals else 0
+        least = share if isinstance(share, int) else share.of(capacity)
         lowest = measured.lowest(signal)
         seen = "not measured" if lowest is None else amount(signal, lowest)
         held = lowest is not None and lowest >= least
@@ -186,14 +185,6 @@ def _numbers(expect: Expectation, measured: Measurements) -> Iterator[Check]:
     if limit is not None:
         passes = len(measured.passes)
         yield Check("passes", f"at most {limit}", str(passes), held=passes <= limit)
-
-
-def _least(signal: Signal, share: int | Percentage, measured: Measurements) -> int:
-    """The least amount. A percentage is of the capacity that was measured."""
-    if isinstance(share, int):
-        return share
-    signals = {} if measured.observations is None else measured.observations.signals
-    return share.of(signals[signal].capacity) if signal in signals else 0
 
 
 def _objects(expect: Expectation, measured: Measurements) -> Iterator[Check]:
@@ -252,18 +243,6 @@ def _fact(name: str, expected: str, seen: str) -> Check:
 # `pkg/kubelet/kuberuntime/kuberuntime_container.go`.
 
 
-def should_container_be_restarted(
-    policy: RestartPolicy, state: ContainerState | None, exit_code: int = 0
-) -> bool:
-    """Whether the kubelet would start the container.
-
-    `state`, `exit_code`: those of its newest copy; None if the runtime has no record of it.
-    """
-    if state is not ContainerState.EXITED:
-        return state is not ContainerState.RUNNING
-    return policy is RestartPolicy.ALWAYS or (policy is RestartPolicy.ON_FAILURE and exit_code != 0)
-
-
 def would_start(
     pods: Iterable[PodSpec], containers: Iterable[Container], exit_codes: Mapping[str, int]
 ) -> frozenset[str]:
@@ -276,14 +255,18 @@ def would_start(
     for pod in pods:
         if not pod.known_to_kubelet:
             continue
-        rules = {CONTAINER: pod.restart_policy}
+        # a name -> whether it never runs again once it has succeeded
+        rules = {CONTAINER: pod.state == "completed"}
         if pod.state == "initialized":
-            # an init container that succeeded is never run again
-            rules[INIT_CONTAINER] = RestartPolicy.ON_FAILURE
-        for pod_name, (name, policy) in product(pod.names, rules.items()):
+            rules[INIT_CONTAINER] = True
+        for pod_name, (name, once) in product(pod.names, rules.items()):
             last = newest.get((pod_name, name))
-            state = None if last is None else last.state
-            exit_code = 0 if last is None else exit_codes.get(last.id, 0)
-            if should_container_be_restarted(policy, state, exit_code):
+            succeeded = (
+                last is not None
+                and last.state is ContainerState.EXITED
+                and exit_codes.get(last.id, 0) == 0
+            )
+            runs = last is not None and last.state is ContainerState.RUNNING
+            if not runs and not (once and succeeded):
                 starts.add(f"{pod_name}/{name}")
     return frozenset(starts)

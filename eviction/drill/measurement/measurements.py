@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from eviction.drill.pressure.schedule import FaultOccurrence, PressurePeriod
 from eviction.records.json_shapes import Count, RoleName, one_of
@@ -29,8 +29,7 @@ Objects = Mapping[tuple[str, str], str]
 """What a node has: (kind, id) -> name; the id of a log directory is its name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One reading of all filesystems, in the order of `Measurements.filesystems`."""
 
     seconds: float
@@ -78,28 +77,16 @@ class ConditionPeriod:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRemoval:
-    """An object that was removed, by whatever component."""
+    """An object that was removed, by whatever component, or a pod that ran and has ended."""
 
     seconds: float
     """Since the start."""
     kind: str
-    """Its kind: container, sandbox, image, log, or a kind of another function."""
+    """Its kind: container, sandbox, image, log, pod, or a kind of another function."""
     name: str
     """Its name for people."""
     id: str = ""
-    """Its id in the runtime."""
-
-
-@dataclass(frozen=True, slots=True)
-class EndedPod:
-    """A pod that ran and has ended."""
-
-    seconds: float
-    """Since the start."""
-    name: str
-    """Namespace and name."""
-    uid: str = ""
-    """Its UID."""
+    """Its id in the runtime; of a pod its UID."""
 
 
 @dataclass
@@ -122,10 +109,10 @@ class Measurements:
     episodes: list[Episode] = field(default_factory=list)
     conditions: list[ConditionPeriod] = field(default_factory=list)
     passes: list[Pass] = field(default_factory=list)
-    removals: Sequence[MeasuredRemoval] = ()
-    ended_pods: Sequence[EndedPod] = ()
+    removals: list[MeasuredRemoval] = field(default_factory=list)
+    ended_pods: list[MeasuredRemoval] = field(default_factory=list)
     pressures: Sequence[PressurePeriod] = ()
-    faults: Sequence[FaultOccurrence] = ()
+    faults: list[FaultOccurrence] = field(default_factory=list)
     before: Objects = field(default_factory=dict)
     after: Objects = field(default_factory=dict)
     would_restart: Sequence[str] = ()
@@ -133,6 +120,16 @@ class Measurements:
     last_change: float = 0.0
     ended: float = 0.0
     lists_apart_seconds: float | None = None
+
+    @property
+    def under_pressure(self) -> bool:
+        """True from the crossing of a mark until all are clear with their minimum reclaim."""
+        return bool(self.episodes) and self.episodes[-1].relieved is None
+
+    @property
+    def last_relief(self) -> float | None:
+        """When pressure was last relieved; None before the first relief, and under pressure."""
+        return self.episodes[-1].relieved if self.episodes else None
 
     @property
     def layout(self) -> FsLayout | None:

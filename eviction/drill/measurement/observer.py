@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,7 +26,6 @@ from eviction.configuration.effective import Configuration
 from eviction.decision.thresholds import thresholds_met, usable
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
-    EndedPod,
     Episode,
     MeasuredFilesystem,
     MeasuredRemoval,
@@ -71,16 +70,6 @@ class Observer(Measurements):
         self._thresholds = thresholds
         self._lock = threading.Lock()
         self._lowest: dict[Signal, int] = {}  # of each signal below its mark, since the crossing
-
-    @property
-    def under_pressure(self) -> bool:
-        """True from the crossing of a mark until all are clear with their minimum reclaim."""
-        return bool(self.episodes) and self.episodes[-1].relieved is None
-
-    @property
-    def last_relief(self) -> float | None:
-        """When pressure was last relieved; None before the first relief, and under pressure."""
-        return self.episodes[-1].relieved if self.episodes else None
 
     def sample(self, observations: SignalObservations, seconds: float) -> None:
         """Takes one observation of the filesystems, the observer's own or the daemon's.
@@ -140,7 +129,7 @@ class Observer(Measurements):
         """Takes the conditions that the daemon reports after one of its observations."""
         lasting = {period.condition for period in self.conditions if period.to_seconds is None}
         for period in self.conditions:
-            if period.condition in lasting - reported and period.to_seconds is None:
+            if period.to_seconds is None and period.condition not in reported:
                 period.to_seconds = seconds
         self.conditions += [
             ConditionPeriod(condition, seconds) for condition in sorted(reported - lasting)
@@ -163,24 +152,21 @@ def _measured_filesystems(observations: SignalObservations) -> tuple[MeasuredFil
     )
 
 
-class Inventory(NamedTuple):
-    """Everything on the node at one moment. `ready_pods`: UID -> name, by READY sandboxes."""
-
-    objects: dict[tuple[str, str], str]
-    ready_pods: dict[str, str]
-
-
-def take_inventory(runtime: Any, pod_logs_directory: str) -> Inventory:
-    """Reads the lists of a runtime, which has both services, and the log directories once.
+def take_inventory(
+    runtime: Any, pod_logs_directory: str
+) -> tuple[dict[tuple[str, str], str], dict[str, str]]:
+    """Everything on the node at one moment: its objects, and by READY sandboxes UID -> name of its
+    pods. Reads the lists of a runtime, which has both services, and the log directories once.
 
     Raises RuntimeUnavailable unless all of them are complete.
     """
-    lists: Mapping[str, Sequence[Any]] = {
-        Kind.IMAGE: runtime.list_images(),
-        Kind.CONTAINER: runtime.list_containers(),
-        Kind.SANDBOX: runtime.list_pod_sandboxes(),
-    }
-    objects = {(str(kind), entry.id): entry.title for kind in lists for entry in lists[kind]}
+    sandboxes = runtime.list_pod_sandboxes()
+    lists = (
+        (Kind.IMAGE, runtime.list_images()),
+        (Kind.CONTAINER, runtime.list_containers()),
+        (Kind.SANDBOX, sandboxes),
+    )
+    objects = {(str(kind), entry.id): entry.title for kind, listed in lists for entry in listed}
     try:
         objects |= {(LOG, name): name for name in os.listdir(pod_logs_directory)}
     except FileNotFoundError:
@@ -189,39 +175,32 @@ def take_inventory(runtime: Any, pod_logs_directory: str) -> Inventory:
         raise RuntimeUnavailable(f"{pod_logs_directory}: {error.strerror}") from None
     ready_pods = {
         sandbox.pod_uid: f"{sandbox.pod_namespace}/{sandbox.pod_name}"
-        for sandbox in lists[Kind.SANDBOX]
+        for sandbox in sandboxes
         if sandbox.state is PodSandboxState.READY
     }
-    return Inventory(objects, ready_pods)
+    return objects, ready_pods
 
 
 class InventoryPoller(Schedule):
-    """Polls the runtime's lists until it is stopped: often `under_pressure`, else once a second.
+    """Polls the runtime's lists until it is stopped: often under pressure, else once a second.
 
-    The constructor takes the first inventory, and raises RuntimeUnavailable if it cannot. Later
-    failures are skipped; the first one of each outage is recorded in `outages`.
-    `longest_gap_seconds`: the longest time between two complete answers.
+    What it finds goes to `measured`. The constructor takes the first inventory, and raises
+    RuntimeUnavailable if it cannot. Later failures are skipped; the first one of each outage is a
+    fault.
     """
 
     running = False  # nothing waits for its end
 
-    def __init__(self, runtime: Any, pod_logs_directory: str, under_pressure: Callable[[], bool]):
+    def __init__(self, runtime: Any, pod_logs_directory: str, measured: Measurements):
         super().__init__()
         self._take = partial(take_inventory, runtime, pod_logs_directory)
-        self._under_pressure = under_pressure
-        self.first = self.last = self._take()
+        self._measured = measured
+        measured.before, self._ready_pods = self._take()
+        measured.after = measured.before
+        measured.lists_apart_seconds = 0.0
         self._answered = time.monotonic()
         self._unreachable = False
         self._add(self._run)
-        self.removals: list[MeasuredRemoval] = []
-        self.ended_pods: list[EndedPod] = []
-        self.outages: list[FaultOccurrence] = []
-        self.longest_gap_seconds = 0.0
-
-    @property
-    def changes(self) -> int:
-        """How many removals and ended pods have been seen so far."""
-        return len(self.removals) + len(self.ended_pods)
 
     def stop(self) -> None:
         """Stops after one last poll, so that no late removal is missed."""
@@ -232,7 +211,7 @@ class InventoryPoller(Schedule):
         polled = took = 0.0
         while not self._stopping.wait(SHORTEST_PAUSE_SECONDS):
             asked = time.monotonic()
-            wanted = PAUSE_PER_POLL * took if self._under_pressure() else CALM_PAUSE_SECONDS
+            wanted = PAUSE_PER_POLL * took if self._measured.under_pressure else CALM_PAUSE_SECONDS
             if asked - polled >= min(wanted, CALM_PAUSE_SECONDS):
                 self._poll()
                 polled = time.monotonic()
@@ -240,35 +219,37 @@ class InventoryPoller(Schedule):
 
     def _poll(self) -> None:
         """Takes an inventory and compares it with the last one."""
+        measured = self._measured
         asked = time.monotonic()
         try:
-            found = self._take()
+            objects, ready_pods = self._take()
         except RuntimeUnavailable as error:
             if not self._unreachable:
                 outage = f"the runtime's lists are not available: {error}"
-                self.outages.append(FaultOccurrence(outage, asked - self._began))
+                measured.faults.append(FaultOccurrence(outage, asked - self._began))
             self._unreachable = True
             return
         answered = time.monotonic()
         self._unreachable = False
-        for key, name in found.objects.items():
+        for key, name in objects.items():
             # a runtime removes an image's names before the image: the last name is kept
             if name == key[1]:
-                found.objects[key] = self.last.objects.get(key, name)
-        self.longest_gap_seconds = max(self.longest_gap_seconds, answered - self._answered)
+                objects[key] = measured.after.get(key, name)
+        gap = answered - self._answered
+        measured.lists_apart_seconds = max(measured.lists_apart_seconds or 0.0, gap)
         self._answered = answered
         seconds = answered - self._began
-        for (kind, object_id), name in self.last.objects.items():
-            if (kind, object_id) not in found.objects:
-                self.removals.append(MeasuredRemoval(seconds, kind, name, id=object_id))
-        for uid, name in self.last.ready_pods.items():
-            if uid not in found.ready_pods:
-                self.ended_pods.append(EndedPod(seconds, name, uid))
-        self.last = found
+        for (kind, object_id), name in measured.after.items():
+            if (kind, object_id) not in objects:
+                measured.removals.append(MeasuredRemoval(seconds, kind, name, id=object_id))
+        for uid, name in self._ready_pods.items():
+            if uid not in ready_pods:
+                measured.ended_pods.append(MeasuredRemoval(seconds, "pod", name, id=uid))
+        measured.after = objects
+        self._ready_pods = ready_pods
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """When an observation ends."""
 
     quiet_seconds: float
@@ -282,16 +263,27 @@ class Limits:
     its marks is given 5 s."""
 
 
-class Observation:
-    """Observes one node. `show` is called with every pass of the daemon beside it."""
+class Observation(Listener):
+    """Observes one node, and takes what the daemon beside it reports. `show` is called with every
+    pass of that."""
 
-    def __init__(self, node: Node, show: Callable[[Pass], None] = lambda _: None):
+    def __init__(self, node: Node):
         self.node = node
         self.measured = Observer(node.thresholds)
-        self.show = show
+        self.show: Callable[[Pass], None] = lambda _: None
         self.stopping = threading.Event()
         self.began = time.monotonic()
-        self.measuring = False
+        self._measuring = self._has_observed = False
+
+    def passed(self, record: Pass) -> None:
+        self.measured.passes.append(record)
+        self.show(record)
+
+    def observed(self, observations: SignalObservations, decision: Decision) -> None:
+        self.measured.record_conditions(decision.conditions, time.monotonic() - self.began)
+        if self._measuring:
+            self.measured.sample(observations, observations.time - self.began)
+        self._has_observed = True
 
     @contextmanager
     def beside(self, daemon: Daemon) -> Iterator[None]:
@@ -299,13 +291,12 @@ class Observation:
 
         It begins once the daemon has observed the node, or after 10 s.
         """
-        listener = _DaemonListener(self)
-        self.node.listeners.add(listener)
+        self.node.listeners.add(self)
         with ThreadPoolExecutor(1) as threads:
             loop = threads.submit(daemon.run)
             try:
                 came_true(
-                    lambda: listener.has_observed and self.node.summary.paths.imagefs is not None,
+                    lambda: self._has_observed and self.node.summary.paths.imagefs is not None,
                     START_SECONDS,
                 )
                 yield
@@ -319,49 +310,44 @@ class Observation:
         All times count from now, and so do the daemon's observations. `meanwhile` runs until then;
         what runs of it is no quiet, and is given as long as it takes.
         """
+        measured = self.measured
         self.began = time.monotonic()
-        self.measured.began_wall = time.time()
-        self.measuring = True
+        measured.began_wall = time.time()
+        self._measuring = True
+        before = (0, 0, 0)
+        last_event = 0.0  # a removal, or a pressure or fault that lasted
         for schedule in meanwhile:
             schedule.start(self.began)
         try:
-            self._watch(limits, meanwhile)
+            while True:
+                observations = self.node.summary.observe()
+                seconds = observations.time - self.began
+                measured.sample(observations, seconds)
+                runs = any(schedule.running for schedule in meanwhile)
+                now = (self.removed(seconds), len(measured.passes), len(measured.episodes))
+                if runs or now[0] != before[0]:
+                    last_event = seconds
+                if runs or now != before or self.in_progress(seconds):
+                    measured.last_change = seconds
+                before = now
+                relieved = not limits.until_relief or measured.last_relief is not None
+                quiet = relieved and seconds - measured.last_change > limits.quiet_seconds
+                too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
+                patience = limits.patience_seconds
+                if patience is not None and not measured.episodes:
+                    patience = NEVER_CROSSED_SECONDS
+                waits = measured.under_pressure or not measured.episodes
+                hopeless = patience is not None and waits and seconds - last_event > patience
+                if too_long or quiet or hopeless or self.stopping.wait(self._interval(seconds)):
+                    break
+            measured.ended = time.monotonic() - self.began
         finally:
             for schedule in meanwhile:
                 schedule.stop()
 
-    def _watch(self, limits: Limits, meanwhile: Sequence[Schedule]) -> None:
-        measured = self.measured
-        changes = removed = 0
-        last_event = 0.0  # a removal, or a pressure or fault that lasted
-        while True:
-            observations = self.node.summary.observe()
-            seconds = observations.time - self.began
-            measured.sample(observations, seconds)
-            runs = any(schedule.running for schedule in meanwhile)
-            removed_before = removed
-            removed = self.removed(seconds)
-            if runs or removed != removed_before:
-                last_event = seconds
-            changes_before = changes
-            changes = removed + len(measured.passes) + len(measured.episodes)
-            if runs or changes != changes_before or self.in_progress(seconds):
-                measured.last_change = seconds
-            relieved = not limits.until_relief or measured.last_relief is not None
-            quiet = relieved and seconds - measured.last_change > limits.quiet_seconds
-            too_long = limits.longest_seconds is not None and seconds >= limits.longest_seconds
-            patience = limits.patience_seconds
-            if patience is not None and not measured.episodes:
-                patience = NEVER_CROSSED_SECONDS
-            waits = measured.under_pressure or not measured.episodes
-            hopeless = patience is not None and waits and seconds - last_event > patience
-            if too_long or quiet or hopeless or self.stopping.wait(self._interval(seconds)):
-                break
-        measured.ended = time.monotonic() - self.began
-
     def removed(self, _: float) -> int:
         """How much has been removed so far: a number that grows."""
-        return 0
+        return len(self.measured.removals) + len(self.measured.ended_pods)
 
     def in_progress(self, _: float) -> bool:
         """While True, the node does not count as quiet."""
@@ -370,26 +356,6 @@ class Observation:
     def _interval(self, _: float) -> float:
         """Seconds until the next reading."""
         return PRESSURE_INTERVAL_SECONDS
-
-
-class _DaemonListener(Listener):
-    """Adds to an observation what the daemon beside it reports."""
-
-    def __init__(self, observation: Observation):
-        self._observation = observation
-        self.has_observed = False
-
-    def passed(self, record: Pass) -> None:
-        self._observation.measured.passes.append(record)
-        self._observation.show(record)
-
-    def observed(self, observations: SignalObservations, decision: Decision) -> None:
-        observation = self._observation
-        measured = observation.measured
-        measured.record_conditions(decision.conditions, time.monotonic() - observation.began)
-        if observation.measuring:
-            measured.sample(observations, observations.time - observation.began)
-        self.has_observed = True
 
 
 class NodeObservation(Observation):
@@ -405,22 +371,11 @@ class NodeObservation(Observation):
         super().__init__(node)
         self._client = CriClient(node.endpoint.runtime, node.endpoint.image)
         logs = node.configuration.pod_logs_dir
-        self.inventory = InventoryPoller(self._client, logs, lambda: self.measured.under_pressure)
+        self._inventory = InventoryPoller(self._client, logs, self.measured)
 
     def watch(self, limits: Limits, *meanwhile: Schedule) -> None:
         """As for any node, and polls the runtime's lists meanwhile."""
-        inventory = self.inventory
-        measured = self.measured
-        super().watch(limits, inventory, *meanwhile)
-        measured.before = inventory.first.objects
-        measured.after = inventory.last.objects
-        measured.removals = inventory.removals
-        measured.ended_pods = inventory.ended_pods
-        measured.faults = inventory.outages
-        measured.lists_apart_seconds = inventory.longest_gap_seconds
-
-    def removed(self, _: float) -> int:
-        return self.inventory.changes
+        super().watch(limits, self._inventory, *meanwhile)
 
     def _interval(self, seconds: float) -> float:
         if not self.measured.under_pressure:

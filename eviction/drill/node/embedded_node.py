@@ -14,14 +14,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from functools import partial
 from typing import Self, TypeVar
 
 from eviction.drill.node.pod_directories import age_directories, begin_container
 from eviction.drill.runtime.layer_store import LayerSpec
 from eviction.drill.runtime.private_mounts import (
     EmbeddedNodeError,
-    PrivateMounts,
     mount_tmpfs,
     unmount,
 )
@@ -94,16 +92,16 @@ def until_answered(ask: Callable[[], _Answer]) -> _Answer:
 class EmbeddedNode:
     """The node of a scenario, while its `with` block lasts.
 
-    `mounts`: the result of `enter_private_mounts`, called while the process had one thread.
+    `mounted`: the result of `enter_private_mounts`, called while the process had one thread.
     Entering the block raises EmbeddedNodeError if the node cannot be built.
     """
 
     kind = "tmpfs"
 
-    def __init__(self, scenario: Scenario, mounts: PrivateMounts):
+    def __init__(self, scenario: Scenario, mounted: str):
         self.scenario = scenario
         self._spec = scenario.node
-        self._mounts = mounts
+        self._mounted = mounted
         self._undo = ExitStack()
         self._base = tempfile.mkdtemp(prefix="reclaimd-drill-")
         self._disks = {role: os.path.join(self._base, str(role)) for role in self._spec.filesystems}
@@ -164,8 +162,7 @@ class EmbeddedNode:
 
     def describe(self) -> str:
         """The filesystems in one phrase."""
-        how = "as root" if self._mounts.how == "root" else "in a user namespace"
-        return f"{self.kind}, mounted {how}"
+        return f"{self.kind}, mounted {self._mounted}"
 
     def _make_filesystems(self) -> None:
         """Makes the filesystems, the kubelet's directories, and what functions need."""
@@ -281,47 +278,37 @@ class EmbeddedNode:
         else:
             age_directories(self._directory_of(name), time.time() - ran)
 
-    def _run_containers(self, spec: PodSpec, name: str, sandbox: str) -> None:
-        """Makes the containers of a pod, in their states."""
-        run = partial(self._run_container, spec, name, sandbox)
-        if spec.state == "initialized":
-            run(name=INIT_CONTAINER, attempt=0, exit_code=0)
-        for attempt in range(spec.dead_copies):
-            run(name=CONTAINER, attempt=attempt, exit_code=1)
-        if spec.state == "created":
-            attempt = spec.dead_copies
-            self._begin(sandbox, name, CONTAINER, image=spec.image, attempt=attempt, starts=False)
-            return
-        exit_code = EXIT_CODES.get(spec.state)
-        last = run(name=CONTAINER, attempt=spec.dead_copies, exit_code=exit_code)
-        if spec.state == "unknown":
-            self.runtime.lose_container(last)
-        elif exit_code is None:
-            self.runtime.age(last, SETTLED_SECONDS)
-            self.running[name] = last
-
-    def _run_container(
-        self,
-        spec: PodSpec,
-        pod_name: str,
-        sandbox: str,
-        *,
-        name: str,
-        attempt: int,
-        exit_code: int | None,
-    ) -> str:
-        """Makes a container that has written its files, and has exited if it has an exit code."""
-        container = self._begin(sandbox, pod_name, name, image=spec.image, attempt=attempt)
-        size = spec.write_bytes
-        if size and self.runtime.write_to_container(container, size) < size:
-            raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
-        self._write_logs(pod_name, name, attempt, spec=spec)
-        if exit_code is not None:
-            self.runtime.exit_container(container, exit_code)
-            # copy by copy, so the order of creation is kept
-            self.runtime.age(container, DEAD_SECONDS)
-            self.exit_codes[container] = exit_code
-        return container
+    def _run_containers(self, spec: PodSpec, pod_name: str, sandbox: str) -> None:
+        """Makes the containers of a pod, in their states: one that runs or has exited has written
+        its files."""
+        last = spec.dead_copies
+        # name, attempt, exit code
+        copies: list[tuple[str, int, int | None]] = [
+            *[(INIT_CONTAINER, 0, 0)] * (spec.state == "initialized"),
+            *((CONTAINER, attempt, 1) for attempt in range(last)),
+            (CONTAINER, last, EXIT_CODES.get(spec.state)),
+        ]
+        for name, attempt, exit_code in copies:
+            starts = spec.state != "created" or exit_code is not None
+            container = self._begin(
+                sandbox, pod_name, name, image=spec.image, attempt=attempt, starts=starts
+            )
+            if not starts:
+                return
+            size = spec.write_bytes
+            if size and self.runtime.write_to_container(container, size) < size:
+                raise EmbeddedNodeError(f"what the pod {pod_name} writes does not fit")
+            self._write_logs(pod_name, name, attempt, spec=spec)
+            if exit_code is not None:
+                self.runtime.exit_container(container, exit_code)
+                # copy by copy, so the order of creation is kept
+                self.runtime.age(container, DEAD_SECONDS)
+                self.exit_codes[container] = exit_code
+            elif spec.state == "unknown":
+                self.runtime.lose_container(container)
+            else:
+                self.runtime.age(container, SETTLED_SECONDS)
+                self.running[pod_name] = container
 
     def _write_logs(self, pod_name: str, name: str, attempt: int, *, spec: PodSpec) -> None:
         """Writes a container's log and its rotated logs.

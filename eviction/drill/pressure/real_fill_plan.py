@@ -12,7 +12,7 @@ need a scenario's own pods and images; faults, which need the embedded runtime.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from eviction.drill.scenario import Pressure, Scenario, ScenarioError
 from eviction.types import Threshold
@@ -20,30 +20,34 @@ from eviction.wording.tables import amount
 from signals.types import FilesystemIdentity, Signal, SignalObservations
 
 RESERVE_DIVISOR = 100  # a hundredth of the filesystem is never filled
-SMALLEST_RESERVE = {False: 64 << 20, True: 500}  # bytes, and inodes
+# bytes and inodes: their signal on any filesystem, only to format an amount, and the least reserve
+UNITS = {False: (Signal.NODEFS_AVAILABLE, 64 << 20), True: (Signal.NODEFS_INODES_FREE, 500)}
 MOST_PREFILL_FILES = 1_000_000  # they take a minute to make and a minute to remove
 BLOCK_BYTES = 4096  # the least that a small file takes
 # a pressure that lasts until the disk is full crosses the mark after this time
 FULL_HEADROOM_SECONDS = 0.5
 
-# only to format an amount
-UNITS = {False: Signal.NODEFS_AVAILABLE, True: Signal.NODEFS_INODES_FREE}
+
+class UnitPlan(NamedTuple):
+    """What to do about bytes, or about inodes."""
+
+    threshold: Threshold
+    """That with the highest mark."""
+    mark: int
+    """The amount of that."""
+    prefill: int
+    """What is written before the clock starts."""
+    reserve: int
+    """What is never filled."""
+    lowest: int
+    """What is left without relief."""
 
 
-@dataclass(frozen=True, slots=True)
-class FillPlan:
-    """What to do on one filesystem. The maps are by unit: False for bytes, True for inodes.
-
-    `crossed`: the highest mark of each unit that is filled, and its amount. `prefill`:
-    what is written before the clock starts. `reserve`: what is never filled. `lowest`:
-    what is left without relief.
-    """
+class FillPlan(NamedTuple):
+    """What to do on one filesystem. `units`: False for bytes, True for inodes, if they grow."""
 
     identity: FilesystemIdentity
-    crossed: dict[bool, tuple[Threshold, int]]
-    prefill: dict[bool, int]
-    reserve: dict[bool, int]
-    lowest: dict[bool, int]
+    units: dict[bool, UnitPlan]
 
 
 def plan_fill(
@@ -73,51 +77,39 @@ def plan_fill(
                 f"the scenario fills {pressure.where}, but the directory is on {', '.join(roles)}"
             )
     identity, stats = next(iter(roles.values()))
-    thresholds = tuple(
-        threshold for threshold in thresholds if threshold.signal.filesystem in roles
-    )
-    units = sorted({pressure.counts_inodes for pressure in scenario.pressures})
-    available = {False: stats.available_bytes, True: stats.inodes_free}
-    total = {False: stats.capacity_bytes, True: stats.inodes_total}
-    reserve = {
-        inodes: max(total[inodes] // RESERVE_DIVISOR, SMALLEST_RESERVE[inodes]) for inodes in UNITS
-    }
-    lowest = dict(available)
-    crossed = {}
-    prefill = {}
-    for inodes in units:
-        crossed[inodes] = threshold, mark = _highest_mark(thresholds, observations, inodes=inodes)
-        if available[inodes] <= mark:
+    here = [threshold for threshold in thresholds if threshold.signal.filesystem in roles]
+    available = (stats.available_bytes, stats.inodes_free)
+    total = (stats.capacity_bytes, stats.inodes_total)
+    units = {}
+    for inodes, (unit, least) in UNITS.items():
+        reserve = max(total[inodes] // RESERVE_DIVISOR, least)
+        left = available[inodes]
+        if not inodes:
+            left -= sum(map(_bytes_of_files, scenario.pressures))
+        pressures = [each for each in scenario.pressures if each.counts_inodes == inodes]
+        if pressures:
+            threshold, mark = _highest_mark(here, observations, inodes=inodes)
+            if available[inodes] <= mark:
+                raise ScenarioError(
+                    f"the node is already under pressure: {threshold.signal} is"
+                    f" {amount(unit, available[inodes])}, its mark {amount(unit, mark)}"
+                )
+            prefill = max(available[inodes] - mark - _headroom(pressures[0]), 0)
+            left -= prefill + sum(map(_largest_amount, pressures))
+            if any(pressure.until_full for pressure in pressures):
+                left = reserve
+            units[inodes] = UnitPlan(threshold, mark, prefill, reserve, left)
+        if left < min(reserve, available[inodes]):
             raise ScenarioError(
-                f"the node is already under pressure: {threshold.signal} is"
-                f" {amount(threshold.signal, available[inodes])}, its mark"
-                f" {amount(threshold.signal, mark)}"
+                f"it would leave {amount(unit, max(left, 0))}, less than the"
+                f" {amount(unit, reserve)} that must stay free"
             )
-        first = next(
-            pressure for pressure in scenario.pressures if pressure.counts_inodes == inodes
-        )
-        prefill[inodes] = max(available[inodes] - mark - _headroom(first), 0)
-        lowest[inodes] -= prefill[inodes]
-    for pressure in scenario.pressures:
-        lowest[pressure.counts_inodes] -= _largest_amount(pressure)
-        if pressure.counts_inodes:
-            blocks = -(-pressure.file_bytes // BLOCK_BYTES)
-            lowest[False] -= _largest_amount(pressure) * blocks * BLOCK_BYTES
-    full = {pressure.counts_inodes for pressure in scenario.pressures if pressure.until_full}
-    lowest |= {inodes: reserve[inodes] for inodes in full}
-    for inodes, unit in UNITS.items():
-        if lowest[inodes] < min(reserve[inodes], available[inodes]):
-            left = amount(unit, max(lowest[inodes], 0))
-            needed = amount(unit, reserve[inodes])
-            raise ScenarioError(
-                f"it would leave {left}, less than the {needed} that must stay free"
-            )
-    if prefill.get(True, 0) > MOST_PREFILL_FILES:
+    if True in units and units[True].prefill > MOST_PREFILL_FILES:
         raise ScenarioError(
-            f"it would take {prefill[True]} files to come close to the mark, more than the"
+            f"it would take {units[True].prefill} files to come close to the mark, more than the"
             f" {MOST_PREFILL_FILES} allowed"
         )
-    return FillPlan(identity, crossed, prefill, reserve=reserve, lowest=lowest)
+    return FillPlan(identity, units)
 
 
 def plan_lines(
@@ -133,22 +125,22 @@ def plan_lines(
     are evicted.
     """
     lines: list[str] = []
-    for inodes, (threshold, mark) in plan.crossed.items():
+    for threshold, mark, prefill, reserve, lowest in plan.units.values():
         signal = threshold.signal
         lines += [
-            f"{amount(signal, plan.prefill[inodes])} are filled at once in {directory}",
+            f"{amount(signal, prefill)} are filled at once in {directory}",
             f"then the pressure crosses {signal}<{threshold.text()} = {amount(signal, mark)}",
-            f"without relief {amount(signal, plan.lowest[inodes])} are left",
-            f"{amount(signal, plan.reserve[inodes])} are never filled",
+            f"without relief {amount(signal, lowest)} are left",
+            f"{amount(signal, reserve)} are never filled",
         ]
     for threshold in kubelet:
         signal = threshold.signal
         found = observations.signals.get(signal)
-        if found is None or found.filesystem is None or signal.counts_inodes not in plan.crossed:
+        unit = plan.units.get(signal.counts_inodes)
+        if found is None or found.filesystem is None or unit is None:
             continue
         mark = threshold.mark(found.capacity)
-        here = found.filesystem.device_id == plan.identity.device_id
-        if here and plan.lowest[signal.counts_inodes] < mark:
+        if found.filesystem.device_id == plan.identity.device_id and unit.lowest < mark:
             lines.append(
                 f"below {amount(signal, mark)} ({signal}) the kubelet evicts pods; the fill may"
                 " reach that"
@@ -176,7 +168,7 @@ def _refuse_what_needs_a_node_of_its_own(scenario: Scenario) -> None:
 
 
 def _highest_mark(
-    thresholds: tuple[Threshold, ...], observations: SignalObservations, *, inodes: bool
+    thresholds: Iterable[Threshold], observations: SignalObservations, *, inodes: bool
 ) -> tuple[Threshold, int]:
     marks = [
         (threshold.mark(observations.signals[threshold.signal].capacity), threshold)
@@ -203,3 +195,8 @@ def _largest_amount(pressure: Pressure) -> int:
     timed = None if pressure.for_seconds is None else int(pressure.rate * pressure.for_seconds)
     known = [limit for limit in (pressure.amount, timed) if limit is not None]
     return min(known, default=0)
+
+
+def _bytes_of_files(pressure: Pressure) -> int:
+    """The bytes of the blocks that small files take."""
+    return _largest_amount(pressure) * -(-pressure.file_bytes // BLOCK_BYTES) * BLOCK_BYTES

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
-    EndedPod,
     MeasuredFilesystem,
     MeasuredRemoval,
     Measurements,
@@ -131,16 +130,11 @@ class DrillReportJson(Versioned):
     """What went wrong on purpose."""
     removals: list[MeasuredRemoval]
     """The objects that were removed."""
-    ended_pods: list[EndedPod]
+    ended_pods: list[MeasuredRemoval]
     """The pods that ended."""
     lists_apart_seconds: float | None
     """The longest time between two polls of the runtime's lists; null: removals
     are known without polling.
-    """
-    history: dict[str, Any]
-    """The last observations and decisions, if an expectation did not hold.
-
-    Its form is not part of this contract.
     """
     marks: list[MarkJson]
     """The thresholds in force."""
@@ -172,8 +166,9 @@ class DrillReportJson(Versioned):
         unit = "inodes_free" if inodes else "available_bytes"
         first = self.filesystems[0].name == filesystem
         points: Any = self.timeline
-        rooms = [(point["seconds"], point if first else point.get(filesystem)) for point in points]
-        return [(seconds, room[unit]) for seconds, room in rooms if room]
+        return [
+            (point["seconds"], (point if first else point[filesystem])[unit]) for point in points
+        ]
 
 
 def report_of(result: DrillResult) -> DrillReportJson:
@@ -189,7 +184,6 @@ def report_of(result: DrillResult) -> DrillReportJson:
             for signal in in_order({each.signal for each in measured.thresholds})
         },
         marks=[_mark(threshold, measured) for threshold in measured.thresholds],
-        history={} if result.held else result.history,
         passes=[
             MeasuredPassJson.of(
                 pass_json(record), from_seconds=record.started_wall - measured.began_wall
@@ -205,13 +199,14 @@ def report_of(result: DrillResult) -> DrillReportJson:
 def _mark(threshold: Threshold, measured: Measurements) -> MarkJson:
     signal = threshold.signal
     observations = measured.observations or SignalObservations({}, None, 0.0)
-    names = [each.name for each in measured.filesystems if signal.filesystem in each.roles]
     release = None
     if signal in observations.signals:
         release = threshold.mark_with_min_reclaim(observations.signals[signal].capacity)
     return MarkJson.of(
         threshold_json(threshold, observations),
-        filesystem=names[0] if names else None,
+        filesystem=next(
+            (each.name for each in measured.filesystems if signal.filesystem in each.roles), None
+        ),
         effective_with_min_reclaim=release,
     )
 

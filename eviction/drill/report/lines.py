@@ -28,19 +28,20 @@ def before_rows(node: str, pressures: Iterable[str], faults: Iterable[str]) -> l
 
 def story_rows(report: DrillReportJson) -> list[Row]:
     """What happened: the mark and its row, what went and stayed, how long it took."""
-    rows = [("crossed", "no mark")]
     which = "a mark"
+    acted_on = ""
     row: list[Row] = []
     for one in report.passes:
         mark = one.acted_on
         if mark is not None:
-            figure = amount(mark.signal, mark.effective or 0)
-            which = f"the mark of {mark.signal}, {mark_text(mark)} = {figure},"
+            acted_on = mark.signal
+            figure = amount(acted_on, mark.effective or 0)
+            which = f"the mark of {acted_on}, {mark_text(mark)} = {figure},"
             row = [("row", ", ".join(one.row) or "empty")]
             break
-    if report.crossed_seconds is not None:
-        rows = [("crossed", f"{which} after {format_duration(report.crossed_seconds)}")]
-    rows += row
+    crossed = report.crossed_seconds
+    how = "no mark" if crossed is None else f"{which} after {format_duration(crossed)}"
+    rows = [("crossed", how), *row]
     reasons: dict[str, str] = {}
     fates: dict[str, Fate] = {}
     for one in report.passes:
@@ -55,10 +56,10 @@ def story_rows(report: DrillReportJson) -> list[Row]:
         fates.pop(gone.id, None)
         fates[gone.id] = ("removed", gone.kind, gone.name, reasons.get(gone.id, ""))
     for pod in report.ended_pods:
-        fates[pod.uid] = ("ended", "pod", pod.name, "")
+        fates[pod.id] = ("ended", pod.kind, pod.name, "")
     rows += _fate_rows(fates.values())
-    if report.crossed_seconds is not None:
-        rows.append(("relief", _outcome_text(report)))
+    if crossed is not None:
+        rows.append(("relief", _outcome_text(report, acted_on)))
     return rows
 
 
@@ -69,7 +70,7 @@ def verdict_rows(report: DrillReportJson) -> list[Row]:
     return [*rows, ("ok" if report.held else "NOT", f"{report.scenario}: {report.verdict}")]
 
 
-def _outcome_text(report: DrillReportJson) -> str:
+def _outcome_text(report: DrillReportJson, acted_on: str) -> str:
     """How long after the first crossing everything came, and the lowest point."""
     times = [
         f"{what} {'never' if took is None else format_duration(took)}"
@@ -79,7 +80,6 @@ def _outcome_text(report: DrillReportJson) -> str:
             ("relief", report.from_crossing_to_relief_seconds),
         )
     ]
-    acted_on = next((one.acted_on.signal for one in report.passes if one.acted_on), None)
     lowest = [
         "-" if least is None else amount(signal, least)
         for signal, least in report.lowest.items()

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from eviction.drill.measurement.measurements import PLURALS, ConditionPeriod
 from eviction.drill.pressure.schedule import PressurePeriod
@@ -129,27 +129,24 @@ def _lanes(report: DrillReportJson) -> list[Lane]:
     ours = NodeCondition.RECLAIM_PRESSURE
     removed = [f"{kinds} removed" for kinds in PLURALS.values()]
     lanes: dict[str, list[Event]] = {name: [] for name in (FILLS, FAULTS, ours, *removed)}
-    for name, event in _events(report):
-        lanes.setdefault(name, []).append(event)
-    always = ours if report.response == "reclaimd" else ""
-    return [Lane(name, events) for name, events in lanes.items() if events or name == always]
 
+    def add(lane: str, *event: Any) -> None:
+        lanes.setdefault(lane, []).append(Event(*event))
 
-def _events(report: DrillReportJson) -> Iterator[tuple[str, Event]]:
-    """The name of its lane, and the event."""
     for pressure in report.pressures:
-        ended = _ended(pressure, report)
-        yield FILLS, Event(pressure.what, "soft", pressure.from_seconds, ended=ended)
+        add(FILLS, pressure.what, "soft", pressure.from_seconds, _ended(pressure, report))
     for fault in report.faults:
-        yield FAULTS, Event(fault.what, "fault", fault.seconds)
+        add(FAULTS, fault.what, "fault", fault.seconds)
     for period in report.conditions:
         name = period.condition
-        yield name, Event(name, "mark", period.from_seconds, ended=_ended(period, report))
+        add(name, name, "mark", period.from_seconds, _ended(period, report))
     for gone in report.removals:
         lane = f"{PLURALS.get(gone.kind, gone.kind)} removed"
-        yield lane, Event(f"{gone.kind} {gone.name}", gone.kind, gone.seconds)
+        add(lane, f"{gone.kind} {gone.name}", gone.kind, gone.seconds)
     for pod in report.ended_pods:
-        yield "pods ended", Event(f"{pod.name} ended", "mark", pod.seconds)
+        add("pods ended", f"{pod.name} ended", "mark", pod.seconds)
+    always = ours if report.response == "reclaimd" else ""
+    return [Lane(name, events) for name, events in lanes.items() if events or name == always]
 
 
 def _ended(period: PressurePeriod | ConditionPeriod, report: DrillReportJson) -> float:

@@ -10,8 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import replace
 from typing import Any
+
+from grpc import StatusCode
 
 from eviction.configuration.effective import Configuration, load
 from eviction.drill.judgement.judge import DrillResult, judge, would_start
@@ -25,12 +27,10 @@ from eviction.drill.pressure.schedule import (
     PressureSchedule,
     Schedule,
 )
-from eviction.drill.runtime import faults
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
-from eviction.drill.runtime.server import EmbeddedServer
+from eviction.drill.runtime.server import EmbeddedServer, Failpoint, first_half
 from eviction.drill.scenario import Fault, FaultAction, ImageSpec, Pressure, Scenario
 from eviction.engine.node import DRAIN_SECONDS, Node
-from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
 from eviction.wording.log import Log
 from reclaim.images.records import ImageRecords
@@ -46,17 +46,17 @@ LEAST_WRITES_A_SECOND = 100  # or more at a fast rate: it can write every 5 ms a
 # an image that does not fit is pulled again, as by the kubelet, but sooner
 PULL_AGAIN_SECONDS = 0.05
 
-FAULTS: Mapping[FaultAction, tuple[str, type[faults.Failpoint] | None]] = {
-    "fail": ("fails ({code})", faults.Fail),
-    "act-then-fail": ("acts and then fails ({code})", faults.ActThenFail),
-    "pretend": ("does nothing and reports success", faults.Pretend),
-    "cut": ("breaks off its list ({code})", faults.Cut),
-    "delay": ("answers {delay} late", faults.Delay),
-    "hang": ("hangs", faults.Hang),
-    "restart": ("restarts", None),
-    "away": ("is down", None),
+FAULTS: Mapping[FaultAction, tuple[str, dict[str, Any]]] = {
+    "fail": ("fails ({code})", {"acts": False}),
+    "act-then-fail": ("acts and then fails ({code})", {}),
+    "pretend": ("does nothing and reports success", {"acts": False, "code": None}),
+    "cut": ("breaks off its list ({code})", {"change": first_half}),
+    "delay": ("answers {delay} late", {"code": None}),
+    "hang": ("hangs", {"seconds": None, "code": None}),
+    "restart": ("restarts", {}),
+    "away": ("is down", {}),
 }
-"""Each fault as text, and as a failpoint if it concerns one method."""
+"""Each fault as text, and how one of a method differs from a failure that is late and acts."""
 
 
 def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
@@ -75,26 +75,6 @@ def configuration_of(scenario: Scenario, node: EmbeddedNode) -> Configuration:
     return load(None, {}, {**made, **scenario.node.configuration})
 
 
-def starts(node: EmbeddedNode) -> frozenset[str]:
-    """The containers (`pod/container`) that a kubelet would start now.
-
-    Raises RuntimeUnavailable.
-    """
-    return would_start(
-        node.scenario.node.pods, until_answered(node.client.list_containers), node.exit_codes
-    )
-
-
-def objects_of(node: EmbeddedNode) -> dict[tuple[str, str], str]:
-    """What the runtime lists, the log directories, and the files that functions may remove.
-
-    Raises RuntimeUnavailable.
-    """
-    listed, _ = until_answered(lambda: take_inventory(node.client, node.pod_logs_directory))
-    named = {key: node.image_names.get(key[1], name) for key, name in listed.items()}
-    return {**named, **{(FILE, name): name for name in node.files}}
-
-
 # ---- faults
 
 
@@ -108,27 +88,27 @@ def describe_fault(fault: Fault) -> str:
     return f"{who} {words}{times}{lasts}"
 
 
-def failpoint_of(fault: Fault) -> faults.Failpoint:
+def failpoint_of(fault: Fault) -> Failpoint:
     """The failpoint of a fault that concerns one method."""
-    _, kind = FAULTS[fault.action]
-    assert kind is not None  # a fault of the whole runtime names no method
-    known: dict[str, Any] = {
-        "code": faults.CODES[fault.code],
-        "message": fault.message,
-        "times": fault.times,
-        "seconds": fault.by_seconds or 0.0,
-    }
-    return kind(**{field.name: known[field.name] for field in fields(kind) if field.init})
+    point = Failpoint(
+        seconds=fault.by_seconds or 0.0,
+        code=StatusCode[fault.code],
+        message=fault.message,
+        times=fault.times,
+    )
+    return replace(point, **FAULTS[fault.action][1])
 
 
 class FaultSchedule(Schedule):
-    """Injects each fault of a scenario into an embedded runtime when it is due."""
+    """Injects each fault of a scenario into an embedded runtime when it is due, and adds it to
+    `triggered`."""
 
-    def __init__(self, injected: tuple[Fault, ...], server: EmbeddedServer):
+    def __init__(
+        self, injected: tuple[Fault, ...], server: EmbeddedServer, triggered: list[FaultOccurrence]
+    ):
         super().__init__()
         self._server = server
-        self.triggered: list[FaultOccurrence] = []
-        """The faults injected so far, in order."""
+        self._triggered = triggered
         # a restart must not run while another fault keeps the runtime down
         self._whole_runtime = threading.Lock()
         for fault in injected:
@@ -143,7 +123,7 @@ class FaultSchedule(Schedule):
         """Waits until the fault is due, and injects it unless the run ends first."""
         if self._stopping.wait(self._began + fault.at_seconds - time.monotonic()):
             return
-        self.triggered.append(
+        self._triggered.append(
             FaultOccurrence(describe_fault(fault), time.monotonic() - self._began)
         )
         if fault.method is not None:
@@ -254,25 +234,17 @@ class _ThroughRuntime:
 
 
 class Drill(Observation):
-    """Runs one scenario on an embedded node. `show` is called with every pass."""
+    """Runs one scenario on an embedded node."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        embedded: EmbeddedNode,
-        log: Log,
-        *,
-        show: Callable[[Pass], None] = lambda _: None,
-    ):
+    def __init__(self, scenario: Scenario, embedded: EmbeddedNode, log: Log):
         self._scenario = scenario
         self._embedded = embedded
         self._paths: set[tuple[str, str]] = set()  # that are still there
-        self._removed: list[MeasuredRemoval] = []  # paths
         configuration = configuration_of(scenario, embedded)
         node = Node(configuration, records=ImageRecords(seed=embedded.records))
         # No kubelet answers on an embedded node, so a hold-off always lasts its full time.
         self._daemon = Daemon(node, log, hold_off_seconds=configuration.hold_off_seconds)
-        super().__init__(node, show)
+        super().__init__(node)
 
     def run(self) -> DrillResult:
         """Applies pressures and faults, observes until nothing changes, and judges the run."""
@@ -282,7 +254,7 @@ class Drill(Observation):
         expect = scenario.expect
         growers = EmbeddedGrowers(embedded)
         pressures = PressureSchedule(scenario.pressures, growers)
-        faulty = FaultSchedule(scenario.faults, embedded.server)
+        faulty = FaultSchedule(scenario.faults, embedded.server, measured.faults)
         patience = max((expect.relieved_within_seconds or 0.0) * 2, SHORTEST_WAIT_SECONDS)
         limits = Limits(
             max(QUIET_SECONDS, expect.quiet_seconds or 0.0),
@@ -290,16 +262,14 @@ class Drill(Observation):
             patience_seconds=None if expect.never_relieved else patience,
         )
         with self.beside(self._daemon):
-            measured.before = objects_of(embedded)
-            starts_before = starts(embedded)
+            measured.before, starts_before = self._look()
             self._paths = self._paths_now()
             self.watch(limits, pressures, faulty)
         self.node.owner.drained(DRAIN_SECONDS)
-        measured.after = objects_of(embedded)
+        measured.after, starts_after = self._look()
         measured.removals = self._removals()
         measured.pressures = pressures.periods
-        measured.faults = faulty.triggered
-        measured.would_restart = sorted(starts(embedded) - starts_before)
+        measured.would_restart = sorted(starts_after - starts_before)
         if expect.new_pod_starts:
             measured.new_pod_problem = self._new_pod_problem()
         growers.free()
@@ -310,7 +280,6 @@ class Drill(Observation):
             embedded.describe(),
             measurements=measured,
             checks=judge(expect, measured, len(scenario.faults)),
-            history=self.node.history.dump(),
         )
 
     # ---- observing
@@ -319,8 +288,8 @@ class Drill(Observation):
         """The number of removals in the runtime's record, and of paths that are missing."""
         missing = self._paths - self._paths_now()
         self._paths -= missing
-        self._removed += [MeasuredRemoval(seconds, *path, id=path[1]) for path in missing]
-        return len(self._embedded.runtime.removals) + len(self._removed)
+        self.measured.removals += [MeasuredRemoval(seconds, *path, id=path[1]) for path in missing]
+        return len(self._embedded.runtime.removals) + len(self.measured.removals)
 
     def in_progress(self, seconds: float) -> bool:
         """True while relief or the end of a condition is awaited."""
@@ -337,6 +306,19 @@ class Drill(Observation):
 
     # ---- reading the node
 
+    def _look(self) -> tuple[dict[tuple[str, str], str], frozenset[str]]:
+        """What the runtime lists, the log directories, and the files that functions may remove; and
+        the containers (`pod/container`) that a kubelet would start now.
+
+        Raises RuntimeUnavailable.
+        """
+        node = self._embedded
+        listed, _ = until_answered(lambda: take_inventory(node.client, node.pod_logs_directory))
+        containers = until_answered(node.client.list_containers)
+        named = {key: node.image_names.get(key[1], name) for key, name in listed.items()}
+        starts = would_start(self._scenario.node.pods, containers, node.exit_codes)
+        return {**named, **{(FILE, name): name for name in node.files}}, starts
+
     def _paths_now(self) -> set[tuple[str, str]]:
         """Kind and name of the log directories and files, which no runtime lists."""
         logs = {(LOG, name) for name in os.listdir(self._embedded.pod_logs_directory)}
@@ -347,7 +329,7 @@ class Drill(Observation):
         objects = {**self.measured.after, **self.measured.before}
         names = {object_id: name for (_, object_id), name in objects.items()}
         names |= self._embedded.image_names
-        removals = [*self._removed]
+        removals = self.measured.removals
         for wall, kind, object_id in self._embedded.runtime.removals:
             name = names.get(object_id, object_id)
             seconds = wall - self.measured.began_wall

@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import replace
 
 from eviction.drill.judgement.judge import DrillResult, Response, judge_real
 from eviction.drill.measurement.observer import Limits, NodeObservation
@@ -59,14 +58,14 @@ def run_in_directory(
     pressures = PressureSchedule(
         scenario.pressures,
         lambda pressure, _: fills.grow(
-            pressure, directory, reserve=plan.reserve[pressure.counts_inodes]
+            pressure, directory, reserve=plan.units[pressure.counts_inodes].reserve
         ),
     )
     try:
         _prefill(plan, directory, fills, stopping=stopping)
         if not stopping.is_set():
             with observation.beside(Daemon(node, log)) if ours else nullcontext():
-                observation.watch(replace(limits, patience_seconds=patience), pressures)
+                observation.watch(limits._replace(patience_seconds=patience), pressures)
                 _raise_if_failed(fills)
     finally:
         fills.free()
@@ -80,16 +79,15 @@ def run_in_directory(
         f"{identity.type or 'the filesystem'} of {identity.path}, on a real node",
         measurements=observation.measured,
         checks=judge_real(scenario.expect, observation.measured, response),
-        history=node.history.dump() if ours else {},
         response=response,
     )
 
 
 def _prefill(plan: FillPlan, directory: str, fills: Fills, *, stopping: threading.Event) -> None:
     """Writes the prefill, before the clock starts and anything is measured. Raises FillFailed."""
-    for inodes, amount in plan.prefill.items():
+    for inodes, unit in plan.units.items():
         grows = "inodes" if inodes else "bytes"
-        order = Order(directory, grows, rate=0, amount=amount, reserve=plan.reserve[inodes])
+        order = Order(directory, grows, rate=0, amount=unit.prefill, reserve=unit.reserve)
         fill = fills.start(order)
         while fill.goes_on() and not stopping.wait(TICK_SECONDS):
             pass

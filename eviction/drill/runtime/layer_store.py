@@ -16,7 +16,6 @@ import os
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -34,18 +33,10 @@ class LayerSpec(NamedTuple):
     @property
     def digest(self) -> str:
         """The identity of the layer: "sha256:" and 64 hex digits."""
-        return (
-            "sha256:"
-            + hashlib.sha256(f"{self.name} {self.size_bytes} {self.files}".encode()).hexdigest()
-        )
-
-    @property
-    def inodes(self) -> int:
-        """The inodes that it takes: its files, and the directory that holds them."""
-        return self.files + 1
+        named = f"{self.name} {self.size_bytes} {self.files}"
+        return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"
 
 
-@dataclass(slots=True)
 class LayerStore:
     """The layers under `images_root` and the writable layers under `containers_root`, which
     may be the same directory.
@@ -55,32 +46,33 @@ class LayerStore:
     neither be counted nor deleted.
     """
 
-    images_root: str
-    containers_root: str
-    _references: dict[str, int] = field(default_factory=dict, init=False)  # by digest
-    # by path: bytes in blocks, and inodes
-    _used: dict[str, tuple[int, int]] = field(default_factory=dict, init=False)
+    def __init__(self, images_root: str, containers_root: str) -> None:
+        self._layers = os.path.join(images_root, "layers")
+        self._writable = os.path.join(containers_root, "containers")
+        self._references: dict[LayerSpec, int] = {}
+        # by path: bytes in blocks, and inodes
+        self._used: dict[str, tuple[int, int]] = {}
+        for directory in (self._layers, self._writable):
+            os.makedirs(directory)
 
-    def __post_init__(self) -> None:
-        for root, name in ((self.images_root, "layers"), (self.containers_root, "containers")):
-            os.makedirs(os.path.join(root, name))
+    def acquire(self, layers: Iterable[LayerSpec]) -> None:
+        """Adds a reference to each layer, and writes those that are missing.
 
-    def acquire(self, digest: str) -> bool:
-        """Adds a reference to a layer.
-
-        Returns False, and changes nothing, if there is no such layer.
+        Changes nothing if one does not fit or cannot be written.
         """
-        if digest not in self._references:
-            return False
-        self._references[digest] += 1
-        return True
+        acquired: list[LayerSpec] = []
+        try:
+            for layer in layers:
+                if layer not in self._references:
+                    self._write(layer)
+                self._references[layer] = self._references.get(layer, 0) + 1
+                acquired.append(layer)
+        except OSError:
+            self.release(acquired)
+            raise
 
-    def add(self, spec: LayerSpec) -> None:
-        """Writes the files of a new layer, which has one reference then.
-
-        Removes its files again if the layer does not fit or cannot be written.
-        """
-        path = self._layer_path(spec.digest)
+    def _write(self, spec: LayerSpec) -> None:
+        path = self._layer_path(spec)
         try:
             os.mkdir(path)
             for number in range(spec.files):
@@ -90,37 +82,32 @@ class LayerStore:
         except OSError:
             shutil.rmtree(path, ignore_errors=True)
             raise
-        self._references[spec.digest] = 1
         self._used[path] = taken(path)
 
-    def release(self, digests: Iterable[str]) -> None:
+    def release(self, layers: Iterable[LayerSpec]) -> None:
         """Drops one reference to each layer, the uppermost first, and deletes layers
         without references. If the filesystem refuses a deletion, the remaining layers
         keep their references."""
-        for digest in reversed(tuple(digests)):
-            if self._references[digest] == 1:
-                self._delete(self._layer_path(digest))
-                del self._references[digest]
+        for layer in reversed(tuple(layers)):
+            if self._references[layer] == 1:
+                self._delete(self._layer_path(layer))
+                del self._references[layer]
             else:
-                self._references[digest] -= 1
+                self._references[layer] -= 1
 
     def make_writable(self, container_id: str) -> None:
         """Makes the empty writable layer of a container: one inode."""
-        os.mkdir(self._writable_path(container_id))
-        self._used[self._writable_path(container_id)] = taken(self._writable_path(container_id))
+        path = self._writable_path(container_id)
+        os.mkdir(path)
+        self._used[path] = taken(path)
 
     def append(self, container_id: str, file_name: str, size_bytes: int) -> int:
         """Appends to a file of a writable layer, which is made if missing. Returns the bytes that
         fitted: fewer than `size_bytes` if the filesystem is full."""
         layer = self._writable_path(container_id)
-        try:
-            return _append(os.path.join(layer, file_name), size_bytes)
-        except OSError as caught:
-            if caught.errno in _FULL:
-                return 0
-            raise
-        finally:
-            self._used[layer] = taken(layer)
+        fitted = _append(os.path.join(layer, file_name), size_bytes)
+        self._used[layer] = taken(layer)
+        return fitted
 
     def remove_writable(self, container_id: str) -> None:
         """Deletes the writable layer of a container, if it has one."""
@@ -138,18 +125,18 @@ class LayerStore:
 
     def writable_usage(self) -> dict[str, int]:
         """The bytes taken by each writable layer, by container id."""
-        writable = self._writable_path("")
+        writable = f"{self._writable}/"
         return {
             path.removeprefix(writable): used[0]
             for path, used in self._used.items()
             if path.startswith(writable)
         }
 
-    def _layer_path(self, digest: str) -> str:
-        return os.path.join(self.images_root, "layers", digest.removeprefix("sha256:"))
+    def _layer_path(self, layer: LayerSpec) -> str:
+        return os.path.join(self._layers, layer.digest.removeprefix("sha256:"))
 
     def _writable_path(self, container_id: str) -> str:
-        return os.path.join(self.containers_root, "containers", container_id)
+        return os.path.join(self._writable, container_id)
 
     def _delete(self, path: str) -> None:
         with suppress(FileNotFoundError):
@@ -173,12 +160,11 @@ def _append(path: str, size_bytes: int, *, whole: bool = False) -> int:
     """Appends to a file, which is made if missing. Returns the bytes that fitted: fewer on a full
     disk. With `whole` a full disk raises OSError, as every other error does."""
     fitted = 0
-    with open(path, "ab", buffering=0) as file:
-        while fitted < size_bytes:
-            try:
+    try:
+        with open(path, "ab", buffering=0) as file:
+            while fitted < size_bytes:
                 fitted += file.write(_CONTENT[: size_bytes - fitted])
-            except OSError as caught:
-                if whole or caught.errno not in _FULL:
-                    raise
-                break
+    except OSError as caught:
+        if whole or caught.errno not in _FULL:
+            raise
     return fitted

@@ -1,8 +1,7 @@
-"""What an embedded node needs of this machine: grpcio, and private mounts.
+"""Private mounts: small real filesystems that only this process sees.
 
-Private mounts are small real filesystems that only this process sees. It enters a mount
-namespace, as root or through a user namespace, and mounts a tmpfs of a given size there. It
-cannot leave that namespace. The mounts end with the last process in it, so even `kill -9`
+It enters a mount namespace, as root or through a user namespace, and mounts a tmpfs of a given size
+there. It cannot leave that namespace. The mounts end with the last process in it, so even `kill -9`
 leaves only an empty directory.
 """
 
@@ -12,9 +11,6 @@ import ctypes
 import errno
 import os
 import time
-from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Literal
 
 ENDING_SECONDS = 1.0
 
@@ -26,39 +22,20 @@ _MS_NODEV = 0x4
 _MS_REC = 0x4000
 _MS_SLAVE = 0x80000
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.unshare.argtypes = [ctypes.c_int]
-_libc.mount.argtypes = [
+libc = ctypes.CDLL(None, use_errno=True)
+libc.unshare.argtypes = [ctypes.c_int]
+libc.mount.argtypes = [
     ctypes.c_char_p,
     ctypes.c_char_p,
     ctypes.c_char_p,
     ctypes.c_ulong,
     ctypes.c_char_p,
 ]
-_libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
+libc.umount2.argtypes = [ctypes.c_char_p, ctypes.c_int]
 
 
 class EmbeddedNodeError(Exception):
     """The embedded node cannot do something. The message is one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrivateMounts:
-    """Whether this process has private mounts, and how it got them or why it has none."""
-
-    available: bool
-    how: Literal["root", "user namespace", "none"]
-    reason: str
-    """Why there are none, as a sentence; empty if `available`."""
-
-
-def missing_extra() -> str | None:
-    """The sentence that says how to install grpcio, which the server of the embedded runtime needs;
-    None if it is installed. Does not import it."""
-    sentence = (
-        "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
-    )
-    return None if find_spec("grpc") else sentence
 
 
 def _threads() -> int:
@@ -72,7 +49,7 @@ def _threads() -> int:
     return threads
 
 
-def enter_private_mounts() -> PrivateMounts:
+def enter_private_mounts() -> str:
     """Moves this process into a new mount namespace. Other processes do not see what it mounts
     there; what they unmount of shared mounts is unmounted there, too (mount_namespaces(7)).
 
@@ -84,26 +61,38 @@ def enter_private_mounts() -> PrivateMounts:
     otherwise `unshare(CLONE_NEWUSER)` refuses, and `unshare(CLONE_NEWNS)` moves only the calling
     thread. It cannot be undone.
 
-    If neither way is allowed, the result gives the reason, and the process is unchanged. If the
-    kernel allows the user namespace and then refuses the rest, the result is "none", too, and the
-    process stays in that namespace.
+    Returns how it got there: "as root", or "in a user namespace". Raises EmbeddedNodeError if
+    neither way is allowed, and the process is unchanged; if the kernel allows the user namespace
+    and then refuses the rest, the process stays in that namespace.
     """
     threads = _threads()
     if threads > 1:
-        return _none(
+        raise EmbeddedNodeError(
             f"private mounts must be entered before the first thread starts; {threads} are running"
         )
+    how = "as root"
     error = _unshare(_CLONE_NEWNS)
-    if error == 0:
-        return _made_private("root")
-    if error != errno.EPERM:
-        return _none(f"a mount namespace was refused: {os.strerror(error)}")
+    if error == errno.EPERM:
+        how = "in a user namespace"
+        _enter_user_namespace()
+    elif error != 0:
+        raise EmbeddedNodeError(f"a mount namespace was refused: {os.strerror(error)}")
+    # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The
+    # other direction is kept: a device that the node unmounts would otherwise be in use for as
+    # long as this process lives.
+    error = _mount("/", _MS_REC | _MS_SLAVE)
+    if error != 0:
+        raise EmbeddedNodeError(f"mounts could not be made private: {os.strerror(error)}")
+    return how
+
+
+def _enter_user_namespace() -> None:
     # Read now: inside the new namespace both answer 65534 until the maps are written.
     user = os.geteuid()
     group = os.getegid()
     error = _unshare(_CLONE_NEWUSER | _CLONE_NEWNS)
     if error != 0:
-        return _none(
+        raise EmbeddedNodeError(
             f"this process is not root and may not create a user namespace ({os.strerror(error)};"
             " see user.max_user_namespaces, seccomp and the distribution's own switches)"
         )
@@ -119,8 +108,9 @@ def enter_private_mounts() -> PrivateMounts:
             with open(path, "wb", buffering=0) as file:
                 file.write(text)
         except OSError as caught:
-            return _none(f"the user namespace could not be mapped: {path}: {caught.strerror}")
-    return _made_private("user namespace")
+            raise EmbeddedNodeError(
+                f"the user namespace could not be mapped: {path}: {caught.strerror}"
+            ) from caught
 
 
 def mount_tmpfs(path: str, size_bytes: int, inodes: int) -> None:
@@ -142,28 +132,14 @@ def unmount(path: str) -> None:
 
     No error if nothing is mounted.
     """
-    _libc.umount2(os.fsencode(path), _MNT_DETACH)
-
-
-def _none(reason: str) -> PrivateMounts:
-    return PrivateMounts(available=False, how="none", reason=reason)
+    libc.umount2(os.fsencode(path), _MNT_DETACH)
 
 
 def _mount(path: str, flags: int, options: str = "") -> int:
     """Mounts a tmpfs, or changes a mount if the flags say so. Returns an errno, or 0."""
-    done = _libc.mount(b"reclaimd", os.fsencode(path), b"tmpfs", flags, options.encode())
+    done = libc.mount(b"reclaimd", os.fsencode(path), b"tmpfs", flags, options.encode())
     return 0 if done == 0 else ctypes.get_errno()
 
 
 def _unshare(flags: int) -> int:
-    return 0 if _libc.unshare(flags) == 0 else ctypes.get_errno()
-
-
-def _made_private(how: Literal["root", "user namespace"]) -> PrivateMounts:
-    # systemd makes / shared, so a new namespace would propagate its mounts to the old one. The
-    # other direction is kept: a device that the node unmounts would otherwise be in use for as
-    # long as this process lives.
-    error = _mount("/", _MS_REC | _MS_SLAVE)
-    if error != 0:
-        return _none(f"mounts could not be made private: {os.strerror(error)}")
-    return PrivateMounts(available=True, how=how, reason="")
+    return 0 if libc.unshare(flags) == 0 else ctypes.get_errno()

@@ -7,20 +7,14 @@ It is a second implementation of the protocol, with containerd's rules, as measu
 * Stopping or removing an absent object succeeds. Its ContainerStatus or PodSandboxStatus is
   NOT_FOUND, and its ImageStatus is an answer without an image.
 * RemoveImage with any name removes the image with all its names.
-* A full id names its object, and so does any unique prefix. That makes a careless caller dangerous:
-  six characters of an id remove a container as surely as all 64 do.
-* An image has one id and any number of tags and repository digests, even none.
 * `image_ref` is the image id in ListContainers; in ContainerStatus it is the repository
-  digest while the image exists.
-* `image_id` is set by newer runtimes only (`fills_image_id`); containerd before 2.3
-  leaves it empty everywhere.
-* `image.image` is what the creator asked for in ListContainers; in ContainerStatus it
-  is a tag if there is one.
+  digest while the image exists. `image.image` is what the creator asked for in ListContainers; in
+  ContainerStatus it is a tag if there is one. containerd before 2.3 leaves `image_id` empty.
 
-A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError or OSError for every other error,
-which containerd answers with UNKNOWN. Source: github.com/containerd/containerd internal/cri/server
-and internal/cri/store/{container,sandbox,image} (truncindex, digestset);
-github.com/distribution/reference normalize.go.
+It knows whole ids, and of filters those of ListContainers by sandbox and by labels: nothing of ours
+asks otherwise. A call raises NotFoundError for NOT_FOUND, and EmbeddedNodeError or OSError for
+every other error, which containerd answers with UNKNOWN. Source: github.com/containerd/containerd
+internal/cri/server; github.com/distribution/reference normalize.go.
 
 Things that happen without a call have methods, too: pulls, containers that exit or write, sandboxes
 that die, ageing, a reboot. These raise NotFoundError for an unknown id: a mistyped one in a
@@ -36,9 +30,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
@@ -49,18 +42,13 @@ from reclaim.cri.convert import POD_NAME_LABEL, POD_NAMESPACE_LABEL, UID_LABEL
 from reclaim.evidence.references import normalized, repository_of
 
 CONTAINER_NAME_LABEL = "io.kubernetes.container.name"
-DEFAULT_SANDBOX_IMAGE = "registry.k8s.io/pause:3.10"
-"""The default image of sandboxes. The node starts without images, so it must be added first."""
 
 _LIVE = (cri_pb2.CONTAINER_RUNNING, cri_pb2.CONTAINER_UNKNOWN)
 _KILLED = 137  # 128 + SIGKILL
 
-_ID_CHARACTERS = 64
-
 Container: TypeAlias = cri_pb2.ContainerStatus
 Sandbox: TypeAlias = cri_pb2.PodSandboxStatus
-Kind = Literal["container", "sandbox", "image"]
-_Record = TypeVar("_Record")
+Record = TypeVar("Record")
 _Fields: TypeAlias = dict[str, Any]
 
 
@@ -75,23 +63,17 @@ class RemovalRecord(NamedTuple):
     """An object that was really removed, and when, in wall-clock seconds."""
 
     wall_seconds: float
-    kind: Kind
+    kind: str
     id: str
 
 
-@dataclass(slots=True)
-class Image:
-    """One image. `layers`: the lowest first. `tags` and `digests`: full references.
-
-    `created_at`: when it was pulled, in wall-clock nanoseconds.
-    """
+class Image(NamedTuple):
+    """One image. `layers`: the lowest first. `tags` and `digests`: full references."""
 
     id: str
     layers: tuple[LayerSpec, ...]
-    created_at: int
-    pinned: bool = False
-    tags: list[str] = field(default_factory=list)
-    digests: list[str] = field(default_factory=list)
+    tags: list[str]
+    digests: list[str]
 
 
 def messages_of(name: str) -> tuple[str, Any, Any]:
@@ -123,23 +105,22 @@ class EmbeddedRuntime:
     """The runtime of an embedded node. Thread-safe.
 
     `images_root` and `containers_root` (empty: the same) are directories on the filesystems under
-    test. `wall_clock` returns seconds since the epoch. `fills_image_id`: Container.image_id is set.
-    `pins_sandbox_image`: the sandbox image is listed as pinned; containerd does so since 1.7. The
-    space of a removed container is freed `container_space_delay_seconds` later, or by the next
-    removal that frees at once, whichever is first; a thread may wait for it until `force_gc`.
+    test. `sandbox_image` is to be added before the first sandbox. `fills_image_id`:
+    Container.image_id is set. `pins_sandbox_image`: the sandbox image is listed as pinned;
+    containerd does so since 1.7. The space of a removed container is freed
+    `container_space_delay_seconds` later, or by the next removal that frees at once, whichever is
+    first; a thread may wait for it until `force_gc`.
     """
 
     runtime_name = "containerd"
     runtime_version = "2.3.4"
-    image_space_delay_seconds = 0.0
 
     def __init__(
         self,
         images_root: str,
         *,
         containers_root: str = "",
-        wall_clock: Callable[[], float] = time.time,
-        sandbox_image: str = DEFAULT_SANDBOX_IMAGE,
+        sandbox_image: str,
         fills_image_id: bool = True,
         pins_sandbox_image: bool = True,
         container_space_delay_seconds: float = 0.0,
@@ -148,7 +129,7 @@ class EmbeddedRuntime:
         self.pins_sandbox_image = pins_sandbox_image
         self.container_space_delay_seconds = container_space_delay_seconds
         self.sandbox_image = normalized(sandbox_image)
-        self.wall_seconds = wall_clock
+        self.wall_seconds: Callable[[], float] = time.time
         self.images_root = images_root
         self._reported = [images_root, containers_root or images_root]
         self._store = LayerStore(*self._reported)
@@ -159,9 +140,9 @@ class EmbeddedRuntime:
         self._sandbox_of: dict[str, str] = {}  # by container
         # its image, and the directory of its logs
         self._of_sandbox: dict[str, tuple[str, str]] = {}
-        self._layers: dict[str, tuple[str, ...]] = {}  # by object: the digests to which it refers
+        self._layers: dict[str, tuple[LayerSpec, ...]] = {}  # by object: those to which it refers
         self._removals: list[RemovalRecord] = []
-        self._removed_but_not_freed: list[tuple[str, tuple[str, ...]]] = []
+        self._removed_but_not_freed: list[tuple[str, tuple[LayerSpec, ...]]] = []
         self._gc_timer: threading.Timer | None = None
         self._made = self._files_written = 0
 
@@ -177,26 +158,20 @@ class EmbeddedRuntime:
         }
 
     @_answers
-    def status(self, request: Any) -> _Fields:
-        """Status: always ready; if verbose, with the configuration as JSON text."""
+    def status(self, _: Any) -> _Fields:
+        """Status: always ready."""
         conditions = [{"type": name, "status": True} for name in ("RuntimeReady", "NetworkReady")]
-        config = json.dumps({"containerdRootDir": self.images_root})
-        return {
-            "status": {"conditions": conditions},
-            "info": {"config": config} if request.verbose else {},
-        }
+        return {"status": {"conditions": conditions}}
 
     @_answers
     def list_containers(self, request: Any) -> _Fields:
-        """ListContainers, filtered by id, state, sandbox and labels, all of which must match."""
-        wanted = request.filter
-        sandboxes = {
-            sandbox.id for sandbox in _selected(self._sandboxes, wanted.pod_sandbox_id, "sandbox")
-        }
+        """ListContainers, filtered by sandbox and labels."""
+        wanted = request.filter.pod_sandbox_id
+        labels = dict(request.filter.label_selector).items()
         containers = []
-        for container in _selected(self._containers, wanted.id, "container"):
+        for container in self._containers.values():
             sandbox_id = self._sandbox_of[container.id]
-            if sandbox_id in sandboxes and _matches(container, wanted):
+            if wanted in ("", sandbox_id) and labels <= dict(container.labels).items():
                 containers.append(
                     self._described(cri_pb2.Container, container, pod_sandbox_id=sandbox_id)
                 )
@@ -231,22 +206,15 @@ class EmbeddedRuntime:
         self._drop_container(self._container(request.container_id))
 
     @_answers
-    def list_pod_sandbox(self, request: Any) -> _Fields:
-        """ListPodSandbox, filtered by id, state and labels, all of which must match."""
-        return {
-            "items": [
-                copied(cri_pb2.PodSandbox, sandbox)
-                for sandbox in _selected(self._sandboxes, request.filter.id, "sandbox")
-                if _matches(sandbox, request.filter)
-            ]
-        }
+    def list_pod_sandbox(self, _: Any) -> _Fields:
+        return {"items": [copied(cri_pb2.PodSandbox, each) for each in self._sandboxes.values()]}
 
     @_answers
     def pod_sandbox_status(self, request: Any) -> _Fields:
         """PodSandboxStatus; if verbose, with its image in JSON text."""
         sandbox = self._sandbox(request.pod_sandbox_id)
         image, _ = self._of_sandbox[sandbox.id]
-        info = json.dumps({"runtimeHandler": sandbox.runtime_handler, "image": image})
+        info = json.dumps({"image": image})
         return {"status": sandbox, "info": {"info": info} if request.verbose else {}}
 
     @_answers
@@ -265,11 +233,8 @@ class EmbeddedRuntime:
     # ---- ImageService
 
     @_answers
-    def list_images(self, request: Any) -> _Fields:
-        """ListImages: all, or the one that the filter names."""
-        wanted = request.filter.image.image
-        images = [self._image_named(wanted)] if wanted else self._images.values()
-        return {"images": [self._image_item(image) for image in images]}
+    def list_images(self, _: Any) -> _Fields:
+        return {"images": [self._image_item(image) for image in self._images.values()]}
 
     @_answers
     def image_status(self, request: Any) -> _Fields:
@@ -350,36 +315,23 @@ class EmbeddedRuntime:
         with self._lock:
             return tuple(self._removals)
 
-    def add_image(
-        self, tags: Sequence[str], layers: Sequence[LayerSpec], pinned: bool = False
-    ) -> str:
+    def add_image(self, tags: Sequence[str], layers: Sequence[LayerSpec]) -> str:
         """Pulls an image: writes the layers that are missing, then lists it. Returns its id:
         "sha256:" and 64 hex digits.
 
         The same tags and layers give the same id. Raises OSError if it does not fit, and leaves
         nothing behind.
         """
-        digests = tuple(layer.digest for layer in layers)
+        digests = [layer.digest for layer in layers]
         names = [normalized(tag) for tag in tags]
         image_id = self._image_id(deterministic_id("image", *sorted(names), *digests))
         with self._lock:
-            if image_id in self._images:
-                self._images[image_id].pinned |= pinned
-                return image_id
-            acquired: list[str] = []
-            try:
-                for layer in layers:
-                    if not self._store.acquire(layer.digest):
-                        self._store.add(layer)
-                    acquired.append(layer.digest)
-            except OSError:
-                self._store.release(acquired)
-                raise
-            image = Image(image_id, tuple(layers), self._now_ns(), pinned)
-            self._images[image_id] = image
-            self._layers[image_id] = digests
-            for name in names:
-                self._tag(image, name)
+            if image_id not in self._images:
+                self._store.acquire(layers)
+                image = self._images[image_id] = Image(image_id, tuple(layers), [], [])
+                self._layers[image_id] = image.layers
+                for name in names:
+                    self._tag(image, name)
         return image_id
 
     def exit_container(self, container_id: str, exit_code: int = 0) -> None:
@@ -408,11 +360,9 @@ class EmbeddedRuntime:
             return self._store.append(container_id, name, size_bytes)
 
     def age(self, object_id: str, seconds: float) -> None:
-        """Moves all times of an object into the past. Those of images are in containerd's image
-        store only, not in CRI."""
+        """Moves all times of a sandbox or container into the past."""
         with self._lock:
-            known = self._images.get(object_id) or self._sandboxes.get(object_id)
-            record = known or self._container(object_id)
+            record = self._sandboxes.get(object_id) or self._container(object_id)
             for name in ("created_at", "started_at", "finished_at"):
                 at = getattr(record, name, 0)
                 if at:
@@ -438,10 +388,16 @@ class EmbeddedRuntime:
         return round(self.wall_seconds() * 1e9)
 
     def _container(self, object_id: str) -> Container:
-        return find(self._containers, object_id, "container")
+        return self._find(self._containers, object_id, "container")
 
     def _sandbox(self, object_id: str) -> Sandbox:
-        return find(self._sandboxes, object_id, "sandbox")
+        return self._find(self._sandboxes, object_id, "sandbox")
+
+    def _find(self, table: Mapping[str, Record], wanted: str, kind: str) -> Record:
+        """The object with this id. `kind` is for the message. Raises NotFoundError."""
+        if wanted not in table:
+            raise NotFoundError(f"an error occurred when try to find {kind} {wanted!r}: not found")
+        return table[wanted]
 
     def _image_id(self, digits: str) -> str:
         return f"sha256:{digits}"
@@ -466,20 +422,13 @@ class EmbeddedRuntime:
         return answer
 
     def _image_named(self, wanted: str) -> Image:
-        """The image with this id, tag or repository digest, or whose id alone begins so,
-        with or without "sha256:".
-
-        Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is empty or
-        the prefix of several ids.
-        """
-        if wanted in self._images:
-            return self._images[wanted]
-        name = normalized(wanted)
-        for image in self._images.values():
-            if name in image.tags or name in image.digests:
-                return image
-        by_digits = {image.id.removeprefix("sha256:"): image for image in self._images.values()}
-        return find(by_digits, wanted.removeprefix("sha256:"), "image")
+        """The image with this id, tag or repository digest. Raises NotFoundError."""
+        if wanted not in self._images:
+            name = normalized(wanted)
+            for image in self._images.values():
+                if name in image.tags or name in image.digests:
+                    return image
+        return self._find(self._images, wanted, "image")
 
     def _image_item(self, image: Image) -> cri_pb2.Image:
         """An image in ListImages and ImageStatus.
@@ -491,7 +440,7 @@ class EmbeddedRuntime:
             repo_tags=image.tags,
             repo_digests=image.digests,
             size=sum(layer.size_bytes for layer in image.layers),
-            pinned=image.pinned or (self.pins_sandbox_image and self.sandbox_image in image.tags),
+            pinned=self.pins_sandbox_image and self.sandbox_image in image.tags,
         )
 
     def _tag(self, image: Image, tag: str) -> None:
@@ -501,11 +450,9 @@ class EmbeddedRuntime:
         if digest not in image.digests:
             image.digests.append(digest)
 
-    def _acquire_layers(self, image: Image) -> tuple[str, ...]:
-        digests = self._layers[image.id]
-        for digest in digests:
-            self._store.acquire(digest)
-        return digests
+    def _acquire_layers(self, image: Image) -> tuple[LayerSpec, ...]:
+        self._store.acquire(image.layers)
+        return image.layers
 
     def _finish(self, container: Container, exit_code: int, reason: str) -> None:
         container.state = cri_pb2.CONTAINER_EXITED
@@ -519,7 +466,7 @@ class EmbeddedRuntime:
 
     def _drop_image(self, image: Image) -> None:
         del self._images[image.id]
-        self._removed("image", image.id, self.image_space_delay_seconds)
+        self._removed("image", image.id, 0.0)
 
     def _drop_container(self, container: Container) -> None:
         self._stop(container)
@@ -532,7 +479,7 @@ class EmbeddedRuntime:
         del self._sandboxes[sandbox.id], self._of_sandbox[sandbox.id]
         self._removed("sandbox", sandbox.id, self.container_space_delay_seconds)
 
-    def _removed(self, kind: Kind, object_id: str, delay_seconds: float) -> None:
+    def _removed(self, kind: str, object_id: str, delay_seconds: float) -> None:
         """Records a removal. Its space is freed with all that waits: at once, or by one timer."""
         self._removals.append(RemovalRecord(self.wall_seconds(), kind, object_id))
         self._removed_but_not_freed.append((object_id, self._layers.pop(object_id)))
@@ -553,47 +500,9 @@ class EmbeddedRuntime:
             self._store.release(layers)
 
 
-def find(table: Mapping[str, _Record], wanted: str, kind: str) -> _Record:
-    """The object with this id, or the only one whose id begins so. `kind` is for the message.
-
-    Raises NotFoundError if there is none, EmbeddedNodeError if `wanted` is
-    empty or several ids begin so.
-    """
-    if wanted in table:
-        return table[wanted]
-    about = f"an error occurred when try to find {kind} {wanted!r}"
-    if not wanted:
-        raise EmbeddedNodeError(f"{about}: prefix can't be empty")
-    # A full id is no prefix: no search through 50 000 ids for a removed object.
-    if len(wanted) == _ID_CHARACTERS:
-        raise NotFoundError(f"{about}: not found")
-    ids = [object_id for object_id in table if object_id.startswith(wanted)]
-    if not ids:
-        raise NotFoundError(f"{about}: not found")
-    if len(ids) > 1:
-        raise EmbeddedNodeError(f"{about}: {len(ids)} ids begin so")
-    return table[ids[0]]
-
-
-def _selected(table: Mapping[str, _Record], wanted: str, kind: str) -> list[_Record]:
-    """The objects that the id in a list's filter selects: all if it is empty, else one or none."""
-    with suppress(EmbeddedNodeError):
-        return [find(table, wanted, kind)] if wanted else list(table.values())
-    return []
-
-
 def deterministic_id(*parts: object) -> str:
     """64 hex digits that depend on the parts alone: two runs of a scenario have the same ids."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
-
-
-def _matches(
-    record: Sandbox | Container, wanted: cri_pb2.PodSandboxFilter | cri_pb2.ContainerFilter
-) -> bool:
-    """Whether a record has the state and the labels of a list's filter."""
-    return (not wanted.HasField("state") or record.state == wanted.state.state) and all(
-        record.labels.get(key) == value for key, value in wanted.label_selector.items()
-    )
 
 
 def copied(as_a: Any, record: Message, **others: str | int) -> Any:

@@ -9,9 +9,10 @@ UNIMPLEMENTED, as in a runtime that lacks them.
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
-from collections import Counter, UserDict
+from collections import UserDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -23,7 +24,6 @@ import grpc
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from eviction.drill.runtime.faults import Failpoint
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.drill.runtime.runtime import EmbeddedRuntime, NotFoundError, messages_of
 
@@ -65,6 +65,30 @@ METHODS = tuple(methods_of(EmbeddedRuntime))
 # ---- failpoints
 
 
+@dataclass(frozen=True, kw_only=True)
+class Failpoint:
+    """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None:
+    when the failpoint is deleted or replaced), acts or does nothing (`acts`), and gets a wrong
+    answer (`change` makes it of the true one), an error (`code`), or, with both, the wrong
+    answer and then the error."""
+
+    acts: bool = True
+    seconds: float | None = 0.0
+    change: Callable[[Any], Any] | None = None
+    code: StatusCode | None = None
+    message: str = ""
+    times: int | None = None
+
+
+def first_half(answer: Any) -> Any:
+    """A copy of the answer with the first half of its list."""
+    changed = copy.deepcopy(answer)
+    for known, entries in changed.ListFields():
+        if known.name != "info" and hasattr(entries, "add"):
+            del entries[(len(entries) + 1) // 2 :]
+    return changed
+
+
 @dataclass(eq=False)
 class InjectedError(Exception):
     """A call ends with the error `code` and `message`.
@@ -78,10 +102,10 @@ class InjectedError(Exception):
 
 
 class Failpoints(UserDict[str, Failpoint]):
-    """The faults in force for each method of a runtime, and the number of its calls. Thread-safe.
+    """The faults in force for each method of a runtime. Thread-safe.
 
-        server.failpoints["RemoveImage"] = Fail(grpc.StatusCode.UNAVAILABLE, "lost", times=2)
-        server.failpoints["ListContainers"] = Hang()
+        server.failpoints["RemoveImage"] = Failpoint(code=StatusCode.UNAVAILABLE, times=2)
+        server.failpoints["ListContainers"] = Failpoint(seconds=None)
         del server.failpoints["ListContainers"]          # releases the calls that hang
 
     Setting one releases the calls that hang at the one before and starts `times` anew; one that is
@@ -94,7 +118,6 @@ class Failpoints(UserDict[str, Failpoint]):
         self._methods = methods
         self._changed = threading.Condition()
         self._times_left: dict[str, int | None] = {}
-        self._calls: Counter[str] = Counter()
         self._closed = False
 
     def __setitem__(self, method: str, action: Failpoint) -> None:
@@ -110,14 +133,8 @@ class Failpoints(UserDict[str, Failpoint]):
             del self.data[method]
             self._changed.notify_all()
 
-    @property
-    def calls(self) -> Counter[str]:
-        """The number of calls of each method so far, as a copy; 0 if there was none."""
-        with self._changed:
-            return Counter(self._calls)
-
     def apply(self, method: str, act: Callable[[], _Answer], empty: _Answer) -> _Answer:
-        """Counts one call of a method and executes it with `act`, under the fault that applies.
+        """Executes one call of a method with `act`, under the fault that applies.
 
         `empty` is the answer if it does nothing.
         Raises InjectedError if the fault makes the call fail, and everything that `act` raises.
@@ -147,9 +164,8 @@ class Failpoints(UserDict[str, Failpoint]):
             self._closed = False
 
     def _arrive(self, method: str) -> Failpoint | None:
-        """Counts a call. Returns the fault that applies to it."""
+        """A call arrives. Returns the fault that applies to it."""
         with self._changed:
-            self._calls[method] += 1
             left = self._times_left.get(method)
             if left == 0:
                 return None
@@ -266,7 +282,9 @@ class EmbeddedServer:
                     method.name, lambda: self._act(method, request, context), method.answer()
                 )
             except InjectedError as error:
-                yield from failing(error, context)
+                if error.partial is not None:
+                    yield error.partial
+                context.abort(error.code, error.message)
             except NotFoundError as error:
                 context.abort(StatusCode.NOT_FOUND, str(error))
             except (EmbeddedNodeError, OSError) as error:
@@ -279,10 +297,3 @@ class EmbeddedServer:
             request_deserializer=method.request.FromString,
             response_serializer=lambda answer: answer.SerializeToString(),
         )
-
-
-def failing(error: InjectedError, context: grpc.ServicerContext) -> Iterator[Any]:
-    """The answer to a call that fails on purpose: part of its answer, if any, then the error."""
-    if error.partial is not None:
-        yield error.partial
-    context.abort(error.code, error.message)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eviction.drill.judgement.judge import Response, judge_real
-from eviction.drill.measurement.measurements import EndedPod
+from eviction.drill.measurement.measurements import MeasuredRemoval
 from eviction.drill.scenario import NEVER, ConditionExpectation, Expectation
 from signals.quantity import parse_percentage
 from signals.types import Signal
@@ -94,7 +94,7 @@ def test_a_lowest_point_as_a_share_is_one_of_this_nodes_sizes() -> None:
 
 def test_a_failed_expectation_fails_on_a_real_node_too() -> None:
     """A pod that ended, an image that was removed, relief that was late."""
-    ended = (EndedPod(1.5, "default/web", "uid"),)
+    ended = (MeasuredRemoval(1.5, "pod", "default/web", "uid"),)
     changes = {"relief": 0.1, "stays": ("image a:1",), "goes": ()}
     expect = EVERYTHING.model_copy(update=changes)
     failed = {

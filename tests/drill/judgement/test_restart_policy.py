@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.judgement.judge import should_container_be_restarted, would_start
-from eviction.drill.scenario import PodSpec, PodState, RestartPolicy
+from eviction.drill.judgement.judge import would_start
+from eviction.drill.scenario import PodSpec, PodState
 from reclaim.types import Container, ContainerState
+from tests.restart_rule import RestartPolicy, should_container_be_restarted
 
 ALWAYS, ON_FAILURE, NEVER = RestartPolicy
 EXITED = ContainerState.EXITED

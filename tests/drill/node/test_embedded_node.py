@@ -35,7 +35,7 @@ PODS = [
 def built(made: Scenario) -> Iterator[tuple[EmbeddedNode, Node]]:
     """The embedded node, and a `Node` of the product for it."""
     need_mounts()
-    with EmbeddedNode(made, MOUNTS) as embedded:
+    with EmbeddedNode(made, MOUNTS.how) as embedded:
         node = Node(configuration_of(made, embedded))
         try:
             assert node.locate() is None

@@ -14,10 +14,11 @@ import pytest
 
 from eviction.drill.pressure.fill_program import Order
 from eviction.drill.pressure.schedule import Fill
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.drill.scenario import Grows
 from tests.drill.documents import MIB
 from tests.reclaimd_process import came_true
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 
 @pytest.fixture

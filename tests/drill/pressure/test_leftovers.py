@@ -10,7 +10,8 @@ from eviction.drill.run.real import (
     mount_point,
     traces,
 )
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from eviction.drill.runtime.private_mounts import unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 
 def test_the_files_of_another_drill_are_found_by_their_prefix(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.pressure.real_fill_plan import plan_fill, plan_lines
+from eviction.drill.pressure.real_fill_plan import UnitPlan, plan_fill, plan_lines
 from eviction.drill.scenario import ScenarioError
 from eviction.types import Threshold, ThresholdValue
 from signals.quantity import parse_percentage, parse_quantity
@@ -68,41 +68,46 @@ def bytes_grow(**fields: Any) -> dict[str, Any]:
 def test_after_the_prefill_half_of_the_pressure_crosses_the_highest_mark() -> None:
     """The soft mark at 12 GiB is higher than the hard one, so it is crossed first."""
     plan = plan_fill(pressed(bytes_grow()), observations_of(), MARKS, device_id=1)
-    threshold, mark = plan.crossed[False]
-    assert (threshold, mark) == (MARKS[1], 12 * GIB)
-    assert plan.prefill == {False: 50 * GIB - 12 * GIB - GIB // 2}
-    assert plan.lowest[False] == 12 * GIB - GIB // 2
-    assert plan.reserve[False] == GIB, "a hundredth of the disk"
+    assert plan.units == {
+        False: UnitPlan(
+            MARKS[1],
+            12 * GIB,
+            prefill=50 * GIB - 12 * GIB - GIB // 2,
+            reserve=GIB,  # a hundredth of the disk
+            lowest=12 * GIB - GIB // 2,
+        )
+    }
 
 
 def test_the_marks_of_all_roles_of_a_filesystem_count() -> None:
     """With one filesystem for everything, the mark of imagefs is the highest."""
     plan = plan_fill(pressed(bytes_grow()), observations_of(single=True), MARKS, device_id=1)
-    assert plan.crossed[False] == (MARKS[2], 20 * GIB)
+    assert plan.units[False][:2] == (MARKS[2], 20 * GIB)
 
 
 def test_a_node_close_to_its_mark_needs_no_prefill() -> None:
     """The pressure alone crosses the mark, and goes further below it."""
     near = replace(STATS, available_bytes=12 * GIB + 100 * MIB)
     plan = plan_fill(pressed(bytes_grow()), observations_of(near), MARKS, device_id=1)
-    assert plan.prefill == {False: 0}
-    assert plan.lowest[False] == 11 * GIB + 100 * MIB
+    assert plan.units[False].prefill == 0
+    assert plan.units[False].lowest == 11 * GIB + 100 * MIB
 
 
 def test_bytes_and_inodes_have_a_prefill_each() -> None:
     """Small files take a block each, which lowers the bytes that are left."""
     files = {"grows": "inodes", "rate": "1000", "amount": "10000", "fileSize": "5Ki"}
     plan = plan_fill(pressed(bytes_grow(), files), observations_of(), MARKS, device_id=1)
-    assert plan.prefill == {False: 50 * GIB - 12 * GIB - GIB // 2, True: 900_000 - 500_000 - 5000}
-    assert plan.lowest[True] == 500_000 - 5000
-    assert plan.lowest[False] == 12 * GIB - GIB // 2 - 10_000 * 8192
+    assert plan.units[False].prefill == 50 * GIB - 12 * GIB - GIB // 2
+    assert plan.units[True].prefill == 900_000 - 500_000 - 5000
+    assert plan.units[True].lowest == 500_000 - 5000
+    assert plan.units[False].lowest == 12 * GIB - GIB // 2 - 10_000 * 8192
 
 
 def test_a_pressure_until_the_disk_is_full_ends_at_the_reserve() -> None:
     """The lines say what is never filled."""
     plan = plan_fill(pressed(bytes_grow(amount="full")), observations_of(), MARKS, device_id=1)
-    assert plan.lowest[False] == plan.reserve[False]
-    assert plan.prefill == {False: 50 * GIB - 12 * GIB - 50 * MIB}, (
+    assert plan.units[False].lowest == plan.units[False].reserve
+    assert plan.units[False].prefill == 50 * GIB - 12 * GIB - 50 * MIB, (
         "half a second of it is left to the mark"
     )
     assert any(
@@ -119,7 +124,7 @@ def test_a_pressure_that_ends_after_a_time_has_the_amount_of_that_time() -> None
         MARKS,
         device_id=1,
     )
-    assert plan.lowest[False] == 12 * GIB - 100 * MIB
+    assert plan.units[False].lowest == 12 * GIB - 100 * MIB
 
 
 def test_the_confirmation_names_every_amount() -> None:

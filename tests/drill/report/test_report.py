@@ -16,7 +16,6 @@ from eviction.cli.drill import files_of
 from eviction.drill.judgement.judge import Check, DrillResult, Response
 from eviction.drill.measurement.measurements import (
     ConditionPeriod,
-    EndedPod,
     Episode,
     MeasuredFilesystem,
     MeasuredRemoval,
@@ -141,7 +140,6 @@ def test_a_filesystem_of_the_configurations_own_has_a_line_too() -> None:
     )
     run = report(filesystems=both, samples=(Sample(0.0, ((50 * MIB, 900), (9 * MIB, 80))),))
     assert run.series("buildcache", inodes=False) == [(0.0, 9 * MIB)]
-    assert run.series("imagefs", inodes=False) == []
 
 
 def test_hostile_names_are_escaped_everywhere() -> None:
@@ -230,7 +228,7 @@ def test_what_could_not_be_judged_is_always_reported() -> None:
         *result().checks,
         Check("new pod", "starts afterwards", "not judged: not tried", None),
     )
-    made = replace(result(), checks=checks)
+    made = result()._replace(checks=checks)
     assert made.held
     run = report_of(made)
     assert "of what could be judged; 1 of 3 could not" in page(run)
@@ -246,8 +244,7 @@ def test_what_could_not_be_judged_is_always_reported() -> None:
 
 def test_an_observation_differs_from_a_run_of_reclaimd() -> None:
     """Its files have other names, the page says `observed`, and pods that ended are named."""
-    made = replace(
-        result(ended_pods=(EndedPod(1.15, "default/web", "uid"),)),
+    made = result(ended_pods=(MeasuredRemoval(1.15, "pod", "default/web", "uid"),))._replace(
         response=Response.OBSERVED,
         checks=(),
     )
@@ -329,7 +326,10 @@ def test_times_of_an_observation_count_from_crossing() -> None:
         removals=(before, MeasuredRemoval(1.6, "image", "a:1", "id a")),
         episodes=(Episode(1.0, 2.0, first_rise=1.7),),
         passes=(),
-        ended_pods=(EndedPod(1.5, "default/web", "u"), EndedPod(1.6, "default/db", "v")),
+        ended_pods=(
+            MeasuredRemoval(1.5, "pod", "default/web", "u"),
+            MeasuredRemoval(1.6, "pod", "default/db", "v"),
+        ),
     )
     rows = dict(story(crossed))
     assert rows["crossed"] == "a mark after 1s"
@@ -357,7 +357,7 @@ def test_objects_of_any_kind_have_a_lane() -> None:
             ConditionPeriod(NodeCondition.RECLAIM_PRESSURE, 1.0, 1.5),
             ConditionPeriod(NodeCondition.DISK_PRESSURE, 1.1, 1.2),
         ),
-        ended_pods=(EndedPod(1.15, "default/web", "u"),),
+        ended_pods=(MeasuredRemoval(1.15, "pod", "default/web", "u"),),
     )
     assert {"file removed", "ReclaimPressure", "DiskPressure", "pods ended"} <= set(
         texts(parsed(page(run)), "text")
@@ -369,6 +369,6 @@ def test_a_condition_that_is_not_known_has_no_lane() -> None:
     reported any is not known.
     """
     ours = report(conditions=())
-    observed = report_of(replace(result(conditions=()), response=Response.OBSERVED))
+    observed = report_of(result(conditions=())._replace(response=Response.OBSERVED))
     assert "ReclaimPressure" in texts(parsed(page(ours)), "text")
     assert "ReclaimPressure" not in texts(parsed(page(observed)), "text")

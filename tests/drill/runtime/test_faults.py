@@ -7,10 +7,10 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Cut, Fail, Hang, Pretend
 from eviction.drill.runtime.server import Failpoints, InjectedError
 from reclaim.cri import cri_pb2 as pb
 from tests.nodes.distortions import HUGE_NAME_CHARACTERS, Distort, Distortion, distorted
+from tests.nodes.faults import Cut, Fail, Hang, Pretend
 from tests.nodes.method_faults import MethodFault, SeveralFaults, When, arm
 
 METHODS = frozenset({"ListImages", "RemoveImage"})

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from jsonschema import Draft202012Validator
+from pydantic import ValidationError
 
-from eviction.configuration.models import Model, ValidationError
+from eviction.configuration.models import Model
 from eviction.configuration.strict_yaml import read_document
 from eviction.drill.scenario import (
     ConditionExpectation,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from eviction.drill.runtime.faults import Failpoint
+from tests.nodes.faults import Failpoint
 
 PROMISED_RELIEF_SECONDS = 2.0
 PROMISED_EXIT_SECONDS = 35.0

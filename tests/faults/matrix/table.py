@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import grpc
 
-from eviction.drill.runtime.faults import ActThenFail, Cut, Failpoint, Hang, Pretend
 from tests.faults.matrix.rows import Fault, Kind, Livez, Relief, Row, When
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import ActThenFail, Cut, Failpoint, Hang, Pretend
 
 IMAGE, CONTAINER, SANDBOX = Kind.IMAGE, Kind.CONTAINER, Kind.SANDBOX
 GOES_ON, COMES_BACK = Relief(When.GOES_ON), Relief(When.COMES_BACK)

@@ -189,6 +189,13 @@ def test_without_a_command_it_says_what_to_do_first(capsys: pytest.CaptureFixtur
             ),
         ),
         (
+            ("status", "--history", "-o", "json"),
+            (
+                "reclaimd status: there is no --history any more: reclaimd history shows the passes"
+                " and removals that were kept (see reclaimd status --help)\n"
+            ),
+        ),
+        (
             ("drill", "compare", "a.json", "b.json"),
             (
                 "reclaimd drill: there is no compare any more: each drill writes its figures to a"

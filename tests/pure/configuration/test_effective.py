@@ -171,9 +171,9 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
     [
         ("margin: 7\n", "c.yaml: margin: needs a unit, as in 10Gi or 10%, but it was 7"),
         ("margin: '7x'\n", "c.yaml: margin: '7x' is neither a Kubernetes quantity such as"),
-        ("margin: '-1Gi'\n", "c.yaml: margin: must not be negative, but it was '-1Gi'"),
-        ("margin: 1e308\n", "c.yaml: margin: must be less than 1Ei, but it was '1e308'"),
-        ("margin: 1Ei\n", "c.yaml: margin: must be less than 1Ei, but it was '1Ei'"),
+        ("margin: '-1Gi'\n", "c.yaml: margin: must be at least 0 and less than 1Ei, but it was '-1Gi'"),
+        ("margin: 1e308\n", "c.yaml: margin: must be at least 0 and less than 1Ei, but it was '1e308'"),
+        ("margin: 1Ei\n", "c.yaml: margin: must be at least 0 and less than 1Ei, but it was '1Ei'"),
         ("controlSocket: run/x\n", "c.yaml: controlSocket: must be an absolute path or empty, but it was 'run/x'"),
         ("kubeletTokenFile: /t\n", "c.yaml: kubeletTokenFile: has no effect while kubeletEndpoint is auto"),
         ("kubeletEndpoint: kubelet:10250\n", "c.yaml: kubeletEndpoint: must be http:// or https://, an IP address"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eviction.configuration.effective import Configuration, ConfigurationError, load
-from eviction.configuration.file import FunctionKind, User
+from eviction.configuration.file import FunctionKind
 from eviction.decision.reclaim_table import RowEntry
 from eviction.types import ThresholdValue
 from signals.quantity import parse_percentage
@@ -127,7 +127,7 @@ def test_each_kind_of_function_is_read() -> None:
     ]
     assert (program.argv, program.user, program.frees) == (
         ("/usr/local/bin/prune", "--all"),
-        User(0, 0),
+        (0, 0),
         "buildcache",
     )
     assert (program.timeout_seconds, program.cooldown_seconds, program.asks_plan) == (
@@ -150,13 +150,6 @@ def test_each_kind_of_function_is_read() -> None:
         (
             {"name": "prune", "frees": "nodefs"},
             f"prune: {NO_PROGRAM}",
-        ),
-        (
-            {"name": "Prune", "plugin": "a", "frees": "nodefs", "options": {"olderThan": "1h"}},
-            (
-                "Prune: plugin: plugins are gone; use a program (exec) that answers `plan` with"
-                " names and sizes instead"
-            ),
         ),
         ({"name": "prune", "exec": ["/a"]}, "prune: frees is missing"),
         (
@@ -225,6 +218,14 @@ def test_a_function_that_cannot_be_is_refused(entry: dict[str, Any], problem: st
     assert refused(reclaimFunctions=[entry]) == f"reclaimFunctions: {problem}"
 
 
+def test_a_plugin_of_an_earlier_version_is_refused_with_what_to_use() -> None:
+    """By the name of its field."""
+    assert refused(reclaimFunctions=[{"name": "Prune", "plugin": "a", "frees": "nodefs"}]) == (
+        "the field 'reclaimFunctions.0.plugin' is gone; use a program (exec) that answers `plan`"
+        " with names and sizes"
+    )
+
+
 def test_rows_are_read_with_the_marks_below_which_alone_they_call() -> None:
     """A name, or a function with a mark."""
     found = loaded(
@@ -266,11 +267,11 @@ def test_rows_are_read_with_the_marks_below_which_alone_they_call() -> None:
         ),
         (
             {"nodefs.available": ["prune", {"function": "prune"}]},
-            "nodefs.available: prune occurs twice",
+            "nodefs.available: prune: occurs twice",
         ),
         (
             {"nodefs.available": [{"function": "prune", "below": "1x"}]},
-            "nodefs.available: prune: below: '1x' is neither",
+            "nodefs.available: 0: below: '1x' is neither",
         ),
     ],
 )

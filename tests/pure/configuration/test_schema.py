@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import (
@@ -21,7 +22,7 @@ from eviction.configuration.file import (
     FunctionEntry,
     RowEntryText,
 )
-from eviction.configuration.models import Model, ValidationError
+from eviction.configuration.models import Model
 from eviction.configuration.strict_yaml import parse_document
 from signals.quantity import (
     DURATION_PATTERN,

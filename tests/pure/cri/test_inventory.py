@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
 
@@ -32,7 +31,7 @@ class Mounting(MemoryRuntime):
         """As it is when the answer leaves."""
         volumes = VOLUMES if self.says_volumes else ()
         status = super().container_status(container_id)
-        return None if status is None else replace(status, image_volumes=volumes)
+        return None if status is None else status._replace(image_volumes=volumes)
 
     def once(self, happens: Callable[[], object]) -> None:
         """This happens while the next status is on its way."""
@@ -55,7 +54,7 @@ def node(
     clock = SteppedClock(at=50.0)
     runtime = Mounting(clock)
     runtime.hold(*map(container, names))
-    return runtime, Inventory(runtime, runtime, MemoryPods(), clock=clock, workers=workers), clock
+    return runtime, Inventory(runtime, MemoryPods(), clock=clock, workers=workers), clock
 
 
 @pytest.mark.regression

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from eviction.decision.reclaim_table import RowEntry, functions_of, relieved_by, row
+from eviction.decision.reclaim_table import RowEntry, row
 from eviction.decision.synchronize import EvictionConfig, ManagerState, synchronize
 from eviction.decision.thresholds import raise_pressure
 from eviction.types import Threshold, ThresholdValue
@@ -55,12 +55,16 @@ def test_a_filesystem_of_ones_own_has_the_row_that_is_configured_and_else_none()
 def test_a_function_relieves_the_thresholds_of_the_rows_that_name_it() -> None:
     """Of the built-in functions only those that a configured row still names."""
     thresholds = (Threshold(NODEFS, percent("10%")), Threshold(CACHE, percent("10%")))
-    assert relieved_by(thresholds, "prune", FsLayout.SINGLE, rows=ROWS) == thresholds
-    assert (
-        relieved_by(thresholds, "DeleteUnusedImages", FsLayout.SINGLE, rows=ROWS) == thresholds[:1]
-    )
-    assert relieved_by(thresholds, "DeleteAllUnusedContainers", FsLayout.SINGLE, rows=ROWS) == ()
-    assert functions_of(ROWS) == functions_of() | {"prune"}
+    config = EvictionConfig(thresholds, rows=ROWS)
+    own = {
+        function: {each for each in config.goal(function, seen())[0] if each in thresholds}
+        for function in config.functions
+    }
+    assert own == {
+        "prune": set(thresholds),
+        "DeleteUnusedImages": {thresholds[0]},
+        "DeleteAllUnusedContainers": set(),
+    }
 
 
 def test_its_pressure_is_not_the_nodes() -> None:

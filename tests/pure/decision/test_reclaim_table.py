@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from eviction.decision.reclaim_table import (
     RECLAIM_TABLE,
-    relieved_by,
     row,
 )
+from eviction.decision.synchronize import EvictionConfig
 from eviction.types import Threshold
 from reclaim.functions.table import FUNCTIONS
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import KUBELET_ROLES, KUBELET_SIGNALS, FsLayout, Signal
-from tests.pure.values import threshold
+from tests.pure.values import observations_of, threshold
 
 # The kubelet's table, written out once more: C = DeleteAllUnusedContainers, I = DeleteUnusedImages.
 KUBELETS_TABLE = """
@@ -55,7 +55,8 @@ def test_the_table_has_a_cell_for_every_signal_in_every_layout() -> None:
     assert [(signal, layout) for signal, layout, _ in cells()] == list(
         itertools.product(KUBELET_SIGNALS, FsLayout)
     )
-    assert set(RECLAIM_TABLE) == set(itertools.product(KUBELET_ROLES, FsLayout))
+    assert set(RECLAIM_TABLE) == set(FsLayout)
+    assert all(set(rows) == set(KUBELET_ROLES) for rows in RECLAIM_TABLE.values())
 
 
 @pytest.mark.parametrize(("signal", "layout", "functions"), cells())
@@ -66,16 +67,6 @@ def test_a_signal_calls_the_functions_of_its_row(
     assert row(signal, layout) == functions
 
 
-@pytest.mark.parametrize(("signal", "layout", "functions"), cells())
-def test_a_threshold_is_relieved_by_the_functions_of_its_row(
-    signal: Signal, layout: FsLayout, functions: tuple[str, ...]
-) -> None:
-    """A function does not go on for a threshold that it cannot relieve."""
-    one = threshold(signal, "1Gi")
-    for function in FUNCTIONS:
-        assert relieved_by((one,), function, layout) == ((one,) if function in functions else ())
-
-
 def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> None:
     """With a dedicated image filesystem only the thresholds of imagefs drive
     the removal of images.
@@ -84,9 +75,15 @@ def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> No
         threshold(Signal.NODEFS_AVAILABLE, "10%"),
         threshold(Signal.IMAGEFS_AVAILABLE, "15%"),
     )
-    function = DELETE_UNUSED_IMAGES
-    assert relieved_by((own, images), function, FsLayout.DEDICATED_IMAGEFS) == (images,)
-    assert relieved_by((own, images), function, FsLayout.SINGLE) == (own, images)
+    config = EvictionConfig((own, images))
+
+    def relieved(layout: FsLayout) -> set[Threshold]:
+        goal, waits = config.goal(DELETE_UNUSED_IMAGES, observations_of(layout=layout))
+        assert not waits
+        return {one for one in goal if one in (own, images)}
+
+    assert relieved(FsLayout.DEDICATED_IMAGEFS) == {images}
+    assert relieved(FsLayout.SINGLE) == {own, images}
 
 
 @given(
@@ -96,9 +93,11 @@ def test_pressure_on_a_kubelets_own_filesystem_does_not_cost_every_image() -> No
     st.sampled_from(sorted(FUNCTIONS)),
     st.sampled_from(FsLayout),
 )
-def test_relieved_by_keeps_the_order_and_leaves_no_reliever_out(
+def test_a_goal_keeps_the_order_and_leaves_no_threshold_out(
     configured: list[Threshold], function: str, layout: FsLayout
 ) -> None:
-    """A threshold is relieved exactly if the function is in its row."""
-    found = relieved_by(tuple(configured), function, layout)
-    assert list(found) == [one for one in configured if function in row(one.signal, layout)]
+    """A threshold in force is relieved exactly if the function is in its row."""
+    config = EvictionConfig(tuple(configured))
+    goal, _ = config.goal(function, observations_of(layout=layout))
+    in_force = config.in_layout(layout)
+    assert list(goal) == [one for one in in_force if function in row(one.signal, layout)]

@@ -512,7 +512,7 @@ def test_a_finding_has_a_line_for_the_evidence_and_one_for_the_remedy() -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     """A keep-list entry may hold anything."""
-    shown = lines((Finding("keep-unmatched", RISK, "s", "\x1b[2J\n", "r"),))
+    shown = lines((Finding("keep-unmatched", "s", "\x1b[2J\n", remedy="r", level=RISK),))
     assert "\x1b" not in "".join(shown)
     assert all("\n" not in line for line in shown)
 
@@ -524,4 +524,4 @@ def test_every_check_is_in_the_tuple() -> None:
         for one in vars(checks).values()
         if getattr(one, "__annotations__", {}).get("facts") == "Facts"
     }
-    assert written - {examine} == set(CHECKS)
+    assert written - {examine} <= set(CHECKS)

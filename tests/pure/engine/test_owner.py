@@ -24,7 +24,6 @@ from eviction.engine.effects import (
     Plan,
     Refresh,
     Refreshed,
-    Remember,
     Request,
     Sampled,
     Send,
@@ -84,7 +83,7 @@ class Calls(Performer):
         self._stages = stages
         self.jobs: list[Job] = []
         self.before: Callable[[Job], object] = lambda _: None
-        self.remembers: Callable[[], object] = lambda: None  # stands in the way of what is kept
+        self.on_look: Callable[[], object] = lambda: None
         self.forgotten: list[str] = []
 
     def perform(self, job: Job) -> Event:
@@ -108,10 +107,6 @@ class Calls(Performer):
     def forget(self, pass_id: str) -> None:
         """Kept."""
         self.forgotten.append(pass_id)
-
-    def remember(self, decided: Remember) -> None:
-        """Nobody replays it."""
-        self.remembers()
 
 
 class OnThreads:
@@ -354,11 +349,11 @@ def test_a_defect_while_deciding_does_not_end_the_owner() -> None:
 def test_a_defect_in_what_is_handed_out_ends_neither_the_owner_nor_a_pass() -> None:
     """What else follows from the turn is handed out."""
 
-    def remembers() -> None:
+    def looked() -> None:
         raise ZeroDivisionError("of no use")
 
     with on_threads(1, wanted_mib=10) as site:
-        site.calls.remembers = remembers
+        site.calls.on_look = looked
         assert [each.result for each in site.relieve().outcomes] == [Result.REMOVED]
         assert site.listeners.done(LONGEST_SECONDS)
         assert {type(error) for error in site.heard.defects} == {ZeroDivisionError}

@@ -388,7 +388,7 @@ def test_slow_filesystems_delay_neither_each_other_nor_the_pass_on_a_fast_one() 
     engine = timed(clock, Disk(clock), function, disks=disks, configuration=configuration)
     own = {FilesystemRole(name): path for name, path in names.items()}
     engine.world = engine.world._replace(
-        on_its_own=True, look_due=engine.world.now, paths=replace(engine.world.paths, own=own)
+        on_its_own=True, look_due=engine.world.now, paths=engine.world.paths._replace(own=own)
     )
     engine.takes = lambda effect: (
         2.5 if isinstance(effect, Read) and effect.paths[0] in SLOW else 0.0

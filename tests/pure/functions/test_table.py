@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eviction.decision.reclaim_table import functions_of
+from eviction.decision.synchronize import EvictionConfig
 from eviction.wording.explain import REASONS
 from reclaim.functions import ballast, rotated_logs
 from reclaim.functions.containerd_garbage import UNREFERENCED
@@ -16,7 +16,7 @@ def test_the_rows_call_exactly_these_functions() -> None:
     """A name without an entry could not be called, and an entry that no row
     names would never be.
     """
-    assert functions_of() == FUNCTIONS.keys()
+    assert EvictionConfig().functions == FUNCTIONS.keys()
 
 
 def test_the_table_knows_where_each_function_frees() -> None:

@@ -108,7 +108,7 @@ def test_an_image_that_was_used_or_came_back_more_often_goes_no_sooner(
     """All else being equal."""
     if which < len(images):
         one = images[which]
-        more = replace(one, uses=one.uses + uses, returned=one.returned + returned)
+        more = one._replace(uses=one.uses + uses, returned=one.returned + returned)
         others = [image for image in images if image is not one]
         assert ids(by_cost([*others, more], held)).index(one.id) >= ids(
             by_cost(images, held)
@@ -122,7 +122,7 @@ def test_an_image_that_was_used_later_goes_no_sooner(
     """All else being equal."""
     if which < len(images):
         one = images[which]
-        later = replace(one, unused_seconds=one.unused_seconds * part)
+        later = one._replace(unused_seconds=one.unused_seconds * part)
         others = [image for image in images if image is not one]
         assert ids(by_cost([*others, later], held)).index(one.id) >= ids(
             by_cost(images, held)
@@ -142,7 +142,7 @@ def test_an_image_with_a_newer_version_goes_no_later(
     if which < len(images):
         one = images[which]
         others = [image for image in images if image is not one]
-        older = replace(one, superseded=one.superseded + 1)
+        older = one._replace(superseded=one.superseded + 1)
         assert ids(by_cost([*others, older], held)).index(one.id) <= ids(
             by_cost(images, held)
         ).index(one.id)
@@ -309,10 +309,10 @@ def test_layers_are_learned_once_for_the_same_images_and_a_pass_does_not_ask() -
     clock = SteppedClock(NOW)
     runtime = MemoryRuntime(clock)
     runtime.hold(*LISTING.images, *LISTING.containers)
-    inventory = Inventory(runtime, runtime, MemoryPods(), clock=clock, read_layers=read)
+    inventory = Inventory(runtime, MemoryPods(), clock=clock, read_layers=read)
     policy = ImageGCPolicy(order=ImageOrder.COST, pod_start_seconds=0.0)
     context = context_of(runtime, clock, records=ImageRecords(seed=RECORDS), images=policy)
-    stage = UnusedImages(replace(context, inventory=inventory))
+    stage = UnusedImages(context._replace(inventory=inventory))
     assert {each.frees_bytes for each in stage.plan().remove} == {None}
     for _ in range(3):
         inventory.learn_layers(LISTING.images)

@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclaim.evidence.directories import KubeletDirectories
-from reclaim.evidence.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletLate, KubeletUnavailable, NotYet
 from reclaim.evidence.states import PodState, PodStates, RootIdentity
 from reclaim.kubelet.pods import KubeletPods
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 from tests.pure.values import SteppedClock
+
+FAILURES = {"away": KubeletUnavailable("away"), "late": KubeletLate("late")}
 
 
 class Kubelet:
@@ -176,9 +178,7 @@ def test_after_a_late_answer_no_request_is_sent_for_four_times_as_long(tmp_path:
     then a request is sent again.
     """
     node = Node(tmp_path, "job", job="Succeeded")
-    node.kubelet.failure = KubeletUnavailable(
-        "the kubelet gave no complete answer within 2 s", late=True
-    )
+    node.kubelet.failure = KubeletLate("the kubelet gave no complete answer within 2 s")
     node.kubelet.takes = lambda: node.clock.step(2.0)
     node.observed()
     node.kubelet.failure = None
@@ -196,7 +196,7 @@ def test_after_not_yet_no_request_is_sent_for_1_second(tmp_path: Path) -> None:
     node = Node(tmp_path, "web", web="Running")
     node.kubelet.image = "web:1"
     node.observed()
-    node.kubelet.failure = KubeletUnavailable("not yet", again=True)
+    node.kubelet.failure = NotYet("not yet")
     for seconds, asked in ((0.0, 2), (0.9, 2), (0.1, 3)):
         node.clock.step(seconds)
         states = node.observed()
@@ -260,7 +260,7 @@ def test_what_the_last_list_named_counts_while_none_can_be_had(tmp_path: Path, h
     node = Node(tmp_path, "web", "other", web="Pending", other="Pending")
     node.kubelet.image = "app:1"
     assert named_by(node) == {"app:1"}
-    node.kubelet.failure = KubeletUnavailable(how, late=how == "late") if how != "garbage" else None
+    node.kubelet.failure = FAILURES.get(how)
     node.kubelet.body = b"{"
     node.clock.step(60.0)
     assert not node.observed().known
@@ -306,9 +306,7 @@ def test_the_list_never_makes_more_pods_gone(
     terminates, it lists as terminated.
     """
     kubelet = Kubelet(**phases)
-    kubelet.failure = (
-        KubeletUnavailable(how, late=how == "late") if how in ("away", "late") else None
-    )
+    kubelet.failure = FAILURES.get(how)
     kubelet.body = b"{" if how == "garbage" else None
     clock = SteppedClock()
     pods = KubeletPods(Directories(present), clock, kubelet.answer)

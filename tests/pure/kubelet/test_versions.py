@@ -12,7 +12,7 @@ import pytest
 
 from eviction.configuration.effective import load
 from eviction.configuration.kubelet import API_VERSION, KIND, read_kubelet_configuration
-from eviction.configuration.policies import policies_of
+from eviction.engine.build import policies_of
 from eviction.wording.configuration_warnings import configuration_warnings, kubelet_findings
 from reclaim.images.plan import SpaceDecision, not_enough_freed
 from reclaim.kubelet.versions import (

@@ -9,7 +9,7 @@ import pytest
 
 from eviction.cli.client import CONTROL_SOCKET, files_seen, read_arguments, seen_in
 from eviction.surface import answer
-from eviction.surface.answer import RequestRefused
+from eviction.surface.answer import OptionRefused
 from eviction.surface.check import CheckOptions
 from eviction.surface.requests import ReclaimOptions, read_options
 from eviction.types import EvictionError
@@ -92,7 +92,7 @@ def test_the_daemon_checks_the_options_of_check(given: dict[str, Any], allowed: 
             given.get("output"), npd=bool(given.get("npd"))
         )
     else:
-        with pytest.raises(RequestRefused, match=r"output|signal"):
+        with pytest.raises(OptionRefused, match=r"output|signal"):
             answer.read_options(CheckOptions, "check", given)
 
 
@@ -169,7 +169,7 @@ def test_an_invalid_option_is_refused_with_a_sentence(given: dict[str, Any], sen
 @pytest.mark.parametrize("width", [0, -1, "80", True, 80.0])
 def test_an_invalid_width_is_refused(width: object) -> None:
     """A width is a number of columns above 0."""
-    with pytest.raises(RequestRefused, match="width"):
+    with pytest.raises(OptionRefused, match="width"):
         read_options({"width": width})
 
 

@@ -1,5 +1,5 @@
 """Events to the API server: one object a reason, counted, at most one write a
-minute; and `warn` never waits.
+minute; and `warned` never waits.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ import pytest
 
 from eviction.surface.api_server import NoAnswer
 from eviction.surface.kubernetes_events import LONGEST_MESSAGE, WRITE_SECONDS, Event, EventRecorder
+from eviction.types import Decision
 from eviction.wording.log import Log
 from reclaim.types import EventReason, GCEvent
-from tests.pure.values import SteppedClock, SteppedEvent
+from tests.pure.values import SteppedClock, observations_of
 
 MET = GCEvent(EventReason.EVICTION_THRESHOLD_MET, "Attempting to reclaim ephemeral-storage")
 FAILED = GCEvent(EventReason.CONTAINER_GC_FAILED, "it is away")
 LONGEST_SECONDS = 20.0
+SEEN = observations_of()
+CALM = Decision(frozenset(), (), None, row=(), layout=None)
 AWAY = NoAnswer("it cannot be reached")
 
 
@@ -49,16 +52,19 @@ class Story:
         self.clock = SteppedClock()
         self.out = StringIO()
         log = Log(self.clock.wall, stream=self.out)
-        self.recorder = EventRecorder(
-            cluster.write, "node-1", log, self.clock, SteppedEvent(self.clock)
-        )
+        self.recorder = EventRecorder(cluster.write, "node-1", log, clock=self.clock)
 
-    def tell(self, *events: GCEvent, after: float = 0.0) -> float | None:
-        """So long after what was told before; returns the seconds until another write may be."""
+    def tell(self, *events: GCEvent, after: float = 0.0) -> None:
+        """So long after what was told before; writes what is due then."""
         self.clock.step(after)
         for event in events:
-            self.recorder.warn(event)
-        return self.recorder.write_due()
+            self.recorder.warned(event)
+        self.recorder.write_due()
+
+    def observe(self, after: float = 0.0) -> None:
+        """So long after what was told before, the node is observed."""
+        self.clock.step(after)
+        self.recorder.observed(SEEN, CALM)
 
     @property
     def said(self) -> list[str]:
@@ -70,7 +76,7 @@ def test_an_event_becomes_an_object_at_once() -> None:
     """Named after the node, with the kubelet's reason."""
     cluster = Cluster()
     story = Story(cluster)
-    assert story.tell(MET) is None
+    story.tell(MET)
     event = cluster.events[MET.reason]
     assert event["metadata"]["name"] == f"node-1.evictionthresholdmet.{1_800_000_000 * 10**9:x}"
     assert (event["message"], event["count"]) == (MET.message, 1)
@@ -98,10 +104,11 @@ def test_a_reason_is_written_at_most_once_a_minute() -> None:
     """Each for itself; what came in between is in the next write."""
     cluster = Cluster()
     story = Story(cluster)
-    assert story.tell(MET) is None
-    assert story.tell(MET, FAILED, after=20.0) == WRITE_SECONDS - 20.0
-    assert story.tell(MET, after=WRITE_SECONDS - 21.0) == 1.0
-    assert story.tell(after=1.0) is None
+    story.tell(MET)
+    story.tell(MET, FAILED, after=20.0)
+    story.tell(MET, after=WRITE_SECONDS - 21.0)
+    assert cluster.writes == [(MET.reason, 1), (FAILED.reason, 1)]
+    story.tell(after=1.0)
     assert cluster.writes == [(MET.reason, 1), (FAILED.reason, 1), (MET.reason, 3)]
 
 
@@ -118,9 +125,9 @@ def test_what_could_not_be_written_is_tried_again_a_minute_later(
     """With what came meanwhile; another reason does not wait for it."""
     cluster = Cluster(error)
     story = Story(cluster)
-    assert story.tell(MET, FAILED) == WRITE_SECONDS
-    assert story.tell(MET, after=30.0) == 30.0
-    assert story.tell(after=30.0) is None
+    story.tell(MET, FAILED)
+    story.tell(MET, after=30.0)
+    story.tell(after=30.0)
     assert cluster.writes == [(MET.reason, 1), (FAILED.reason, 1), (MET.reason, 2)]
     assert story.said[0] == line
 
@@ -137,37 +144,37 @@ def test_a_cluster_that_is_down_is_told_once_a_minute_and_that_it_is_back() -> N
     assert story.said[5:] == ["info    the API server accepts events again"]
 
 
-def test_the_thread_writes_by_itself_until_all_is_written() -> None:
-    """It waits a minute after each try, and ends with what is due."""
-    cluster = Cluster(*[AWAY] * 3)
+def test_what_was_not_written_is_written_once_the_node_is_observed_after_a_minute() -> None:
+    """And at the end what is due."""
+    cluster = Cluster(AWAY)
     story = Story(cluster)
-    written = threading.Event()
-    cluster.before = lambda: written.set() if len(cluster.writes) == 4 else None
-    story.recorder.warn(MET)
     story.recorder.start()
-    assert written.wait(LONGEST_SECONDS)
-    assert story.clock.monotonic() - 1000.0 == 3 * WRITE_SECONDS
-    story.recorder.warn(FAILED)
-    story.recorder.finish(LONGEST_SECONDS)
+    story.recorder.warned(MET)
+    assert story.recorder.done(LONGEST_SECONDS)
+    story.observe(after=WRITE_SECONDS - 1.0)
+    assert story.recorder.done(LONGEST_SECONDS)
+    assert cluster.events == {}
+    story.observe(after=1.0)
+    assert story.recorder.done(LONGEST_SECONDS)
+    assert cluster.events.keys() == {MET.reason}
+    story.clock.step(WRITE_SECONDS)
+    story.recorder.warned(FAILED)
+    assert story.recorder.finish(LONGEST_SECONDS)
     assert cluster.events.keys() == {MET.reason, FAILED.reason}
 
 
-def test_finish_interrupts_the_wait_for_another_try() -> None:
-    """The thread ends although it would wait a minute."""
-    reached = threading.Event()
+def test_the_end_waits_for_no_further_try() -> None:
+    """The thread ends although the next one would be in a minute."""
     cluster = Cluster(*[AWAY] * 10)
-    cluster.before = reached.set
-    clock = SteppedClock()
-    recorder = EventRecorder(cluster.write, "node-1", Log(clock.wall, stream=StringIO()), clock)
-    recorder.warn(MET)
-    recorder.start()
-    assert reached.wait(LONGEST_SECONDS)
-    recorder.finish(LONGEST_SECONDS)
+    story = Story(cluster)
+    story.recorder.start()
+    story.recorder.warned(MET)
+    assert story.recorder.finish(LONGEST_SECONDS)
     assert cluster.writes == [(MET.reason, 1)]
 
 
 def test_an_api_server_that_hangs_holds_up_nobody() -> None:
-    """`warn` counts, and `finish` ends, while a write is under way."""
+    """`warned` counts, and `finish` ends, while a write is under way."""
     reached, over = threading.Event(), threading.Event()
     cluster = Cluster()
     story = Story(cluster)
@@ -177,10 +184,10 @@ def test_an_api_server_that_hangs_holds_up_nobody() -> None:
         over.wait(LONGEST_SECONDS)
 
     cluster.before = hang
-    story.recorder.warn(MET)
     story.recorder.start()
+    story.recorder.warned(MET)
     assert reached.wait(LONGEST_SECONDS)
-    story.recorder.warn(MET)
+    story.recorder.warned(MET)
     story.recorder.finish(0.0)
     assert cluster.events == {}
     over.set()

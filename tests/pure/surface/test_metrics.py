@@ -308,7 +308,7 @@ def test_calls_of_the_runtime_have_the_kubelets_words() -> None:
     metrics = Metrics(lambda: QUIET)
     metrics.called("ListImages", 0.2, False)
     metrics.called("ListImages", 0.2, True)
-    metrics.count_watch_event()
+    metrics.watched()
     found = scraped(metrics)
     assert found['reclaimd_runtime_operations_total{operation_type="list_images"}'] == 2
     assert found['reclaimd_runtime_operations_errors_total{operation_type="list_images"}'] == 1

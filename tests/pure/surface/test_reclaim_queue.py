@@ -15,7 +15,7 @@ from eviction.configuration.fingerprint import Fingerprint
 from eviction.engine.effects import PassWanted, Request
 from eviction.engine.node import Node
 from eviction.records.passes import Trigger
-from eviction.surface.answer import Answer, RequestRefused
+from eviction.surface.answer import Answer, OptionRefused
 from eviction.surface.requests import MOST_WAITING, ReclaimOptions, Requests
 from reclaim.workers import Workers
 from signals.types import SignalObservations
@@ -69,7 +69,7 @@ class Passes:
         """Whether it has not begun."""
         if not self.begun:
             self.withdrawn.append(wanted)
-            self.end(RequestRefused("its client has gone"))
+            self.end(OptionRefused("its client has gone"))
         return not self.begun
 
     def requests(
@@ -111,7 +111,7 @@ def test_a_request_whose_turn_does_not_come_is_refused() -> None:
     lines = passes.requests("asking the runtime", turn_seconds=0.5).converse(REQUEST, {})
     assert next(lines) == {"accepted": True, "busy": "asking the runtime"}
     with pytest.raises(
-        RequestRefused, match=r"^its turn did not come within 0\.5 s: it is asking the runtime$"
+        OptionRefused, match=r"^its turn did not come within 0\.5 s: it is asking the runtime$"
     ):
         list(lines)
     assert passes.withdrawn[0] is WANTED
@@ -123,8 +123,8 @@ def test_a_pass_that_has_begun_is_waited_for_beyond_the_bound() -> None:
     lines = passes.requests("relieving on request", turn_seconds=0.1).converse(REQUEST, {})
     next(lines)
     assert next(lines) == {"accepted": True, "busy": "relieving on request"}
-    passes.end(RequestRefused("its pass ended in a defect"))
-    with pytest.raises(RequestRefused, match=r"^its pass ended in a defect$"):
+    passes.end(OptionRefused("its pass ended in a defect"))
+    with pytest.raises(OptionRefused, match=r"^its pass ended in a defect$"):
         list(lines)
 
 
@@ -139,13 +139,13 @@ def test_the_request_of_a_client_that_disconnects_is_withdrawn() -> None:
 
 def test_one_too_many_is_refused() -> None:
     """Four may wait."""
-    with pytest.raises(RequestRefused, match="4 requests are waiting already"):
+    with pytest.raises(OptionRefused, match="4 requests are waiting already"):
         next(Passes(waiting=MOST_WAITING).requests().converse(REQUEST, {}))
 
 
 def test_a_daemon_that_stops_refuses_those_that_come() -> None:
     """Nothing begins any more."""
-    with pytest.raises(RequestRefused, match=r"^it is stopping$"):
+    with pytest.raises(OptionRefused, match=r"^it is stopping$"):
         next(Passes().requests(stopping=True).converse(REQUEST, {}))
 
 
@@ -153,7 +153,7 @@ def test_a_request_without_a_thread_is_refused() -> None:
     """It does not wait for nobody."""
 
     requests = Requests(Passes().node, lambda: None, threads=Workers("requests", 0))
-    with pytest.raises(RequestRefused, match=r"^no thread is free for its pass$"):
+    with pytest.raises(OptionRefused, match=r"^no thread is free for its pass$"):
         next(requests.converse(REQUEST, {}))
 
 
@@ -164,7 +164,7 @@ def test_a_request_without_its_parts_is_refused(request_: dict[str, object]) -> 
     """Nothing is begun."""
     passes = Passes()
     with pytest.raises(
-        RequestRefused,
+        OptionRefused,
         match=r"^a request contains the options and the configuration of the client$",
     ):
         next(passes.requests().converse(request_, {}))
@@ -175,7 +175,7 @@ def test_only_the_same_configuration_or_none_is_served() -> None:
     sent: Fingerprint = {"files": [["/a", 1, 2]], "flags": [], "environment": []}
     others: tuple[Fingerprint, ...] = ({}, {**sent, "flags": [["root-dir", "/x"]]})
     for ours in others:
-        with pytest.raises(RequestRefused, match="another configuration"):
+        with pytest.raises(OptionRefused, match="another configuration"):
             next(Passes().requests().converse({"options": {}, "told": sent}, ours))
     lines = Passes().requests().converse({"options": {}, "told": sent}, sent)
     assert next(lines) == {"accepted": True, "busy": None}

@@ -9,7 +9,7 @@ import pytest
 from eviction.decision.synchronize import EvictionConfig
 from eviction.engine.effects import Request
 from eviction.records.pass_json import Room, room_of
-from eviction.surface.answer import RequestRefused
+from eviction.surface.answer import OptionRefused
 from eviction.surface.requests import read_options, request_of
 from eviction.types import Decision, Extent
 from signals.types import KUBELET_SIGNALS, FilesystemRole, FsLayout, Signal
@@ -74,7 +74,7 @@ def test_it_is_a_mark_on_the_bytes_of_that_filesystem(on: str, room: str, mark: 
 )
 def test_what_cannot_be_asked_for_is_refused(given: dict[str, Any], sentence: str) -> None:
     """With what is allowed."""
-    with pytest.raises(RequestRefused) as refusal:
+    with pytest.raises(OptionRefused) as refusal:
         read_options(given, (*KUBELET_SIGNALS, *CACHE))
     assert sentence in str(refusal.value)
 

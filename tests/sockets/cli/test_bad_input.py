@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.faults import Fail
 from signals.types import Signal
+from tests.nodes.faults import Fail
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, answer, reclaimd, reclaimd_here
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Delay, Fail
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
+from tests.nodes.faults import Delay, Fail
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, PROGRAM, Daemon, answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory

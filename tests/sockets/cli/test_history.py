@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from eviction.records.store import SLOT_BYTES, contents_of
 from signals.types import Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from eviction.cli.process import LockRefused, NodeHeld, lock_of
+from eviction.drill.runtime.private_mounts import unmount
 from tests.nodes.small_node import SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,
@@ -24,7 +25,7 @@ from tests.reclaimd_process import (
     reclaimd,
     write_configuration,
 )
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
 

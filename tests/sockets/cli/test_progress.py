@@ -20,9 +20,9 @@ from tempfile import TemporaryFile
 import pytest
 
 from eviction.cli.main import main
-from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress, StatusLine
-from eviction.drill.runtime.faults import Delay
+from eviction.cli.progress import AFTER_SECONDS, ERASE, Progress
 from signals.types import Signal
+from tests.nodes.faults import Delay
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import ENVIRONMENT, Daemon, came_true, reclaimd_here, started
 
@@ -188,11 +188,10 @@ def test_a_line_is_never_wider_than_the_terminal() -> None:
     """A wrapped line could not be erased; control characters in names are escaped."""
     terminal = Terminal(columns=30)
     with os.fdopen(os.dup(terminal.slave), "w") as stream, redirect_stderr(stream):
-        line = StatusLine()
+        line = Progress("")
         line.rewrite("removing image registry.example/" + "x" * 100)
         line.rewrite("removing \x1b[2J\n")
-        line.erase()
-        line.erase()
+        line.__exit__()
     first, second = terminal.read().removesuffix(ERASE).split(ERASE)[1:]
     assert first == "removing image registry.examp"
     assert second == r"removing \x1b[2J\n"
@@ -204,9 +203,9 @@ def test_the_work_goes_on_when_the_terminal_is_closed() -> None:
     terminal = Terminal()
     stream = os.fdopen(os.dup(terminal.slave), "w")
     with redirect_stderr(stream):
-        line = StatusLine()
+        line = Progress("")
         terminal.close()
         line.rewrite("counting")
-        line.erase()
+        line.__exit__()
     assert not line.live
     stream.close()  # nothing is left unwritten, which would fail here

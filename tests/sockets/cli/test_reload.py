@@ -14,14 +14,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from eviction.cli.options import add_configuration
-from eviction.cli.run import LoadedConfiguration, add_arguments
+from eviction.cli.run import add_arguments, read_configuration
 from eviction.surface.control_socket import ControlServer
 from eviction.surface.daemon import Daemon as Loop
+from eviction.surface.reload import LoadedConfiguration
 from eviction.surface.systemd import Notifier
 from eviction.wording.log import Log
 from tests.nodes.small_node import SmallNode
@@ -40,13 +42,12 @@ def test_a_defect_while_reloading_is_logged_and_changes_nothing(small_node: Smal
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     add_configuration(parser)
-    loaded = LoadedConfiguration(
-        parser.parse_args(["--config", small_node.configuration()]), log, notifier
-    )
+    arguments = parser.parse_args(["--config", small_node.configuration()])
+    loaded = LoadedConfiguration(partial(read_configuration, arguments), log, notifier)
     loaded.first()
     assert loaded.fingerprint
     loop = Loop(node, log)
-    loaded.arguments = argparse.Namespace()
+    loaded.read = partial(read_configuration, argparse.Namespace())
     loaded.reload(loop)
     assert (
         "the configuration was not reloaded, the old one stays in force: AttributeError: "

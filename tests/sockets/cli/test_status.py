@@ -24,7 +24,6 @@ from tests.reclaimd_process import (
     reclaimd_here,
     write_configuration,
 )
-from tests.replay import replay
 from tests.repository import ROOT
 
 WITHIN_SECONDS = 15.0  # the machine is shared
@@ -188,15 +187,6 @@ def test_our_mark_and_the_kubelets_are_told_apart(
     assert words in reclaimd_here(*check).stdout.splitlines()
 
 
-def test_the_history_of_a_daemon_can_be_replayed(machine: Machine, daemon: Daemon) -> None:
-    """The replay of `status --history -o json` gives the decisions that were made."""
-    assert came_true(lambda: len(machine.status("--history")["history"]["looks"]) >= 3)
-    dump = json.loads(json.dumps(machine.status("--history")["history"]))
-    was, made = replay(dump)
-    assert was == made
-    assert len(made) >= 3
-
-
 def test_the_control_socket_is_the_daemons_alone_and_goes_with_it(
     machine: Machine, daemon: Daemon
 ) -> None:
@@ -221,14 +211,12 @@ def test_a_daemon_without_a_control_socket_does_its_work(machine: Machine) -> No
 
 
 def test_sighup_applies_a_valid_file(machine: Machine, daemon: Daemon) -> None:
-    """Status shows the new thresholds; the history starts again."""
+    """Status shows the new thresholds."""
     assert machine.marks() == {"nodefs.available": "1Ki"}
     machine.configure({"nodefs.available": "2Ki", "nodefs.inodesFree": "3"})
     reloaded(daemon, lambda event: event["message"] == "the configuration was reloaded")
     wanted = {"nodefs.available": "2Ki", "nodefs.inodesFree": "3"}
     assert came_true(lambda: machine.marks() == wanted)
-    was, made = replay(machine.status("--history")["history"])
-    assert was == made
 
 
 def test_sighup_with_an_invalid_file_keeps_the_old_thresholds(

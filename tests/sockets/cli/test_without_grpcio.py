@@ -23,7 +23,6 @@ from tests.reclaimd_process import ENVIRONMENT, Daemon, answer, reclaimd
 from tests.repository import ROOT
 
 MISSING = "the embedded runtime needs grpcio, which is not installed: pip install 'reclaimd[drill]'"
-PLUGINS = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest", "-p", "no:xdist")
 REFUSING = """
 import sys
 
@@ -132,18 +131,3 @@ def test_what_needs_no_embedded_node_goes_on(
         without, ("drill", "--list"), ("drill", "--check", str(scenario)), ("drill", *observe)
     ):
         assert done.returncode == 0, done.stderr
-
-
-def test_the_pytest_plugin_fails_with_the_same_sentence(without: str, tmp_path: Path) -> None:
-    """A test that uses its fixtures; others run."""
-    suite = tmp_path / "test_theirs.py"
-    suite.write_text(
-        "def test_node(embedded_runtime):\n    pass\n\n\ndef test_other():\n    pass\n"
-    )
-    command = [sys.executable, "-m", "pytest", "-q", *PLUGINS, str(suite)]
-    environment = {**ENVIRONMENT, "PYTHONPATH": without}
-    process = subprocess.run(
-        command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert MISSING in process.stdout
-    assert "1 passed, 1 error" in process.stdout

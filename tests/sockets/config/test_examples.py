@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from eviction.configuration.effective import load
+from eviction.drill.runtime.private_mounts import unmount
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import (
@@ -30,7 +31,7 @@ from tests.reclaimd_process import (
 )
 from tests.repository import ROOT
 from tests.sockets.alertmanager import Alertmanager, Inetd
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 from tests.tool import tool
 
 EXAMPLES = ROOT / "config" / "examples"

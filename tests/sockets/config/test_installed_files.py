@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from eviction.cli.below_root import NotTrustedError, opened
+from eviction.cli.below_root import NotTrustedError, proven
 from tests.distributions import environment_of
 from tests.repository import ROOT
 
@@ -410,9 +410,6 @@ def test_a_directory_that_somebody_has_made_first_is_refused(root: Path) -> None
             subprocess.run(command, capture_output=True, text=True, check=False, timeout=60.0)
         )
         assert f"belongs to uid {SOMEBODY}" in sentence
-    with (
-        pytest.raises(NotTrustedError, match=f"belongs to uid {SOMEBODY}"),
-        opened(str(shared / "look/new"), make=True),
-    ):
-        pass
+    with pytest.raises(NotTrustedError, match=f"belongs to uid {SOMEBODY}"):
+        proven(str(shared / "look/new"), make=True)
     assert os.listdir(shared / "look") == []

@@ -15,13 +15,15 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import ConfigurationError, load
-from eviction.surface.control_socket import ControlServer, ControlUnavailable, ask
+from eviction.drill.runtime.private_mounts import unmount
+from eviction.surface.control_client import NotAskedError, ask
+from eviction.surface.control_socket import ControlServer, ControlUnavailable
 from reclaim.trust import directory_refusal, file_refusal, socket_refusal
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd, reclaimd_here, write_configuration
 from tests.repository import ROOT
-from tests.sockets.mounts import bound, unmount
+from tests.sockets.mounts import bound
 
 STRANGER = 12345
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -448,5 +450,5 @@ def test_a_directory_that_others_may_only_read_is_trusted(tmp_path: Path) -> Non
 def test_a_control_socket_of_another_user_is_not_used(path: Path) -> None:
     """Its answers would be shown to root as the daemon's."""
     bound_socket(path, 0o666, STRANGER)
-    with pytest.raises(ControlUnavailable, match=f"not asked, as it belongs to uid {STRANGER}"):
+    with pytest.raises(NotAskedError, match=f"not asked, as it belongs to uid {STRANGER}"):
         ask(str(path), "status")

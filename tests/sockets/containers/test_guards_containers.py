@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import (
     APP,
     CONTAINERS,

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from eviction.drill.runtime.faults import Delay, Failpoint, Hang, Pretend
 from reclaim.cri import cri_pb2 as pb
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import Delay, Failpoint, Hang, Pretend
 from tests.nodes.small_node import (
     CONTAINERS,
     EVERYTHING,

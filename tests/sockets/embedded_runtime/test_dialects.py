@@ -9,9 +9,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Pretend
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.runtime.private_mounts import EmbeddedNodeError
+from eviction.drill.runtime.private_mounts import EmbeddedNodeError, unmount
 from reclaim.cri import cri_pb2 as pb
 from signals.types import FsLayout, Signal
 from tests.nodes.bare_runtime import APP, NAME, BareRuntime
@@ -23,12 +22,13 @@ from tests.nodes.dialects import (
     DIALECTS,
     Dialect,
 )
+from tests.nodes.faults import Pretend
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, reason_of, relieve, result_of
 from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.cri_calls import run_container, run_pod
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 CRI_O = [CRI_O_1_28, CRI_O_1_31, CRI_O_1_36]
 MODEL, SAME = "registry.example/model:1", "registry.example/model:2"

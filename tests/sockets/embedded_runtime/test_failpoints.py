@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.run.embedded import FaultSchedule
-from eviction.drill.runtime.faults import ActThenFail, Cut, Delay, Fail, Hang, Pretend
+from eviction.drill.run.embedded import FaultSchedule, failpoint_of
 from eviction.drill.runtime.layer_store import LayerSpec
-from eviction.drill.scenario import Fault, part_of
+from eviction.drill.scenario import Fault
 from reclaim.cri import cri_pb2
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import ActThenFail, Cut, Delay, Fail, Hang, Pretend
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.full_server import FullServer
 from tests.nodes.method_faults import MethodFault, When, arm
@@ -181,14 +181,14 @@ def test_a_runtime_can_give_distorted_answers_from_its_second_call_on(
 @pytest.mark.regression
 def test_a_fault_of_a_scenario_does_not_end_a_later_one_of_its_method(server: FullServer) -> None:
     """The first ends while the second, which has replaced it, lasts on."""
-    first = part_of(
-        Fault, {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}, "first"
+    first = Fault.model_validate(
+        {"action": "hang", "method": "ListImages", "at": "0s", "lasts": "200ms"}
     )
-    second = part_of(Fault, {"action": "fail", "method": "ListImages", "at": "100ms"}, "second")
-    schedule = FaultSchedule((first, second), server)
+    second = Fault.model_validate({"action": "fail", "method": "ListImages", "at": "100ms"})
+    schedule = FaultSchedule((first, second), server, [])
     schedule.start(time.monotonic())
     assert came_true(lambda: not schedule.running)
-    assert server.failpoints["ListImages"] == Fail()
+    assert server.failpoints["ListImages"] == failpoint_of(second)
     schedule.stop()
 
 

@@ -53,6 +53,7 @@ class ReleaseFiles:
 
     fresh_seconds = STATUS_FRESH_SECONDS
     frees_late = False
+    listed_at: float | None = None
     patience_seconds: float | None = None
 
     def __init__(self, directory: Path, clock: Clock):

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import mount_tmpfs
+from eviction.drill.runtime.private_mounts import mount_tmpfs, unmount
 from eviction.engine.effects import PauseSet, Reconfigured, Request
 from eviction.engine.node import Node
 from eviction.engine.periodic import IMAGE
@@ -27,7 +27,6 @@ from signals.types import Signal
 from tests.nodes.interrupting_server import InterruptingServer, Once
 from tests.nodes.small_node import IMAGES, MIB, SmallNode, reason_of, relieve
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.mounts import unmount
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ import grpc
 import pytest
 
 from eviction.configuration.effective import load
-from eviction.drill.runtime.faults import Fail, Hang
 from eviction.types import Extent
 from signals.types import Signal
 from tests.nodes.dialects import CRI_O_1_36
+from tests.nodes.faults import Fail, Hang
 from tests.nodes.later import Later
 from tests.nodes.small_node import CONTAINERS, MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here

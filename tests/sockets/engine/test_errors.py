@@ -7,12 +7,12 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Hang
 from eviction.drill.runtime.private_mounts import EmbeddedNodeError
 from eviction.engine.effects import Request
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS
 from signals.types import Signal
+from tests.nodes.faults import ActThenFail, Delay, Fail, Hang
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.interrupting_server import InterruptingServer
 from tests.nodes.small_node import (

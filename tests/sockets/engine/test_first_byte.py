@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail, Hang
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.engine.relief import TURNS
@@ -20,6 +19,7 @@ from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES, Result
 from signals.types import FsLayout, Signal
+from tests.nodes.faults import Fail, Hang
 from tests.nodes.small_node import AN_HOUR, MIB, SmallNode, reason_of, result_of
 from tests.pure.values import filling
 from tests.sockets.conftest import SmallNodeFactory

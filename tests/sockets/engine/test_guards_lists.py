@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail, Hang
 from eviction.engine.node import Node
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
+from tests.nodes.faults import Fail, Hang
 from tests.nodes.small_node import APP, CONTAINERS, IMAGES, MIB, SmallNode, reason_of, relieve
 from tests.sockets.dialect import Dialect
 

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.drill.runtime.private_mounts import mount_tmpfs
+from eviction.drill.runtime.private_mounts import mount_tmpfs, unmount
 from eviction.records.passes import Trigger
 from reclaim.types import DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 from signals.types import FsLayout, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import came_true
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.mounts import unmount
 
 CONTAINERS, IMAGES = DELETE_ALL_UNUSED_CONTAINERS, DELETE_UNUSED_IMAGES
 SINGLE, DEDICATED, SPLIT = FsLayout.SINGLE, FsLayout.DEDICATED_IMAGEFS, FsLayout.SPLIT

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from signals.types import FsLayout, Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import IMAGES, MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory

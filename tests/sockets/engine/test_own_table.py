@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from eviction.configuration.effective import load
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.records.json_shapes import to_json
@@ -32,7 +33,7 @@ from reclaim.types import Action, Plan, Verdict
 from signals.clock import Clock
 from signals.types import FilesystemRole, Signal
 from tests.nodes.small_node import MIB, SmallNode, relieve
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 CACHE = Signal("buildcache.available")
 PRUNE = "prune"
@@ -48,6 +49,7 @@ class Files:
     clock: Clock | None = None
     fresh_seconds: float = STATUS_FRESH_SECONDS
     frees_late: bool = False
+    listed_at: float | None = None
     patience_seconds: float | None = None
     calls: list[int] = field(default_factory=list)
 

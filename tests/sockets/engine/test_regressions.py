@@ -8,9 +8,9 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import ActThenFail, Fail, Hang
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
+from tests.nodes.faults import ActThenFail, Fail, Hang
 from tests.nodes.small_node import (
     EVERYTHING,
     IMAGES,

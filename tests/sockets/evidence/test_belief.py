@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.engine.node import Node
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import (
     AN_HOUR,
     CONTAINERS,
@@ -23,7 +24,7 @@ from tests.nodes.small_node import (
     relieve,
 )
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 FROM_API = {"kubernetes.io/config.source": "api"}
 

@@ -11,7 +11,6 @@ from datetime import datetime
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import ActThenFail, Delay, Fail, Failpoint, Hang
 from eviction.engine.node import Node
 from eviction.records.passes import Pass, PassResult
 from reclaim.cri import leases_pb2 as pb
@@ -28,6 +27,7 @@ from reclaim.types import ReclaimError, RemovalFailed, RuntimeUnavailable
 from signals.clock import SystemClock
 from signals.types import FilesystemRole, Signal
 from tests.nodes.dialects import CONTAINERD_2, CRI_O_1_31, Dialect
+from tests.nodes.faults import ActThenFail, Delay, Fail, Failpoint, Hang
 from tests.nodes.small_node import MIB, SmallNode, outcome_of, relieve, result_of
 from tests.sockets.conftest import SmallNodeFactory
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from eviction.records.state_file import Moment, current_machine_id, records_json
 from reclaim.cri import cri_pb2 as pb
 from reclaim.images.records import ImageRecords
 from reclaim.types import ImageRecord
 from signals.clock import SystemClock
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import (
     EVERYTHING,
     IMAGES,

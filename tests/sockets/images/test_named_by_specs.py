@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
+from tests.nodes.faults import Hang
 from tests.nodes.later import Ahead
 from tests.nodes.small_node import IMAGES, SmallNode, reason_of, relieve
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list

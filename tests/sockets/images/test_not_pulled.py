@@ -10,13 +10,13 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail, Hang
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.types import Extent
 from reclaim.images.records import ImageRecords
 from reclaim.types import ImageRecord
 from signals.types import Signal
+from tests.nodes.faults import Fail, Hang
 from tests.nodes.small_node import (
     EVERYTHING,
     MIB,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from reclaim.types import Reason, Result
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import IMAGES, LONGEST_SECONDS, SmallNode, reason_of, relieve, result_of
 
 OLD = "registry.example/old:1"

@@ -21,13 +21,13 @@ from typing import Any
 import pytest
 
 from eviction.drill.node.pod_directories import age_directories
-from eviction.drill.runtime.faults import Delay
 from eviction.drill.runtime.runtime import Image
 from eviction.engine.node import Node
 from eviction.records.passes import Pass
 from reclaim.cri import cri_pb2 as pb
 from reclaim.types import RuntimeUnavailable
 from signals.types import FsLayout, Signal
+from tests.nodes.faults import Delay
 from tests.nodes.full_runtime import FullRuntime
 from tests.nodes.small_node import AN_HOUR, IMAGES, MIB, Pod, SmallNode, result_of
 from tests.sockets.dialect import AnswerChange, Dialect

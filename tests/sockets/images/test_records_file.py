@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.records.state_file import RecordFile
 from reclaim.types import ImageRecord
 from tests.pure.values import KIB, MIB, SteppedClock, image_id
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 # some 70 KiB of text
 RECORDS = {image_id(number): ImageRecord(100.0, 900.0) for number in range(400)}

@@ -8,10 +8,10 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail, Failpoint, Hang, Pretend
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.distortions import Distort, Distortion
+from tests.nodes.faults import Fail, Failpoint, Hang, Pretend
 from tests.nodes.method_faults import MethodFault, When, arm
 from tests.nodes.small_node import EVERYTHING, IMAGES, MIB, SmallNode, reason_of, relieve, result_of
 from tests.reclaimd_process import answer, reclaimd

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from reclaim.cri import cri_pb2 as pb
 from signals.types import Signal
 from tests.nodes.dialects import CONTAINERD_1_6, CONTAINERD_2, CRI_O_1_31, Dialect
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import IMAGES, MIB, Pod, SmallNode, reason_of, relieve
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory

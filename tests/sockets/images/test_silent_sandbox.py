@@ -9,7 +9,7 @@ from dataclasses import replace
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail, Hang
+from tests.nodes.faults import Fail, Hang
 from tests.nodes.small_node import IMAGES, SmallNode, relieve
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclaim.evidence.pod_list import KubeletUnavailable
+from reclaim.evidence.pod_list import KubeletLate, KubeletUnavailable
 from reclaim.kubelet.client import LARGEST_BODY_BYTES, KubeletEndpoint, ask_kubelet
 from tests.sockets.kubelet_server import (
     FOREVER_SECONDS,
@@ -62,7 +62,7 @@ def test_a_status_that_is_not_200_is_no_answer(status: int, words: str) -> None:
     with KubeletServer(answer(PODS, status)) as kubelet:
         error = refused(KubeletEndpoint(kubelet.url))
         assert f"the kubelet at {kubelet.url} answered {words}" in str(error)
-    assert not error.late
+    assert not isinstance(error, KubeletLate)
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -84,7 +84,7 @@ def test_the_deadline_is_for_all_of_the_answer(script: str) -> None:
         began = time.monotonic()
         error = refused(KubeletEndpoint(kubelet.url), SHORT_SECONDS)
         assert SHORT_SECONDS <= time.monotonic() - began < SHORT_SECONDS + MARGIN_SECONDS
-    assert error.late
+    assert isinstance(error, KubeletLate)
     assert str(error).endswith("gave no complete answer within 0.3 s")
 
 
@@ -94,7 +94,7 @@ def test_a_line_does_not_extend_the_deadline() -> None:
     """
     with KubeletServer(0.2, *dripping(HEAD + b"X: " + b"y" * 300, 0.2)) as kubelet:
         began = time.monotonic()
-        assert refused(KubeletEndpoint(kubelet.url), SHORT_SECONDS).late
+        assert isinstance(refused(KubeletEndpoint(kubelet.url), SHORT_SECONDS), KubeletLate)
         assert time.monotonic() - began < SHORT_SECONDS + MARGIN_SECONDS
 
 
@@ -124,7 +124,7 @@ def test_a_line_does_not_extend_the_deadline() -> None:
 def test_an_answer_that_ends_early_is_none(cut: bytes) -> None:
     """The length that was announced has to arrive."""
     with KubeletServer(cut) as kubelet:
-        assert not refused(KubeletEndpoint(kubelet.url)).late
+        assert not isinstance(refused(KubeletEndpoint(kubelet.url)), KubeletLate)
 
 
 @pytest.mark.parametrize("announced", [True, False])

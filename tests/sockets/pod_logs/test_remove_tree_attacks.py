@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from eviction.drill.runtime.private_mounts import unmount
 from reclaim.pod_logs.directories import (
     DEEPEST,
     ROUNDS,
@@ -25,7 +26,7 @@ from reclaim.pod_logs.directories import (
     remove_tree,
 )
 from tests.descriptors import no_descriptor_left
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 from tests.sockets.pod_logs.remover_child import PAIRS
 from tests.sockets.pod_logs.trees import Canary, contents, opened, plant, removed
 

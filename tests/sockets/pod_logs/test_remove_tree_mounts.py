@@ -13,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from eviction.drill.runtime.private_mounts import unmount
 from reclaim.pod_logs.directories import (
     TreeRemoval,
     open_beneath,
     unlink_files,
 )
-from tests.sockets.mounts import bound, mounted_tmpfs, unmount
+from tests.sockets.mounts import bound, mounted_tmpfs
 from tests.sockets.pod_logs.trees import Canary, contents, opened, plant, removed
 
 CROSSING = "is not known to be on the same filesystem and mount"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from reclaim.function import PassFacts, Pressure
@@ -56,7 +56,7 @@ class Runs:
             stopping=self.stopping,
             facts=lambda: PassFacts(dry_run=dry_run, pressure=self.pressure),
         )
-        return ProgramStage(program, replace(context, clock=SystemClock()))
+        return ProgramStage(program, context._replace(clock=SystemClock()))
 
     def run(
         self,

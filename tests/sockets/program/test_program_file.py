@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reclaim.program.function import (
-    PrintedPlan,
+    Printed,
     ProgramRun,
     ProgramUser,
     examine,
@@ -153,7 +153,7 @@ def test_a_program_is_named_by_a_plain_absolute_path(path: str) -> None:
 
 def test_what_was_checked_is_what_is_started(tmp_path: Path) -> None:
     """Between the check and the start another file comes to its path: it does not run."""
-    path, printed = script(tmp_path, "echo the first"), PrintedPlan(print)
+    path, printed = script(tmp_path, "echo the first"), Printed(print, is_plan=True)
     with opened_program(path) as program:
         os.replace(script(tmp_path, "echo another", name="other"), path)
         run = ProgramRun(program.fileno(), (path,), {}, user=None, printed=printed)

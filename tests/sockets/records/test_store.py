@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.records.store import (
     HEADER,
     SLOT_BYTES,
@@ -23,7 +24,7 @@ from eviction.records.store import (
     contents_of,
 )
 from tests.pure.values import KIB, MIB
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 SIZE_BYTES = MIB
 SLOTS = SIZE_BYTES // SLOT_BYTES - 1

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.records.history import MOST_WAITING, HistoryRecorder, documents_of, encoded
 from eviction.records.passes import PassResult
 from eviction.records.store import LARGEST_RECORD_BYTES, HistoryStore, NoHistoryYet, contents_of
@@ -20,7 +21,7 @@ from reclaim.types import ReclaimResult, Result
 from tests.pure.records.documents import outcome, pass_of, periodic_pass
 from tests.pure.values import MIB, SteppedClock
 from tests.reclaimd_process import came_true
-from tests.sockets.mounts import dead_filesystem, mounted_tmpfs, unmount
+from tests.sockets.mounts import dead_filesystem, mounted_tmpfs
 from tests.thread_limit import no_thread_starts
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
-from eviction.drill.runtime.private_mounts import mount_tmpfs
+from eviction.drill.runtime.private_mounts import mount_tmpfs, unmount
 from signals.filesystems import Reading, read_statvfs
 from signals.types import KUBELET_SIGNALS, FsLayout, Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode, reason_of
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory
-from tests.sockets.mounts import dead_filesystem, mounted_tmpfs_without_inodes, unmount
+from tests.sockets.mounts import dead_filesystem, mounted_tmpfs_without_inodes
 
 
 def test_a_tmpfs_without_an_inode_limit_has_no_inode_signal(small_node: SmallNode) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from signals.types import Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, answer, came_true, reclaimd_here, write_configuration
 

@@ -20,16 +20,15 @@ from typing import Any
 
 import pytest
 
+from eviction.surface.control_client import TIMEOUT_SECONDS, NotAskedError, ask
 from eviction.surface.control_socket import (
     LARGEST_REQUEST_BYTES,
     MOST_ANSWERED,
     OCCUPIED,
-    TIMEOUT_SECONDS,
     TOO_LATE,
     ControlServer,
     ControlUnavailable,
     Conversation,
-    ask,
 )
 from tests.reclaimd_process import came_true
 from tests.sockets.hostile_clients import KINDS, hostile_clients
@@ -156,7 +155,7 @@ def test_an_oversized_request_is_not_read_to_its_end(server: ControlServer, path
 
 def test_a_defect_in_an_answer_is_reported_and_harmless(server: ControlServer, path: str) -> None:
     """A division by zero in one answer does not affect the others."""
-    with pytest.raises(ControlUnavailable, match="ZeroDivisionError: division by zero"):
+    with pytest.raises(NotAskedError, match="ZeroDivisionError: division by zero"):
         ask(path, "broken")
     assert ask(path, "status") == {"state": "fine"}
 
@@ -199,7 +198,7 @@ def test_a_client_is_turned_away_while_all_threads_are_occupied(path: str) -> No
             client.sendall(b'{"command": "status"}\n')
         assert [client.recv(100) for client in waiting] == [OCCUPIED] * 5
         with pytest.raises(
-            ControlUnavailable, match="turned away, as it is occupied with other clients"
+            NotAskedError, match="turned away, as it is occupied with other clients"
         ):
             ask(path, "status")
         leave.release()
@@ -327,7 +326,7 @@ def test_each_of_many_commands_at_once_gets_an_answer_or_a_sentence(
     def client() -> None:
         try:
             said.append(ask(path, "status")["state"])
-        except ControlUnavailable as error:
+        except NotAskedError as error:
             said.append(str(error))
 
     threads = [threading.Thread(target=client) for _ in range(count)]
@@ -354,7 +353,7 @@ def test_a_command_reads_why_it_is_turned_away_before_it_has_asked(path: str) ->
 
         threading.Thread(target=turn_away, daemon=True).start()
         with pytest.raises(
-            ControlUnavailable, match=f"^{path}: turned away, as no whole request has come in time$"
+            NotAskedError, match=f"^{path}: turned away, as no whole request has come in time$"
         ):
             ask(path, "status", filler="x" * 10_000_000)
 
@@ -410,14 +409,12 @@ def test_a_socket_that_cannot_be_created_is_one_sentence(missing: str) -> None:
 
 def test_asking_without_a_daemon_is_one_sentence(path: str) -> None:
     """No socket, and a socket without a listener."""
-    with pytest.raises(
-        ControlUnavailable, match=r"no daemon answers on .*: No such file or directory"
-    ):
+    with pytest.raises(NotAskedError, match=r"no daemon answers on .*: No such file or directory"):
         ask(path, "status")
     os.makedirs(os.path.dirname(path))
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(path)
-    with pytest.raises(ControlUnavailable, match=r"no daemon answers on .*: Connection refused"):
+    with pytest.raises(NotAskedError, match=r"no daemon answers on .*: Connection refused"):
         ask(path, "status")
 
 
@@ -434,5 +431,5 @@ def test_an_answer_that_is_no_json_is_one_sentence(path: str) -> None:
                 client.sendall(b"220 mail ready\n")
 
         threading.Thread(target=talk, daemon=True).start()
-        with pytest.raises(ControlUnavailable, match="no daemon answers on"):
+        with pytest.raises(NotAskedError, match="no daemon answers on"):
             ask(path, "status")

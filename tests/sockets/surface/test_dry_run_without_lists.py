@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail
 from signals.types import Signal
+from tests.nodes.faults import Fail
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import answer, reclaimd_here
 

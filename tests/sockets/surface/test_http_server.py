@@ -419,7 +419,7 @@ def test_serving_makes_no_file(tmp_path: Path, server: HttpServer) -> None:
     program = (
         "from eviction.surface.metrics import Metrics; from eviction.wording.status import"
         " NodeStatus;m = Metrics(NodeStatus);m.called('ListImages', 1.0, True);"
-        " m.count_watch_event(); print(len(m.page().body))"
+        " m.watched(); print(len(m.page().body))"
     )
 
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}

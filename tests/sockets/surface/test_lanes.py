@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from eviction.cli.client import ask_daemon
+from eviction.drill.runtime.private_mounts import unmount
 from signals.types import Signal
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true
 from tests.sockets.dialect import Dialect
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 from tests.sockets.program.scripts import script
 
 IN_VAIN_SECONDS = 8.0  # less than the deadline of a list

@@ -12,8 +12,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Delay, Fail, Hang
 from signals.types import FsLayout, Signal
+from tests.nodes.faults import Delay, Fail, Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.reclaimd_process import Daemon, came_true, reclaimd
 from tests.sockets.conftest import SmallNodeFactory

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.engine.effects import PauseSet, Request
 from eviction.engine.node import Node
 from eviction.records.passes import Trigger
@@ -31,13 +31,14 @@ from reclaim.images.records import ImageRecords
 from reclaim.types import Plan, RuntimeUnavailable, Verdict
 from signals.filesystems import Reading, read_statvfs
 from signals.types import FilesystemRole, FsLayout, Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import PROGRAM, Daemon, came_true
 from tests.sockets.conftest import SmallNodeFactory
 from tests.sockets.dialect import Dialect
 from tests.sockets.engine.test_first_byte import FAST, dead_copies, passed
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 from tests.sockets.program.scripts import script
 
 pytestmark = pytest.mark.regression
@@ -185,6 +186,7 @@ class Asks:
 
     fresh_seconds = STATUS_FRESH_SECONDS
     frees_late = False
+    listed_at: float | None = None
     patience_seconds: float | None = None
 
     def __init__(self, ask: Callable[[], object]):

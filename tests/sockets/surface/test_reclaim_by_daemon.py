@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from eviction.surface.requests import MOST_WAITING
 from signals.types import Signal
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import LONGEST_SECONDS, MIB, SmallNode
 from tests.reclaimd_process import (
     ENVIRONMENT,

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from eviction.drill.runtime.faults import Hang
 from eviction.engine.effects import Request
 from eviction.engine.node import Node
 from eviction.engine.step import new_pass
 from eviction.records.passes import Trigger
 from eviction.surface import daemon
-from eviction.surface.control_socket import ask
+from eviction.surface.control_client import ask
 from eviction.wording.log import Log
 from signals.types import Signal
 from tests.inline import configured
+from tests.nodes.faults import Hang
 from tests.nodes.small_node import MIB, SmallNode
 from tests.pure.values import SteppedClock
 from tests.reclaimd_process import Daemon, came_true, reclaimd

@@ -14,7 +14,6 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail, Failpoint
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass
 from eviction.surface.daemon import Daemon
@@ -22,6 +21,7 @@ from eviction.wording.log import Log
 from reclaim.images.records import ImageRecords
 from reclaim.types import EventReason, GCEvent
 from signals.types import FsLayout, Signal
+from tests.nodes.faults import Fail, Failpoint
 from tests.nodes.small_node import MIB, SmallNode
 from tests.nodes.stepped import turn
 from tests.pure.values import SteppedClock
@@ -43,13 +43,13 @@ class Run:
     events: list[GCEvent]
 
 
-class Events:
+class Events(Listener):
     """A sink that keeps every event."""
 
     def __init__(self) -> None:
         self.all: list[GCEvent] = []
 
-    def warn(self, event: GCEvent) -> None:
+    def warned(self, event: GCEvent) -> None:
         """Keeps it."""
         self.all.append(event)
 
@@ -76,7 +76,8 @@ def under_pressure(
     )
     passes: list[Pass] = []
     log, events = Log(clock.wall, as_json=True, stream=Lines()), Events()
-    daemon = Daemon(node, log, send=events.warn)
+    daemon = Daemon(node, log)
+    node.listeners.add(events)
 
     class Passes(Listener):
         def passed(self, record: Pass) -> None:

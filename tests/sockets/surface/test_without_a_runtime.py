@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from eviction.drill.runtime.private_mounts import unmount
 from tests.reclaimd_process import (
     Daemon,
     answer,
@@ -19,7 +20,7 @@ from tests.reclaimd_process import (
     reclaimd_here,
     write_configuration,
 )
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 MIB = 1 << 20
 

@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from eviction.drill.runtime.faults import Fail
 from eviction.records.attribution import Use
 from eviction.records.passes import PassResult
 from signals.types import FsLayout, Signal
+from tests.nodes.faults import Fail
 from tests.nodes.small_node import MIB, SmallNode, relieve
 from tests.reclaimd_process import Daemon, answer, reclaimd, reclaimd_here
 from tests.sockets.conftest import SmallNodeFactory

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from eviction.drill.runtime.private_mounts import unmount
 from eviction.records.observations_json import timestamp
 from eviction.wording.log import Log
 from reclaim.workers import NoThread
 from tests.reclaimd_process import came_true
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 from tests.thread_limit import no_thread_starts
 
 WALL = 1_800_000_000.25

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import grpc
 
-from eviction.drill.runtime.faults import Delay, Fail, Failpoint, Hang
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.rows import Fault
+from tests.nodes.faults import Delay, Fail, Failpoint, Hang
 from tests.sockets.kubelet_server import KubeletServer, answer, pod_list
 
 if TYPE_CHECKING:

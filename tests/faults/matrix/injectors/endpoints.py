@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from eviction.surface.control_socket import ControlUnavailable, ask
+from eviction.surface.control_client import NotAskedError, ask
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.program import livez
 from tests.faults.matrix.rows import SLACK_SECONDS, Fault
@@ -122,8 +122,8 @@ class ControlSocket(Injector):
 
     def _answers(self) -> bool:
         try:
-            return bool(ask(str(self._path), "brief"))
-        except ControlUnavailable:
+            return bool(ask(str(self._path), "status"))
+        except NotAskedError:
             return False
 
     def release(self) -> None:

@@ -13,12 +13,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, ClassVar
 
+from eviction.drill.runtime.private_mounts import unmount
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.mirror_filesystem import MirrorFilesystem
 from tests.faults.matrix.rows import HELD_SECONDS, Fault, Kind
 from tests.nodes.small_node import MIB
 from tests.reclaimd_process import came_true
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 if TYPE_CHECKING:
     from tests.faults.matrix.bench import Bench

@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eviction.drill.runtime.private_mounts import unmount
 from tests.faults.matrix.injectors.injector import Injector
 from tests.faults.matrix.rows import Fault
-from tests.sockets.mounts import mounted_tmpfs, unmount
+from tests.sockets.mounts import mounted_tmpfs
 
 if TYPE_CHECKING:
     from tests.faults.matrix.bench import Bench

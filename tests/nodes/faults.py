@@ -1,42 +1,28 @@
-"""Faults of single methods as values: how a method misbehaves.
-
-Does not cover: injecting faults; see `Failpoints` in `server`.
-"""
+"""Ways in which a method misbehaves, each with a name."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
 
+from eviction.drill.runtime import server
+from eviction.drill.runtime.server import first_half
+
 CODES = {code.name: code for code in grpc.StatusCode if code is not grpc.StatusCode.OK}
 
 
-def first_half(answer: Any) -> Any:
-    """A copy of the answer with the first half of its list."""
-    changed = copy.deepcopy(answer)
-    for known, entries in changed.ListFields():
-        if known.name != "info" and hasattr(entries, "add"):
-            del entries[(len(entries) + 1) // 2 :]
-    return changed
-
-
 @dataclass(frozen=True)
-class Failpoint:
-    """What happens to the next `times` calls (None: to all): a call starts `seconds` late (None:
-    when the failpoint is deleted or replaced), acts or does nothing (`acts`), and gets a wrong
-    answer (`change` makes it of the true one), an error (`code`), or, with both, the wrong
-    answer and then the error."""
+class Failpoint(server.Failpoint):
+    """The base of those: a subclass says what happens."""
 
     acts: bool = field(default=True, init=False)
     seconds: float | None = field(default=0.0, init=False)
     change: Callable[[Any], Any] | None = field(default=None, init=False)
     code: grpc.StatusCode | None = field(default=None, init=False)
     message: str = field(default="", init=False)
-    times: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
