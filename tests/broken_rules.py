@@ -625,8 +625,8 @@ BREAKS = (
     Break(
         "at the mark is below it",
         THRESHOLDS,
-        "and mark(threshold, observation.capacity) > observation.available",
-        "and mark(threshold, observation.capacity) >= observation.available",
+        "and mark(threshold, observation) > observation.available",
+        "and mark(threshold, observation) >= observation.available",
     ),
     Break("a stale reading counts", THRESHOLDS, "        and not observation.stale\n", ""),
     Break(
@@ -668,15 +668,15 @@ BREAKS = (
     ),
     Break(
         "a soft threshold is led",
-        HEADROOM,
-        "if headroom.threshold.hard\n        and headroom.above >= 0",
-        "if headroom.above >= 0",
+        THRESHOLDS,
+        "if ahead and threshold.hard else reached",
+        "if ahead else reached",
     ),
     Break(
         "a jump is a rate",
         INTERVAL,
-        "return min((fallen - step.fall) / (seconds - (step.time - step.since)) for step in inside)",
-        "return fallen / seconds",
+        "            if fall is not largest:\n",
+        "            if True:\n",
     ),
     Break(
         "an unreadable disk is reclaimed on",
@@ -703,16 +703,16 @@ BREAKS = (
         "0.0",
     ),
     Break(
-        "any threshold crosses a pass of the lead",
+        "a pass of the lead aims at every threshold",
         RELIEF,
-        "thresholds_met(began_it, ",
-        "thresholds_met(goal.thresholds, ",
+        "if each == running.decision.acted_on)",
+        "if True)",
     ),
     Break(
-        "the lead removes as much as it likes",
+        "the lead takes the last resort",
         RELIEF,
-        "limit = None if running.crossed else 1\n",
-        "limit = None\n",
+        " and reached(running, world)\n    if untried",
+        "\n    if untried",
     ),
     Break(
         "nothing is held off after a start",

@@ -324,8 +324,8 @@ REVERTS = (
         "what freed nothing begins at once again",
         "B11",
         STEP,
-        "        after = BackOff(world.now + min([seconds, *waits]), seconds)\n",
-        "        after = BackOff(world.now, seconds)\n",
+        "    after = BackOff(world.now + min([seconds, *waits]), seconds)\n",
+        "    after = BackOff(world.now, seconds)\n",
     ),
     Revert(
         "a disk that cannot be read is relieved",
@@ -412,8 +412,8 @@ REVERTS = (
         "nothing is measured after a removal",
         "more goes than needed",
         RELIEF,
-        "        relieved = not goal.met(with_promised(seen, promised))\n",
-        "        relieved = False\n",
+        "    relieved = not goal.met(with_promised(seen, promised))\n",
+        "    relieved = False\n",
     ),
     Revert(
         "gains count for every pass",
@@ -486,8 +486,8 @@ REVERTS = (
         "a back-off is for ever",
         "a back-off",
         STEP,
-        "            seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)\n",
-        "            seconds = max(seconds * 2, RETRY_SECONDS) * 50\n",
+        "        seconds = min(max(seconds * 2, RETRY_SECONDS), SELDOM_SECONDS)\n",
+        "        seconds = max(seconds * 2, RETRY_SECONDS) * 50\n",
     ),
 )
 

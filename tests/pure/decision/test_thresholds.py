@@ -6,6 +6,7 @@ Source: kubelet, `pkg/kubelet/eviction/helpers.go`.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,14 @@ def test_met_means_that_the_mark_is_above_what_is_available(
     one = threshold(NODEFS, mark)
     seen = {NODEFS: observation(NODEFS, available, capacity)}
     assert thresholds_met([one], seen, enforce_min_reclaim=False) == ((one,) if met else ())
+
+
+def test_what_is_coming_meets_hard_thresholds_only() -> None:
+    """Less is available than what is coming needs; a soft threshold is met by what has come."""
+    hard, soft = threshold(NODEFS, "1Gi"), threshold(NODEFS, "1Gi", grace_seconds=60.0)
+    seen = {NODEFS: replace(observation(NODEFS, 2 * GIB, 100 * GIB), needed=3 * GIB)}
+    met = partial(thresholds_met, [hard, soft], seen, enforce_min_reclaim=False)
+    assert (met(ahead=False), met()) == ((), (hard,))
 
 
 @pytest.mark.parametrize(

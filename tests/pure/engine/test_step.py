@@ -39,10 +39,13 @@ from reclaim import types
 from reclaim.types import (
     DELETE_ALL_UNUSED_CONTAINERS,
     DELETE_UNUSED_IMAGES,
+    Action,
+    Kind,
     Reason,
     ReclaimError,
     ReclaimResult,
     Result,
+    Verdict,
 )
 from signals.filesystems import FilesystemPaths, Reading
 from signals.samplers import Sample
@@ -692,6 +695,29 @@ def test_a_pass_begins_before_its_mark_and_frees_what_is_coming(soft: bool) -> N
     daemon.disk.fills_by = 0.0
     daemon.after(5.0)
     assert daemon.images.sent == ["A"]
+
+
+def test_what_is_only_coming_takes_no_last_resort() -> None:
+    """It may not come. Below the mark the last resort goes, too."""
+    daemon = Daemon(images=1, containers=0)
+    held = Verdict(Kind.IMAGE, "H", "H", Action.KEEP, Reason.NOT_PULLED, 10 * MIB, last_resort=True)
+    daemon.images.planned = replace(daemon.images.plan(), keep=(held,))
+    last = Store(daemon.disk, {"H": 10 * MIB})
+    name = DELETE_UNUSED_IMAGES
+    images = function_of(daemon.images, name=name, last_resort=lambda _: (last,))
+    world = daemon.engine.world
+    config = replace(
+        world.manager.config, kubelets=(threshold(Signal.NODEFS_AVAILABLE, f"{MARK_MIB - 1}Mi"),)
+    )
+    functions = {**world.functions, name: images}
+    daemon.engine.world = world._replace(functions=functions, manager=ManagerState(config))
+    daemon.after(0.5)
+    daemon.disk.fills_by = 8.0 * MIB
+    daemon.engine.until(lambda: len(daemon.records) == 2)
+    assert [record.trigger for record in daemon.records] == [Trigger.LEAD, Trigger.LEAD]
+    assert last.plans == 0
+    daemon.engine.until(lambda: bool(last.sent))
+    assert daemon.disk.available < MARK_MIB * MIB
 
 
 # ---- the runtime

@@ -66,8 +66,8 @@ def test_a_lead_that_was_held_off_is_not_used_up(small_node: SmallNode, tmp_path
     assert not passes.all
     node.owner.post(KubeletHealthy())
     grown = small_node.disk / "grown"
-    os.truncate(grown, grown.stat().st_size - 3 * MIB)
-    turns(3, MIB)
+    os.truncate(grown, grown.stat().st_size - 4 * MIB)
+    turns(4, MIB)
     assert [record.trigger for record in passes.all] == [Trigger.LEAD]
     assert small_node.available() > ours
     daemon.stop()
