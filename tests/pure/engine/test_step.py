@@ -717,7 +717,7 @@ def test_what_is_only_coming_takes_no_last_resort() -> None:
     assert [record.trigger for record in daemon.records] == [Trigger.LEAD, Trigger.LEAD]
     assert last.plans == 0
     daemon.engine.until(lambda: bool(last.sent))
-    assert daemon.disk.available < MARK_MIB * MIB
+    assert daemon.disk.available < (MARK_MIB + 10) * MIB  # it has freed as much
 
 
 # ---- the runtime
