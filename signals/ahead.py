@@ -8,8 +8,9 @@ XFS allocates space behind the end of a growing file, as much again as the file 
 less on a disk that is nearly full (`fs/xfs/xfs_iomap.c`, xfs_iomap_prealloc_size). `statvfs` shows
 that at once as used, and then nothing until it is used up. So after a step, the next one and the
 bytes until then are known from the file. Which files grow is looked up in `/proc/*/fd`, once after
-each step; what may not be seen there has no next step. A file with an extent size hint has none
-either: its steps are as small as the hint.
+each step, on a thread of its own, as a file may be on a mount that never answers; what may not be
+seen there has no next step. A file with an extent size hint has none either: its steps are as small
+as the hint.
 
 Other filesystems subtract what is written at once.
 """
@@ -17,8 +18,10 @@ Other filesystems subtract what is written at once.
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import stat
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -85,36 +88,40 @@ class GrowingFiles:
     def __init__(self, st_dev: int, proc: str = PROC) -> None:
         self._st_dev = st_dev
         self._proc = proc
-        self._links: Sequence[str] = ()
-        self._available: int | None = None
+        self._links: Sequence[str] = ()  # replaced by the thread that looks
+        self._look = threading.Thread()
         self._look_due = False
-        self._looked_at = float("-inf")
+        self._looked_at = -math.inf
+        self._available = 0
 
     def __call__(self, stats: FsStats) -> FsStats:
         """The reading with what is preallocated, and the next step."""
-        before = stats.available_bytes if self._available is None else self._available
+        self._look_due |= self._available - stats.available_bytes >= SMALLEST_STEP_BYTES
         self._available = stats.available_bytes
-        self._look_due |= before - stats.available_bytes >= SMALLEST_STEP_BYTES
-        if self._look_due and stats.time - self._looked_at >= LOOK_SECONDS:
+        rested = stats.time - self._looked_at >= LOOK_SECONDS
+        if self._look_due and rested and not self._look.is_alive():
             self._look_due = False
             self._looked_at = stats.time
-            devices = devices_writing_to(self._st_dev)
-            self._links = [
-                link
-                for link, status in open_files(devices, self._proc)
-                if behind_end(status) >= SMALLEST_STEP_BYTES / 2
-            ]
+            self._look = threading.Thread(target=self._look_up, name="open files", daemon=True)
+            with suppress(RuntimeError):  # there is no thread: no next step is known
+                self._look.start()
         preallocated = 0
         step = 0
-        growing = []
         for link in self._links:
             with suppress(OSError):  # it was closed
                 status = os.stat(link)
                 preallocated += behind_end(status)
                 step = max(step, next_step(status, stats))
-                growing.append(link)
-        self._links = growing
         return replace(stats, preallocated_bytes=preallocated, step_bytes=step)
+
+    def _look_up(self) -> None:
+        """Finds the files with much behind their end."""
+        with suppress(OSError):  # `/proc` or the mounts cannot be read
+            self._links = [
+                link
+                for link, status in open_files(devices_writing_to(self._st_dev), self._proc)
+                if behind_end(status) >= SMALLEST_STEP_BYTES / 2
+            ]
 
 
 def behind_end(status: os.stat_result) -> int:
