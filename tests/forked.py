@@ -222,7 +222,7 @@ def _main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, and then this
     sys.dont_write_bytecode = True
     os.environ["PYDANTIC_DISABLE_PLUGINS"] = "__all__"
-    for name in (*(f"eviction.cli.{module}" for module in COMMANDS), *IMPORTED_LATER):
+    for name in (*(f"eviction.cli.{name.replace('-', '_')}" for name in COMMANDS), *IMPORTED_LATER):
         importlib.import_module(name)
     gc.collect()
     # what every process shares is not visited by its garbage collections, and so not copied

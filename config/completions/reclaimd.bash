@@ -3,7 +3,7 @@ _reclaimd() {
   local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}" command="${COMP_WORDS[1]}"
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume reload top history config doctor ballast install uninstall manifests drill help --help --version' -- "$current"))
+    COMPREPLY=($(compgen -W 'run reclaim check plan why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help --help --version' -- "$current"))
     return
   fi
   case "$command $previous" in
@@ -280,6 +280,24 @@ _reclaimd() {
     'ballast --size') return ;;
     'ballast -o') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
     'ballast --output') COMPREPLY=($(compgen -W 'table json' -- "$current")); return ;;
+    'xfs-hint --config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'xfs-hint --config-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'xfs-hint --container-runtime-endpoint') return ;;
+    'xfs-hint --image-service-endpoint') return ;;
+    'xfs-hint --kubelet-config') COMPREPLY=($(compgen -f -- "$current")); return ;;
+    'xfs-hint --root-dir') COMPREPLY=($(compgen -d -- "$current")); return ;;
+    'xfs-hint --eviction-pressure-transition-period') return ;;
+    'xfs-hint --minimum-image-ttl-duration') return ;;
+    'xfs-hint --minimum-container-ttl-duration') return ;;
+    'xfs-hint --image-gc-high-threshold') return ;;
+    'xfs-hint --image-gc-low-threshold') return ;;
+    'xfs-hint --maximum-dead-containers-per-container') return ;;
+    'xfs-hint --maximum-dead-containers') return ;;
+    'xfs-hint --eviction-hard') return ;;
+    'xfs-hint --eviction-soft') return ;;
+    'xfs-hint --eviction-soft-grace-period') return ;;
+    'xfs-hint --eviction-minimum-reclaim') return ;;
+    'xfs-hint --size') return ;;
     'install --root') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'uninstall --root') COMPREPLY=($(compgen -d -- "$current")); return ;;
     'manifests --image') return ;;
@@ -328,11 +346,12 @@ _reclaimd() {
     config) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output --diff' -- "$current")) ;;
     doctor) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim -o --output' -- "$current")) ;;
     ballast) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim create status remove --file --size -o --output' -- "$current")) ;;
+    xfs-hint) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --size --remove --dry-run' -- "$current")) ;;
     install) COMPREPLY=($(compgen -W '-h --help --systemd --root' -- "$current")) ;;
     uninstall) COMPREPLY=($(compgen -W '-h --help --root --purge' -- "$current")) ;;
     manifests) COMPREPLY=($(compgen -W '-h --help base cri-o events k3s kubelet prometheus shadow --image --kustomize' -- "$current")) ;;
     drill) COMPREPLY=($(compgen -W '-h --help --config --config-dir --container-runtime-endpoint --image-service-endpoint --kubelet-config --root-dir --eviction-pressure-transition-period --minimum-image-ttl-duration --minimum-container-ttl-duration --image-gc-high-threshold --image-gc-low-threshold --maximum-dead-containers-per-container --maximum-dead-containers --eviction-hard --eviction-soft --eviction-soft-grace-period --eviction-minimum-reclaim --all --list --check --report --observe --runtime --fill --yes --allow-other-data --for --quiet --with-margin -o --output --logging-format -v --verbosity' -- "$current")) ;;
-    help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan why status pause resume reload top history config doctor ballast install uninstall manifests drill help configuration' -- "$current")) ;;
+    help) COMPREPLY=($(compgen -W '-h --help run reclaim check plan why status pause resume reload top history config doctor ballast xfs-hint install uninstall manifests drill help configuration' -- "$current")) ;;
   esac
 }
 complete -F _reclaimd reclaimd

@@ -1,4 +1,4 @@
-"""The subcommands: a module of each name has its options and runs it."""
+"""The subcommands: a module of each name, with _ for -, has its options and runs it."""
 
 COMMANDS = {
     "run": "the daemon: watch, and relieve pressure when a threshold is crossed",
@@ -15,6 +15,7 @@ COMMANDS = {
     "config": "the values in force, where each of them comes from, and all marks",
     "doctor": "what is wrong or risky on this node, and what to do about it",
     "ballast": "create, show or remove the file that is released on a full disk",
+    "xfs-hint": "have XFS allocate less ahead of files that grow on this node",
     "install": "place units, manual, completions and a configuration",
     "uninstall": "stop the service, and remove what install has placed",
     "manifests": "the manifests of the DaemonSet, for kubectl apply -f -",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, fields, replace
 from signal import SIGTERM, default_int_handler
@@ -30,6 +30,7 @@ from eviction.records.passes import Pass, Trigger
 from eviction.surface.answer import Answer
 from eviction.surface.pause import PauseFile
 from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
+from eviction.surface.xfs_hints import set_hints, usual_directories
 from eviction.types import Extent, Threshold
 from eviction.wording.status import PodDirectories, pod_directories
 from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ballast
@@ -245,6 +246,23 @@ class LocalNode(LocalFiles):
                         remove_ballast(settings)
                     return found.path
         return ""
+
+    # ---- XFS
+
+    def set_xfs_hints(
+        self, directories: Sequence[str], size_bytes: int, *, dry_run: bool
+    ) -> Iterator[tuple[bool, str]]:
+        """As `set_hints`; without directories the usual ones, and last why the runtime's is not
+        known."""
+        if directories:
+            yield from set_hints(directories, size_bytes, dry_run=dry_run)
+            return
+        with self.view(PATIENT_SECONDS) as view:
+            usual = usual_directories(self.configuration, view.summary.paths.containerfs)
+            problem = view.summary.imagefs_problem
+        yield from set_hints(usual, size_bytes, dry_run=dry_run, skip_others=True)
+        if problem:
+            yield False, f"the runtime's directory is not known: {problem}"
 
 
 class _Ended(Listener):

@@ -35,8 +35,7 @@ WIDEST_NAME = 28
 OUTPUT = {"-o, --output table|json": "output format"}
 SHARED_OPTIONS = ("--config FILE, ...", "see reclaimd help configuration")
 PURPOSE = """\
-Frees disk space on a Kubernetes node over CRI, by the kubelet's own signals and
-reclaim functions, before the kubelet evicts pods.
+Frees disk space on a Kubernetes node over CRI, before the kubelet evicts pods.
 """
 FIRST_STEPS = """\
 reclaimd: which command? To begin with, those that remove nothing:
@@ -154,7 +153,7 @@ def command_of(name: str) -> tuple[Parser, ModuleType]:
     usual = gc.get_threshold()
     # else garbage is looked for all the time: a tenth of a start, for nothing
     gc.set_threshold(IMPORTED_OBJECTS)
-    module = import_module(f"eviction.cli.{name}")
+    module = import_module(f"eviction.cli.{name.replace('-', '_')}")
     gc.freeze()
     gc.set_threshold(*usual)
     parser = Parser(

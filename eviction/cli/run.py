@@ -33,6 +33,7 @@ from eviction.surface.pause import PauseFile, pause_for_client
 from eviction.surface.reload import LoadedConfiguration
 from eviction.surface.systemd import Notifier, listening_socket
 from eviction.surface.watches import Watches
+from eviction.surface.xfs_hints import HintsAtStart
 from eviction.wording.configuration_warnings import configuration_warnings
 from eviction.wording.log import Log
 from eviction.wording.tables import NOTHING_IS_REMOVED
@@ -119,7 +120,7 @@ def run(arguments: argparse.Namespace) -> int:
         watcher.start()
         node.listeners.add(Watches(watcher, node))
     node.on_look = endpoints.keep_alive
-    for listener in (ballast, endpoints, history, saver):
+    for listener in (ballast, endpoints, history, saver, HintsAtStart(node, log)):
         node.listeners.add(listener)
     # imported objects are never freed, so a garbage collection during a pass need not visit them
     gc.freeze()

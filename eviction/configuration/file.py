@@ -410,6 +410,9 @@ class ConfigurationFile(StrictModel):
 
     Empty: nowhere.
     """
+    xfs_extent_size_hint_bytes: NeedsRestart[texts.ExtentSize | None] = None
+    """The extent size hint that the daemon gives the directories of pods, their logs and snapshots
+    if they are on XFS: a multiple of the block size, 4Ki to 1Gi. Null: it gives none."""
     filesystems: NeedsRestart[
         Annotated[Mapping[FilesystemRole, str], read_as(_Entries, read_filesystems)]
     ] = setting(list)

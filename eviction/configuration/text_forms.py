@@ -193,6 +193,8 @@ PodStart = Annotated[float, read_as(Duration, within(read_duration, "0s", "10s")
 # Large images take longer than this even on a healthy node; only tests of a
 # stuck runtime use so little.
 Patience = Annotated[float, read_as(Duration, within(read_duration, "0.5s"))]
+read_extent_size = within(read_size, "4Ki", "1Gi")
+ExtentSize = Annotated[int, read_as(Quantity, read_extent_size)]
 HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
 Rate = Annotated[int, read_as(Quantity, within(read_size, "1"))]
 Mark = Annotated[ThresholdValue, read_as(QuantityOrPercentage, read_value)]

@@ -434,17 +434,30 @@ def reserve(facts: Facts) -> Findings:
 
 
 def xfs(facts: Facts) -> Findings:
-    """XFS preallocates as much again as a growing file already has; `allocsize` limits that."""
+    """XFS preallocates as much again as a growing file already has, unless its directory has an
+    extent size hint; `allocsize` limits that."""
     for filesystem in facts.filesystems:
         if filesystem.type != "xfs" or filesystem.options is None:
             continue
-        if not any(option.startswith("allocsize=") for option in filesystem.options):
+        hints = {
+            directory: hint
+            for directory, (device, hint) in facts.xfs_hints.items()
+            if device == filesystem.device
+        }
+        bare = [directory for directory in hints if not hints[directory]]
+        hinted = hints and not bare
+        if not hinted and not any(option.startswith("allocsize=") for option in filesystem.options):
             yield risk(
                 "xfs-preallocation",
                 f"XFS on {filesystem.path} counts up to 8GiB beyond the end of each growing file as"
                 " used, so images are removed and pods evicted for space that nobody uses",
-                "it is mounted without allocsize",
-                remedy="mount it with allocsize=64k",
+                "it is mounted without allocsize, and not all directories in which files grow have"
+                " an extent size hint",
+                remedy=(
+                    f"reclaimd xfs-hint {' '.join(bare or ['DIR'])}: a new file then takes whole"
+                    " units of 1MiB while it is open, and where it has data if it is sparse; or"
+                    " allocsize=64k, which needs a new mount: a remount changes nothing"
+                ),
             )
 
 

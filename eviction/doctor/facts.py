@@ -18,6 +18,7 @@ from eviction.configuration.effective import Configuration, eviction_config
 from eviction.engine.node import Node
 from eviction.records.store import why_unusable
 from eviction.surface.control_client import NotAskedError, ask
+from eviction.surface.xfs_hints import usual_directories
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
 from eviction.survey.space import CONTENT, SNAPSHOTTER
 from eviction.types import Threshold
@@ -29,6 +30,7 @@ from reclaim.kubelet.pull_records import NOT_READ, PullRecords
 from reclaim.services import RuntimeVersion
 from reclaim.types import ContainerState, ImageRecord, Listing, PodSandboxState, RuntimeUnavailable
 from reclaim.workers import in_time
+from reclaim.xfs_hint import inherited_hint
 from signals.clock import LATE_SECONDS
 from signals.mounts import filesystem_id, mounts_of
 from signals.quantity import format_bytes
@@ -77,6 +79,9 @@ class Facts:
     """What the clock says, in seconds since the epoch."""
     filesystems: tuple[FilesystemFacts, ...]
     """Those of the signals."""
+    xfs_hints: Mapping[str, tuple[str, int]]
+    """The directories in which files grow: what is mounted there, and the hint in bytes, 0 without
+    one."""
     runtime: Runtime
     runtime_problem: str
     """Why the runtime does not answer."""
@@ -139,6 +144,10 @@ def facts_of(node: Node) -> Facts:
         observations=observations,
         wall=node.clock.wall(),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
+        xfs_hints=_xfs_hints(
+            *usual_directories(configuration, node.summary.paths.containerfs),
+            *configuration.filesystems.values(),
+        ),
         runtime=runtime,
         runtime_problem=runtime_problem,
         endpoint=endpoint,
@@ -195,6 +204,14 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
         return "", ask(control_socket, "status")
     except NotAskedError as error:
         return str(error), {}
+
+
+def _xfs_hints(*directories: str) -> dict[str, tuple[str, int]]:
+    mounts = answer_of(lambda: mounts_of(directories), {})
+    return {
+        directory: (mount.source, answer_of(partial(inherited_hint, directory), 0))
+        for directory, mount in mounts.items()
+    }
 
 
 def inotify_instances(proc: str = "/proc") -> int:

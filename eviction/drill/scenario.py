@@ -582,6 +582,7 @@ NOT_IN_A_SCENARIO = frozenset(
         "stateFile",
         "historyFile",
         "historySize",
+        "xfsExtentSizeHint",
         "lockDirectory",
         "controlSocket",
         "metricsAddress",

@@ -36,7 +36,7 @@ from tests.repository import ROOT
 
 TEXT = "\n".join(page.read_text() for page in PAGES)
 MANUAL = (ROOT / "config" / "man" / "reclaimd.1").read_text().replace("\\-", "-")
-COMMANDS = set(re.findall(r"^\.SS (\w+)$", MANUAL, re.MULTILINE))
+COMMANDS = set(re.findall(r"^\.SS ([\w-]+)$", MANUAL, re.MULTILINE))
 OPTIONS = {"--help", "--version", *re.findall(r"\\fB(--[a-z-]+)\\fR", MANUAL)}
 OF_OTHERS = {"--now", "--prune", "--repair"}  # systemctl, crictl, crio
 OF_OTHERS |= {"--no-deps", "--python", "--no-cache-dir", "--no-compile"}  # pip
@@ -80,7 +80,7 @@ def test_no_heading_comes_twice(page: Path) -> None:
 
 def test_every_command_line_begins_with_a_command() -> None:
     """`reclaimd x` names a subcommand that exists, and each is shown."""
-    shown = set(re.findall(r"(?:`|^# |bin/)reclaimd ([a-z]+)", TEXT, re.MULTILINE))
+    shown = set(re.findall(r"(?:`|^# |bin/)reclaimd ([a-z][a-z-]*)", TEXT, re.MULTILINE))
     assert shown == COMMANDS
 
 

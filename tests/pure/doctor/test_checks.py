@@ -108,6 +108,7 @@ def sound(**fields: Any) -> Facts:
         "observations": SEEN,
         "wall": WALL,
         "filesystems": (),
+        "xfs_hints": {},
         "runtime": replace(RUNTIME, **of_runtime),
         "runtime_problem": "",
         "endpoint": "/s",
