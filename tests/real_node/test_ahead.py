@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from reclaim.removals import write_back
 from signals.filesystems import KubeletsReader
 from signals.types import FsStats
 from tests.real_node.loopfs import MIB, LoopFilesystem, run_tool, unmount
@@ -85,3 +86,20 @@ def test_the_next_step_of_a_file_on_xfs_is_known(tmp_path: Path, through: str) -
         finally:
             if root != disk.mountpoint:
                 unmount(root)
+
+
+def test_what_waits_is_written_back_where_the_kernel_would_soon_do_so(tmp_path: Path) -> None:
+    """Not before: what ext4 has not allocated yet, no removal waits for."""
+    vmstat = tmp_path / "vmstat"
+    vmstat.write_text("nr_dirty 1000\nnr_dirty_background_threshold 2000\n")
+    with LoopFilesystem(tmp_path / "fs", 256 * MIB, "ext4") as disk:
+        file = disk.mountpoint / "file"
+        os.close(write(file, 16))
+
+        def waits() -> bool:
+            return "delalloc" in run_tool("filefrag", "-v", file)
+
+        write_back(str(disk.mountpoint), 0, str(vmstat))
+        assert waits()
+        write_back(str(disk.mountpoint), 8 * MIB, str(vmstat))
+        assert not waits()

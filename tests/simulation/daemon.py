@@ -36,6 +36,8 @@ from eviction.engine.effects import (
     Tell,
     Tick,
     Watch,
+    WriteBack,
+    WrittenBack,
 )
 from eviction.engine.fold import fold
 from eviction.engine.owner import not_begun
@@ -346,6 +348,9 @@ class Daemon:
                 return self._located()
             case Refresh():
                 return self._refreshed()
+            case WriteBack(device=device):
+                self.clock.sleep(8.0 * self._rng.random() ** 4)  # seldom long
+                return WrittenBack(device)
         raise AssertionError(job)
 
     def _located(self) -> Located:

@@ -25,6 +25,8 @@ from eviction.engine.effects import (
     Sampled,
     Send,
     Tick,
+    WriteBack,
+    WrittenBack,
 )
 from eviction.engine.step import next_deadline
 from eviction.records.passes import Pass, Trigger
@@ -199,7 +201,7 @@ class Timed(Inline):
         match effect:
             case Read(paths):
                 return [event for path in paths for event in self._read(path)]
-            case Plan() | Check() | Send() | Locate() | Refresh():
+            case Plan() | Check() | Send() | Locate() | Refresh() | WriteBack():
                 return self._after(self.takes(effect), lambda: self._carried_out(effect))
             case _:
                 return super().done(effect)
@@ -210,6 +212,8 @@ class Timed(Inline):
                 return [Located(self.located)]
             case Refresh():
                 return [Refreshed()]
+            case WriteBack(device=device):
+                return [WrittenBack(device)]
             case _:
                 return super().done(effect)
 

@@ -29,6 +29,7 @@ from eviction.engine.effects import (
     Tick,
     Watch,
     Withdrawn,
+    WriteBack,
 )
 from eviction.engine.fold import fold
 from eviction.engine.step import backed_off, new_pass, next_deadline, next_look, seconds_halfway
@@ -699,7 +700,7 @@ def test_a_pass_begins_before_its_mark_and_frees_what_is_coming(soft: bool) -> N
 
 def test_what_is_only_coming_takes_no_last_resort() -> None:
     """It may not come. Below the mark the last resort goes, too."""
-    daemon = Daemon(images=1, containers=0)
+    daemon = Daemon(images=0, containers=0)
     held = Verdict(Kind.IMAGE, "H", "H", Action.KEEP, Reason.NOT_PULLED, 10 * MIB, last_resort=True)
     daemon.images.planned = replace(daemon.images.plan(), keep=(held,))
     last = Store(daemon.disk, {"H": 10 * MIB})
@@ -713,11 +714,27 @@ def test_what_is_only_coming_takes_no_last_resort() -> None:
     daemon.engine.world = world._replace(functions=functions, manager=ManagerState(config))
     daemon.after(0.5)
     daemon.disk.fills_by = 8.0 * MIB
-    daemon.engine.until(lambda: len(daemon.records) == 2)
-    assert [record.trigger for record in daemon.records] == [Trigger.LEAD, Trigger.LEAD]
-    assert last.plans == 0
+    daemon.engine.until(lambda: bool(daemon.records))
+    assert (daemon.records[0].trigger, last.plans) == (Trigger.LEAD, 0)
     daemon.engine.until(lambda: bool(last.sent))
     assert daemon.disk.available < (MARK_MIB + 10) * MIB  # it has freed as much
+
+
+def test_what_is_written_is_written_back_near_a_mark() -> None:
+    """From ten seconds before it on, with a pause as long as the last writeback took; which is how
+    slow the disk is now. Not where nothing fills."""
+    daemon = Daemon(hard={"nodefs.available": f"{MARK_MIB - 100}Mi"})
+    daemon.engine.takes = lambda effect: 2.0 if isinstance(effect, WriteBack) else 0.0
+    daemon.after(1.0)
+    daemon.disk.fills_by = 8.0 * MIB
+    daemon.engine.until_it(WriteBack)
+    assert 70 * MIB < daemon.disk.available - (MARK_MIB - 100) * MIB <= 80 * MIB
+    daemon.after(7.0)
+    assert (daemon.count(WriteBack), daemon.engine.world.lead_seconds(DEVICE)) == (2, 2.0)
+    daemon.disk.fills_by = 0.0
+    daemon.after(10.0)
+    assert daemon.count(WriteBack) <= 3
+    assert daemon.engine.world.writebacks == {}
 
 
 # ---- the runtime
