@@ -384,8 +384,8 @@ class ConfigurationFile(StrictModel):
     removal_patience_seconds: texts.Patience = setting("30s")
     """How long a pass waits for a removal before it continues without it; at least 500ms."""
     lead: texts.Lead = setting("auto")
-    """auto: a pass begins before its mark is reached when recent removals took longer than the time
-    left until the kubelet's mark. 0s: never before its mark."""
+    """auto: a pass begins before its mark is reached when what is written until a removal helps, or
+    the next step of XFS, would reach the kubelet's mark. 0s: only for a step of XFS."""
     poll_floor_seconds: texts.Seconds = setting("10ms")
     """The shortest time between two observations: at least 1ms, and not above pollCeiling."""
     poll_ceiling_seconds: texts.Seconds = setting("10s")
