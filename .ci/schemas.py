@@ -64,6 +64,8 @@ def configuration_schema(name: str) -> Schema:
     entry = schema["$defs"]["FunctionEntry"]["properties"]
     for field in entry.keys() - {"name"}:
         entry[field] = {**_or_null(entry[field]), "default": None}
+    bounded = schema["$defs"]["BoundedMargin"]["properties"]
+    bounded |= {field: _or_null(bounded[field]) for field in bounded}
     for field, value in (("apiVersion", API_VERSION), ("kind", KIND)):
         description = properties[field].pop("description")
         properties[field] = {"description": description, "const": value, **properties[field]}
@@ -96,7 +98,8 @@ def scenario_schema(name: str) -> Schema:
     }
     written = schema["$defs"]["NodeSpec"]["properties"]["configuration"]
     written |= {"properties": fields, "additionalProperties": False}
-    schema["$defs"]["RowEntryText"] = configuration["$defs"]["RowEntryText"]
+    for name in ("BoundedMargin", "RowEntryText"):
+        schema["$defs"][name] = configuration["$defs"][name]
     return schema
 
 

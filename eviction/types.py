@@ -47,6 +47,8 @@ class ThresholdValue:
 
     quantity: Fraction | None = None
     percentage: Percentage | None = None
+    at_most: int | None = None
+    """The bound of a percentage, in bytes; None: it has none."""
 
     def amount(self, capacity: int) -> Fraction | int:
         """Bytes or inodes at this capacity.
@@ -54,13 +56,15 @@ class ThresholdValue:
         A percentage is truncated to a whole number; a quantity stays exact.
         """
         if self.percentage is not None:
-            return self.percentage.of(capacity)
+            share = self.percentage.of(capacity)
+            return share if self.at_most is None else min(share, self.at_most)
         assert self.quantity is not None
         return self.quantity
 
     def __str__(self) -> str:
         if self.percentage is not None:
-            return str(self.percentage)
+            bound = f" (at most {format_quantity(self.at_most)})" if self.at_most else ""
+            return f"{self.percentage}{bound}"
         assert self.quantity is not None
         return (
             format_quantity(whole(self.quantity))

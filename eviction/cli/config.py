@@ -167,8 +167,11 @@ def _shown(value: Any) -> str:
 def _ladder(marks: tuple[LadderMark, ...], observations: SignalObservations) -> list[str]:
     rows = [["SIGNAL", "NOW", "MARK", "WHOSE", "WHAT"]]
     for mark in marks:
-        available = amount(mark.signal, observations.signals[mark.signal].available)
-        rows.append([mark.signal, available, amount(mark.signal, mark.mark), mark.whose, mark.what])
+        seen = observations.signals[mark.signal]
+        if mark.whose == "kubelet":
+            seen = seen.shown()
+        amounts = amount(mark.signal, seen.available), amount(mark.signal, mark.mark)
+        rows.append([mark.signal, *amounts, mark.whose, mark.what])
     if len(rows) == 1:
         return ["no filesystem could be read: no ladder", *not_readable(observations)]
     return table(rows, columns())

@@ -24,7 +24,7 @@ from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import shortened
 from eviction.records.regret import RegretJson, SumsJson, regret_of, removals_of
 from eviction.types import EvictionError
-from eviction.wording.tables import table
+from eviction.wording.tables import needed_in_words, table
 from signals.quantity import QuantityError, format_bytes, format_duration, parse_duration
 
 HEADS = ("TIME", "RESULT", "KIND", "NAME", "SIZE", "FREED", "REASON", "PASS")
@@ -166,7 +166,9 @@ def _rows(document: Json) -> Iterator[Sequence[str]]:
     if kind == "pass":
         acted_on = document["acted_on"]
         what = acted_on["signal"] if acted_on else ", ".join(document["row"])
-        sentence = ": ".join(filter(None, (what, document["reason"])))
+        needed = acted_on and acted_on.get("needed")
+        coming = needed and needed_in_words(needed)
+        sentence = ": ".join(filter(None, (what, coming, document["reason"])))
         sizes = _bytes(document["nominal"]["bytes"]), _bytes(document["measured"]["bytes"])
         yield (at, document["result"], "pass", sentence, *sizes, document["trigger"], identity)
     elif kind == "returned":

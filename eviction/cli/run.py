@@ -204,7 +204,9 @@ def start_control(
             [to_json(replace(daemon.status().document, configuration=loaded.fingerprint))]
         ),
         "reclaim": lambda request: daemon.requests.converse(request, loaded.fingerprint),
-        "check": lambda request: check_for_client(request, loaded.fingerprint, node),
+        "check": lambda request: check_for_client(
+            request, loaded.fingerprint, node, ahead=daemon.ahead
+        ),
         "reload": lambda _: iter([{"problem": loaded.reload(daemon)}]),
         "pause": lambda request: pause_for_client(request, node, pause_file, log=log),
     }

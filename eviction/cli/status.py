@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from eviction.cli.client import NotAskedError
@@ -14,10 +15,14 @@ from eviction.exit_codes import EXIT_OK, EXIT_RUNTIME
 from eviction.records.pass_json import shortened
 from eviction.wording.explain import lead_sentence
 from eviction.wording.tables import (
+    BELOW_OURS,
+    COMING,
     NOTHING_IS_REMOVED,
     amount,
     conditions_in_words,
     layout_in_words,
+    needed_in_words,
+    promised_in_words,
     table,
 )
 from signals.quantity import format_bytes, format_duration
@@ -54,20 +59,23 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
             until = "stale"
         elif available is not None and mark is not None and available < mark:
             until = BELOW
+        elif available is not None and available < threshold.get("needed", 0):
+            until = COMING
         else:
             until = "-" if left_seconds is None else format_duration(left_seconds)
         amounts = ["-" if value is None else amount(signal, value) for value in (available, mark)]
         rows.append([signal, *amounts, until])
-    below = any(until == BELOW for *_, until in rows)
+    states = [until for *_, until in rows]
+    why = BELOW_OURS if BELOW in states else COMING if COMING in states else None
     kubelets_known = status["disk_pressure"] is not None
-    conditions = conditions_in_words(status["conditions"], kubelets_known, below=below)
+    conditions = conditions_in_words(status["conditions"], kubelets_known, why)
     layout = layout_in_words(status["layout"], observed)
     shown = [f"{conditions}; {status['doing'] or 'watching'}; layout {layout}"]
     if status["held_off"]:
         shown.append(f"held off: {status['held_off']}")
     if status["dry_run"]:
         shown.append(NOTHING_IS_REMOVED)
-    shown += table(rows, width)
+    shown += [*table(rows, width), *ahead_lines(status)]
     # an older daemon does not report it
     if (seconds := status.get("next_look_seconds")) is not None:
         shown.append(f"next look in {format_duration(seconds)}: {status['next_look_why']}")
@@ -89,6 +97,16 @@ def lines(status: dict[str, Any], width: int | None = None) -> list[str]:
         signal = record["acted_on"]["signal"] if record["acted_on"] else "-"
         passes.append([f"{record['started'][:19]}Z", signal, record["result"], record["reason"]])
     return [*shown, *(table(passes, width) if len(passes) > 1 else ["no passes yet"])]
+
+
+def ahead_lines(status: dict[str, Any]) -> Iterator[str]:
+    """What filesystems will take and statvfs does not show."""
+    for seen in status["observations"]:
+        if promised := seen.get("promised"):
+            yield promised_in_words(seen["signal"], promised)
+    for threshold in status["thresholds"]:
+        if needed := threshold.get("needed"):
+            yield f"{threshold['signal']}: {needed_in_words(needed)}"
 
 
 def function_lines(functions: dict[str, Any], width: int | None = None) -> list[str]:

@@ -481,15 +481,19 @@ def _with_margin(
 ) -> Threshold:
     """The threshold with its origin, and with the margin if it is the kubelet's.
 
-    A margin in bytes does not apply to inodes. Raises FieldError for one that is written and leaves
-    nothing below 100%; the default one is only warned of.
+    A margin or bound in bytes does not apply to inodes. Raises FieldError for a margin that is
+    written and leaves nothing below 100%; the default one is only warned of.
     """
     origin = _origin(layers, threshold.origin, threshold.signal)
     applies = margin.percentage is not None or not threshold.signal.counts_inodes
+    if threshold.signal.counts_inodes:
+        margin = replace(margin, at_most=None)
     if origin != kubelet or not applies or margin.amount(2**62) <= 0:
         return replace(threshold, origin=origin)
     shares = [
-        amount.percentage.fraction for amount in (threshold.value, margin) if amount.percentage
+        amount.percentage.fraction
+        for amount in (threshold.value, margin)
+        if amount.percentage and amount.at_most is None
     ]
     if len(shares) > 1 and sum(shares) >= 1 and _origin(layers, "margin") != DEFAULT:
         problem = (

@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import pwd
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -18,9 +19,9 @@ from pydantic import ConfigDict, Discriminator, Field, Tag, model_validator
 from eviction.configuration import text_forms as texts
 from eviction.configuration.models import read_as, setting
 from eviction.configuration.strict_yaml import StrictModel, quoted
-from eviction.configuration.threshold_config import LEFT_TO_KUBELET
+from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin, read_percent
 from eviction.decision.reclaim_table import BUILT_IN, RowEntry
-from eviction.types import API_VERSION
+from eviction.types import API_VERSION, ThresholdValue
 from reclaim.images.keep_list import KeepList, parse_keep_list
 from signals.types import (
     AVAILABLE,
@@ -35,6 +36,9 @@ from signals.types import (
 KIND = "ReclaimdConfiguration"
 NO_RUNTIME = "none"  # of containerRuntimeEndpoint: this machine has no runtime
 AUTO = "auto"  # of kubeletEndpoint: find the way
+# 20Gi hold what a fast NVMe disk writes (4 GiB/s) in the 5 s in which removals must help, or two of
+# the largest steps of XFS; from 400 GiB on, 5 % are more, and keep space empty that nothing needs.
+MARGIN = {"percent": "5%", "atMost": "20Gi"}
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
 MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 NO_PROGRAM = (
@@ -220,6 +224,26 @@ class FunctionEntry(StrictModel):
         return function
 
 
+class BoundedMargin(StrictModel):
+    """A margin that is a share of the capacity, but at most so many bytes."""
+
+    percent: Annotated[ThresholdValue, read_as(texts.Percent, read_percent)] = setting(
+        MARGIN["percent"], validate_default=True
+    )
+    """The share: 0% to 50%."""
+    at_most: Annotated[int, read_as(texts.Quantity, texts.within(texts.read_size, "1Mi"))] = (
+        setting(MARGIN["atMost"], validate_default=True)
+    )
+    """The bound for the marks of the available signals: at least 1Mi."""
+
+
+def _read_margin(written: str | BoundedMargin) -> ThresholdValue:
+    """The margin. Raises ValueError."""
+    if isinstance(written, str):
+        return read_margin(written)
+    return replace(written.percent, at_most=written.at_most)
+
+
 class RowEntryText(StrictModel):
     """An entry of a row of `reclaimTable` that is more than a name."""
 
@@ -232,7 +256,7 @@ class RowEntryText(StrictModel):
 def _form(entry: Any) -> str | None:
     if isinstance(entry, str):
         return "<name>"
-    return "<entry>" if isinstance(entry, dict | RowEntryText) else None
+    return "<entry>" if isinstance(entry, dict | StrictModel) else None
 
 
 RowEntryForms = Annotated[
@@ -247,6 +271,17 @@ RowEntryForms = Annotated[
 
 `strict_yaml.sentence_about` leaves tags in angle brackets out of the names of fields.
 """
+
+
+MarginForms = Annotated[
+    Annotated[texts.Amount, Tag("<name>")] | Annotated[BoundedMargin, Tag("<entry>")],
+    Discriminator(
+        _form,
+        custom_error_type="margin",
+        custom_error_message="must be a quantity, a percentage, or percent and atMost",
+    ),
+]
+"""A margin: an amount, or a share with a bound."""
 
 
 def _read_row(entries: Sequence[str | RowEntryText]) -> tuple[RowEntry, ...]:
@@ -308,9 +343,10 @@ class ConfigurationFile(StrictModel):
     """The name in the kubelet's certificate, if it is not the address."""
     kubelet_insecure_skip_verify: bool = False
     """True: trust whatever listens at that address, and send it the token."""
-    margin: texts.Margin = setting("5%")
+    margin: Annotated[ThresholdValue, read_as(MarginForms, _read_margin)] = setting(MARGIN)
     """How far above the inherited marks reclaimd acts: 0% to 50% of the capacity, or bytes with a
-    unit (5Gi), which raise only the marks of the available signals."""
+    unit (5Gi), which raise only the marks of the available signals, or both: percent and its bound
+    atMost."""
     eviction_hard: texts.Marks = setting(dict)
     """Signal -> mark, in place of the inherited one and without the margin.
 
@@ -384,8 +420,8 @@ class ConfigurationFile(StrictModel):
     removal_patience_seconds: texts.Patience = setting("30s")
     """How long a pass waits for a removal before it continues without it; at least 500ms."""
     lead: texts.Lead = setting("auto")
-    """auto: a pass begins before its mark is reached when recent removals took longer than the time
-    left until the kubelet's mark. 0s: never before its mark."""
+    """auto: a pass begins before its mark is reached when what is written until a removal helps, or
+    the next step of XFS, would reach the kubelet's mark. 0s: only for a step of XFS."""
     poll_floor_seconds: texts.Seconds = setting("10ms")
     """The shortest time between two observations: at least 1ms, and not above pollCeiling."""
     poll_ceiling_seconds: texts.Seconds = setting("10s")

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from eviction.configuration.models import read_as
 from eviction.configuration.strict_yaml import quoted
-from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_margin, read_value
+from eviction.configuration.threshold_config import LEFT_TO_KUBELET, read_value
 from eviction.configuration.threshold_config import read_duration as read_duration
 from eviction.types import Extent, ThresholdValue
 from reclaim.cri.client import socket_path
@@ -88,6 +88,9 @@ Amount = Annotated[str, text_form(AMOUNT_PATTERN, PERCENTAGE_PATTERN, examples=(
 
 Less than 1 MiB needs a unit.
 """
+
+Percent = Annotated[str, text_form(PERCENTAGE_PATTERN, examples=("5%", "7.5%"))]
+"""A percentage of the capacity."""
 
 AbsolutePath = Annotated[str, Field(json_schema_extra={"pattern": "^/"})]
 AbsolutePathOrEmpty = Annotated[str, Field(json_schema_extra={"pattern": "^(/|$)"})]
@@ -198,7 +201,6 @@ ExtentSize = Annotated[int, read_as(Quantity, read_extent_size)]
 HistorySize = Annotated[int, read_as(Quantity, within(read_size, "1Mi", "1Gi"))]
 Rate = Annotated[int, read_as(Quantity, within(read_size, "1"))]
 Mark = Annotated[ThresholdValue, read_as(QuantityOrPercentage, read_value)]
-Margin = Annotated[ThresholdValue, read_as(Amount, read_margin)]
 Lead = Annotated[bool, read_as(Literal["auto", "0s"], lambda text: text == "auto")]
 HowFar = Annotated[Extent, read_as(Literal["enough", "all"], Extent)]
 Order = Annotated[ImageOrder, read_as(Literal["lru", "cost"], ImageOrder)]

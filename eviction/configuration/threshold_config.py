@@ -188,13 +188,17 @@ read_minimum_reclaim = partial(
 )
 """The value of a minimum reclaim."""
 
+_SHARES: _Range = lambda share: 0 <= share <= 0.5, "between 0% and 50%"
 read_margin = partial(
     _read,
-    shares=(lambda share: 0 <= share <= 0.5, "between 0% and 50%"),
+    shares=_SHARES,
     # no disk is that large
     quantities=(lambda amount: 0 <= amount < 1 << 60, "at least 0 and less than 1Ei"),
 )
 """A share of the capacity, or bytes, which raise only the marks of the `available` signals."""
+
+read_percent = partial(_read, shares=_SHARES, quantities=(lambda _: False, "a percentage"))
+"""The percentage of a margin with a bound."""
 
 
 def _quoted(text: str) -> str:

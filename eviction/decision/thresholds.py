@@ -80,15 +80,19 @@ def is_coming(threshold: Threshold, observations: Observations) -> bool:
     """Whether it is met only because of what is coming."""
     observation = observations[threshold.signal]
     mark = threshold.mark(observation.capacity)
-    return mark <= observation.available < observation.needed
+    return threshold.hard and mark <= observation.available < observation.needed
 
 
 def kubelets_met(
     kubelets: Iterable[Threshold], observations: Observations
 ) -> tuple[Threshold, ...]:
     """The thresholds of the kubelet's that are met, by what the filesystems show."""
-    shown = {signal: observation.shown() for signal, observation in observations.items()}
-    return thresholds_met(kubelets, shown, enforce_min_reclaim=False)
+    return thresholds_met(kubelets, as_shown(observations), enforce_min_reclaim=False)
+
+
+def as_shown(observations: Observations) -> dict[Signal, SignalObservation]:
+    """The observations as the kubelet sees them."""
+    return {signal: observation.shown() for signal, observation in observations.items()}
 
 
 def raise_pressure(thresholds: Iterable[Threshold]) -> bool:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from eviction.records.json_shapes import Count, Document, Seconds, SignalName, Time
+from eviction.records.json_shapes import (
+    LEFT_OUT,
+    Count,
+    Document,
+    LeftOut,
+    Seconds,
+    SignalName,
+    Time,
+)
 from eviction.types import Threshold
 from signals.types import SignalObservations, in_order
 
@@ -29,6 +37,9 @@ class ObservationJson(Document):
     """In bytes, or in inodes for an inode signal."""
     capacity: Count
     """Of the whole filesystem, in the same unit."""
+    promised: Count | LeftOut = LEFT_OUT
+    """Bytes that btrfs has promised to files and statvfs does not show. They count as used here,
+    and not for the kubelet; missing if there are none."""
     time: Time | None
     """When the filesystem was read; null if it never was."""
     stale: bool
@@ -48,6 +59,9 @@ class ThresholdJson(Document):
     """What is added to the value, so that reclaimd acts before the kubelet; null: nothing."""
     effective: Count | None
     """The mark in bytes or inodes; null while the capacity is not known."""
+    needed: Count | LeftOut = LEFT_OUT
+    """How many bytes must be available for what is coming, or it reaches the kubelet's mark. The
+    threshold is met below this, too; missing if nothing is coming."""
     min_reclaim: str | None
     """How far above the mark the signal must rise to clear it; null: not at all."""
     hard: bool
@@ -71,6 +85,7 @@ def observations_json(observations: SignalObservations) -> list[ObservationJson]
     return [
         ObservationJson.of(
             observation,
+            promised=observation.promised or None,
             time=timestamp(started + observation.time),
             filesystem=None
             if observation.filesystem is None
@@ -82,6 +97,10 @@ def observations_json(observations: SignalObservations) -> list[ObservationJson]
 
 def threshold_json(threshold: Threshold, observations: SignalObservations) -> ThresholdJson:
     seen = observations.signals.get(threshold.signal)
+    if seen is None:
+        return ThresholdJson.of(threshold, effective=None)
     return ThresholdJson.of(
-        threshold, effective=None if seen is None else threshold.mark(seen.capacity)
+        threshold,
+        effective=threshold.mark(seen.capacity),
+        needed=seen.needed if threshold.hard and seen.needed else None,
     )

@@ -6,7 +6,7 @@ client side is in `eviction.cli.client`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,10 +29,20 @@ from eviction.survey.filesystem_facts import (
     paths_that_answer,
 )
 from eviction.types import NodeCondition, Threshold
-from eviction.wording.tables import amount, conditions_in_words, disk_pressure, signals_table, table
+from eviction.wording.tables import (
+    amount,
+    conditions_in_words,
+    disk_pressure,
+    signals_table,
+    table,
+    why_met,
+)
 from signals.mounts import mounts_of
 from signals.quantity import format_bytes
 from signals.types import FsLayout, SignalObservations
+
+Ahead = Callable[[SignalObservations], SignalObservations]
+"""Adds to the observations what is needed for what is coming."""
 
 LONGEST_LINE = 80  # bytes; node-problem-detector truncates a plugin's message there
 
@@ -81,12 +91,12 @@ class CheckJson(Versioned):
     """The filesystems that could not be read."""
 
 
-def check(node: NodeView, options: CheckOptions) -> Answer:
-    """Observes the node.
+def check(node: NodeView, options: CheckOptions, ahead: Ahead = lambda seen: seen) -> Answer:
+    """Observes the node. Only a daemon knows how fast it fills.
 
     Exit code 0: clear; 1: a threshold is met; 4: a signal with a threshold could not be read.
     """
-    observations = node.summary.observe()
+    observations = ahead(node.summary.observe())
     signals = observations.signals
     layout = observations.layout
     thresholds = node.thresholds(layout)
@@ -109,7 +119,7 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
     if not options.as_json:
         lines = (
             *signals_table(observations, thresholds, options.width),
-            conditions_in_words(reported, config.kubelets is not None, below=True),
+            conditions_in_words(reported, config.kubelets is not None, why_met(met, signals)),
             *facts_table(filesystems, options.width),
             f"runtime: {node.endpoint.remark or node.endpoint.runtime}",
         )
@@ -132,14 +142,14 @@ def check(node: NodeView, options: CheckOptions) -> Answer:
 
 
 def check_for_client(
-    request: Mapping[str, Any], loaded: Fingerprint, node: NodeView
+    request: Mapping[str, Any], loaded: Fingerprint, node: NodeView, *, ahead: Ahead
 ) -> Iterator[dict[str, Any]]:
     """The JSON lines of the daemon's answer. `loaded`: the daemon's configuration, which
     must be the client's too. Raises OptionRefused.
     """
     options = read_options(CheckOptions, "check", options_of_client(request, loaded, node))
     yield {"accepted": True}
-    yield check(node, options).line()
+    yield check(node, options, ahead).line()
 
 
 def one_line(

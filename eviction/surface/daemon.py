@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from eviction.configuration.effective import Configuration
+from eviction.decision.headroom import with_needed
 from eviction.engine.node import DRAIN_SECONDS, Node
 from eviction.engine.step import stalled_seconds, what_of
 from eviction.records.json_shapes import to_json
@@ -31,6 +32,7 @@ from eviction.wording.status import (
 from eviction.wording.tables import disk_pressure
 from reclaim.removals import late, oldest_seconds
 from reclaim.types import NEVER
+from signals.types import SignalObservations
 
 # observing three filesystems that all hang takes 6 s; a loop that is another 2 s late hangs itself
 LARGEST_DELAY_SECONDS = 8.0
@@ -176,6 +178,16 @@ class Daemon:
         node = self.node
         looked_at = node.world.looked_at if node.world.looks else node.owner.began_at
         return node.clock.monotonic() - looked_at
+
+    def ahead(self, observations: SignalObservations) -> SignalObservations:
+        """The observations with what is needed at the rates of the last look."""
+        world = self.node.world
+        return with_needed(
+            observations,
+            world.fill_rates,
+            kubelets=world.manager.config.kubelets_in_layout(observations.layout),
+            lead_seconds=world.lead_seconds,
+        )
 
     def status(self) -> NodeStatus:
         """What the daemon sees and does, as of the last observation."""

@@ -25,7 +25,7 @@ from eviction.surface.http_server import CannotListen, HttpServer, Pages, health
 from eviction.surface.systemd import Notifier
 from eviction.types import Decision
 from eviction.wording.log import Log
-from eviction.wording.tables import NOTHING_IS_REMOVED, conditions_in_words
+from eviction.wording.tables import NOTHING_IS_REMOVED, conditions_in_words, why_met
 from signals.types import SignalObservations
 
 
@@ -90,7 +90,7 @@ class DaemonEndpoints(Listener):
         self._conditions = conditions_in_words(
             decision.conditions,
             self.node.world.manager.config.kubelets is not None,
-            below=bool(below),
+            why_met(below, observations.signals),
         )
         self._tell()
 

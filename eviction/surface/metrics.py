@@ -51,8 +51,8 @@ CONDITIONS = (
     " known"
 )
 HEADROOM = (
-    "Seconds until the mark is reached at the present fill rate; no series while nothing fills, 0"
-    " below the mark"
+    "Seconds until the threshold is met at the present fill rate; no series while nothing fills, 0"
+    " while it is met"
 )
 
 
@@ -211,6 +211,7 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
     document = status.document
     observations = status.observations
     seen = () if observations is None else observations.signals.values()
+    in_bytes = [each for each in seen if not each.signal.counts_inodes]
     marks = {(mark.signal, "hard" if mark.hard else "soft"): mark for mark in document.thresholds}
     conditions = {(word,): float(word in document.conditions) for word in NodeCondition}
     if document.disk_pressure is None:
@@ -291,6 +292,18 @@ def _of_status(status: NodeStatus) -> Iterator[Metric]:
             "Bytes or inodes in total",
             {(observation.signal,): observation.capacity for observation in seen},
             "signal",
+        ),
+        (
+            "filesystem_promised_bytes",
+            "Bytes that btrfs has promised to files and statvfs does not show; they count as used",
+            {(each.signal.filesystem,): each.promised for each in in_bytes},
+            "filesystem",
+        ),
+        (
+            "filesystem_needed_bytes",
+            "Bytes that must be available for what is coming, or it reaches the kubelet's mark",
+            {(each.signal.filesystem,): each.needed for each in in_bytes},
+            "filesystem",
         ),
         (
             "stats_age_seconds",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from eviction.decision.thresholds import short_of_min_reclaim
+from eviction.decision.thresholds import is_coming, short_of_min_reclaim
 from eviction.records.attribution import Attribution
 from eviction.records.json_shapes import Count
 from eviction.records.pass_json import MOST_REPORTED, shortened
@@ -193,7 +193,9 @@ def reclaiming_sentence(threshold: Threshold, observation: SignalObservation | N
     resources, and whose mark it was. `observation`: of the signal, None if there is none."""
     resource = "inodes" if threshold.signal.counts_inodes else "ephemeral-storage"
     why = "below reclaimd's own mark"
-    if observation is not None and short_of_min_reclaim(threshold, observation):
+    if observation is not None and is_coming(threshold, {threshold.signal: observation}):
+        why = "what is coming would reach the kubelet's mark"
+    elif observation is not None and short_of_min_reclaim(threshold, observation):
         why = "short of the minimum reclaim above reclaimd's own mark"
     return f"Attempting to reclaim {resource} (ReclaimPressure: {why})"
 

@@ -126,8 +126,8 @@ class Status(Versioned):
     paused_for_seconds: Seconds = 0.0
     """How long until a row that was not enough is tried again."""
     lead_seconds: Seconds = 0.0
-    """What removals have lately taken: a pass begins when the kubelet's mark is less than
-    that away. 0: lead is 0s.
+    """What removals have lately taken: what is written within that time has to fit above the
+    kubelet's mark, or a pass begins. 0: lead is 0s, or extent all.
     """
     conditions: frozenset[NodeCondition] = frozenset()
     """The node conditions that are reported:
@@ -197,7 +197,9 @@ def threshold_statuses(
         headroom_seconds = None
         observation = observations.signals.get(signal)
         if observation is not None:
-            above = observation.available - threshold.mark(observation.capacity)
+            mark = threshold.mark(observation.capacity)
+            needed = observation.needed if threshold.hard else 0
+            above = observation.available - max(mark, needed)
             filesystem = observation.filesystem
             if above < 0:
                 headroom_seconds = 0.0

@@ -12,15 +12,29 @@ In a pipe, a table has all columns, and lines of any length. On a terminal, it f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from textwrap import TextWrapper
 
-from eviction.decision.thresholds import short_of_min_reclaim, thresholds_met, usable
+from eviction.decision.thresholds import (
+    as_shown,
+    is_coming,
+    short_of_min_reclaim,
+    thresholds_met,
+    usable,
+)
 from eviction.types import NodeCondition, Threshold
 from eviction.wording.log import escaped
 from signals.quantity import counted, format_bytes, format_duration
-from signals.types import INODES_FREE, KUBELET_ROLES, Signal, SignalObservations, in_order
+from signals.types import (
+    INODES_FREE,
+    KUBELET_ROLES,
+    Signal,
+    SignalObservation,
+    SignalObservations,
+    in_order,
+)
 
 GAP = "  "
 NARROWEST_NAME = 24
@@ -31,6 +45,8 @@ LONGEST_PART = 33  # characters: the longest name of a field of the configuratio
 # DiskPressure means that the kubelet is about to taint the node and evict pods.
 NOTHING_IS_REMOVED = "dry run (dryRun): nothing is removed, only reported"
 CROSSED = "below the kubelet's own mark"
+BELOW_OURS = "below our mark"
+COMING = "is coming"
 IS_OVER = {
     NodeCondition.RECLAIM_PRESSURE: "ReclaimPressure is over: no signal is below our mark any more",
     NodeCondition.DISK_PRESSURE: "no signal is below the kubelet's own mark any more",
@@ -69,16 +85,32 @@ def distinguishable(signal: Signal, first: int, second: int) -> tuple[str, str]:
 
 def against_its_mark(threshold: Threshold, observations: SignalObservations) -> str:
     """The available amount against the mark of a threshold, such as `nodefs.available 1.0GiB <
-    2.0GiB`. If it is still met above its mark, against the amount that clears it."""
+    2.0GiB`. If it is still met above its mark, against the amount that clears it; if it is met
+    because of what is coming, it says so."""
     signal = threshold.signal
     observation = observations.signals[signal]
     goal = threshold.mark(observation.capacity)
     of_mark = ""
-    if short_of_min_reclaim(threshold, observation):
+    if is_coming(threshold, observations.signals):
+        words = needed_in_words(observation.needed, _step_bytes(signal, observations))
+        of_mark = f", but {words}"
+    elif short_of_min_reclaim(threshold, observation):
         of_mark = f", the mark of {amount(signal, goal)} with its minimum reclaim"
         goal = threshold.mark_with_min_reclaim(observation.capacity)
     seen, wanted = distinguishable(signal, observation.available, goal)
     return f"{signal} {seen} {'<' if observation.available < goal else '>='} {wanted}{of_mark}"
+
+
+def needed_in_words(needed: int, step_bytes: int = 0) -> str:
+    """How much must be available for what is coming. `step_bytes`: the next step of XFS."""
+    step = f" (the next step of XFS takes {format_bytes(step_bytes)})" if step_bytes else ""
+    return f"{format_bytes(needed)} are needed for what is coming{step}"
+
+
+def promised_in_words(signal: str, promised: int) -> str:
+    """What btrfs has promised."""
+    what = "of what is used are promised to files by btrfs and not shown by statvfs"
+    return f"{signal}: {format_bytes(promised)} {what}"
 
 
 def table(rows: Iterable[Sequence[str]], width: int | None = None) -> list[str]:
@@ -166,11 +198,16 @@ def signals_table(
         for threshold in mine:
             mark = threshold.mark(capacity)
             shown = f"{threshold.text()} = {amount(signal, mark)}"
-            state = "stale" if observation.stale else _state(threshold, threshold in met)
+            state = "clear"
+            if threshold in met:
+                coming = is_coming(threshold, observations.signals)
+                state = "PRESSURE IS COMING" if coming else "UNDER PRESSURE"
+            state = "stale" if observation.stale else _state(threshold, state)
             rows.append([*seen, shown, amount(signal, available - mark), state, place])
     roles = [*observations.filesystems, *(each.role for each in observations.unavailable)]
     return [
         *table(rows, width),
+        *ahead_lines(observations),
         f"layout: {layout_in_words(observations.layout, roles)}",
         *(
             f"{role}: {escaped(identity.path)}"
@@ -178,6 +215,21 @@ def signals_table(
         ),
         *not_readable(observations),
     ]
+
+
+def ahead_lines(observations: SignalObservations) -> Iterator[str]:
+    """What filesystems will take and statvfs does not show."""
+    for signal in in_order(observations.signals):
+        seen = observations.signals[signal]
+        if seen.promised:
+            yield promised_in_words(signal, seen.promised)
+        if seen.needed:
+            yield f"{signal}: {needed_in_words(seen.needed, _step_bytes(signal, observations))}"
+
+
+def _step_bytes(signal: Signal, observations: SignalObservations) -> int:
+    filesystem = observations.filesystems.get(signal.filesystem)
+    return 0 if filesystem is None else filesystem[1].step_bytes
 
 
 def not_readable(observations: SignalObservations) -> list[str]:
@@ -198,8 +250,7 @@ def layout_in_words(layout: str | None, roles: Iterable[str]) -> str:
     return "none, as there is no runtime" if kubelets and not any(kubelets) else "not known yet"
 
 
-def _state(threshold: Threshold, met: bool) -> str:
-    state = "UNDER PRESSURE" if met else "clear"
+def _state(threshold: Threshold, state: str) -> str:
     if threshold.hard:
         return state
     return f"{state} (soft, grace {format_duration(threshold.grace_seconds)})"
@@ -210,14 +261,22 @@ def disk_pressure(conditions: Iterable[str], kubelets: tuple[Threshold, ...] | N
     return None if kubelets is None else NodeCondition.DISK_PRESSURE in conditions
 
 
-def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, *, below: bool) -> str:
+def why_met(
+    met: Collection[Threshold], observations: Mapping[Signal, SignalObservation]
+) -> str | None:
+    """Why our thresholds are met, as `BELOW_OURS` or `COMING`; None if none is."""
+    if not met:
+        return None
+    return COMING if all(is_coming(each, observations) for each in met) else BELOW_OURS
+
+
+def conditions_in_words(conditions: Iterable[str], kubelets_known: bool, why: str | None) -> str:
     """Both conditions, such as `ReclaimPressure (below our mark), no DiskPressure`;
-    without the kubelet's if its marks are not known. `below`: whether a signal is below a
-    mark of ours at present."""
+    without the kubelet's if its marks are not known. `why`: as of `why_met`."""
     reported = set(conditions)
     ours = "no ReclaimPressure"
     if NodeCondition.RECLAIM_PRESSURE in reported:
-        ours = f"ReclaimPressure ({'below our mark' if below else 'was below our mark'})"
+        ours = f"ReclaimPressure ({why or f'was {BELOW_OURS}'})"
     if NodeCondition.DISK_PRESSURE in reported:
         return f"{ours}, DiskPressure ({CROSSED})"
     return f"{ours}, no DiskPressure" if kubelets_known else ours
@@ -230,4 +289,6 @@ def condition_begins(
     what = f"{CROSSED}, so the kubelet would report DiskPressure"
     if condition is NodeCondition.RECLAIM_PRESSURE:
         what = "ReclaimPressure"
+    else:
+        observations = replace(observations, signals=as_shown(observations.signals))
     return f"{what}: {', '.join(against_its_mark(threshold, observations) for threshold in met)}"

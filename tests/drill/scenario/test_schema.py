@@ -133,7 +133,8 @@ def test_a_value_of_a_wrong_type_is_refused_by_the_schema_too(part: type[Model])
 
 
 def test_every_part_is_among_them() -> None:
-    """The schema has no other definitions, but that of a row of the configuration's table."""
+    """The schema has no other definitions, but those of the configuration's margin and rows."""
     assert schema_of("scenario")["$defs"].keys() == {part.__name__ for part in ONE_OF_EACH_PART} | {
-        "RowEntryText"
+        "BoundedMargin",
+        "RowEntryText",
     }

@@ -55,6 +55,19 @@ def status(**fields: Any) -> dict[str, Any]:
     }
 
 
+def test_it_shows_what_is_coming() -> None:
+    """Promised by btrfs, and more needed than is available; without both, no line."""
+    coming = [{**seen("nodefs.available", 3 * GIB), "promised": GIB}]
+    near = [{**threshold("nodefs.available", 2 * GIB, 0.0), "needed": 4 * GIB}]
+    pressed = status(observations=coming, thresholds=near, conditions=["ReclaimPressure"])
+    shown = "\n".join(lines(pressed))
+    assert "ReclaimPressure (is coming)" in shown
+    assert "nodefs.available  3.0GiB     2.0GiB  is coming" in shown
+    assert "1.0GiB of what is used are promised to files by btrfs" in shown
+    assert "nodefs.available: 4.0GiB are needed for what is coming" in shown
+    assert "coming" not in "\n".join(lines(status()))
+
+
 def test_it_shows_state_marks_and_passes() -> None:
     """Amounts, the time to each mark, results with their reason."""
     shown = "\n".join(

@@ -51,9 +51,9 @@ def test_the_defaults_act_5_percent_before_the_kubelet() -> None:
     """
     found = load(None, {}, {})
     assert marks(found) == {
-        "nodefs.available": "10% + 5%",
+        "nodefs.available": "10% + 5% (at most 20Gi)",
         "nodefs.inodesFree": "5% + 5%",
-        "imagefs.available": "15% + 5%",
+        "imagefs.available": "15% + 5% (at most 20Gi)",
         "imagefs.inodesFree": "5% + 5%",
     }
     assert all(one.hard for one in found.thresholds)
@@ -63,7 +63,7 @@ def test_the_defaults_act_5_percent_before_the_kubelet() -> None:
         "nodefs.available": "2%",
         "imagefs.available": "2%",
     }
-    assert found.thresholds[0].origin == "the kubelet's default plus margin 5%"
+    assert found.thresholds[0].origin == "the kubelet's default plus margin 5% (at most 20Gi)"
 
 
 def test_the_other_defaults() -> None:
@@ -126,7 +126,7 @@ def test_a_file_replaces_the_thresholds_that_it_names(tmp_path: Path) -> None:
     assert marks(found) == {
         "nodefs.available": "1Gi",
         "nodefs.inodesFree": "5% + 5%",
-        "imagefs.available": "15% + 5%",
+        "imagefs.available": "15% + 5% (at most 20Gi)",
         "imagefs.inodesFree": "7%",
     }
     assert {one.origin for one in found.thresholds if str(one.signal) == "nodefs.available"} == {
@@ -196,6 +196,11 @@ def test_a_later_source_wins(tmp_path: Path) -> None:
         ("evictionSoftGracePeriod: {nodefs.available: 5}\n", "evictionSoftGracePeriod.nodefs.available: must be a"),
         ("evictionSoftGracePeriod: {nodefs.available: 5d}\n", "evictionSoftGracePeriod: nodefs.available: '5d' is not"),
         ("margin: 51%\n", "c.yaml: margin: must be between 0% and 50%, but it was '51%'"),
+        ("margin: {percent: 51%}\n", "c.yaml: margin: percent: must be between 0% and 50%, but it was '51%'"),
+        ("margin: {percent: 5Gi}\n", "c.yaml: margin: percent: must be a percentage, but it was '5Gi'"),
+        ("margin: {atMost: -1Gi}\n", "c.yaml: margin: atMost: must be at least 1Mi, but it was '-1Gi'"),
+        ("margin: {atLeast: 1Gi}\n", "c.yaml: unknown field 'margin.atLeast'; did you mean atMost?"),
+        ("margin: []\n", "c.yaml: margin: must be a quantity, a percentage, or percent and atMost, but it was []"),
         ("margin: -1%\n", "c.yaml: margin: must be between 0% and 50%, but it was '-1%'"),
         ("nope: 1\n", "c.yaml: unknown field 'nope'; `reclaimd help configuration` explains all"),
         ("keepImage: []\n", "c.yaml: unknown field 'keepImage'; did you mean keepImages or keepImagesNotPulled?"),

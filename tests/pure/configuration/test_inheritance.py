@@ -15,7 +15,7 @@ from eviction.configuration.effective import Configuration, ConfigurationError, 
 from eviction.configuration.kubelet import API_VERSION, KIND
 from eviction.types import Threshold
 from signals.types import Signal
-from tests.pure.values import value
+from tests.pure.values import GIB, MIB, value
 
 OURS = f"apiVersion: {types.API_VERSION}\nkind: {file.KIND}\n"
 KUBELETS = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
@@ -60,30 +60,50 @@ def only(found: Configuration, signal: Signal) -> Threshold:
     [
         ("5%", "10% + 5%", "7% + 5%"),
         ("2Gi", "10% + 2Gi", "7%"),
+        ("{percent: 5%, atMost: 2Gi}", "10% + 5% (at most 2Gi)", "7% + 5%"),
+        ("{percent: 8%}", "10% + 8% (at most 20Gi)", "7% + 8%"),
+        ("{atMost: 30Gi}", "10% + 5% (at most 30Gi)", "7% + 5%"),
+        ("{percent: null}", "10% + 5% (at most 20Gi)", "7% + 5%"),
         ("0%", "10%", "7%"),
-        ("0", "10%", "7%"),
+        ("'0'", "10%", "7%"),
     ],
 )
 def test_the_kubelets_thresholds_are_inherited_with_the_margin(
     files: Files, margin: str, space: str, inodes: str
 ) -> None:
-    """A margin of bytes raises the marks of bytes only."""
+    """A margin of bytes raises the marks of bytes only, and a bound binds those only. What is not
+    written of the default stays."""
     files.write(
-        "evictionHard: {nodefs.available: 10%, nodefs.inodesFree: 7%}\n", f"margin: {margin!r}\n"
+        "evictionHard: {nodefs.available: 10%, nodefs.inodesFree: 7%}\n", f"margin: {margin}\n"
     )
     found = files.load()
     assert {str(one.signal): one.text() for one in found.thresholds} == {
         "nodefs.available": space,
         "nodefs.inodesFree": inodes,
     }
-    with_margin = f"{files.kubelet} plus margin {margin}"
-    assert only(found, NODEFS).origin == (with_margin if space != "10%" else str(files.kubelet))
+    _, _, added = space.partition(" + ")
+    with_margin = f"{files.kubelet} plus margin {added}"
+    assert only(found, NODEFS).origin == (with_margin if added else str(files.kubelet))
 
 
 def test_the_margin_and_the_value_are_computed_on_one_capacity_each_truncated(files: Files) -> None:
     """70% + 5% of 100 are 69 + 5, and not 75."""
     files.write("evictionHard: {nodefs.available: 70%}\n", "margin: 5%\n")
     assert only(files.load(), NODEFS).mark(100) == 69 + 5
+
+
+@pytest.mark.parametrize(
+    ("capacity", "margin"), [(40 * GIB, 2 * GIB), (400 * GIB, 20 * GIB), (2000 * GIB, 20 * GIB)]
+)
+def test_the_default_margin_is_5_percent_up_to_20_gibibytes(
+    files: Files, capacity: int, margin: int
+) -> None:
+    """A disk of 2 TB does not keep 100 GB empty; its inodes are not bound."""
+    files.write("evictionHard: {nodefs.available: 1Gi, nodefs.inodesFree: 1Gi}\n")
+    found = files.load()
+    assert abs(only(found, NODEFS).mark(capacity) - GIB - margin) < MIB
+    inodes = only(found, Signal.NODEFS_INODES_FREE).mark(capacity)
+    assert abs(inodes - GIB - capacity // 20) < MIB
 
 
 @pytest.mark.regression
@@ -103,7 +123,7 @@ def test_a_margin_with_which_an_inherited_mark_reaches_the_capacity_is_refused(
     files.write("evictionHard: {nodefs.available: 60%}\n", "margin: 39%\n")
     assert only(files.load(), NODEFS).text() == "60% + 39%"
     files.write("evictionHard: {nodefs.available: 96%}\n")
-    assert only(files.load(), NODEFS).text() == "96% + 5%"
+    assert only(files.load(), NODEFS).text() == "96% + 5% (at most 20Gi)"
 
 
 def test_an_own_value_replaces_the_inherited_one_of_its_signal_without_a_margin(
@@ -116,7 +136,7 @@ def test_an_own_value_replaces_the_inherited_one_of_its_signal_without_a_margin(
     )
     found = files.load()
     assert (only(found, NODEFS).text(), only(found, NODEFS).origin) == ("3Gi", str(files.ours))
-    assert only(found, IMAGEFS).text() == "15% + 5%"
+    assert only(found, IMAGEFS).text() == "15% + 5% (at most 20Gi)"
 
 
 @pytest.mark.parametrize("off", ["0%", "100%"])
@@ -143,10 +163,10 @@ def test_soft_thresholds_are_inherited_with_their_grace_and_the_margin(files: Fi
     )
     files.write(kubelet)
     soft = only(files.load(), NODEFS)
-    assert (soft.text(), soft.grace_seconds) == ("20% + 5%", 120.0)
+    assert (soft.text(), soft.grace_seconds) == ("20% + 5% (at most 20Gi)", 120.0)
     files.write(kubelet, "evictionSoftGracePeriod: {nodefs.available: 30s}\n")
     soft = only(files.load(), NODEFS)
-    assert (soft.text(), soft.grace_seconds) == ("20% + 5%", 30.0)
+    assert (soft.text(), soft.grace_seconds) == ("20% + 5% (at most 20Gi)", 30.0)
 
 
 def test_an_own_soft_threshold_may_use_the_kubelets_grace(files: Files) -> None:
@@ -314,7 +334,7 @@ def test_our_drop_ins_override_our_file(files: Files) -> None:
     )
     found = files.load()
     assert [(one.text(), one.origin) for one in found.thresholds] == [
-        ("10% + 5%", f"{files.kubelet} plus margin 5%")
+        ("10% + 5% (at most 20Gi)", f"{files.kubelet} plus margin 5% (at most 20Gi)")
     ]
     second.write_text(OURS + "evictionHard: {imagefs.available: 6Gi}\n")
     assert only(files.load(evictionHard={IMAGEFS: "7Gi"}), IMAGEFS).text() == "7Gi"
@@ -339,7 +359,7 @@ def test_a_drop_in_directory_that_is_missing_is_refused(files: Files) -> None:
 def test_the_kubelets_drop_ins_count(files: Files) -> None:
     """What they change is what is inherited."""
     (files.kubelet_dir / "1.conf").write_text(KUBELETS + "evictionHard: {nodefs.available: 9Gi}\n")
-    assert only(files.load(), NODEFS).text() == "9Gi + 5%"
+    assert only(files.load(), NODEFS).text() == "9Gi + 5% (at most 20Gi)"
 
 
 def test_every_value_has_an_origin(files: Files) -> None:
@@ -392,7 +412,7 @@ def test_without_a_kubelet_configuration_its_defaults_are_taken(files: Files, na
     files.ours.write_text(OURS + named)
     found = files.load()
     assert found.kubelet is None
-    assert only(found, NODEFS).origin == "the kubelet's default plus margin 5%"
+    assert only(found, NODEFS).origin == "the kubelet's default plus margin 5% (at most 20Gi)"
     assert found.origins["evictionHard.nodefs.available"] == "the kubelet's default"
 
 

@@ -103,7 +103,7 @@ def test_the_file_is_that_of_the_kubelets_command_line(machine: Machine, form: s
     machine.run("--kubeconfig=/etc/kubernetes/kubelet.conf", *form.format(machine.file).split())
     found = machine.load()
     assert marks(found) == {"nodefs.available": "1Gi"}
-    assert found.thresholds[0].origin == f"{machine.file} plus margin 5%"
+    assert found.thresholds[0].origin == f"{machine.file} plus margin 5% (at most 20Gi)"
     assert list(configuration_warnings(found)) == []
 
 
@@ -136,7 +136,10 @@ def test_flags_override_the_file_as_in_the_kubelet(machine: Machine) -> None:
     )
     found = machine.load()
     assert marks(found) == {"nodefs.available": "3Gi", "imagefs.available": "20%"}
-    assert found.thresholds[0].origin == f"{machine.file} and the kubelet's flags plus margin 5%"
+    assert (
+        found.thresholds[0].origin
+        == f"{machine.file} and the kubelet's flags plus margin 5% (at most 20Gi)"
+    )
     assert str(found.thresholds[1].min_reclaim) == "2Gi"
     assert (found.image_minimum_gc_age_seconds, found.image_gc_high_threshold_percent) == (
         660.0,

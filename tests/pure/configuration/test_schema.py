@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from eviction.configuration.effective import ConfigurationError, load
 from eviction.configuration.file import (
     FIELDS,
+    BoundedMargin,
     ConfigurationFile,
     FilesystemEntry,
     FunctionEntry,
@@ -123,7 +124,7 @@ def test_what_the_program_accepts_the_schema_accepts(directory: Path, document: 
     "wrong",
     [
         {"apiVersion": "v1"}, {"apiVersion": None}, {"kind": "Pod"}, {"colour": "red"}, {"keepImage": None},
-        {"margin": 5}, {"margin": "5 %"}, {"margin": "5%x"}, {"extent": "some"}, {"extent": True},
+        {"margin": 5}, {"margin": "5 %"}, {"margin": "5%x"}, {"margin": {"percent": "5Gi"}}, {"extent": "some"}, {"extent": True},
         {"terminatedPods": "kubelet"},
         {"pollFloor": "fast"}, {"pollFloor": 1}, {"assumedFillRate": "500MiB"},
         {"historySize": 16}, {"historyFile": "history"}, {"rootDirectory": "var"}, {"rootDirectory": ""},
@@ -181,6 +182,7 @@ def test_a_value_of_a_wrong_type_is_refused_by_the_schema_too() -> None:
         assert problems(validator("configuration"), {**WHOLE, name: value}) != [], (name, value)
     entries: tuple[tuple[type[Model], dict[str, Any], Any], ...] = (
         (FilesystemEntry, {"name": "x", "path": "/x"}, lambda entry: {"filesystems": [entry]}),
+        (BoundedMargin, {}, lambda entry: {"margin": entry}),
         (FunctionEntry, {"name": "x"}, lambda entry: {"reclaimFunctions": [entry]}),
         (
             RowEntryText,

@@ -118,6 +118,15 @@ def test_a_threshold_carries_its_mark_at_the_present_capacity(
     }
 
 
+def test_what_is_coming_is_in_the_documents_where_it_is_not_zero() -> None:
+    """What is promised with what is available, what is needed with a hard mark."""
+    coming = replace(observation(Signal.NODEFS_AVAILABLE, GIB), promised=5, needed=7)
+    seen = observations_of(coming, observation(Signal.IMAGEFS_AVAILABLE, GIB))
+    assert [to_json(each).get("promised") for each in observations_json(seen)] == [5, None]
+    soft = threshold(Signal.NODEFS_AVAILABLE, "20%", grace_seconds=1)
+    assert [to_json(threshold_json(each, seen)).get("needed") for each in (LOW, soft)] == [7, None]
+
+
 def test_an_outcome_has_the_result_of_an_object() -> None:
     """Bytes are integers, durations seconds; the result of a kept object is null."""
     assert to_json(outcome_json(GONE)) == {

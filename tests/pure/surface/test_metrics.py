@@ -26,7 +26,9 @@ from tests.pure.values import GIB, MIB, image, image_id, observation, observatio
 
 LOW = threshold(Signal.NODEFS_AVAILABLE, "10%")
 SEEN = observations_of(
-    observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0),
+    replace(
+        observation(Signal.NODEFS_AVAILABLE, 20 * GIB, time=90.0), promised=MIB, needed=12 * GIB
+    ),
     observation(Signal.NODEFS_INODES_FREE, 7, 9),
 )
 DISK = FilesystemIdentity("/", 1, "/dev/sda", "ext4")
@@ -102,6 +104,8 @@ def test_a_scrape_has_the_last_observation() -> None:
     assert found['reclaimd_condition{condition="ReclaimPressure"}'] == 0
     assert found["reclaimd_heartbeat_age_seconds"] == 0.5
     assert found["reclaimd_held_off"] == 0
+    assert found['reclaimd_filesystem_promised_bytes{filesystem="nodefs"}'] == MIB
+    assert found['reclaimd_filesystem_needed_bytes{filesystem="nodefs"}'] == 12 * GIB
 
 
 def test_what_came_back_after_our_removals_is_counted() -> None:
@@ -386,14 +390,14 @@ def test_a_duration_on_a_bound_counts_below_it(seconds: float) -> None:
 
 
 def test_the_time_to_a_mark_follows_from_the_fill() -> None:
-    """1 GiB a second, 10 GiB above the mark: 10 s; below it 0; unknown without a fill or without
-    the signal. A jump is no fill."""
+    """1 GiB a second, 8 GiB above what is needed for what is coming: 8 s; below the mark 0; unknown
+    without a fill or without the signal. A jump is no fill."""
     first = update_fill_rate(None, 40 * GIB, 0.0)
     jumped = update_fill_rate(first, 30 * GIB, 10.0)
     filling = update_fill_rate(jumped, 20 * GIB, 20.0)
     mark = LOW.mark(100 * GIB)
     assert status_of(LOW, SEEN, jumped).headroom_seconds is None
-    assert status_of(LOW, SEEN, filling).headroom_seconds == pytest.approx((20 * GIB - mark) / GIB)
+    assert status_of(LOW, SEEN, filling).headroom_seconds == 8.0
     assert (
         status_of(
             LOW, observations_of(observation(Signal.NODEFS_AVAILABLE, GIB)), filling

@@ -20,7 +20,13 @@ from eviction.wording.explain import (
     pass_lines,
     reclaiming_sentence,
 )
-from eviction.wording.tables import amount, distinguishable, signals_table, table
+from eviction.wording.tables import (
+    against_its_mark,
+    amount,
+    distinguishable,
+    signals_table,
+    table,
+)
 from reclaim.types import (
     DELETE_UNUSED_IMAGES,
     Action,
@@ -33,7 +39,15 @@ from reclaim.types import (
     Verdict,
 )
 from signals.types import FilesystemRole, FsLayout, Signal, Unavailable
-from tests.pure.values import GIB, MIB, observation, observations_of, threshold
+from tests.pure.values import (
+    GIB,
+    MIB,
+    observation,
+    observations_of,
+    seen_filesystems,
+    stats,
+    threshold,
+)
 
 GOING = Verdict(
     Kind.IMAGE,
@@ -226,6 +240,29 @@ def test_a_threshold_that_stays_met_above_its_mark_is_not_called_below_it(
     assert pass_lines(record)[0] == f"nodefs.available {sentence}"
     told = reclaiming_sentence(mark, seen.signals[Signal.NODEFS_AVAILABLE])
     assert told == f"Attempting to reclaim ephemeral-storage (ReclaimPressure: {event})"
+
+
+def test_what_is_only_coming_is_not_called_below_the_mark() -> None:
+    """Met although more than the mark is available: in the table of signals, in the story of a
+    pass, and in the event before it."""
+    mark = threshold(Signal.NODEFS_AVAILABLE, "4Gi", min_reclaim="2Gi")
+    coming = replace(
+        observation(Signal.NODEFS_AVAILABLE, 5 * GIB), needed=6 * GIB, promised=GIB // 2
+    )
+    on_xfs = replace(stats(), step_bytes=2 * GIB)
+    seen = replace(
+        observations_of(coming),
+        filesystems=seen_filesystems({FilesystemRole.NODEFS: (1, on_xfs)}),
+    )
+    needed = "6.0GiB are needed for what is coming (the next step of XFS takes 2.0GiB)"
+    assert against_its_mark(mark, seen) == f"nodefs.available 5.0GiB >= 4.0GiB, but {needed}"
+    _, line, *below = signals_table(seen, [mark])
+    assert "PRESSURE IS COMING" in line
+    promised = "512.0MiB of what is used are promised to files by btrfs and not shown by statvfs"
+    assert below[:2] == [f"nodefs.available: {promised}", f"nodefs.available: {needed}"]
+    assert reclaiming_sentence(mark, coming).endswith(
+        "(ReclaimPressure: what is coming would reach the kubelet's mark)"
+    )
 
 
 @pytest.mark.regression

@@ -75,7 +75,7 @@ def test_by_default_we_act_before_the_kubelets_image_gc(capacity: int) -> None:
     marks = ladder(configuration.thresholds, kubelets, (85, 80), observations=seen)
     starts = [mark for mark in marks if not mark.what.startswith("image GC frees")]
     assert [(mark.whose, mark.what) for mark in starts] == [
-        ("reclaimd", "hard 15% + 5%"),
+        ("reclaimd", "hard 15% + 5% (at most 20Gi)"),
         ("kubelet", "image GC starts at 85%"),
         ("kubelet", "hard 15%"),
     ]

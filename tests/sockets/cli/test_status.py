@@ -345,7 +345,7 @@ def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
     assert found["origins"]["evictionHard.nodefs.available"] == str(machine.file)
     assert found["origins"]["evictionHard.memory.available"] == kubelet
     assert found["origins"]["imageGCHighThresholdPercent"] == "flags"
-    assert found["origins"]["margin"] == "default"
+    assert found["origins"]["margin.atMost"] == "default"
     assert found["left_to_kubelet"] == {
         "memory.available": "1Gi",
     }
@@ -358,7 +358,8 @@ def test_config_prints_values_origins_and_the_ladder(machine: Machine) -> None:
     shown = {line.split()[0]: line.split()[1:] for line in text if line}
     assert shown["evictionHard.nodefs.available"] == ["2Mi", "10%", "yours:", str(machine.file)]
     assert shown["evictionHard.memory.available"] == ["1Gi", "100Mi", "kubelet:", kubelet]
-    assert shown["margin"] == ["5%", "5%", "default"]
+    assert shown["margin.percent"] == ["5%", "5%", "default"]
+    assert shown["margin.atMost"] == ["20Gi", "20Gi", "default"]
     assert any(
         line.split()[:1] == ["memory.available"] and line.endswith("left to the kubelet")
         for line in text
@@ -375,7 +376,9 @@ def test_config_says_what_differs_from_the_defaults_and_whose_it_is(tmp_path: Pa
     )
     arguments = ("config", "--diff", "--config", str(machine.file), "--kubelet-config", kubelet)
     head = {"apiVersion": "reclaimd.io/v1alpha1", "kind": "ReclaimdConfiguration"}
-    machine.file.write_text(json.dumps({**head, "margin": "5.0%", "keepImages": ["a/b"]}))
+    machine.file.write_text(
+        json.dumps({**head, "margin": {"percent": "5.0%"}, "keepImages": ["a/b"]})
+    )
     values = answer(reclaimd_here(*arguments, "-o", "json"))
     assert values["values"].keys() == values["defaults"].keys()
     assert values["values"].keys() == {
@@ -450,7 +453,9 @@ def test_config_reports_thresholds_without_effect_and_those_left_to_the_kubelet(
     machine.configure({"nodefs.available": "2Mi"}, kubeletConfig=kubelet)
     process = reclaimd_here("config", "--config", str(machine.file), "-o", "json")
     assert process.returncode == 0
-    assert process.stderr == f"warning: containerfs.available: 9Mi + 5% {NO_EFFECT}\n"
+    assert (
+        process.stderr == f"warning: containerfs.available: 9Mi + 5% (at most 20Gi) {NO_EFFECT}\n"
+    )
     found = answer(process)
     assert found["left_to_kubelet"]["memory.available"] == "1Gi, 2Gi (soft)"
     assert {rung["mark"] for rung in found["ladder"]} == {2 << 20, 1 << 20}

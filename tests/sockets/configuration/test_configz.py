@@ -103,4 +103,6 @@ def test_a_kubelet_that_does_not_tell_is_said_and_its_defaults_are_taken(
     (warning,) = configuration_warnings(found)
     assert warning.startswith("assuming the kubelet's default thresholds: no kubelet is seen")
     assert why in warning
-    assert {one.origin for one in found.thresholds} == {"the kubelet's default plus margin 5%"}
+    assert {one.origin.partition(" (")[0] for one in found.thresholds} == {
+        "the kubelet's default plus margin 5%"
+    }
