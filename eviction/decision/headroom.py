@@ -269,7 +269,7 @@ def with_needed(
     lead_seconds: Callable[[int], float],
 ) -> SignalObservations:
     """The observations with what must be available above the kubelet's hard marks for what is
-    coming. `lead_seconds`: by device."""
+    coming. `lead_seconds`: by device; 0: nothing is done ahead."""
     hard = (threshold for threshold in kubelets if threshold.hard)
     limits = _next_marks(_headrooms(hard, observations))
     signals = dict(observations.signals)
@@ -280,7 +280,7 @@ def with_needed(
         amount = (seen.filesystem.device_id, False)
         limit = limits.get(amount)
         lead = lead_seconds(seen.filesystem.device_id)
-        coming = coming_bytes(stats, fill_rates.get(amount), lead)
+        coming = coming_bytes(stats, fill_rates.get(amount), lead) if lead else 0
         if limit is not None and coming:
             signals[signal] = replace(seen, needed=limit + coming)
     return replace(observations, signals=signals)

@@ -332,12 +332,15 @@ def needed(
 
 def test_what_is_coming_has_to_fit_above_the_kubelets_mark() -> None:
     """600 MiB, and 200 that are written within the lead; nothing where its hard mark is not known,
-    or nothing is coming. Below that mark, above nothing."""
+    nothing is coming, or the lead is switched off. Below that mark, above nothing."""
     now = observed(nodefs_available=1200 * MIB)
     soft = below(Signal.NODEFS_AVAILABLE, GIB, grace_seconds=60.0)
     assert needed(now, [KUBELETS, soft]) == 800
     assert needed(now, [soft]) == needed(now, []) == needed(now, [KUBELETS], rate=0) == 0
     assert needed(observed(nodefs_available=500 * MIB), [KUBELETS]) == 0
+    (role, (identity, stats)) = next(iter(now.filesystems.items()))
+    step = replace(now, filesystems={role: (identity, replace(stats, step_bytes=GIB))})
+    assert (needed(step, [KUBELETS]), needed(step, [KUBELETS], lead=0)) == (600 + 1024, 0)
 
 
 def test_until_the_next_step_of_a_file_the_disk_does_not_fall() -> None:
