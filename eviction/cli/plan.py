@@ -50,7 +50,7 @@ class PlanJson(PassFieldsJson):
     """
     lead_seconds: Seconds
     """A pass begins before its mark if the kubelet's mark would be reached
-    within this time; 0: only for a step of XFS.
+    within this time; 0: never.
     """
 
 
