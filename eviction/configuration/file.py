@@ -421,7 +421,7 @@ class ConfigurationFile(StrictModel):
     """How long a pass waits for a removal before it continues without it; at least 500ms."""
     lead: texts.Lead = setting("auto")
     """auto: a pass begins before its mark is reached when what is written until a removal helps, or
-    the next step of XFS, would reach the kubelet's mark. 0s: only for a step of XFS."""
+    the next step of XFS, would reach the kubelet's mark. 0s: never."""
     poll_floor_seconds: texts.Seconds = setting("10ms")
     """The shortest time between two observations: at least 1ms, and not above pollCeiling."""
     poll_ceiling_seconds: texts.Seconds = setting("10s")
