@@ -720,7 +720,7 @@ def runtime_asked(world: World) -> World:
 def written_back(world: World) -> World:
     """What waits to be written is written back while a fill nears a mark: the runtime's fsync at a
     removal waits for it. The next one begins after as long a pause as the last one took."""
-    if world.removes_nothing:
+    if world.removes_nothing or world.look is not None:  # the look may show something else
         return world
     headrooms = nearing(
         world.manager.config.in_layout(world.observations.layout),

@@ -115,21 +115,21 @@ def test_every_expression_evaluates_against_a_scraped_daemon(
                 lambda: bool(prometheus.query("increase(reclaimd_passes_total[1m]) > 0"))
             )
 
-            def has_headroom() -> bool:
+            def query(expression: str) -> list[Any]:
                 small_node.fill(16 << 10)  # the time to a mark is known only while something fills
-                return bool(prometheus.query("reclaimd_headroom_seconds"))
+                return prometheus.query(expression)
 
-            assert came_true(has_headroom)
-            assert came_true(lambda: all(map(prometheus.query, RECORDED)))
+            assert came_true(lambda: bool(query("reclaimd_headroom_seconds")))
+            assert came_true(lambda: all(map(query, RECORDED)))
             for expression in [
                 *(each for _, each in panels()),
                 *(rule["expr"] for rule in rules()),
             ]:
-                prometheus.query(expression)
+                query(expression)
                 for metric in set(re.findall(r"(?<!:)\breclaimd_[a-z_]+", expression)):
-                    assert prometheus.query(metric), f"{metric} of {expression} is not served"
-            shown = {title for title, expression in panels() if prometheus.query(expression)}
-            without = {title for title, expression in panels() if not prometheus.query(expression)}
+                    assert query(metric), f"{metric} of {expression} is not served"
+            shown = {title for title, expression in panels() if query(expression)}
+            without = {title for title, expression in panels() if not query(expression)}
             assert without == EMPTY
             assert not shown & EMPTY
 
