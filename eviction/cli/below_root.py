@@ -124,9 +124,8 @@ def remove_tree(root: str, path: str) -> None:
     from reclaim.pod_logs import directories  # not for the shell
 
     above, name = os.path.split(_file(root, path))
-    directory = os.open(above, os.O_RDONLY)
-    removed = directories.remove_tree(directory, name.encode())
-    os.close(directory)
+    with directories.opened(above) as directory:
+        removed = directories.remove_tree(directory, name.encode())
     if removed.failed:
         raise OSError(f"{above}/{removed.sentence}")
 

@@ -131,12 +131,14 @@ def mounts_below(root: str, mounts: str = MOUNTS) -> frozenset[str]:
     the tree and is left out."""
     table = read_mounts(mounts)
     outer = mount_holding(root, table)
-    elsewhere: set[str] = set()
-    for mount in table:
-        inside = outer is not None and (outer.device, mount.root) == (
-            mount.device,
-            os.path.join(outer.root, os.path.relpath(mount.point, outer.point)),
-        )
-        if mount.point.startswith(root.rstrip("/") + "/") and not inside:
-            elsewhere.add(mount.point)
-    return frozenset(elsewhere)
+    # of several at one point, the last one is seen
+    below = {
+        mount.point: mount for mount in table if mount.point.startswith(root.rstrip("/") + "/")
+    }
+    return frozenset(
+        point
+        for point, mount in below.items()
+        if outer is None
+        or (mount.device, mount.root)
+        != (outer.device, os.path.join(outer.root, os.path.relpath(point, outer.point)))
+    )

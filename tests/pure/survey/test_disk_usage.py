@@ -89,6 +89,20 @@ def test_what_is_mounted_below_is_left_out_and_never_touched(tmp_path: Path) -> 
     assert mounts_below("/", str(tmp_path / "no table")) == frozenset()
 
 
+def test_of_several_mounts_at_one_point_the_last_one_counts(tmp_path: Path) -> None:
+    """A directory is mounted on itself over a disk of its own: it is part of the tree."""
+    table = tmp_path / "mountinfo"
+    there = tmp_path / "store" / "overlay"
+    disk, itself = (
+        f"{number} 36 {what} {there} rw - ext4 x rw\n"
+        for number, what in ((37, "99:0 /"), (38, "98:0 /store/overlay"))
+    )
+    outer = f"36 35 98:0 / {tmp_path} rw - ext4 x rw\n"
+    for last, elsewhere in ((disk + itself, set()), (itself + disk, {str(there)})):
+        table.write_text(outer + last)
+        assert mounts_below(str(tmp_path / "store"), str(table)) == elsewhere
+
+
 @pytest.mark.parametrize(
     ("device", "root", "counts"), [("98:0", "/store/overlay", True), ("98:0", "/other", False)]
 )
