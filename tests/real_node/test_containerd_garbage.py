@@ -87,8 +87,11 @@ def test_content_that_nothing_refers_to_goes_and_what_is_labelled_stays(
     stay, and no lease is left.
     """
     node = containerd_on_ext4
-    garbage, labelled = ingest(node, "garbage", 32 * MIB), ingest(node, "labelled", 8 * MIB)
+    labelled = ingest(node, "labelled", 8 * MIB)
     ctr(node, "content", "label", f"sha256:{labelled.name}", "containerd.io/gc.root=kept")
+    garbage = ingest(node, "garbage", 32 * MIB)
+    if not garbage.exists():  # containerd's own collection came in between
+        garbage = ingest(node, "garbage", 32 * MIB)
     assert (garbage.stat().st_size, labelled.stat().st_size) == (32 * MIB, 8 * MIB)
     images = node.cri.image_ids()
     product = product_of(node, 24 * MIB)
