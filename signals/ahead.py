@@ -35,6 +35,7 @@ BTRFS_IOC_FS_INFO_BYTES = 1024
 PROMISED = ("bytes_may_use", "bytes_reserved")
 SMALLEST_STEP_BYTES = 32 << 20  # smaller ones are not worth a look at all processes
 LARGEST_STEP_BYTES = 8 << 30
+BLOCKS_OF_AN_EXTENT_LIST = 250  # a step takes one more block for so many (xfs_bmap_worst_indlen)
 LOOK_SECONDS = 1.0  # between two looks at all processes at least: one takes tens of milliseconds
 PROC = "/proc"
 
@@ -133,7 +134,8 @@ def next_step(status: os.stat_result, stats: FsStats) -> int:
     """How much XFS will allocate at once when a file has used up what it has."""
     free_percent = stats.free_bytes * 100 // max(stats.capacity_bytes, 1)
     shift = 6 - free_percent if free_percent < 5 else 0
-    return min(status.st_blocks * 512, LARGEST_STEP_BYTES) >> shift
+    step = min(status.st_blocks * 512, LARGEST_STEP_BYTES) >> shift
+    return step + step // BLOCKS_OF_AN_EXTENT_LIST
 
 
 def devices_writing_to(st_dev: int) -> frozenset[int]:
