@@ -82,7 +82,9 @@ def fold(world: World, event: Event) -> World:  # noqa: C901 # one case for each
         case Refreshed():
             return refreshed(world, event)
         case WrittenBack(device):
-            last = world.writebacks.get(device, Writeback())._replace(ended_at=world.now)
+            last = world.writebacks.get(device, Writeback())
+            took = 0.0 if last.since is None else world.now - last.since
+            last = Writeback(ended_at=world.now, took=took)
             return world._replace(writebacks={**world.writebacks, device: last})
         case LookWanted(urgent):
             due = world.now if urgent else max(world.look_floor, world.now)

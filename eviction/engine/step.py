@@ -89,8 +89,9 @@ from signals.types import Signal
 
 LOOK_PATIENCE_SECONDS = 0.05  # a filesystem that answers later is decided about when it has
 SLOW_SECONDS = 10.0  # what makes no progress for longer is announced
-NEAR_SECONDS = 10.0  # a mark is near that a fill reaches within this time: two commits of ext4
-WRITEBACK_PAUSE_SECONDS = 0.1
+# a mark is near that a fill reaches within this time; what waits longer, the kernel writes itself
+NEAR_SECONDS = 30.0
+WRITEBACK_PAUSE_SECONDS = 0.1  # so each has little to write, and no removal waits long for one
 KUBELET_INTERVAL_SECONDS = 10.0  # evictionMonitoringPeriod in `pkg/kubelet/kubelet.go`
 
 
@@ -719,7 +720,7 @@ def runtime_asked(world: World) -> World:
 
 def written_back(world: World) -> World:
     """What waits to be written is written back while a fill nears a mark: the runtime's fsync at a
-    removal waits for it. The next one begins after as long a pause as the last one took."""
+    removal waits for it. One begins soon after the last one has ended, so it has little to do."""
     if world.removes_nothing or world.look is not None:  # the look may show something else
         return world
     headrooms = nearing(
@@ -734,14 +735,13 @@ def written_back(world: World) -> World:
     writebacks = {
         device: last
         for device, last in world.writebacks.items()
-        if device in near or last.under_way
+        if device in near or last.since is not None
     }
     effects = list[Effect]()
     for device, headroom in near.items():
         last = writebacks.get(device, Writeback())
-        pause = max(last.lasts(world.now), WRITEBACK_PAUSE_SECONDS)
-        if not last.under_way and world.now - last.ended_at >= pause:
-            writebacks[device] = last._replace(begun_at=world.now)
+        if last.since is None and world.now - last.ended_at >= WRITEBACK_PAUSE_SECONDS:
+            writebacks[device] = last._replace(since=world.now)
             coming = max(headroom.above, 0)
             effects.append(WriteBack(headroom.filesystem.path, device, coming))
     return world._replace(writebacks=writebacks).emitting(*effects)

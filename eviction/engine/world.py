@@ -277,19 +277,16 @@ class Lane(NamedTuple):
 
 
 class Writeback(NamedTuple):
-    """The early writeback of one filesystem."""
+    """The early writeback of one filesystem. `since`: of the one that is under way, if any; `took`:
+    the seconds of the last one that has ended."""
 
-    begun_at: float = 0.0
+    since: float | None = None
     ended_at: float = 0.0
-
-    @property
-    def under_way(self) -> bool:
-        """Whether it has not ended."""
-        return self.begun_at > self.ended_at
+    took: float = 0.0
 
     def lasts(self, now: float) -> float:
-        """How long the last one took, or has taken so far."""
-        return (now if self.under_way else self.ended_at) - self.begun_at
+        """How long one takes: the last one, or the one that is under way so far."""
+        return self.took if self.since is None else max(self.took, now - self.since)
 
 
 class Look(NamedTuple):
