@@ -1,7 +1,8 @@
 """What each rule of thumb of the engine brings: the engine with and without it, in
 turns, on a real containerd.
 
-    python -m tests.bench ablate [RULE …] [--filesystem ext4] [--rate 400] [--fill one-file] [--runs 20] [--to FILE]
+    python -m tests.bench ablate [RULE …] [--disk large] [--filesystem ext4] [--rate 100] [--fill one-file]
+                                 [--runs 20] [--to FILE]
 
 With `RECLAIMD_BESIDE=/path/to/the/other/bin/reclaimd` another version takes its turn, too.
 Every fill is added to FILE as soon as it has ended; the table is of all that are there, and
@@ -31,13 +32,14 @@ from tests.bench.beside import VARIABLE, known_to_both
 from tests.bench.effort import Effort, effort_of
 from tests.bench.fills import FillKind
 from tests.bench.measure import figure
-from tests.bench.ring import Fought, Ring, StartDaemon, ring
+from tests.bench.ring import SCENES, WITH_HINT, Fought, Ring, StartDaemon, ring
 from tests.bench.without import find
 from tests.real_node.conftest import what_is_missing
 from tests.reclaimd_process import Daemon
 from tests.repository import ROOT
 
 FILESYSTEMS = ("ext4", "xfs")
+ALL_FILESYSTEMS = (*FILESYSTEMS, WITH_HINT, "btrfs")
 RATES = (100, 400)
 RUNS = 20
 NOTHING, OTHER = "nothing", "another version"
@@ -93,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     _check(asked.rules or ARMS)
     fills: list[dict[str, Any]] = json.loads(asked.to.read_text()) if asked.to.exists() else []
     for filesystem in (asked.filesystem or FILESYSTEMS) if asked.runs else ():
-        with ring(filesystem, effort.dead, effort.large) as on:
+        with ring(filesystem, SCENES[asked.disk](effort)) as on:
             for fill in _fills(on, filesystem, asked):
                 print(_line(fill), file=sys.stderr)
                 fills.append(fill)
@@ -106,7 +108,14 @@ def _parser(effort: Effort) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.bench ablate")
     parser.add_argument("rules", metavar="RULE", nargs="*", type=_known, help=", ".join(RULES))
     parser.add_argument(
-        "--filesystem", choices=FILESYSTEMS, action="append", help="may be repeated (all)"
+        "--filesystem",
+        choices=ALL_FILESYSTEMS,
+        action="append",
+        help=f"may be repeated {FILESYSTEMS}",
+    )
+    parser.add_argument("--disk", choices=SCENES, default="small", help="6 or 40 GiB (small)")
+    parser.add_argument(
+        "--writers", type=int, default=0, help="others on the same disk, 100 MiB/s each (0)"
     )
     parser.add_argument(
         "--rate", type=int, action="append", help=f"MiB a second; may be repeated {RATES}"
@@ -149,25 +158,30 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
     arms = list(_arms(filesystem, asked.rules))
     rates = asked.rate or (RATES[-1:] if effort_of().short else RATES)
     engine = _engine()
+    # in the first fill of a sparse file, the machine's own disk allocates what is written
+    on.fight(FillKind.ONE_FILE, rates[-1], _daemon({}), {})
     for number in range(asked.runs):
         first = number * max(len(arms) // 3, 1) % len(arms)
         for rate in rates:
             for kind in asked.fill or [FillKind.ONE_FILE]:
                 for without, start, fields in arms[first:] + arms[:first]:
                     where = {
+                        "disk": asked.disk,
+                        "writers": asked.writers,
                         "filesystem": filesystem,
                         "rate": rate,
                         "fill": str(kind),
                         "without": without,
                     }
-                    yield {**where, "engine": engine, **_fought(on, kind, rate, start, fields)}
+                    yield {**where, "engine": engine, **_fought(on, where, start, fields)}
 
 
 def _fought(
-    on: Ring, kind: FillKind, rate: int, start: StartDaemon, fields: Mapping[str, object]
+    on: Ring, where: Mapping[str, Any], start: StartDaemon, fields: Mapping[str, object]
 ) -> dict[str, Any]:
     began = time.monotonic()
-    fought: Fought = on.fight(kind, rate, start, fields)
+    kind = FillKind(where["fill"])
+    fought: Fought = on.fight(kind, where["rate"], start, fields, where["writers"])
     return {**asdict(fought), "taken_seconds": round(time.monotonic() - began, 1)}
 
 
@@ -234,12 +248,18 @@ def report(fills: Sequence[Mapping[str, Any]]) -> str:
     fills in which the kubelet's mark was passed, and for how many seconds; LOWEST: above that mark;
     BEYOND: freed beyond what was to be reached."""
     lines: list[str] = []
-    for where in dict.fromkeys((fill["filesystem"], fill["rate"], fill["fill"]) for fill in fills):
-        here = [fill for fill in fills if (fill["filesystem"], fill["rate"], fill["fill"]) == where]
+    for where in dict.fromkeys(map(_where, fills)):
+        here = [fill for fill in fills if _where(fill) == where]
         arms = dict.fromkeys(fill["without"] for fill in here)
         rows = [_cells(arm, [fill for fill in here if fill["without"] == arm]) for arm in arms]
-        lines += [f"{where[0]}, {where[1]} MiB/s, {where[2]}", *table([HEAD, *rows]), ""]
+        lines += [where, *table([HEAD, *rows]), ""]
     return "\n".join(lines)
+
+
+def _where(fill: Mapping[str, Any]) -> str:
+    disk = fill.get("disk", "small")  # in older files all are
+    beside = f", beside {writers} writers" if (writers := fill.get("writers")) else ""
+    return f"{disk} disk, {fill['filesystem']}, {fill['rate']} MiB/s, {fill['fill']}{beside}"
 
 
 def _cells(arm: str, fills: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,7 +1,7 @@
 """Ways in which a disk is filled: one file that grows, or many that are closed.
 
 Run as a program it is the process that makes many files: `fills.py directory rate
-file-bytes step-bytes most-bytes`.
+file-bytes step-bytes most-bytes`; or another writer: `fills.py file`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -46,6 +48,34 @@ def fill(kind: FillKind, directory: Path, bytes_a_second: int, most_bytes: int) 
     return Fill(directory, subprocess.Popen(command, stdin=subprocess.DEVNULL), counts_bytes=True)
 
 
+@contextmanager
+def other_writers(directory: Path, count: int) -> Iterator[None]:
+    """So many processes that each overwrite a file of their own until the `with` block ends."""
+    directory.mkdir()
+    command = [sys.executable, "-m", "tests.bench.fills"]
+    writers = [subprocess.Popen([*command, str(directory / str(n))]) for n in range(count)]
+    try:
+        yield
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.wait()
+
+
+def overwrite(file: str) -> None:
+    """Overwrites 512 MiB again and again, 100 MiB a second, and waits for the disk each time."""
+    block = os.urandom(MIB)
+    began = time.monotonic()
+    written = 0
+    with open(file, "xb", buffering=0) as opened:
+        while True:
+            opened.seek(0)
+            for _ in range(512):
+                written += opened.write(block)
+                _keep_pace(began, written, 100 * MIB)
+            os.fdatasync(opened.fileno())
+
+
 def write_files(
     directory: str, bytes_a_second: int, file_bytes: int, step: int, most_bytes: int
 ) -> None:
@@ -74,4 +104,7 @@ def _keep_pace(began: float, written: int, bytes_a_second: int) -> None:
 
 
 if __name__ == "__main__":
-    write_files(sys.argv[1], *map(int, sys.argv[2:]))
+    if sys.argv[2:]:
+        write_files(sys.argv[1], *map(int, sys.argv[2:]))
+    else:
+        overwrite(sys.argv[1])

@@ -2,8 +2,8 @@
 and what became of the node.
 
 The marks are the kubelet's defaults and reclaimd's, which are 5 % of the disk above them. A fill
-begins a second above our mark, and without relief ends a good deal below the kubelet's. A sampler
-of its own reads the filesystem; it knows nothing of reclaimd.
+begins above our mark, and without relief ends a good deal below the kubelet's. A sampler of its own
+reads the filesystem, as the kubelet sees it; it knows nothing of reclaimd.
 """
 
 from __future__ import annotations
@@ -20,27 +20,59 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from reclaim.xfs_hint import set_inherited_hint
 from tests.background import Background
 from tests.bench.containerd_first_byte import ON_DISK, Crowd
-from tests.bench.effort import Population
-from tests.bench.fills import FillKind, fill
+from tests.bench.effort import Effort
+from tests.bench.fills import FillKind, fill, other_writers
 from tests.bench.measure import MIB
 from tests.nodes.real_node import GIB, RealNode, running_node
 from tests.real_node.fill import Fill, fill_bytes
 from tests.real_node.loopfs import run_tool
 from tests.reclaimd_process import Daemon, came_true, write_configuration
 
-DISK_BYTES = 6 * GIB
 KUBELETS_PERCENT = {"nodefs.available": 10, "imagefs.available": 15}  # its defaults
 KUBELETS_MARK, OUR_MARK, GOAL = 15, 20, 22  # percent: our margin is 5, and the minimum reclaim 2
-FILLED_BEFORE_SECONDS = 1.0  # from the beginning of the fill to our mark
-# so far below our mark without relief: half as far again as the kubelet's; at most
-FILLED_BELOW_BYTES = 450 * MIB
-FILLED_SHARE = 4  # that part of what the images hold
 SAMPLE_SECONDS = 0.003
 SETTLED_SECONDS = 1.5  # it has located and listed everything, and the youngest image is old enough
 QUIET_SECONDS = 1.0
 WITHIN_SECONDS = 90.0
+WITH_HINT = "xfs-hint"
+"""XFS whose files are allocated in units of 1 MiB (`reclaimd xfs-hint`)."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A disk, what can be reclaimed on it, and a fill. `before_bytes`: from its beginning to our
+    mark; 0: what it writes in a second. `below_bytes`: how far below our mark it ends without
+    relief."""
+
+    disk_bytes: int
+    images: int
+    image_bytes: int
+    dead: int
+    before_bytes: int
+    below_bytes: int
+
+    def headroom(self, rate_mib: int) -> int:
+        """From the beginning of a fill to our mark, in bytes."""
+        return self.before_bytes or rate_mib * MIB
+
+
+def small(effort: Effort) -> Scene:
+    """6 GiB, which one burst fills; half as far again below our mark as the kubelet's is."""
+    images, image_bytes = effort.large.images, effort.large.image_bytes
+    below = min(450 * MIB, images * image_bytes * ON_DISK // 4)
+    return Scene(6 * GIB, images, image_bytes, effort.dead, 0, below)
+
+
+def large(effort: Effort) -> Scene:
+    """40 GiB, of which 5 GiB can be reclaimed; the fill's file has 3 GiB at our mark, and 5.2 GiB
+    at its end, which is 252 MiB below the kubelet's. On XFS a step of 4 GiB lies between."""
+    return Scene(40 * GIB, 40, 64 * MIB, min(effort.dead, 50), 3 * GIB, 2300 * MIB)
+
+
+SCENES = {"small": small, "large": large}
 
 StartDaemon = Callable[[str], Daemon]
 """Starts the daemon with this configuration file."""
@@ -117,8 +149,8 @@ class Sampler(Background):
 class Ring:
     """A crowded node that is filled again and again, and restored in between."""
 
-    def __init__(self, node: RealNode, crowd: Crowd, most_bytes: int, directory: Path) -> None:
-        self.node, self._crowd, self._most_bytes = node, crowd, most_bytes
+    def __init__(self, node: RealNode, crowd: Crowd, scene: Scene, directory: Path) -> None:
+        self.node, self._crowd, self._scene = node, crowd, scene
         self._directory = directory
         figures = os.statvfs(node.mountpoint)
         self._capacity = figures.f_blocks * figures.f_frsize
@@ -129,28 +161,29 @@ class Ring:
         rate_mib: int,
         start: StartDaemon,
         without_fields: Mapping[str, object] | None = None,
+        writers: int = 0,
     ) -> Fought:
         """One fill at so many MiB/s; `without_fields`: of the configuration,
-        in place of the usual ones.
+        in place of the usual ones; beside so many other `writers`.
         """
         node, crowd, disk = self.node, self._crowd, self.node.mountpoint
         crowd.complete()
         kubelets, ours, goal = (
             self._capacity * percent // 100 for percent in (KUBELETS_MARK, OUR_MARK, GOAL)
         )
-        headroom = int(FILLED_BEFORE_SECONDS * rate_mib) * MIB
+        headroom = self._scene.headroom(rate_mib)
         fill_bytes(disk / "ballast", ours + headroom, fast=True).wait(60.0)
         run_tool("sync", "-f", disk)
         images, containers = len(crowd.unused()), len(crowd.containers())
         configuration = self._configuration(dict(without_fields or {}))
         try:
-            with start(configuration) as daemon:
+            with other_writers(disk / "others", writers), start(configuration) as daemon:
                 time.sleep(SETTLED_SECONDS)
                 filling = fill(
                     kind,
                     disk / "fill",
                     rate_mib * MIB,
-                    headroom + min(FILLED_BELOW_BYTES, self._most_bytes // FILLED_SHARE),
+                    headroom + self._scene.below_bytes,
                 )
                 try:
                     with Sampler(disk, filling) as sampler:
@@ -163,7 +196,7 @@ class Ring:
                     filling.stop()
             most = max(node.filesystem.available_bytes(), sampler.most_after(ours))
         finally:
-            for name in ("fill", "ballast"):
+            for name in ("fill", "ballast", "others"):
                 shutil.rmtree(disk / name, ignore_errors=True)
         first, left, dead = sampler.first_freed(ours), len(crowd.unused()), len(crowd.containers())
         return Fought(
@@ -209,10 +242,15 @@ def _wait_until_quiet(daemon: Daemon) -> None:
 
 
 @contextmanager
-def ring(fstype: str, dead: int, population: Population) -> Iterator[Ring]:
-    """A new node on this type of filesystem; all of it is gone on exit."""
+def ring(filesystem: str, scene: Scene) -> Iterator[Ring]:
+    """A new node on this type of filesystem, or on XFS `WITH_HINT`; all of it is gone on exit."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
-        node = stack.enter_context(running_node(directory / "node", DISK_BYTES, fstype=fstype))
-        crowd = Crowd(node, dead, population.images, population.image_bytes)
-        yield Ring(node, crowd, population.images * population.image_bytes * ON_DISK, directory)
+        fstype = "xfs" if filesystem == WITH_HINT else filesystem
+        node = stack.enter_context(
+            running_node(directory / "node", scene.disk_bytes, fstype=fstype)
+        )
+        if filesystem == WITH_HINT:
+            set_inherited_hint(str(node.mountpoint), MIB, "xfs")
+        crowd = Crowd(node, scene.dead, scene.images, scene.image_bytes)
+        yield Ring(node, crowd, scene, directory)
