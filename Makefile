@@ -1,10 +1,12 @@
 # make run      runs the built-in drill on an embedded node (needs nothing else, not even root)
 # make test     runs the tests; as root on Debian also those on a real containerd (CONTAINERD=/path/containerd: another
 #               than Debian's). make test-newest: on the newest Python
-# make broken-rules breaks each guard and rule on purpose, and says which test notices
+# make broken-rules breaks each guard and rule on purpose, and says which test notices;
+#               make mutants: 300 random small mistakes instead
 # make install  installs program, units and manual on this node and starts the service (DESTDIR=: below another root). Run
 #               it again to upgrade. make uninstall removes them (PURGE=1: configuration and state too)
 # make bundle   makes an archive in dist/ that installs without a network; make wheel: wheel and source distribution, there
+# make coverage shows what the tests of pure code, the simulation and the sockets do not reach (report/coverage)
 # make check    checks format, lint, types, import contracts and generated files; prints how many lines each package has
 # make fuzz     feeds 100 000 inputs to everything that reads text (FUZZ_INPUTS=n for another number)
 # make soak     runs what takes hours: races, kills, full disks, leaks and all drills, by the hundred; prints its figures
@@ -32,7 +34,7 @@ PROTOS := $(foreach name,cri leases stores,reclaim/cri/$(name).proto) reclaim/ku
 PACKAGES := containerd runc busybox-static e2fsprogs xfsprogs btrfs-progs mount util-linux openssl strace \
   systemd jq prometheus prometheus-alertmanager buildah python3-pip python3-venv iproute2 man-db zsh fish $(if $(shell command -v kubectl),,kubernetes-client)
 
-.PHONY: run test test-newest broken-rules install install-program install-files uninstall bundle wheel check fuzz soak bench kubelet picture site manual manifests schema proto clean environment development newest
+.PHONY: run test test-newest broken-rules mutants coverage install install-program install-files uninstall bundle wheel check fuzz soak bench kubelet picture site manual manifests schema proto clean environment development newest
 
 run: environment
 	@$(BIN)/reclaimd drill
@@ -74,6 +76,15 @@ test-newest: newest
 # Takes hours.
 broken-rules: development
 	@$(BIN)/python -m tests.broken_rules
+
+# Takes hours, too, and goes on where it was interrupted.
+mutants: development
+	@mkdir -p report
+	@$(BIN)/python -m tests.mutants --to report/mutants.json
+
+coverage: development
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) -q --cov --cov-report=term --cov-report=html:report/coverage \
+	  tests/sockets tests/simulation tests/pure
 
 # EXTRAS=[drill] for drills on an embedded node. PYTHON is passed on only if it was set: the scripts have their own default.
 SETTINGS := DESTDIR='$(DESTDIR)' PURGE='$(PURGE)' PYTHON='$(if $(filter file,$(origin PYTHON)),,$(PYTHON))'

@@ -867,13 +867,13 @@ def tried(each: Break, rings: Sequence[Sequence[str]]) -> Noticed:
         if Path(path).name in each.file
     ]
     rings = (own, *rings) if own else rings
-    with _copy() as copy:
+    with copied() as copy:
         broken = copy / each.file
         broken.write_text(broken.read_text().replace(each.old, each.new))
         failed: tuple[str, ...] = ()
         ran = 0
         while not failed and ran < len(rings):
-            failed = _failed(copy, rings[ran])
+            failed = failures(copy, rings[ran])
             ran += 1
     return Noticed(each.name, failed, ran, round(time.monotonic() - began, 1))
 
@@ -887,12 +887,13 @@ def unbroken(rings: Sequence[Sequence[str]]) -> tuple[str, ...]:
     """The tests that fail in a copy in which nothing is broken, of the
     first ring in which one does.
     """
-    with _copy() as copy:
-        return next(filter(None, (_failed(copy, ring) for ring in rings)), ())
+    with copied() as copy:
+        return next(filter(None, (failures(copy, ring) for ring in rings)), ())
 
 
 @contextmanager
-def _copy() -> Iterator[Path]:
+def copied() -> Iterator[Path]:
+    """A copy of the repository, without what is made in it."""
     with tempfile.TemporaryDirectory(prefix="broken-") as directory:
         copy = Path(directory)
         for path in ROOT.iterdir():
@@ -903,7 +904,7 @@ def _copy() -> Iterator[Path]:
         yield copy
 
 
-def _failed(copy: Path, ring: Sequence[str]) -> tuple[str, ...]:
+def failures(copy: Path, ring: Sequence[str]) -> tuple[str, ...]:
     """The tests of a ring that fail in the copy; none if all pass.
 
     Programs that tests start run from it too.

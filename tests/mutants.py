@@ -1,0 +1,239 @@
+"""Random small mistakes in the product, one at a time: which test notices?
+
+    python -m tests.mutants [--count 300] [--seed 1] [--only PATH …] [--seconds 240] [--to FILE]
+
+A mutant is one change of the syntax tree (`KINDS`) at a place that the seed chooses, in a copy of
+the repository. First the tests that import the changed module run, then whole rings, until one
+fails or the time of a mutant is over. What survives is to be judged by hand: either a test is
+missing, or nothing that anybody could see has changed. `--to` keeps what was found, and goes on
+where it ended. `tests.broken_rules` breaks guards that have a name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import random
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.broken_rules import copied, failures
+from tests.repository import ROOT
+
+PRODUCT = ("signals", "reclaim", "eviction")
+RINGS = (("tests/pure",), ("tests/simulation", "tests/sockets", "tests/drill"), ("tests/faults",))
+OTHER_WAY = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+}
+THOUSAND = 1000  # seconds in place of milliseconds, bytes in place of KiB
+LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+Found = Iterator[tuple[str, ast.AST, str]]
+"""What kind of mistake, which node it replaces, and by what text."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: `new` in place of the text from `start` to `end`, offsets in the file's bytes."""
+
+    file: str
+    line: int
+    kind: str
+    start: int
+    end: int
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of one. `by`: a test that failed; empty: it survived `rings` runs of tests."""
+
+    mutant: Mutant
+    by: str
+    rings: int
+    seconds: float
+
+
+def mistakes(node: ast.AST) -> Found:
+    """Those that can be made at one node."""
+    match node:
+        case ast.Compare(ops=[operator]) if type(operator) in OTHER_WAY:
+            yield "comparison", node, _with(node, ops=[OTHER_WAY[type(operator)]()])
+        case ast.BoolOp():
+            yield "and-or", node, _with(node, op=OTHER_WAY[type(node.op)]())
+        case ast.BinOp() if type(node.op) in OTHER_WAY and not _is_text(node):
+            yield "arithmetic", node, _with(node, op=OTHER_WAY[type(node.op)]())
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "not", node, f"({ast.unparse(operand)})"
+        case ast.Constant(value=bool()):
+            yield "constant", node, str(not node.value)
+        case ast.Constant(value=int() | float() as value):
+            yield "off by one", node, repr(value + 1)
+            if value:
+                yield "unit", node, repr(value * THOUSAND)
+        case ast.Call(func=ast.Name(id="min" | "max" as name)):
+            other = {"min": "max", "max": "min"}[name]
+            yield "min-max", node, _with(node, func=ast.Name(other))
+        case ast.Call(args=[first, second, *rest]) if not isinstance(first, ast.Starred):
+            yield "arguments", node, _with(node, args=[second, first, *rest])
+        case ast.If(test=test, body=[*_, last]) if isinstance(last, LEAVES):
+            yield "no guard", test, "False"
+        case ast.Expr(value=ast.Call()) | ast.AugAssign():
+            yield "no statement", node, "pass"
+        case ast.FunctionDef(returns=ast.Constant(value=None), body=body) if len(body) > 2:
+            yield "early return", body[-1], "return"
+
+
+def _with(node: ast.expr, **fields: object) -> str:
+    """The text of the node with other fields, in parentheses."""
+    changed = copy(node)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return f"({ast.unparse(changed)})"
+
+
+def _is_text(node: ast.BinOp) -> bool:
+    return any(
+        isinstance(part, ast.JoinedStr)
+        or (isinstance(part, ast.Constant) and isinstance(part.value, str))
+        for part in (node.left, node.right)
+    )
+
+
+def mutants_of(file: str, text: bytes) -> Iterator[Mutant]:
+    """All of one module, whose text this is, in the order of the text. Annotations, decorators and what only types see
+    are left out."""
+    starts = [0]
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    seen: set[tuple[int, int, str]] = set()
+    for node in _looked_at(ast.parse(text)):
+        for kind, place, new in mistakes(node):
+            if not isinstance(place, ast.expr | ast.stmt):
+                continue
+            start = starts[place.lineno - 1] + place.col_offset
+            end = starts[(place.end_lineno or 0) - 1] + (place.end_col_offset or 0)
+            if (start, end, new) not in seen:
+                seen.add((start, end, new))
+                old = text[start:end].decode()
+                yield Mutant(file, place.lineno, kind, start, end, old, new)
+
+
+def _looked_at(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of what runs, parents first."""
+    for name, value in ast.iter_fields(tree):
+        if name in ("annotation", "returns", "decorator_list", "type_params", "format_spec"):
+            continue
+        for node in value if isinstance(value, list) else [value]:
+            if isinstance(node, ast.AST) and not isinstance(node, ast.JoinedStr):
+                yield node
+                yield from _looked_at(node)
+
+
+def chosen(count: int, seed: int, only: Sequence[str] = ()) -> list[Mutant]:
+    """So many of the whole product, or of files whose path begins with one of `only`."""
+    files = sorted(
+        str(path.relative_to(ROOT))
+        for package in PRODUCT
+        for path in (ROOT / package).rglob("*.py")
+        if not path.name.endswith("_pb2.py")
+    )
+    every = [
+        mutant
+        for file in files
+        if not only or file.startswith(tuple(only))
+        for mutant in mutants_of(file, (ROOT / file).read_bytes())
+    ]
+    return random.Random(seed).sample(every, min(count, len(every)))  # noqa: S311 # no secret
+
+
+def importers(file: str) -> list[str]:
+    """The test modules that import this one of the product, those of pure rings first."""
+    module = file.removesuffix(".py").replace("/", ".")
+    found = [
+        path
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if "kubelet" not in path.parts and module in _imported(ast.parse(path.read_text()))
+    ]
+    relative = [str(path.relative_to(ROOT)) for path in found]
+    return sorted(relative, key=lambda path: (not path.startswith("tests/pure"), path))
+
+
+def _imported(tree: ast.Module) -> Iterable[str]:
+    return {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+
+
+def tried(mutant: Mutant, seconds: float) -> Tried:
+    """Makes the change in a copy, and runs tests until one fails or the time is over."""
+    began = time.monotonic()
+    own = importers(mutant.file)
+    rings = ((tuple(own),) if own else ()) + RINGS
+    ran = 0
+    by: tuple[str, ...] = ()
+    with copied() as directory:
+        changed = directory / mutant.file
+        text = changed.read_bytes()
+        changed.write_bytes(text[: mutant.start] + mutant.new.encode() + text[mutant.end :])
+        while not by and ran < len(rings) and time.monotonic() - began < seconds:
+            by = failures(directory, rings[ran])
+            ran += 1
+    return Tried(mutant, by[0] if by else "", ran, round(time.monotonic() - began, 1))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints a line for each, and what survived at the end."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("--count", type=int, default=300, help="how many (300)")
+    parser.add_argument("--seed", type=int, default=1, help="of the choice (1)")
+    parser.add_argument("--only", action="append", default=[], help="files or folders; repeatable")
+    parser.add_argument("--seconds", type=float, default=240.0, help="after which no ring begins")
+    parser.add_argument("--to", type=Path, help="a file for what was found, as JSON")
+    asked = parser.parse_args(arguments)
+    known: list[dict[str, object]] = []
+    if asked.to is not None and asked.to.exists():
+        known = json.loads(asked.to.read_text())
+    wanted = chosen(asked.count, asked.seed, asked.only)
+    for mutant in wanted:
+        if any(one["mutant"] == asdict(mutant) for one in known):
+            continue
+        one = tried(mutant, asked.seconds)
+        known.append(asdict(one))
+        print(_line(known[-1]), flush=True)
+        if asked.to is not None:
+            asked.to.write_text(json.dumps(known, indent=1) + "\n")
+    survived = [one for one in known if not one["by"]]
+    print(f"{len(known) - len(survived)} of {len(known)} were noticed")
+    print("\n".join(map(_line, survived)))
+    return 0
+
+
+def _line(one: dict[str, object]) -> str:
+    mutant = one["mutant"]
+    assert isinstance(mutant, dict)
+    change = f"{mutant['file']}:{mutant['line']}: {mutant['kind']}: {mutant['new']}"
+    return f"{change}: {one['by'] or 'NOBODY'} ({one['seconds']:.0f} s)"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
