@@ -17,7 +17,12 @@ DRILL = ROOT / "eviction" / "drill" / "README.md"
 SAFETY_CASE = ROOT / "tests" / "safety_case.md"
 FIRST_HOUR = ROOT / "config" / "examples" / "first-hour.md"
 ROOMS = ("config", "eviction", "reclaim", "signals", "tests")
-PAGES = (INSTALLATION, *sorted(page for room in ROOMS for page in (ROOT / room).rglob("*.md")))
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+PAGES = (
+    INSTALLATION,
+    CONTRIBUTING,
+    *sorted(page for room in ROOMS for page in (ROOT / room).rglob("*.md")),
+)
 
 
 def name_of(page: Path) -> str:
