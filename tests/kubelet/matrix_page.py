@@ -1,4 +1,5 @@
-"""The table and the picture of the matrix, and the picture of the root page, from its files.
+"""The table and the picture of the matrix, and the root page's picture and sentence, from its
+files.
 
 A cell of the table: runs with DiskPressure of all runs; the median first byte after the own mark;
 the median of the lowest point, above the kubelet's mark; how many images were left.
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +29,7 @@ from tests.repository import ROOT
 MEASURED = ROOT / "tests" / "bench" / "measured" / "matrix"
 PICTURE = MEASURED.with_suffix(".svg")
 PAGE = ROOT / "tests" / "README.md"
+ROOT_PAGE = ROOT / "README.md"
 DUEL_PICTURE = ROOT / "config" / "pictures" / "kubelet.svg"
 DUEL = ("1.36.2", "containerd 2.3.4", "ext4", 100)
 HEAD = ("Kubelet", "Runtime", "Filesystem", "MiB/s", *Responder)
@@ -161,6 +164,45 @@ def table(runs: Sequence[Recorded]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sentence(runs: Sequence[Recorded]) -> str:
+    """The root page's item, in Markdown: all runs of the kubelet alone, and with reclaimd."""
+    kubelets, runtimes, filesystems, rates = (
+        list(dict.fromkeys(names)) for names in zip(*nodes(runs), strict=True)
+    )
+    assert len(rates) == 1
+    each = counted(len(_of(runs, Responder.NOBODY)), "run")
+    text = (
+        f"* A kubelet {_and(kubelets)} on {_and(runtimes)}, a file that grows by {rates[0]} MiB/s"
+        f" on {_and(dict.fromkeys(filesystems))} ([the matrix](tests/README.md#beside-a-real-kubelet)"
+        f", {runs[0].head['date'][:10]}; first byte and images left: medians of {each}): alone,"
+        f" {_summed(runs, Responder.NOBODY)}; with reclaimd,"
+        f" {_summed(runs, Responder.RECLAIMD, ' its own, earlier mark')}."
+    )
+    lines = textwrap.wrap(
+        text, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _summed(runs: Sequence[Recorded], who: Responder, mark: str = " its mark") -> str:
+    """What became of all runs of one responder. Of medians, the least and the greatest."""
+    found = [cell for node in nodes(runs) if (cell := figures(runs, node, who)) is not None]
+    first = [cell.first_freed_seconds for cell in found if cell.first_freed_seconds is not None]
+    left = [cell.images_left for cell in found]
+    before = {run.summary["images_before"] for run in runs}
+    return (
+        f"DiskPressure in {sum(cell.pressure for cell in found)} of"
+        f" {sum(cell.runs for cell in found)} runs, first byte {figure(min(first))} to"
+        f" {figure(max(first))} s after{mark}, {min(left):g} to {max(left):g} of {_and(before)} images left,"
+        f" {counted(sum(cell.evicted for cell in found), 'pod')} evicted"
+    )
+
+
+def _and(names: Iterable[object]) -> str:
+    *most, last = map(str, names)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def picture(runs: Sequence[Recorded]) -> str:
     """The first bytes, as a chart."""
     rows = []
@@ -266,7 +308,13 @@ def write_page(directory: Path) -> None:
     )
     if not replaced:
         raise ValueError(f"{PAGE}: no table whose head is {_line(HEAD)!r}")
+    root_page, replaced = re.subn(
+        r"\* A kubelet (.+\n)+?(?=\*)", lambda _: sentence(runs), ROOT_PAGE.read_text(), count=1
+    )
+    if not replaced:
+        raise ValueError(f"{ROOT_PAGE}: no item that begins with 'A kubelet'")
     PAGE.write_text(page)
+    ROOT_PAGE.write_text(root_page)
     PICTURE.write_text(picture(runs))
     DUEL_PICTURE.write_text(duel_picture(runs))
 

@@ -21,14 +21,16 @@ from tests.kubelet.matrix_page import (
     MEASURED,
     PAGE,
     PICTURE,
+    ROOT_PAGE,
     Recorded,
     duel_picture,
     picture,
     read_all,
+    sentence,
     table,
 )
 
-pytestmark = pytest.mark.house("tests/README.md", "tests/bench", "tests/kubelet")
+pytestmark = pytest.mark.house("README.md", "tests/README.md", "tests/bench", "tests/kubelet")
 
 MIB = 1 << 20
 KUBELET = Program("KUBELET", Path("/opt/kubelet"), "1.36.2")
@@ -246,10 +248,11 @@ def test_the_picture_of_a_fill_shows_pressure_and_evictions_where_there_were_som
 # ---- what is published
 
 
-def test_the_pages_table_is_what_the_files_say() -> None:
-    """`python -m tests.kubelet.bench page` makes it."""
+def test_what_the_pages_say_is_what_the_files_say() -> None:
+    """`python -m tests.kubelet.bench page` makes the table and the root page's item."""
     (shown,) = re.findall(re.escape(table([]).splitlines()[0]) + r"\n(?:\|.*\n)*", PAGE.read_text())
     assert shown == table(PUBLISHED)
+    assert sentence(PUBLISHED) in ROOT_PAGE.read_text()
 
 
 @pytest.mark.skipif(not PUBLISHED, reason="no run is published")
