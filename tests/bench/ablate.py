@@ -21,6 +21,7 @@ import os
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -254,6 +255,23 @@ def report(fills: Sequence[Mapping[str, Any]]) -> str:
         rows = [_cells(arm, [fill for fill in here if fill["without"] == arm]) for arm in arms]
         lines += [where, *table([HEAD, *rows]), ""]
     return "\n".join(lines)
+
+
+def sentence(fills: Sequence[Mapping[str, Any]]) -> str:
+    """The root page's item, in Markdown: what became of the engine as it is. A first byte is one
+    that statvfs shows."""
+    found = [fill for fill in fills if fill["without"] == NOTHING]
+    filesystems = ", ".join(dict.fromkeys(fill["filesystem"] for fill in found))
+    rates = " or ".join(map(str, sorted({fill["rate"] for fill in found})))
+    below = sum(fill["pressure_seconds"] > 0 for fill in found)
+    first = [fill["first_byte_ms"] for fill in found if fill["first_byte_ms"] is not None]
+    text = (
+        f"* On 40 GiB, one file that grows by {rates} MiB/s to 5.2 GiB, on {filesystems}"
+        f" ([how](tests/README.md#what-each-rule-brings), 2026-11-29): {below} of {len(found)} fills"
+        f" came below the kubelet's mark; first byte after {figure(min(first))} to"
+        f" {figure(max(first))} ms, median {figure(statistics.median(first))} ms."
+    )
+    return "\n".join(textwrap.wrap(text, 120, subsequent_indent="  ")) + "\n"
 
 
 def _where(fill: Mapping[str, Any]) -> str:

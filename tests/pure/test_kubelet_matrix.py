@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import ablate
 from tests.kubelet.duel import DuelRun, Event, Responder, Sample
 from tests.kubelet.matrix import Program, Run, combinations, is_whole, thinned, write
 from tests.kubelet.matrix_page import (
@@ -253,6 +254,12 @@ def test_what_the_pages_say_is_what_the_files_say() -> None:
     (shown,) = re.findall(re.escape(table([]).splitlines()[0]) + r"\n(?:\|.*\n)*", PAGE.read_text())
     assert shown == table(PUBLISHED)
     assert sentence(PUBLISHED) in ROOT_PAGE.read_text()
+
+
+def test_the_root_page_says_of_fills_what_their_file_says() -> None:
+    """Those of a large disk, with no rule left out."""
+    fills = json.loads((MEASURED.parent / "large.json").read_text())
+    assert ablate.sentence(fills) in ROOT_PAGE.read_text()
 
 
 @pytest.mark.skipif(not PUBLISHED, reason="no run is published")

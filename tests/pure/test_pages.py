@@ -40,6 +40,7 @@ COMMANDS = set(re.findall(r"^\.SS ([\w-]+)$", MANUAL, re.MULTILINE))
 OPTIONS = {"--help", "--version", *re.findall(r"\\fB(--[a-z-]+)\\fR", MANUAL)}
 OF_OTHERS = {"--now", "--prune", "--repair"}  # systemctl, crictl, crio
 OF_OTHERS |= {"--no-deps", "--python", "--no-cache-dir", "--no-compile"}  # pip
+OF_OTHERS |= {"--disk"}  # of the benches
 
 
 # ---- links
