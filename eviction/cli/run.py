@@ -124,12 +124,13 @@ def run(arguments: argparse.Namespace) -> int:
         node.listeners.add(listener)
     # imported objects are never freed, so a garbage collection during a pass need not visit them
     gc.freeze()
+    # once it says that it has started, it can be asked
+    control = start_control(node, daemon, loaded, pause_file=pause_file, log=log)
     log.info(started(configuration), endpoint=node.endpoint.runtime)
     for sentence in (*warnings_at_start(node), records_problem, signals_problem, watcher.problem):
         if sentence:
             log.warning(sentence)
     history.daemon("started")
-    control = start_control(node, daemon, loaded, pause_file=pause_file, log=log)
     listening = listening_socket(os.environ, os.getpid(), "metrics")
     endpoints.start(configuration.metrics_address, listening)
     at_end.callback(notifier.stopping)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -133,11 +133,8 @@ def test_a_daemon_says_why_if_the_configuration_cannot_be_used(
     )
     with Daemon("--config", file) as daemon:
         daemon.wait_for(lambda event: "started on" in event["message"])
-        assert came_true(
-            lambda: json.loads(reclaimd_here("status", "-o", "json", "--config", file).stdout)[
-                "layout"
-            ]
-        )
+        status = partial(reclaimd_here, "status", "-o", "json", "--config", file)
+        assert came_true(lambda: answer(status())["layout"])
         Path(file).write_text(f"{Path(file).read_text()}noSuchField: 1\n")
         found = reclaimd_here("why", "registry.example/old/1:1", "--config", file)
         assert found.returncode == 0, found.stderr
