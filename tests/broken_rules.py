@@ -896,6 +896,7 @@ def copied() -> Iterator[Path]:
     """A copy of the repository, without what is made in it."""
     with tempfile.TemporaryDirectory(prefix="broken-") as directory:
         copy = Path(directory)
+        copy.chmod(0o755)  # tests also run the program as another user
         for path in ROOT.iterdir():
             if path.is_dir() and not NOT_COPIED.fullmatch(path.name):
                 shutil.copytree(path, copy / path.name, ignore=MADE_HERE)
