@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import json
 import random
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -171,17 +172,22 @@ def chosen(count: int, seed: int, only: Sequence[str] = ()) -> list[Mutant]:
 def importers(file: str) -> list[str]:
     """The test modules that import this one of the product, those of pure rings first."""
     module = file.removesuffix(".py").replace("/", ".")
-    found = [
-        path
+    found = [path for path, imported in _imports().items() if module in imported]
+    return sorted(found, key=lambda path: (not path.startswith("tests/pure"), path))
+
+
+@functools.cache
+def _imports() -> dict[str, set[str]]:
+    """The modules that each test module imports from, by its path in the repository."""
+    return {
+        str(path.relative_to(ROOT)): {
+            node.module or ""
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom)
+        }
         for path in (ROOT / "tests").rglob("test_*.py")
-        if "kubelet" not in path.parts and module in _imported(ast.parse(path.read_text()))
-    ]
-    relative = [str(path.relative_to(ROOT)) for path in found]
-    return sorted(relative, key=lambda path: (not path.startswith("tests/pure"), path))
-
-
-def _imported(tree: ast.Module) -> Iterable[str]:
-    return {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        if "kubelet" not in path.relative_to(ROOT / "tests").parts[:1]
+    }
 
 
 def tried(mutant: Mutant, seconds: float) -> Tried:
