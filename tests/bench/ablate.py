@@ -174,7 +174,8 @@ def _fills(on: Ring, filesystem: str, asked: argparse.Namespace) -> Iterator[dic
                         "fill": str(kind),
                         "without": without,
                     }
-                    yield {**where, "engine": engine, **_fought(on, where, start, fields)}
+                    about = {"engine": engine, "date": time.strftime("%Y-%m-%d")}
+                    yield {**where, **about, **_fought(on, where, start, fields)}
 
 
 def _fought(
@@ -259,7 +260,7 @@ def report(fills: Sequence[Mapping[str, Any]]) -> str:
 
 def sentence(fills: Sequence[Mapping[str, Any]]) -> str:
     """The root page's item, in Markdown: what became of the engine as it is. A first byte is one
-    that statvfs shows."""
+    that statvfs shows; of each disk, the first fill is not among them (`_fills`)."""
     found = [fill for fill in fills if fill["without"] == NOTHING]
     filesystems = ", ".join(dict.fromkeys(fill["filesystem"] for fill in found))
     rates = " or ".join(map(str, sorted({fill["rate"] for fill in found})))
@@ -267,9 +268,10 @@ def sentence(fills: Sequence[Mapping[str, Any]]) -> str:
     first = [fill["first_byte_ms"] for fill in found if fill["first_byte_ms"] is not None]
     text = (
         f"* On 40 GiB, one file that grows by {rates} MiB/s to 5.2 GiB, on {filesystems}"
-        f" ([how](tests/README.md#what-each-rule-brings), 2026-11-29): {below} of {len(found)} fills"
-        f" came below the kubelet's mark; first byte after {figure(min(first))} to"
-        f" {figure(max(first))} ms, median {figure(statistics.median(first))} ms."
+        f" ([how](tests/README.md#what-each-rule-brings), {max(fill['date'] for fill in found)}):"
+        f" {below} of {len(found)} fills came below the kubelet's mark; first byte after"
+        f" {figure(min(first))} to {figure(max(first))} ms, median {figure(statistics.median(first))}"
+        " ms. The first fill of each disk, which is slower here, is not counted."
     )
     return "\n".join(textwrap.wrap(text, 120, subsequent_indent="  ")) + "\n"
 
