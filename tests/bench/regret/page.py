@@ -64,12 +64,15 @@ class Results:
         return cls(json.loads(file.read_text()))
 
     def ratios(self, workload: str, order: str, to: str) -> list[float]:
-        """By node: bytes pulled again under one order as a multiple of those under another.
-        Of nodes where the other one has none, and so the ratio is no number, those are left
-        out where both have none."""
-        found = self.figures.get(workload, {})
-        pairs = zip(found.get(order, []), found.get(to, []), strict=False)
-        of_bytes = [(one.again_bytes, other.again_bytes) for one, other in pairs]
+        """By node: bytes pulled again under one order as a multiple of those under another, or
+        of the bound. Of nodes where the other one has none, and so the ratio is no number,
+        those are left out where both have none."""
+        pulled = {
+            name: [each.again_bytes for each in nodes]
+            for name, nodes in self.figures.get(workload, {}).items()
+        }
+        pulled[BOUND] = self.bounds.get(workload, [])
+        of_bytes = list(zip(pulled.get(order, []), pulled.get(to, []), strict=False))
         return sorted(one / other if other else math.inf for one, other in of_bytes if one or other)
 
 
@@ -85,10 +88,13 @@ def table(results: Results) -> str:
         )
     bounds = (results.bounds.get(name) for name in WORKLOADS)
     lines.append(_line(BOUND, (_gib(statistics.median(of)) if of else "-" for of in bounds)))
-    for to, most in (("kubelet", OF_THE_KUBELET), ("offline", OF_OFFLINE)):
+    for to, most in (("kubelet", OF_THE_KUBELET), ("offline", OF_OFFLINE), (BOUND, math.inf)):
+        aim = f" (aim {most:g})" if most < math.inf else ""
         ratios = (results.ratios(name, "cost", to) for name in WORKLOADS)
         lines.append(
-            _line(f"`cost` ÷ {to} (aim {most:g})", (_ratio(each, most) for each in ratios))
+            _line(
+                f"`cost` ÷ {to.removesuffix(', GiB')}{aim}", (_ratio(each, most) for each in ratios)
+            )
         )
     return "\n".join(lines) + "\n" + (f"\n{results.missing}\n" if results.missing else "")
 

@@ -41,6 +41,7 @@ def test_the_table_has_a_row_for_each_order_and_says_what_is_above_its_aim() -> 
     assert "| bound, GiB | 2 | - | - | - |" in lines
     assert "| `cost` ÷ kubelet (aim 0.5) | 0.50 (0.50) | - | - | - |" in lines
     assert "| `cost` ÷ offline (aim 1.3) | 1.33 (1.33), **above** | - | - | - |" in lines
+    assert "| `cost` ÷ bound | 2.00 (2.00) | - | - | - |" in lines
 
 
 def test_of_several_nodes_there_are_medians_sums_and_the_worst_ratio() -> None:
