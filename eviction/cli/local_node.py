@@ -143,17 +143,22 @@ class LocalNode(LocalFiles):
                 pods=pods,
             )
 
-    def reclaim(self) -> Answer:
+    def reclaim(self, told_to_end: threading.Event) -> Answer:
         """The answer of `reclaim`, after its pass. SIGTERM and SIGINT end the pass before its next
-        removal."""
+        removal, and set `told_to_end`."""
         given = {
             option.name: getattr(self.arguments, option.name, None)
             for option in fields(ReclaimOptions)
         }
         options = read_options({**given, "width": columns()}, self.configuration.signals)
-        stopping = threading.Event()
+        stopping = threading.Event()  # the node sets it, too, when it is closed
         ended = _Ended()
-        on_signals(stopping.set)
+
+        def end() -> None:
+            told_to_end.set()
+            stopping.set()
+
+        on_signals(end)
         with closing(Node(self.configuration, dry_run=options.dry_run, stopping=stopping)) as node:
 
             def removing() -> str:
