@@ -7,18 +7,14 @@ nothing if there is no pressure.
 from __future__ import annotations
 
 import argparse
-import os
 import threading
 
 from eviction.cli.local_node import LocalNode
 from eviction.cli.options import reading
-from eviction.cli.output import exit_on, exit_with, print_answer
+from eviction.cli.output import exit_with, print_answer
 from eviction.cli.parser import OUTPUT
-from eviction.cli.progress import mention
 from eviction.configuration.text_forms import read_duration, within
-from eviction.exit_codes import EXIT_NOT_RELIEVED, EXIT_OK, EXIT_USAGE
-from eviction.surface.answer import HeldRoom
-from signals.quantity import format_bytes, format_duration
+from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 OPTIONS = {
     **OUTPUT,
@@ -56,30 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.seconds is not None and not arguments.hold:
         exit_with(EXIT_USAGE, "--for goes with --hold")
     told_to_end = threading.Event()
-    answer = LocalNode(arguments).reclaim(told_to_end)
+    node = LocalNode(arguments)
+    answer = node.reclaim(told_to_end)
     code = print_answer(answer)
     if arguments.hold and code == EXIT_OK and answer.room is not None:
-        hold(answer.room, arguments.seconds or HOLD_SECONDS, told_to_end)
+        node.hold(answer.room, arguments.seconds or HOLD_SECONDS, told_to_end)
     return code
-
-
-def hold(room: HeldRoom, seconds: float, told_to_end: threading.Event) -> None:
-    """Takes what is above the marks with a file without a name, which is gone when this process
-    is. Ends it with 1 if others were faster."""
-    path, spare, asked = room
-    what = f"{format_bytes(spare)} on {path}"
-    with exit_on(EXIT_NOT_RELIEVED, OSError, f"{what} cannot be held: "):
-        descriptor = os.open(path, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        if spare:
-            os.posix_fallocate(descriptor, 0, spare)
-    less = (
-        f"; {format_bytes(asked - spare)} are below the marks, and not held"
-        if spare < asked
-        else ""
-    )
-    mention(
-        f"{what} are held by process {os.getpid()} until it ends, for"
-        f" {format_duration(seconds)} at most{less}"
-    )
-    told_to_end.wait(seconds)
-    os.close(descriptor)

@@ -461,6 +461,21 @@ def xfs(facts: Facts) -> Findings:
             )
 
 
+def caches(facts: Facts) -> Findings:
+    """What declares itself a cache, and nobody collects."""
+    for cache in facts.caches:
+        yield note(
+            "cache-not-collected",
+            cache.sentence,
+            "no entry of reclaimFunctions has it below its caches",
+            remedy=(
+                f"reclaimFunctions: [{{name: DeleteFromCaches, caches: [{cache.path}]}}], and"
+                " DeleteFromCaches in a row of reclaimTable: it removes what was not used for"
+                " longest"
+            ),
+        )
+
+
 def filesystem_numbers(facts: Facts) -> Findings:
     """Which of a filesystem's numbers can jump, and the mount options that affect them."""
     for filesystem in facts.filesystems:
@@ -605,6 +620,7 @@ CHECKS: tuple[Callable[[Facts], Findings], ...] = (
     inodes,
     reserve,
     xfs,
+    caches,
     filesystem_numbers,
     inotify,
 )

@@ -269,7 +269,8 @@ def survey_of(view: NodeView, pods: KubeletPods, directories: KubeletDirectories
         configuration = view.configuration
         paths = view.summary.paths
         stores = tuple(map(store_of, filter(None, (paths.imagefs, paths.containerfs))))
-        return Places(configuration.root_directory, configuration.pod_logs_dir, stores)
+        caches = tuple(path for entry in configuration.functions for path in entry.caches)
+        return Places(configuration.root_directory, configuration.pod_logs_dir, stores, caches)
 
     def service() -> CriClient | None:
         if not view.configuration.has_runtime:
