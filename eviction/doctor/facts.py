@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,7 @@ from signals.types import SignalObservations
 NO_ANSWER = f"its filesystem did not answer within {LATE_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
+BUILDKITD_TOML = "/etc/buildkit/buildkitd.toml"
 CACHES_SECONDS = 2.0  # for finding caches, and for counting them
 MANY_SANDBOXES = 3  # that are asked which image they have
 UNITS = [f"/{directory}/systemd/system/reclaimd.service" for directory in ("etc", "usr/lib", "lib")]
@@ -87,6 +89,8 @@ class Facts:
     one."""
     caches: tuple[Cache, ...]
     """Those from which no function removes."""
+    buildkitd: Mapping[str, Any]
+    """BuildKit's configuration; empty if there is none, or it cannot be read."""
     runtime: Runtime
     runtime_problem: str
     """Why the runtime does not answer."""
@@ -150,6 +154,7 @@ def facts_of(node: Node) -> Facts:
         wall=node.clock.wall(),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
         caches=_caches(node),
+        buildkitd=_toml(BUILDKITD_TOML),
         xfs_hints=_xfs_hints(
             *usual_directories(configuration, node.summary.paths.containerfs),
             *configuration.filesystems.values(),
@@ -210,6 +215,13 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
         return "", ask(control_socket, "status")
     except NotAskedError as error:
         return str(error), {}
+
+
+def _toml(path: str) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(in_time(Path(path).read_text))
+    except (OSError, ValueError):
+        return {}
 
 
 def _caches(node: Node) -> tuple[Cache, ...]:

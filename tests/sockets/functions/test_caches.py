@@ -16,12 +16,15 @@ from pathlib import Path
 import pytest
 
 from eviction.drill.runtime.private_mounts import unmount
+from eviction.survey.caches import caches_below
+from eviction.survey.trees import TimeLimit
 from reclaim.evidence.files_in_use import files_in_use
 from reclaim.function import Ready, Refused
 from reclaim.functions.caches import CacheSettings, CacheUnits
 from reclaim.functions.units import HIDDEN
 from reclaim.services import Runtime
 from reclaim.types import ReclaimError, RemovalFailed, Verdict
+from reclaim.workers import Workers
 from signals.clock import SystemClock
 from signals.types import Signal
 from tests.nodes.small_node import SmallNode, relieve
@@ -386,3 +389,18 @@ def test_this_process_is_not_counted_and_others_are(runtime: Runtime, tmp_path: 
         with path.open() as file, subprocess.Popen(["sleep", "60"], stdin=file) as other:
             assert files_in_use(runtime.runtime_path).has(status, status.st_dev)
             other.kill()
+
+
+def test_caches_that_nobody_collects_are_told_with_their_pod(tmp_path: Path) -> None:
+    """The largest first; what a function names is left out, and so is what is small."""
+    pods = tmp_path / "pods"
+    cache = tagged(pods / "u1" / "volumes" / "kubernetes.io~empty-dir" / "hub")
+    for directory, size_bytes in ((cache, 128 * MIB), (tagged(pods / "named"), 128 * MIB)):
+        with (directory / "data").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, size_bytes)
+    tagged(pods / "small")
+    limit = TimeLimit(Workers("a test", 1), SystemClock(), 30.0)
+    (found,) = caches_below([str(pods), str(tmp_path / "missing")], [str(pods / "named")], limit)
+    assert found.path == str(cache)
+    assert found.bytes >= 128 * MIB
+    assert found.sentence.startswith("128.0MiB are in a cache of pod u1 that no function removes")
