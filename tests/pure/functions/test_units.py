@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from reclaim.functions.checkpoints import (
     plan_checkpoints,
     pods_that_may_exist,
 )
-from reclaim.functions.units import HIDDEN, OPEN, Unit
+from reclaim.functions.units import HIDDEN, OPEN, Unit, reason_to_keep
 from reclaim.types import Listing, PodSandbox, PodSandboxState
 
 NOW, HOUR = 1e9, 3600.0
@@ -159,3 +160,19 @@ def test_which_pods_may_exist_is_not_known_with_a_doubt_or_a_pod_without_a_name(
     doubt = distrust(Why.EXCHANGED, "it was exchanged")
     assert pods_that_may_exist(PodStates(frozenset({"u1"}), doubt=doubt), listing) is None
     assert pods_that_may_exist(PodStates(None), listing) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, ""),
+        ({"identity": (1, 3)}, "replaced"),
+        ({"used_at": NOW}, "used_lately"),
+        ({"used_at": 0.0}, ""),  # renamed: its own time of change is left out
+        ({"problem": OPEN}, OPEN),
+    ],
+)
+def test_what_the_last_look_keeps(changes: dict[str, Any], reason: str) -> None:
+    """Another entry of its name, a use since the plan, a process that has it."""
+    planned = unit("models--a")
+    assert reason_to_keep(planned, planned._replace(**changes)) == reason
