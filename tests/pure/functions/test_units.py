@@ -155,7 +155,7 @@ def test_which_pods_may_exist_is_not_known_with_a_doubt_or_a_pod_without_a_name(
             for uid, name in (("u1", "web"), ("u2", "gone"))
         )
     )
-    assert pods_that_may_exist(PodStates(frozenset({"u1"})), listing) == {"web_shop"}
+    assert pods_that_may_exist(PodStates(frozenset({"u1"})), listing) == frozenset({"web_shop"})
     assert pods_that_may_exist(PodStates(frozenset({"u1", "u3"})), listing) is None
     doubt = distrust(Why.EXCHANGED, "it was exchanged")
     assert pods_that_may_exist(PodStates(frozenset({"u1"}), doubt=doubt), listing) is None
