@@ -25,5 +25,5 @@ fi
 # buildctl takes megabytes; without a limit it prunes all that was not used lately.
 limit=$(records | awk -v missing="$RECLAIMD_MISSING_BYTES" '
   NF == 4 { all += $1 }
-  END { print missing > 0 && all > missing ? "--keep-storage=" (all - missing) / 1e6 : "" }')
+  END { if (missing > 0 && all > missing) printf "--keep-storage=%.3f", (all - missing) / 1e6 }')
 exec buildctl --addr "$address" prune --keep-duration "${minutes}m" ${limit:+"$limit"}
