@@ -42,6 +42,7 @@ from signals.types import FilesystemRole
 CACHE_UNIT = "cache_unit"
 NOT_TAGGED = "not_tagged"
 TAG = b"CACHEDIR.TAG"
+ENVIRONMENT = b"pyvenv.cfg"
 SIGNATURE = b"Signature: 8a477f597d28d172789f06886806bc55"
 LAYOUTS = (
     ("models--*", "datasets--*", "spaces--*"),  # Hugging Face's hub: a repository
@@ -157,7 +158,11 @@ class CacheUnits(UnitStage):
 
 
 def is_tagged(directory: int) -> bool:
-    """Whether a regular file CACHEDIR.TAG with the signature lies in an opened directory."""
+    """Whether a regular file CACHEDIR.TAG with the signature lies in an opened directory, and it is
+    no environment of Python, which uv tags, too, and programs run from."""
+    with suppress(OSError):
+        os.lstat(ENVIRONMENT, dir_fd=directory)
+        return False
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(TAG, flags, dir_fd=directory)

@@ -222,7 +222,9 @@ def test_what_changes_after_the_plan_stays(tmp_path: Path, runtime: Runtime, cha
             unmount(str(hub / "models--a" / "blobs"))
 
 
-@pytest.mark.parametrize("tag", ["", "Signature: 0", SIGNATURE[1:], "a symlink", "a directory"])
+@pytest.mark.parametrize(
+    "tag", ["", "Signature: 0", SIGNATURE[1:], "a symlink", "a directory", "pyvenv.cfg"]
+)
 def test_a_directory_without_the_right_tag_is_no_cache(
     tmp_path: Path, runtime: Runtime, tag: str
 ) -> None:
@@ -232,6 +234,9 @@ def test_a_directory_without_the_right_tag_is_no_cache(
     if tag == "a symlink":
         (tmp_path / "TAG").write_text(SIGNATURE)
         (hub / "CACHEDIR.TAG").symlink_to(tmp_path / "TAG")
+    elif tag == "pyvenv.cfg":  # uv tags environments, too
+        tagged(hub)
+        (hub / tag).touch()
     elif tag == "a directory":
         (hub / "CACHEDIR.TAG").mkdir()
     elif tag:
