@@ -90,6 +90,10 @@ class Runtime(Protocol):
     """Containers, sandboxes and images."""
 
     @property
+    def runtime_path(self) -> str:
+        """The path of its socket; empty if it has none."""
+
+    @property
     def connections_made(self) -> int:
         """How many connections have been made so far. While it stays the same, the same process
         answers; once it has grown, ask again what the runtime supports and how it is configured."""

@@ -94,6 +94,9 @@ TRUST, INTERVAL, ROTATED = (
     "reclaim/functions/rotated_logs.py",
 )
 
+UNITS, CACHES = "reclaim/functions/units.py", "reclaim/functions/caches.py"
+CHECKPOINTS = "reclaim/functions/checkpoints.py"
+FILES_IN_USE = "reclaim/evidence/files_in_use.py"
 BREAKS = (
     # ---- images
     Break(
@@ -805,6 +808,48 @@ BREAKS = (
         "what every user may write is trusted",
         TRUST,
         "if status.st_mode & stat.S_IWOTH:",
+        "if False:",
+    ),
+    # ---- caches and checkpoints
+    Break(
+        "what a process uses may go", UNITS, "if self._used.has(status, self._device):", "if False:"
+    ),
+    Break(
+        "what was used since the plan may go",
+        UNITS,
+        "return found.problem or (",
+        "return found.problem and (",
+    ),
+    Break(
+        "another unit of the name may go",
+        UNITS,
+        "if found.identity != planned.identity:",
+        "if False:",
+    ),
+    Break("any directory is a cache", CACHES, "== SIGNATURE", "!= b''"),
+    Break(
+        "a tag that has gone does not matter",
+        CACHES,
+        'return "" if is_tagged(tagged) else NOT_TAGGED',
+        'return ""',
+    ),
+    Break(
+        "what was used lately may go",
+        CACHES,
+        "young = age < settings.min_age_seconds",
+        "young = False",
+    ),
+    Break(
+        "not all processes need be seen",
+        FILES_IN_USE,
+        "if not _sees_all(runtime_path):",
+        "if False:",
+    ),
+    Break("a checkpoint of a pod may go", CHECKPOINTS, "elif _is_of(of, pods):", "elif False:"),
+    Break(
+        "unknown pods are gone",
+        CHECKPOINTS,
+        "if states.doubt is not None or states.present is None:",
         "if False:",
     ),
 )

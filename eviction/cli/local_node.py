@@ -27,7 +27,7 @@ from eviction.records.history import HistoryRecorder
 from eviction.records.json_shapes import Document
 from eviction.records.listener import Listener
 from eviction.records.passes import Pass, Trigger
-from eviction.surface.answer import Answer
+from eviction.surface.answer import Answer, HeldRoom
 from eviction.surface.pause import PauseFile
 from eviction.surface.requests import ReclaimOptions, read_options, request_of, respond
 from eviction.surface.xfs_hints import set_hints, usual_directories
@@ -37,6 +37,7 @@ from reclaim.functions.ballast import BallastRefused, BallastSettings, remove_ba
 from reclaim.program.function import KINDS as OWN
 from reclaim.types import Outcome, RuntimeUnavailable
 from signals.clock import SystemClock
+from signals.quantity import format_bytes, format_duration
 from signals.types import FilesystemRole, Signal
 
 Facts = TypeVar("Facts")
@@ -143,17 +144,22 @@ class LocalNode(LocalFiles):
                 pods=pods,
             )
 
-    def reclaim(self) -> Answer:
+    def reclaim(self, told_to_end: threading.Event) -> Answer:
         """The answer of `reclaim`, after its pass. SIGTERM and SIGINT end the pass before its next
-        removal."""
+        removal, and set `told_to_end`."""
         given = {
             option.name: getattr(self.arguments, option.name, None)
             for option in fields(ReclaimOptions)
         }
         options = read_options({**given, "width": columns()}, self.configuration.signals)
-        stopping = threading.Event()
+        stopping = threading.Event()  # the node sets it, too, when it is closed
         ended = _Ended()
-        on_signals(stopping.set)
+
+        def end() -> None:
+            told_to_end.set()
+            stopping.set()
+
+        on_signals(end)
         with closing(Node(self.configuration, dry_run=options.dry_run, stopping=stopping)) as node:
 
             def removing() -> str:
@@ -174,6 +180,22 @@ class LocalNode(LocalFiles):
             if answer.record is not None and not node.dry_run:
                 self._write_history(answer.record, ended.outcomes)
         return answer
+
+    @staticmethod
+    def hold(room: HeldRoom, seconds: float, told_to_end: threading.Event) -> None:
+        """Takes what is above the marks with a file without a name, which is gone when this process
+        is. Ends it with 1 if others were faster."""
+        path, spare, asked = room
+        what = f"{format_bytes(spare)} on {path}"
+        with exit_on(EXIT_NOT_RELIEVED, OSError, f"{what} cannot be held: "):
+            descriptor = os.open(path, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            if spare:
+                os.posix_fallocate(descriptor, 0, spare)
+        held = f"{what} are held by process {os.getpid()} until it ends"
+        below = f"; {format_bytes(asked - spare)} are below the marks, and not held"
+        mention(f"{held}, for {format_duration(seconds)} at most{below * (spare < asked)}")
+        told_to_end.wait(seconds)
+        os.close(descriptor)
 
     def _write_history(self, record: Pass, ended: Iterable[Outcome]) -> None:
         """Records the pass and the outcomes of removals that it parked, within 1 s.

@@ -7,10 +7,14 @@ nothing if there is no pressure.
 from __future__ import annotations
 
 import argparse
+import threading
 
 from eviction.cli.local_node import LocalNode
-from eviction.cli.output import print_answer
+from eviction.cli.options import reading
+from eviction.cli.output import exit_with, print_answer
 from eviction.cli.parser import OUTPUT
+from eviction.configuration.text_forms import read_duration, within
+from eviction.exit_codes import EXIT_OK, EXIT_USAGE
 
 OPTIONS = {
     **OUTPUT,
@@ -18,11 +22,23 @@ OPTIONS = {
     "--until VALUE": "with --signal: the mark to reach, a quantity or a percentage",
     "--room AMOUNT": "make so much available, and no more",
     "--on FILESYSTEM": "with --room: nodefs, imagefs, containerfs or your own",
+    "--hold": "with --room: keep it from others until this process ends, 10 minutes at most",
     "--all": "continue to the end of the row, as the kubelet does",
     "--dry-run": "show what would be removed; remove nothing",
     "--now": "do not hold off shortly after a boot",
     "--standalone": "run the pass in this process; ask no daemon",
 }
+HOLD_SECONDS = 600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        type=reading(within(read_duration, "1s", "24h")),
+        metavar="D",
+        help="with --hold: at most so long, up to 24h (10m)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,4 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     Example: reclaimd reclaim --dry-run --signal imagefs.available --until 30%
     """
-    return print_answer(LocalNode(arguments).reclaim())
+    if arguments.hold and (not arguments.room or arguments.dry_run):
+        exit_with(EXIT_USAGE, "--hold goes with --room, and not with --dry-run")
+    if arguments.seconds is not None and not arguments.hold:
+        exit_with(EXIT_USAGE, "--for goes with --hold")
+    told_to_end = threading.Event()
+    node = LocalNode(arguments)
+    answer = node.reclaim(told_to_end)
+    code = print_answer(answer)
+    if arguments.hold and code == EXIT_OK and answer.room is not None:
+        node.hold(answer.room, arguments.seconds or HOLD_SECONDS, told_to_end)
+    return code

@@ -42,7 +42,8 @@ MARGIN = {"percent": "5%", "atMost": "20Gi"}
 MOST_FILESYSTEMS = 8  # each is polled, and is one more value of the metrics' labels
 MOST_FUNCTIONS = 29  # with the three built-in ones 32 values of a metric's label
 NO_PROGRAM = (
-    "must have exec; only ReleaseBallast, DeleteRotatedLogs and CollectContainerdGarbage have none"
+    "must have exec or caches; only ReleaseBallast, DeleteRotatedLogs, DeleteCheckpoints and"
+    " CollectContainerdGarbage have neither"
 )
 FUNCTION_NAME = "[A-Za-z][A-Za-z0-9_.-]{0,62}"
 FUNCTION_NAMES_ALLOWED = "a letter, and up to 62 letters, digits, underscores, dots and hyphens"
@@ -101,6 +102,8 @@ class FunctionKind(StrEnum):
     BALLAST = "ReleaseBallast"
     ROTATED_LOGS = "DeleteRotatedLogs"
     CONTAINERD_GARBAGE = "CollectContainerdGarbage"
+    CACHES = "DeleteFromCaches"
+    CHECKPOINTS = "DeleteCheckpoints"
     PROGRAM = "exec"
 
     @classmethod
@@ -113,7 +116,7 @@ class _Kind(NamedTuple):
 
     needed: tuple[str, ...]
     allowed: tuple[str, ...]
-    defaults: Mapping[str, str]
+    defaults: Mapping[str, Any]
 
 
 _ON_NODEFS = {"frees": FilesystemRole.NODEFS}
@@ -123,6 +126,10 @@ KINDS: Mapping[FunctionKind, _Kind] = {
     FunctionKind.CONTAINERD_GARBAGE: _Kind(
         (), ("timeout",), {"frees": FilesystemRole.IMAGEFS, "timeout": "60s"}
     ),
+    FunctionKind.CACHES: _Kind(
+        ("caches",), ("minAge", "keep", "maxSize"), {"minAge": "1h", "keep": [], **_ON_NODEFS}
+    ),
+    FunctionKind.CHECKPOINTS: _Kind((), ("minAge", "keep"), {"minAge": "24h", **_ON_NODEFS}),
     FunctionKind.PROGRAM: _Kind(("exec", "frees"), ("user", "timeout", "plan"), {}),
 }
 
@@ -156,6 +163,36 @@ def ballast_path(text: str) -> str:
     return posixpath.normpath(text)
 
 
+def _read_caches(paths: list[str]) -> tuple[str, ...]:
+    """Directories in which caches are looked for. Raises ValueError."""
+    found = tuple(map(texts.read_path, paths))
+    _refuse_twice(list(found))
+    if not found or "/" in found:
+        raise ValueError(f"must name at least one directory, and not /, but it was {quoted(paths)}")
+    return found
+
+
+def _read_keep(keep: int | list[str]) -> int | tuple[str, ...]:
+    return keep if isinstance(keep, int) else tuple(keep)
+
+
+KeepForms = Annotated[
+    Annotated[int, Field(ge=0), Tag("<number>")] | Annotated[list[str], Tag("<patterns>")],
+    Discriminator(
+        lambda keep: {int: "<number>", list: "<patterns>"}.get(type(keep)),
+        custom_error_type="keep",
+        custom_error_message="must be a number, or a list of patterns",
+    ),
+]
+"""What is kept: so many, or what fits these patterns."""
+
+
+def kind_of(name: str, *, has_caches: bool) -> FunctionKind:
+    """The kind of a function: its name tells it, or else whether it has caches."""
+    kind = FunctionKind(name)
+    return FunctionKind.CACHES if has_caches and kind is FunctionKind.PROGRAM else kind
+
+
 def _read_functions(entries: Sequence[FunctionEntry]) -> tuple[FunctionEntry, ...]:
     _refuse_twice([entry.name for entry in entries])
     return tuple(entries)
@@ -168,8 +205,9 @@ class FunctionEntry(StrictModel):
     """
 
     name: Annotated[str, read_as(str, texts.matching(FUNCTION_NAME, FUNCTION_NAMES_ALLOWED))]
-    """ReleaseBallast (needs file and size), DeleteRotatedLogs, CollectContainerdGarbage, or a name
-    of your own together with exec."""
+    """ReleaseBallast (needs file and size), DeleteRotatedLogs, DeleteFromCaches (needs caches),
+    DeleteCheckpoints, CollectContainerdGarbage, or a name of your own together with exec or caches.
+    """
     argv: Annotated[tuple[str, ...], read_as(list[str], _read_argv)] = setting((), "exec")
     """A program: its absolute path and its arguments, run without a shell. Needs frees."""
     user: Annotated[tuple[int, int] | None, read_as(str, _read_user)] = None
@@ -185,8 +223,15 @@ class FunctionEntry(StrictModel):
     """The path of the ballast file."""
     size_bytes: Annotated[int, read_as(texts.Quantity, ballast_size)] = 0
     """The size of the ballast: at least 1Mi."""
-    keep: int = setting(1, ge=0)
-    """How many rotated logs to keep of each container."""
+    keep: Annotated[int | tuple[str, ...], read_as(KeepForms, _read_keep)] = 1
+    """How many rotated logs, or checkpoints, to keep of each container; of caches, the patterns of
+    what is kept: of a unit's name, or of its path below its directory of `caches`."""
+    caches: Annotated[tuple[str, ...], read_as(list[texts.AbsolutePath], _read_caches)] = ()
+    """Directories below which those with a `CACHEDIR.TAG` are caches, which it removes from."""
+    min_age_seconds: Annotated[float, read_as(texts.Duration, texts.read_duration)] = 0.0
+    """How long a part of a cache has not been used, or a checkpoint neither written nor read."""
+    max_size_bytes: Annotated[int, read_as(texts.Quantity, texts.read_size)] = 0
+    """How much all caches below one directory may hold: what is over it goes first. 0: any."""
     frees: Annotated[FilesystemRole, read_as(str, FilesystemRole)] = setting("")
     """The filesystem on which it frees space: nodefs, imagefs, containerfs, or one of
     `filesystems`.
@@ -196,7 +241,7 @@ class FunctionEntry(StrictModel):
 
     @property
     def kind(self) -> FunctionKind:
-        return FunctionKind(self.name)
+        return kind_of(self.name, has_caches=bool(self.caches))
 
     @model_validator(mode="wrap")
     @classmethod
@@ -207,7 +252,7 @@ class FunctionEntry(StrictModel):
         """
         if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
             return validated(entry)
-        kind = KINDS[FunctionKind(entry["name"])]
+        kind = KINDS[kind_of(entry["name"], has_caches="caches" in entry)]
         function = validated({**kind.defaults, **entry})
         if function.name in BUILT_IN:
             raise ValueError("is built in; it needs no entry")
@@ -221,6 +266,9 @@ class FunctionEntry(StrictModel):
                     f"{field}: is not a field of this kind of function; allowed are"
                     f" {', '.join(allowed)}"
                 )
+        if isinstance(function.keep, int) is (kind is KINDS[FunctionKind.CACHES]):
+            form = "a list of patterns" if isinstance(function.keep, int) else "a number"
+            raise ValueError(f"keep: must be {form} for this kind of function")
         return function
 
 

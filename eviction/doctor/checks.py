@@ -12,7 +12,7 @@ from typing import Literal
 
 from eviction.configuration.effective import eviction_config
 from eviction.decision.thresholds import kubelets_met, thresholds_met
-from eviction.doctor.facts import Facts
+from eviction.doctor.facts import BUILDKITD_TOML, Facts
 from eviction.records.json_shapes import Versioned
 from eviction.records.observations_json import timestamp
 from eviction.records.pass_json import shortened
@@ -46,6 +46,8 @@ EARLIEST_WALL = 1_735_689_600.0  # 2025-01-01: before this program was written
 FEW_INOTIFY_INSTANCES = 128  # the kernel's default; a node with many pods uses them up
 SHARE_IN_USE = 0.9
 MOST_SHOWN = 5
+LIMITS_OF_BUILDKIT = ("maxUsedSpace", "minFreeSpace")
+FLOORS_OF_BUILDKIT = ("reservedSpace", "keepBytes", "gckeepstorage")
 PIN = (
     "ctr -n k8s.io images label IMAGE io.cri-containerd.pinned=pinned; containerd 1.6.36, 1.7.13"
     " and 2 pin it"
@@ -461,6 +463,39 @@ def xfs(facts: Facts) -> Findings:
             )
 
 
+def caches(facts: Facts) -> Findings:
+    """What declares itself a cache, and nobody collects."""
+    for cache in facts.caches:
+        yield note(
+            "cache-not-collected",
+            cache.sentence,
+            "no entry of reclaimFunctions has it below its caches",
+            remedy=(
+                f"reclaimFunctions: [{{name: DeleteFromCaches, caches: [{cache.path}]}}], and"
+                " DeleteFromCaches in a row of reclaimTable: it removes what was not used for"
+                " longest"
+            ),
+        )
+
+
+def buildkit(facts: Facts) -> Findings:
+    """BuildKit's collection frees down to `reservedSpace`, and only if something else sets a limit
+    (moby/buildkit, `docs/buildkitd.toml.md`)."""
+    workers = facts.buildkitd.get("worker", {})
+    for name, worker in workers.items() if isinstance(workers, dict) else ():
+        policies = [worker, *worker.get("gcpolicy", [])]
+        if any(policy.get(limit) for policy in policies for limit in LIMITS_OF_BUILDKIT):
+            continue
+        if any(policy.get(floor) for policy in policies for floor in FLOORS_OF_BUILDKIT):
+            yield risk(
+                "buildkit-no-limit",
+                f"nothing limits the cache of BuildKit's worker {name}: reservedSpace is what it"
+                " never frees, not a limit",
+                f"{BUILDKITD_TOML} sets it without maxUsedSpace or minFreeSpace",
+                remedy="set maxUsedSpace, or minFreeSpace above reclaimd's mark",
+            )
+
+
 def filesystem_numbers(facts: Facts) -> Findings:
     """Which of a filesystem's numbers can jump, and the mount options that affect them."""
     for filesystem in facts.filesystems:
@@ -605,6 +640,8 @@ CHECKS: tuple[Callable[[Facts], Findings], ...] = (
     inodes,
     reserve,
     xfs,
+    caches,
+    buildkit,
     filesystem_numbers,
     inotify,
 )

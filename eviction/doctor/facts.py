@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,8 +20,10 @@ from eviction.engine.node import Node
 from eviction.records.store import why_unusable
 from eviction.surface.control_client import NotAskedError, ask
 from eviction.surface.xfs_hints import usual_directories
+from eviction.survey.caches import USUAL_PLACES, Cache, caches_below
 from eviction.survey.filesystem_facts import FilesystemFacts, filesystem_facts, paths_that_answer
 from eviction.survey.space import CONTENT, SNAPSHOTTER
+from eviction.survey.trees import TimeLimit
 from eviction.types import Threshold
 from reclaim.cri.client import socket_path
 from reclaim.cri.containers_storage import IMAGES
@@ -39,6 +42,8 @@ from signals.types import SignalObservations
 NO_ANSWER = f"its filesystem did not answer within {LATE_SECONDS:g} s"
 MAX_USER_INSTANCES = "/proc/sys/fs/inotify/max_user_instances"
 INOTIFY = ("anon_inode:inotify", "anon_inode:[inotify]")
+BUILDKITD_TOML = "/etc/buildkit/buildkitd.toml"
+CACHES_SECONDS = 2.0  # for finding caches, and for counting them
 MANY_SANDBOXES = 3  # that are asked which image they have
 UNITS = [f"/{directory}/systemd/system/reclaimd.service" for directory in ("etc", "usr/lib", "lib")]
 
@@ -82,6 +87,10 @@ class Facts:
     xfs_hints: Mapping[str, tuple[str, int]]
     """The directories in which files grow: what is mounted there, and the hint in bytes, 0 without
     one."""
+    caches: tuple[Cache, ...]
+    """Those from which no function removes."""
+    buildkitd: Mapping[str, Any]
+    """BuildKit's configuration; empty if there is none, or it cannot be read."""
     runtime: Runtime
     runtime_problem: str
     """Why the runtime does not answer."""
@@ -144,6 +153,8 @@ def facts_of(node: Node) -> Facts:
         observations=observations,
         wall=node.clock.wall(),
         filesystems=filesystem_facts(observations, mounts_of(paths_that_answer(observations))),
+        caches=_caches(node),
+        buildkitd=_toml(BUILDKITD_TOML),
         xfs_hints=_xfs_hints(
             *usual_directories(configuration, node.summary.paths.containerfs),
             *configuration.filesystems.values(),
@@ -204,6 +215,21 @@ def _ask_daemon(control_socket: str) -> tuple[str, Mapping[str, Any]]:
         return "", ask(control_socket, "status")
     except NotAskedError as error:
         return str(error), {}
+
+
+def _toml(path: str) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(in_time(Path(path).read_text))
+    except (OSError, ValueError):
+        return {}
+
+
+def _caches(node: Node) -> tuple[Cache, ...]:
+    configuration = node.configuration
+    pods = os.path.join(configuration.root_directory, "pods")
+    named = [path for entry in configuration.functions for path in entry.caches]
+    limit = TimeLimit(node.disk_survey.workers, node.clock, CACHES_SECONDS)
+    return caches_below((pods, *USUAL_PLACES), named, limit)
 
 
 def _xfs_hints(*directories: str) -> dict[str, tuple[str, int]]:

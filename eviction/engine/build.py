@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import assert_never
+from typing import assert_never, cast
 
 from eviction.configuration.effective import Configuration
 from eviction.configuration.file import FunctionEntry, FunctionKind
@@ -87,15 +87,19 @@ def functions_of(configuration: Configuration, log: Log) -> FunctionTable:
     if not configuration.functions:  # as on most nodes, which do not load what makes them
         return FUNCTIONS
     own = [
-        replace(made(entry, log), cooldown_seconds=entry.cooldown_seconds)
+        replace(
+            made(entry, configuration.root_directory, log), cooldown_seconds=entry.cooldown_seconds
+        )
         for entry in configuration.functions
     ]
     return table_of(*FUNCTIONS.values(), *own)
 
 
-def made(entry: FunctionEntry, log: Log) -> ReclaimFunction:
-    """A function of the configuration."""
+def made(entry: FunctionEntry, root_dir: str, log: Log) -> ReclaimFunction:
+    """A function of the configuration. `root_dir`: the kubelet's."""
     from reclaim.functions.ballast import BallastSettings, release_ballast_function
+    from reclaim.functions.caches import CacheSettings, delete_from_caches_function
+    from reclaim.functions.checkpoints import CheckpointSettings, delete_checkpoints_function
     from reclaim.functions.containerd_garbage import collect_garbage_function
     from reclaim.functions.rotated_logs import delete_rotated_logs_function
     from reclaim.program.function import Program, ProgramUser, program_function
@@ -117,9 +121,20 @@ def made(entry: FunctionEntry, log: Log) -> ReclaimFunction:
             settings = BallastSettings(entry.path, entry.size_bytes)
             return release_ballast_function(name, settings, frees)
         case FunctionKind.ROTATED_LOGS:
-            return delete_rotated_logs_function(name, entry.keep, frees)
+            return delete_rotated_logs_function(name, cast(int, entry.keep), frees)
         case FunctionKind.CONTAINERD_GARBAGE:
             return collect_garbage_function(name, entry.timeout_seconds, frees)
+        case FunctionKind.CACHES:
+            caches = CacheSettings(
+                entry.caches,
+                entry.min_age_seconds,
+                cast(tuple[str, ...], entry.keep),
+                entry.max_size_bytes,
+            )
+            return delete_from_caches_function(name, caches, frees)
+        case FunctionKind.CHECKPOINTS:
+            checkpoints = CheckpointSettings(root_dir, entry.min_age_seconds, cast(int, entry.keep))
+            return delete_checkpoints_function(name, checkpoints, frees)
         case _:
             assert_never(entry.kind)
 
@@ -254,7 +269,8 @@ def survey_of(view: NodeView, pods: KubeletPods, directories: KubeletDirectories
         configuration = view.configuration
         paths = view.summary.paths
         stores = tuple(map(store_of, filter(None, (paths.imagefs, paths.containerfs))))
-        return Places(configuration.root_directory, configuration.pod_logs_dir, stores)
+        caches = tuple(path for entry in configuration.functions for path in entry.caches)
+        return Places(configuration.root_directory, configuration.pod_logs_dir, stores, caches)
 
     def service() -> CriClient | None:
         if not view.configuration.has_runtime:

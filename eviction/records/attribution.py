@@ -58,6 +58,11 @@ class Use(Worded):
         "container garbage collection removes them",
     )
     VOLUMES = "volumes", "volumes of pods (emptyDir)", "set sizeLimit on emptyDir, or delete pods"
+    CHECKPOINTS = (
+        "checkpoints",
+        "checkpoints",
+        "no kubelet removes them: DeleteCheckpoints in reclaimFunctions does",
+    )
     BEING_FREED = (
         "being_freed",
         "removed, and being freed",
@@ -88,6 +93,7 @@ class About(StrEnum):
     PREALLOCATED = "preallocated"
     RESERVE = "reserve"
     PROJECT_QUOTA = "project_quota"
+    CACHE = "cache"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from eviction.configuration.fingerprint import OTHER_CONFIGURATION, Fingerprint, same_configuration
 from eviction.types import EvictionError
@@ -38,6 +38,14 @@ class Output:
 Options = TypeVar("Options", bound=Output)
 
 
+class HeldRoom(NamedTuple):
+    """The part of a room that is above the marks, on the filesystem that holds this path."""
+
+    path: str
+    spare_bytes: int
+    asked_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The output is a document, or lines for people, or neither."""
@@ -49,6 +57,8 @@ class Answer:
     lines: tuple[str, ...] = ()
     record: Pass | None = None
     """None if there was no pass."""
+    room: HeldRoom | None = None
+    """What can be held of the room that is there."""
 
     def line(self) -> dict[str, Any]:
         """The last line of the conversation with a client."""

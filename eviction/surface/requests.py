@@ -30,12 +30,18 @@ from eviction.records.observations_json import observations_json
 from eviction.records.pass_json import NothingToDo, Room, pass_json, room_of
 from eviction.records.passes import Pass, PassResult, Trigger
 from eviction.surface import answer as answers
-from eviction.surface.answer import Answer, OptionRefused, Output
+from eviction.surface.answer import Answer, HeldRoom, OptionRefused, Output
 from eviction.types import Decision, Extent, Threshold
 from eviction.wording.explain import pass_lines
 from eviction.wording.tables import signals_table
 from reclaim.workers import NoThread, Workers
-from signals.types import AVAILABLE, KUBELET_SIGNALS, Signal, SignalObservations
+from signals.types import (
+    AVAILABLE,
+    KUBELET_SIGNALS,
+    FilesystemRole,
+    Signal,
+    SignalObservations,
+)
 
 LEAST_BYTES = 1 << 20  # less was meant to have another unit
 MOST_WAITING = 4
@@ -154,19 +160,29 @@ def _answer(options: ReclaimOptions, node: Node, record: Pass) -> Answer:
     document = pass_json(record)
     sentence = "" if node.pods_problem is None else f"{WITHOUT_KUBELET}: {node.pods_problem}"
     lines = pass_lines(record, width=options.width)
+    after = record.after or record.observations
+    held = None
     if options.room:
         planned = record.removals if options.dry_run else ()
         promised = sum(outcome.verdict.promised_bytes for outcome in planned)
-        room = _room(options, node, record.after or record.observations, promised=promised)
+        room = _room(options, node, after, promised=promised)
         if room is None:
             code = EXIT_READING
         else:
             document = replace(document, room=room)
             lines.append(room.sentence)
             code = max(code, EXIT_NOT_RELIEVED) if room.missing else EXIT_OK
+            held = None if room.missing or options.dry_run else held_room(room, after)
     if options.as_json:
-        return Answer(code, sentence, document=to_json(document), record=record)
-    return Answer(code, sentence, lines=tuple(lines), record=record)
+        return Answer(code, sentence, document=to_json(document), record=record, room=held)
+    return Answer(code, sentence, lines=tuple(lines), record=record, room=held)
+
+
+def held_room(room: Room, observations: SignalObservations) -> HeldRoom:
+    """What can be held of a room that is there."""
+    seen = observations.filesystems[FilesystemRole(room.filesystem)]
+    spare = min(max(room.available - room.kept_free, 0), room.asked)
+    return HeldRoom(seen[0].path, spare, room.asked)
 
 
 def _room(
@@ -244,16 +260,17 @@ def _nothing_to_do(
     room: Room | None = None,
 ) -> Answer:
     sentence = "nothing is under pressure; nothing was done" if room is None else room.sentence
+    held = None if room is None else held_room(room, observations)
     if not options.as_json:
         table = signals_table(observations, node.thresholds(observations.layout), options.width)
-        return Answer(EXIT_OK, lines=(*table, sentence))
+        return Answer(EXIT_OK, lines=(*table, sentence), room=held)
     nothing = NothingToDo(
         reason=sentence,
         observations=observations_json(observations),
         layout=observations.layout,
         room=room or LEFT_OUT,
     )
-    return Answer(EXIT_OK, document=to_json(nothing))
+    return Answer(EXIT_OK, document=to_json(nothing), room=held)
 
 
 @dataclass(eq=False)

@@ -23,14 +23,11 @@ from dataclasses import dataclass
 
 from eviction.records.attribution import About, Remark
 from eviction.survey.trees import InTime, TimeLimit
+from reclaim.evidence.files_in_use import PROC, hides_processes
 from reclaim.pod_logs.directories import allocated_bytes
 from signals.mounts import Mount, filesystem_of, mount_holding, read_mounts
 
-PROC = "/proc"
 MOST_FILES = 10_000  # that are remembered, so memory stays bounded
-# PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
-FIRST_PID_NAMESPACE = "pid:[4026531836]"
-SHOWN_TO_ALL = (None, "", "0", "off")  # values of the option hidepid
 # systemd, cgroupfs
 _POD = re.compile(r"/kubepods(?:[^/\n]*-pod([^/\n]+)\.slice|(?:/[^/\n]+)?/pod([^/\n]+))")
 
@@ -195,15 +192,8 @@ def look(
                     if filesystem in scan.mounts:
                         major, minor = map(int, mount.device.split(":"))
                         scan.filesystems[os.makedev(major, minor)] = filesystem
-        scan.others_hidden = _hides_processes(table)
+        scan.others_hidden = hides_processes(table)
         scan.run(in_time)
 
     limit.run(see)
     return scan.found(), scan.not_seen()
-
-
-def _hides_processes(table: Sequence[Mount]) -> bool:
-    mount = mount_holding(PROC, table)
-    if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
-        return True
-    return os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid")) != FIRST_PID_NAMESPACE

@@ -21,6 +21,7 @@ from operator import attrgetter
 
 from eviction.records.attribution import About, Attribution, Remark, Share, Use
 from eviction.records.passes import Pass, PassResult
+from eviction.survey.caches import Cache, caches_below
 from eviction.survey.filesystem_facts import (
     paths_that_answer,
     project_quota_sentence,
@@ -31,6 +32,7 @@ from eviction.survey.trees import TimeLimit, Tree, TreeUsage, count_trees
 from reclaim.cri.client import CriClient
 from reclaim.cri.containers_storage import IMAGES
 from reclaim.evidence.states import PodStates
+from reclaim.functions.checkpoints import DIRECTORIES as CHECKPOINT_DIRECTORIES
 from reclaim.types import Action, Kind, Outcome, Reason, Result, RuntimeUnavailable
 from reclaim.workers import NoThread, Workers
 from signals.clock import Clock
@@ -94,6 +96,8 @@ class Measured:
     """By `device_id`."""
     unseen: Remark | None
     """Which processes' open files were not looked at."""
+    caches: Sequence[Cache] = ()
+    """Of pods, from which no function removes."""
 
 
 def attribute(
@@ -127,6 +131,11 @@ def attribute(
         shares.sort(key=lambda share: -share.bytes)
         quota = project_quota_sentence(space.mount, observations, roles)
         remarks = remarks_of(stats, space, quota)
+        remarks += [
+            Remark(About.CACHE, cache.bytes, cache.sentence, at_least=cache.at_least)
+            for cache in measured.caches
+            if cache.device_id == device_id
+        ]
         if measured.unseen is not None and not attributions:
             remarks.append(measured.unseen)
         attributions.append(
@@ -293,6 +302,8 @@ class Places:
     pod_logs_dir: str
     stores: tuple[str, ...]
     """Those with all content of the runtime, that of images first; none before it answers."""
+    caches: tuple[str, ...] = ()
+    """Below which a function removes from caches."""
 
 
 @dataclass(eq=False)
@@ -361,10 +372,15 @@ class DiskSurvey:
         pods = self.pods()
         store_root = "".join(places.stores[:1])
         spaces, unseen = look(paths_that_answer(observations), self._looking)
+        volumes = os.path.join(places.root_directory, "pods")
         *kubelets, content, store = count_trees(
             [
                 Tree(places.pod_logs_dir, lambda names: class_of_log(names, pods.gone)),
-                Tree(os.path.join(places.root_directory, "pods"), lambda _: Use.VOLUMES),
+                Tree(volumes, lambda _: Use.VOLUMES),
+                *(
+                    Tree(os.path.join(places.root_directory, name), lambda _: Use.CHECKPOINTS)
+                    for name in CHECKPOINT_DIRECTORIES
+                ),
                 Tree(_content_beside(store_root)),
                 Tree(store_root),
             ],
@@ -390,6 +406,7 @@ class DiskSurvey:
             kubelets=kubelets,
             filesystems=spaces,
             unseen=unseen,
+            caches=caches_below([volumes], places.caches, self._counting),
         )
         return attribute(observations, outcomes, measured)
 

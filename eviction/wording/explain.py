@@ -36,6 +36,14 @@ REASONS: dict[str, str] = {reason: reason.words for reason in Reason} | {
     "newest_rotated": "is among the newest rotated logs of its container",
     "being_rotated": "its rotation may not be finished",
     "replaced": "has been replaced since it was planned",
+    "cached": "can be made again, and has not been used lately",
+    "over_limit_of_cache": "is over the maxSize of its directory, and has not been used lately",
+    "interrupted": "is left of a removal that was interrupted",
+    "used_lately": "was used within minAge (a read is noted once a day, with noatime never)",
+    "open": "a process has it open, mapped, locked or as its directory",
+    "mounted": "something is mounted in it",
+    "not_tagged": "its directory has no CACHEDIR.TAG any more",
+    "newest_checkpoint": "is among the newest checkpoints of its container",
 }
 """What each reason says, also those of the functions that are off until they are named."""
 

@@ -23,8 +23,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import socket
-import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -37,6 +35,7 @@ from reclaim.cri.client import LONGEST_DETAILS, READ_DEADLINE_SECONDS
 from reclaim.cri.containers_storage import reached
 from reclaim.cri.inventory import retried
 from reclaim.cri.status import Answer, CallError, Code, Message, parsed
+from reclaim.evidence.files_in_use import pid_behind
 from reclaim.function import Ready, ReclaimFunction, Stage
 from reclaim.services import Runtime
 from reclaim.types import (
@@ -182,7 +181,6 @@ EXPIRE_LABEL = "containerd.io/gc.expire"
 
 LIST_IMAGES = "/containerd.services.images.v1.Images/List"
 ID_FILTER = 'name~="^sha256:"'
-_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 
 
 def _call(runtime: Runtime, method: str, request: Message, *, seconds: float) -> bytes:
@@ -298,16 +296,11 @@ def clocks_at_start(path: str) -> tuple[float, float] | None:
     kernel does not say, as for a process in another PID namespace. Waits at most a second.
     """
     try:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(1.0)
-            connection.connect(path)
-            credentials = connection.getsockopt(
-                socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size
-            )
+        pid = pid_behind(path)
         # Both times are by the wall clock as it is set now. Older versions of psutil go by the time
         # of the boot that was read last.
         booted = psutil.boot_time()
-        since_boot = psutil.Process(_CREDENTIALS.unpack(credentials)[0]).create_time() - booted
+        since_boot = psutil.Process(pid).create_time() - booted
         made = os.stat(path).st_mtime
     except (OSError, psutil.Error):
         return None

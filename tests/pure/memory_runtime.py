@@ -45,6 +45,7 @@ class MemoryRuntime:
         self.stops = True
         self.says_nothing = False
         self.connections_made = 0
+        self.runtime_path = ""
 
     def hold(self, *objects: Container | PodSandbox | Image) -> None:
         """Takes these objects in."""

@@ -105,6 +105,10 @@ class Runtime:
         self.called: Callable[[], None] = lambda: None
 
     @property
+    def runtime_path(self) -> str:
+        return ""
+
+    @property
     def connections_made(self) -> int:
         return self._mood.connections
 

@@ -108,6 +108,8 @@ def sound(**fields: Any) -> Facts:
         "observations": SEEN,
         "wall": WALL,
         "filesystems": (),
+        "caches": (),
+        "buildkitd": {},
         "xfs_hints": {},
         "runtime": replace(RUNTIME, **of_runtime),
         "runtime_problem": "",

@@ -1,0 +1,103 @@
+"""Which files processes have open, mapped, locked, or as their directory, from `/proc`.
+
+Unknown is in use: if one process cannot be looked at, or may be hidden, there is no answer. All are
+seen from the first PID namespace, and from that of the container runtime, as what it starts is in
+its namespace or below (pid_namespaces(7)).
+
+Sources: proc(5), for `/proc/pid/fd`, `cwd`, `maps` and `locks`; ptrace(2) on what may be read of
+another process (`PTRACE_MODE_READ_FSCREDS`).
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from reclaim.types import ReclaimError
+from signals.mounts import Mount, mount_holding, read_mounts
+
+PROC = "/proc"
+# PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h
+FIRST_PID_NAMESPACE = "pid:[4026531836]"
+SHOWN_TO_ALL = (None, "", "0", "off")  # values of the option hidepid
+ITS_DIRECTORIES = ("cwd", "root", "exe")
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
+NOT_KNOWN = "which files are in use is not known"
+
+
+class FilesInUse(NamedTuple):
+    """`files`: by `st_dev` and inode; `mapped`: and those mapped or locked, by the device of their
+    filesystem, which on btrfs is not their `st_dev`, and inode."""
+
+    files: frozenset[tuple[int, int]] = frozenset()
+    mapped: frozenset[tuple[int, int]] = frozenset()
+
+    def has(self, status: os.stat_result, device: int) -> bool:
+        """Whether a process uses this file or directory of the filesystem that is this device."""
+        inode = status.st_ino
+        return (status.st_dev, inode) in self.files or (device, inode) in self.mapped
+
+
+def files_in_use(runtime_path: str, proc: str = PROC) -> FilesInUse:
+    """Those of all processes, without the descriptors of this one. `runtime_path`: of the runtime's
+    socket; empty: there is none. Raises ReclaimError if that cannot be known."""
+    files: set[tuple[int, int]] = set()
+    mapped: set[tuple[int, int]] = set()
+    try:
+        if not _sees_all(runtime_path):
+            raise ReclaimError(f"{NOT_KNOWN}: not all processes are seen here (hostPID, hidepid)")
+        for pid in filter(str.isdigit, os.listdir(proc)):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                own = proc == PROC and int(pid) == os.getpid()
+                numbers = [] if own else os.listdir(f"{proc}/{pid}/fd")
+                for link in (*(f"fd/{number}" for number in numbers), *ITS_DIRECTORIES):
+                    with suppress(FileNotFoundError):  # it was closed; a kernel thread has none
+                        status = os.stat(f"{proc}/{pid}/{link}")
+                        files.add((status.st_dev, status.st_ino))
+                with open(f"{proc}/{pid}/maps", "rb") as maps:
+                    for fields in map(bytes.split, maps):
+                        mapped.add(_file(fields[3], fields[4]))
+        with open(f"{proc}/locks", "rb") as locks:
+            for fields in map(bytes.split, locks):
+                mapped.add(_file(*fields[-3].rsplit(b":", 1)))
+    except (OSError, ValueError, IndexError) as error:
+        raise ReclaimError(f"{NOT_KNOWN}: {error} (CAP_SYS_PTRACE)") from error
+    return FilesInUse(frozenset(files), frozenset(mapped))
+
+
+def _file(device: bytes, inode: bytes) -> tuple[int, int]:
+    """A file by the numbers that `/proc` prints: `major:minor`, hexadecimal, and decimal."""
+    major, minor = device.split(b":")
+    return os.makedev(int(major, 16), int(minor, 16)), int(inode)
+
+
+def _sees_all(runtime_path: str) -> bool:
+    table = read_mounts()
+    if not hides_processes(table):
+        return True
+    mount = mount_holding(PROC, table)
+    shown = mount is not None and mount.option("hidepid") in SHOWN_TO_ALL
+    return shown and bool(runtime_path) and pid_behind(runtime_path) > 0
+
+
+def pid_behind(path: str) -> int:
+    """The process that listens on a unix socket; 0 if it is not in this PID namespace or below.
+    Raises OSError. Waits at most a second."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(1.0)
+        connection.connect(path)
+        said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(said)[0]
+    return pid
+
+
+def hides_processes(table: Sequence[Mount]) -> bool:
+    """Whether this `/proc` may hide processes of the node. Raises OSError without a `/proc`."""
+    mount = mount_holding(PROC, table)
+    if mount is not None and mount.option("hidepid") not in SHOWN_TO_ALL:
+        return True
+    return os.path.basename(os.path.realpath(f"{PROC}/self/ns/pid")) != FIRST_PID_NAMESPACE
