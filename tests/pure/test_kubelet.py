@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,7 +41,6 @@ from reclaim.kubelet.versions import (
     NEWEST,
     OLDEST,
     SAYS_USAGE,
-    Change,
     KubeletVersion,
     version_in,
 )
@@ -557,11 +557,23 @@ DEFAULTS = {
     "nodefs.available": "10%",
     "nodefs.inodesFree": "5%",
 }
-NODEFS, HARD = "nodefs.available", "evictionHard"
-ONE, TWO = {NODEFS: "1Gi"}, {NODEFS: "2Gi"}
-NULL: dict[str, Any] = {HARD: {NODEFS: None}}
-MERGE = {"mergeDefaultEvictionSettings": True}
-NOT_NODEFS = {signal: text for signal, text in DEFAULTS.items() if signal != NODEFS}
+CHANGES = {"null": DROP_INS_REMOVE, "merge": MERGES_DEFAULTS}
+HARD = "evictionHard: {nodefs.available: 1Gi}"
+MERGE = "mergeDefaultEvictionSettings: true"
+# of what | the file | drop-ins | nodefs.available before | and since; - : none, and whether the defaults are there
+SETTINGS = """
+null  |                                         | evictionHard: {nodefs.available: null}         | 10% +defaults | - +defaults
+null  |                                         | evictionHard: null                             | 10% +defaults | -
+null  | evictionHard: {nodefs.available: 1Gi}   | evictionHard: {nodefs.available: null}         | 1Gi           | -
+null  | evictionHard: {nodefs.available: 1Gi}   | evictionHard: {nodefs.available: 2Gi}; evictionHard: null | 1Gi | -
+merge | {mergeDefaultEvictionSettings: true, evictionHard: {nodefs.available: 1Gi}} | | 1Gi           | 1Gi +defaults
+merge | {mergeDefaultEvictionSettings: true, evictionHard: {}} |                   | -             | 10% +defaults
+      |                                         |                                 | 10% +defaults | 10% +defaults
+      | evictionHard: {nodefs.available: 1Gi}   | mergeDefaultEvictionSettings: true | 1Gi        | 1Gi
+      | mergeDefaultEvictionSettings: true      |                                 | 10% +defaults | 10% +defaults
+      |                                         | evictionHard: {nodefs.available: 1Gi}; evictionHard: {nodefs.available: 2Gi} | 2Gi +defaults | 2Gi +defaults
+      | maxPods: 50                             | imageMinimumGCAge: null; maxPods: null | 10% +defaults | 10% +defaults
+"""
 
 
 def told(version: str) -> KubeletVersion:
@@ -569,53 +581,30 @@ def told(version: str) -> KubeletVersion:
     return KubeletVersion(version, "")
 
 
-def written(directory: Path, file: dict[str, Any], *drop_ins: dict[str, Any]) -> tuple[str, str]:
+def written(directory: Path, *files: str) -> tuple[str, str]:
     """The kubelet's file and its directory of drop-ins with these fields."""
-    (directory / "conf.d").mkdir()
-    names = ["config.yaml", *(f"conf.d/{number}.conf" for number in range(len(drop_ins)))]
-    for name, fields in zip(names, (file, *drop_ins), strict=True):
-        (directory / name).write_text(
-            json.dumps({"apiVersion": API_VERSION, "kind": KIND, **fields})
-        )
+    (directory / "conf.d").mkdir(parents=True)
+    for number, fields in enumerate(files):
+        name = f"conf.d/{number}.conf" if number else "config.yaml"
+        head = {"apiVersion": API_VERSION, "kind": KIND}
+        (directory / name).write_text(json.dumps(head | (yaml.safe_load(fields) or {})))
     return str(directory / "config.yaml"), str(directory / "conf.d")
 
 
-@pytest.mark.parametrize(
-    ("change", "file", "drop_ins", "before", "since"),
-    [
-        (DROP_INS_REMOVE, {}, [NULL], DEFAULTS, NOT_NODEFS),
-        (DROP_INS_REMOVE, {}, [{HARD: None}], DEFAULTS, {}),
-        (DROP_INS_REMOVE, {HARD: ONE}, [NULL], ONE, {}),
-        (DROP_INS_REMOVE, {HARD: ONE}, [{HARD: TWO}, {HARD: None}], ONE, {}),
-        (MERGES_DEFAULTS, {HARD: ONE, **MERGE}, [], ONE, {**DEFAULTS, **ONE}),
-        (MERGES_DEFAULTS, {HARD: {}, **MERGE}, [], {}, DEFAULTS),
-        (None, {}, [], DEFAULTS, DEFAULTS),
-        (None, {HARD: ONE}, [MERGE], ONE, ONE),
-        (None, {**MERGE}, [], DEFAULTS, DEFAULTS),
-        (None, {}, [{HARD: ONE}, {HARD: TWO}], *[{**DEFAULTS, **TWO}] * 2),
-        (
-            None,
-            {"maxPods": 50},
-            [{"imageMinimumGCAge": None}, {"maxPods": None}],
-            DEFAULTS,
-            DEFAULTS,
-        ),
-    ],
-)
+@pytest.mark.parametrize("row", SETTINGS.strip("\n").splitlines())
 def test_the_thresholds_are_those_that_a_kubelet_of_this_version_has(
-    tmp_path: Path,
-    change: Change | None,
-    file: dict[str, Any],
-    drop_ins: list[dict[str, Any]],
-    before: dict[str, str],
-    since: dict[str, str],
+    tmp_path: Path, row: str
 ) -> None:
     """`cmd/kubelet/app/server.go`. Only where a setting depends on it is the version of importance."""
-    paths = written(tmp_path, file, *drop_ins)
+    name, file, drop_ins, before, since = (cell.strip() for cell in row.split("|"))
+    paths, change = written(tmp_path, file, *filter(None, drop_ins.split("; "))), CHANGES.get(name)
     for minor in range(30, 38):
         found = read_kubelet_configuration(*paths, version=told(f"1.{minor}.4"))
         marks = {str(one.signal): one.text() for one in found.thresholds.thresholds}
-        assert marks == (before if change is not None and minor < change.since else since)
+        mark, _, defaults = (before if change and minor < change.since else since).partition(" +")
+        expected = DEFAULTS if defaults else {}
+        expected = {**expected, "nodefs.available": mark}
+        assert marks == {signal: text for signal, text in expected.items() if text != "-"}
         assert found.depends_on_version is (change is not None)
 
 
@@ -674,7 +663,7 @@ def test_the_version_is_read_from_the_metrics(version: str) -> None:
 def test_an_unknown_version_is_told_where_a_setting_depends_on_it(tmp_path: Path) -> None:
     """As a warning with both changes; not if the kubelet told it, or has the same settings in any
     version."""
-    file, directory = written(tmp_path, {HARD: ONE, **MERGE})
+    file, directory = written(tmp_path, f"{HARD}\n{MERGE}")
     found = load(
         None, {}, {"kubeletConfig": file, "kubeletConfigDir": directory, "kubeletEndpoint": ""}
     )
@@ -686,6 +675,5 @@ def test_an_unknown_version_is_told_where_a_setting_depends_on_it(tmp_path: Path
         " not ignored; it is not asked; set kubeletEndpoint, for an identity that may get nodes/metrics"
     )
     assert not list(kubelet_findings(found.model_copy(update={"kubelet_version": told("1.36.0")})))
-    (tmp_path / "same").mkdir()
-    file, _ = written(tmp_path / "same", {HARD: ONE})
+    file, _ = written(tmp_path / "same", HARD)
     assert not list(kubelet_findings(load(None, {}, {"kubeletConfig": file})))

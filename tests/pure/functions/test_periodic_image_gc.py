@@ -6,11 +6,12 @@ Source: kubelet, `pkg/kubelet/images/image_gc_manager.go` (GarbageCollect).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 
 from eviction.engine.effects import Stopping
 from eviction.engine.periodic import IMAGE, IMAGE_PERIOD_SECONDS
@@ -39,39 +40,47 @@ from tests.pure.values import MIB, SteppedClock, container, image, image_id
 CAPACITY = 1000  # MiB
 NOW, HOUR = 100_000.0, 3600.0
 LATELY = ImageRecord(10_000.0, NOW - 60.0)
-AGED = {"max_age_seconds": HOUR}
-EQUAL = {"high_threshold_percent": 80, "low_threshold_percent": 80}
+AGED: dict[str, Any] = {"age": HOUR}
 
 
 class Story:
     """A node with a pause image, unused images of 50 MiB each that have been known for a day, last
-    used one after the other by number, and a full disk. `broken`: those that cannot be removed;
-    `policy`: beside 85 / 80 and 2 minutes."""
+    used one after the other by number, and a full disk. `broken`: those that cannot be removed."""
 
     def __init__(
         self,
-        numbers: str = "1 2 3 4",
+        numbers: object = "1 2 3 4",
         *,
         available: int | None = 100,
         capacity: int | None = CAPACITY,
-        broken: str = "",
+        broken: object = "",
         dry_run: bool = False,
         up_for: float = NOW,
         exact: bool = False,
-        failure: Exception | None = None,
-        **policy: Any,
+        age: float = 0.0,
+        high: int = 85,
+        low: int = 80,
+        keep: Iterable[str] = (),
+        newest: int = 0,
     ) -> None:
         self.clock = SteppedClock(at=NOW)
         self.runtime = MemoryRuntime(self.clock)
         self.runtime.hold(image(99, "registry.k8s.io/pause:3.9", pinned=True))
         self.records = ImageRecords()
-        for number in map(int, numbers.split()):
+        for number in map(int, str(numbers).split()):
             self.hold(number, ImageRecord(10_000.0 + number, 20_000.0 + number))
-        for number in map(int, broken.split()):
-            self.meanwhile(number, self.is_busy)
-        self.available, self.capacity, self.failure = available, capacity, failure
+        for number in map(int, str(broken).split()):
+            self.meanwhile(number, lambda: self.fail(RemovalFailed("device busy")))
+        self.available, self.capacity = available, capacity
         self.dry_run, self.started_at, self.exact = dry_run, NOW - up_for, exact
-        self.policy = ImageGCPolicy(pod_start_seconds=0.0, **policy)
+        self.policy = ImageGCPolicy(
+            max_age_seconds=age,
+            high_threshold_percent=high,
+            low_threshold_percent=low,
+            keep=parse_keep_list(keep),
+            keep_newest_per_repository=newest,
+            pod_start_seconds=0.0,
+        )
         self.readings = 0
         self.on_reading: Callable[[], object] = lambda: None
 
@@ -81,8 +90,8 @@ class Story:
         if record:
             self.records.restore(Loaded({**self.records.records, image_id(number): record}))
 
-    def is_busy(self) -> None:
-        raise RemovalFailed("device busy")
+    def fail(self, error: Exception) -> None:
+        raise error
 
     def meanwhile(self, number: int, happens: Callable[[], object]) -> None:
         """While this image is being removed."""
@@ -103,8 +112,6 @@ class Story:
         """The image filesystem as it is now."""
         self.readings += 1
         self.on_reading()
-        if self.failure is not None:
-            raise self.failure
         return tuple(
             None if each is None else each * MIB for each in (self.capacity, self.available)
         )  # type: ignore[return-value] # two of them
@@ -153,49 +160,52 @@ def done(reclaim: ReclaimResult) -> str:
     return ", ".join(f"{number_of(one.verdict.id)} {one.result}" for one in reclaim.outcomes)
 
 
-TOO_FEW, NO_DISK = "FreeDiskSpaceFailed", "InvalidDiskCapacity"
-FAILED = f"wanted to free {100 * MIB} bytes of images and freed {100 * MIB}, with 1 failed removal: old:1: device busy"
-MANY = " ".join(map(str, range(1, 41)))
-UNREADABLE = "the image filesystem cannot be read: "
+# what is given | what becomes of each image | the end of the error | the event, which has the same words
+PASSES = """
+{numbers: 3 1 2 4}                        | 1 removed, 2 removed                       |     | # to the low mark exactly, the least recently used first
+{available: 159}                          | 1 removed                                  |     | # 15.9 % available is 85 % used, which acts
+{available: 160}                          |                                            |     |
+{available: 1001, high: 1, low: 1}        |                                            |     | # more available than capacity is usage 0
+{available: 205, high: 80, low: 80}       | 1 removed                                  |     | # 79.5 % is rounded up: equal marks cost one image
+{available: 205, high: 80, low: 80, broken: 1} | 1 failed, 2 removed | 1 failed removal: old:1: device busy | # a target below 0 goes on after a failure
+{available: 9, high: 100, age: 1000000}   | 1 removed, 2 removed, 3 removed, 4 removed |     | # a high mark of 100 acts below 1 %
+{available: 10, high: 100, age: 1000000}  |                                            |     |
+{numbers: 1}                              | 1 removed                                  | volumes, or other data. | FreeDiskSpaceFailed
+{broken: 1}                               | 1 failed, 2 removed, 3 removed | wanted to free 104857600 bytes of images and freed 104857600, with 1 failed removal: old:1: device busy |
+{numbers: 1 2, broken: 1}                 | 1 failed, 2 removed                        | 1 failed removal: old:1: device busy | # failures come before too little freed
+{broken: 1 2 3 4}                         | 1 failed, 2 failed, 3 failed, 4 failed     | old:1: device busy; old:2: device busy; old:3: device busy; and 1 more |
+{broken: 2, age: 3600}                    | 1 removed, 2 failed, 3 removed, 4 removed  | maximum age of images: 1 failed removal: old:2: device busy | # and the disk is not read
+{capacity: 0}                             |                                            | has no valid capacity (0 bytes) | InvalidDiskCapacity
+{capacity: null}                          |                                            | has no valid capacity (0 bytes) | InvalidDiskCapacity
+{available: null, numbers: 1 2 3 4 5}     | 1 removed, 2 removed, 3 removed, 4 removed |     | # unknown counts as 0
+{numbers: 1 2, keep: [old], age: 3600}    |                                            | volumes, or other data. | FreeDiskSpaceFailed
+{newest: 3, age: 3600}                    | 1 removed                                  | volumes, or other data. | FreeDiskSpaceFailed
+{newest: 3}                               | 1 removed                                  | volumes, or other data. | FreeDiskSpaceFailed
+"""
+
+
+@pytest.mark.parametrize("row", PASSES.strip().splitlines())
+def test_a_pass(row: str) -> None:
+    """90 % of 1000 MiB are used and 100 MiB wanted, if nothing else is said."""
+    given, outcomes, error, event = (cell.partition("#")[0].strip() for cell in row.split("|"))
+    reclaim, found = Story(**yaml.safe_load(given)).run()
+    assert (done(reclaim), reclaim.operation) == (outcomes, IMAGE_GC)
+    assert reclaim.nominal_bytes == outcomes.count("removed") * 50 * MIB
+    assert reclaim.error.endswith(error)
+    assert (reclaim.error != "") is (error != "")
+    assert (found and (found.reason, found.message)) == ((event, reclaim.error) if event else None)
 
 
 @pytest.mark.parametrize(
-    ("given", "outcomes", "error", "event"),
-    [
-        pytest.param({"numbers": "3 1 2 4"}, "1 removed, 2 removed", "", "", id="to the low mark exactly, the least recently used first"),
-        pytest.param({"available": 159}, "1 removed", "", "", id="15.9 % available is 85 % used, which acts"),
-        pytest.param({"available": 160}, "", "", "", id="below the high mark"),
-        pytest.param({"available": 1001, "high_threshold_percent": 1, "low_threshold_percent": 1}, "", "", "", id="more available than capacity is usage 0"),
-        pytest.param({"available": 205, **EQUAL}, "1 removed", "", "", id="79.5 % is rounded up: equal marks cost one image"),
-        pytest.param({"available": 205, "broken": "1", **EQUAL}, "1 failed, 2 removed", "1 failed removal", "", id="a target below 0 goes on after a failure"),
-        pytest.param({"available": 9, "high_threshold_percent": 100, "max_age_seconds": 1e6}, "1 removed, 2 removed, 3 removed, 4 removed", "", "", id="a high mark of 100 with an age"),
-        pytest.param({"available": 10, "high_threshold_percent": 100, "max_age_seconds": 1e6}, "", "", "", id="1 % available is 99 % used"),
-        pytest.param({"numbers": "1"}, "1 removed", "", TOO_FEW, id="50 of 100 MiB are an event and the same error"),
-        pytest.param({"broken": "1"}, "1 failed, 2 removed, 3 removed", FAILED, "", id="one failure fails the pass although the rest reach the target"),
-        pytest.param({"numbers": "1 2", "broken": "1"}, "1 failed, 2 removed", "1 failed removal", "", id="failures come before too little freed"),
-        pytest.param({"numbers": MANY, "broken": MANY}, None, "40 failed removals: old:1: device busy; old:2: device busy; old:3: device busy; and 37 more", "", id="the first three are named"),
-        pytest.param({"broken": "2", **AGED}, "1 removed, 2 failed, 3 removed, 4 removed", "maximum age of images: 1 failed removal: old:2: device busy", "", id="a failed age removal ends the pass before the space part"),
-        pytest.param({"capacity": 0}, "", "", NO_DISK, id="capacity 0"),
-        pytest.param({"capacity": None}, "", "", NO_DISK, id="an unknown capacity fails as capacity 0"),
-        pytest.param({"available": None, "numbers": "1 2 3 4 5"}, "1 removed, 2 removed, 3 removed, 4 removed", "", "", id="an unknown available counts as 0"),
-        pytest.param({"failure": OSError(5, "EIO")}, "", f"{UNREADABLE}[Errno 5] EIO", "", id="a disk that cannot be read ends the pass"),
-        pytest.param({"failure": RuntimeUnavailable("no answer")}, "", f"{UNREADABLE}no answer", "", id="nor by the runtime"),
-        pytest.param({"numbers": "1 2", "keep": parse_keep_list(["old"]), **AGED}, "", "", TOO_FEW, id="the keep list wins over age and space"),
-        pytest.param({"keep_newest_per_repository": 3, **AGED}, "1 removed", "", TOO_FEW, id="so do the newest of a repository"),
-        pytest.param({"keep_newest_per_repository": 3}, "1 removed", "", TOO_FEW, id="also without an age"),
-    ],
-)  # fmt: skip
-def test_a_pass(given: dict[str, Any], outcomes: str | None, error: str, event: str) -> None:
-    """90 % of 1000 MiB are used and 100 MiB wanted, if nothing else is said."""
-    reclaim, found = Story(**given).run()
-    assert done(reclaim) == outcomes or outcomes is None
-    assert reclaim.operation == IMAGE_GC
-    assert reclaim.nominal_bytes == done(reclaim).count("removed") * 50 * MIB
-    if found is None:
-        assert (bool(reclaim.error), event) == (bool(error), "")
-        assert reclaim.error.endswith(error) or error in reclaim.error
-    else:
-        assert (found.reason, found.message) == (event, reclaim.error)
+    "failure", [OSError(5, "EIO"), RuntimeUnavailable("no answer"), ValueError("x")]
+)
+def test_a_disk_that_cannot_be_read_ends_the_pass(failure: Exception) -> None:
+    """With that error and without an event; nothing goes blind."""
+    story = Story()
+    story.on_reading = lambda: story.fail(failure)
+    reclaim, event = story.run()
+    assert reclaim.error == f"the image filesystem cannot be read: {failure}"
+    assert (reclaim.outcomes, event) == ((), None)
 
 
 @pytest.mark.parametrize(("available", "readings"), [(500, 1), (170, 1)])
@@ -204,7 +214,7 @@ def test_the_maximum_age_is_applied_first_and_the_disk_is_read_after_it(
 ) -> None:
     """Old images go for their age though there is room, and what they freed is not credited; where
     the disk is full all the same, one that was used lately goes in the same pass."""
-    story = Story("1 2", available=available, high_threshold_percent=83, **AGED)
+    story = Story("1 2", available=available, high=83, **AGED)
     story.hold(5, LATELY)
     reclaim, event = story.run()
     reasons = [(number_of(one.verdict.id), one.verdict.reason) for one in reclaim.outcomes]
