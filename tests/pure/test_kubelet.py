@@ -54,7 +54,6 @@ from tests.pure.evidence.test_pod_list import (
     NEVER_RAN,
     RUNNING,
     SPEC,
-    STATUSES,
     UID,
     annotated,
     listed,
@@ -346,17 +345,6 @@ def test_both_lists_say_the_same(items: list[dict[str, Any]]) -> None:
     """States, images and the proof that the API server has delivered, whatever the pods are."""
     by_socket = parse_pod_list(pod_list_of(pods_answer(*map(on_the_wire, items))))
     assert by_socket[:3] == parse_pod_list(listed(*items))[:3]
-
-
-def test_every_image_that_a_spec_names_is_found() -> None:
-    """Also those in messages that JSON has no level for: image volumes and ephemeral containers. An
-    empty list proves nothing."""
-    item = pod("Pending", **STATUSES) | {"spec": SPEC}
-    found = parse_pod_list(pod_list_of(pods_answer(on_the_wire(item)))).images
-    assert found == parse_pod_list(listed(item)).images
-    assert {"model:2", "busybox", "mesh"} < found[UID]
-    assert parse_pod_list(pod_list_of(b""))[:1] == ({},)
-    assert not parse_pod_list(pod_list_of(b"")).from_api_server
 
 
 def test_fields_that_are_unknown_here_are_skipped() -> None:

@@ -129,14 +129,6 @@ def test_its_figures_are_those_of_the_stored_runs(tree: ElementTree.Element) -> 
     assert "Expectations" in tables
 
 
-def test_a_report_with_other_figures_makes_another_page() -> None:
-    """Nothing of the drill is written by hand."""
-    regret = json.loads(REGRET.read_text())
-    other = report().replace(WHY, "A disk of another kind.")
-    assert "A disk of another kind." in site(other, RUNS, Results(regret), regret["date"])
-    assert "A disk of another kind." not in page_of()
-
-
 def test_a_section_that_is_gone_is_named(tmp_path: Path) -> None:
     """With those that there are."""
     page = tmp_path / "README.md"

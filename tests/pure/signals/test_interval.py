@@ -239,14 +239,6 @@ def test_with_one_jump_anywhere_the_rate_is_never_above_the_fastest_of_the_rest(
     assert seen(filled(0.0, [silence] * 3, readings)).rate == 0.0
 
 
-@given(st.sampled_from([20 * MIB, 400 * MIB]), st.integers(100, 159), st.integers(1, 2**40))
-def test_space_that_comes_free_hides_no_fill(rate: int, where: int, freed: int) -> None:
-    """One rise among the readings of the last second: the rate of the fill, within a tenth."""
-    readings = filled(rate, [POLL] * 100)
-    risen = [(time, fallen - freed * (n >= where)) for n, (time, fallen) in enumerate(readings)]
-    assert seen(risen).rate == pytest.approx(rate, rel=0.1)
-
-
 @pytest.mark.regression
 def test_polls_tell_a_jump_from_a_fill_between_two_observations() -> None:
     """Both fell by 100 MiB in the quarter of a second since the last observation; only the polls
