@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from eviction.cli.doctor import lines
 from eviction.configuration.effective import Configuration, load
@@ -229,6 +230,27 @@ def test_a_sound_node_has_no_findings(facts: Facts) -> None:
     assert lines(found.findings) == ["nothing wrong or risky was found"]
 
 
+PLAIN = """
+few inotify instances: {inotify_limit: 128}
+few are left: {inotify_used: 1000}
+a second snapshotter: {snapshotters: {native: 3}}
+content on another device: {content_device: 2}
+a dead clock: {wall: 1000.0}
+a read-only directory: {unwritable: {/var/log/pods: read-only}}
+a symlink: {symlinks: {podLogsDir: /proc/self/cwd}}
+no history: {history_problem: '/h is left alone: it is not a regular file'}
+the kubelet is not found: {pod_list_problem: no way was found}
+terminated pods hold space: {held: '90.0MiB; images: 3'}
+no daemon answers: {daemon_problem: no daemon answers}
+none is installed: {daemon_problem: no daemon answers, installed: false}
+it is paused: {daemon: {held_off: paused until 2027}}
+it removes nothing: {daemon: {dry_run: true}}
+it was not reloaded: {daemon: {reload_problem: 'not reloaded: no such field'}}
+a function cannot run: {function_problems: [[prune, it does not exist]]}
+all at once, the worst first: {unwritable: {/v: read-only}, inotify_limit: 128, runtime_problem: no connection}
+"""
+
+
 def nodes(path: Path) -> dict[str, Facts]:
     """What is wrong, risky or worth a note; one name for each, and where it is not by chance, why
     nothing else is said."""
@@ -273,11 +295,7 @@ def nodes(path: Path) -> dict[str, Facts]:
         "pressure, below it": beside(
             path, "evictionHard: {nodefs.available: 2Gi}\n", observations=short
         ),
-        "few inotify instances": node(inotify_limit=128),
-        "few are left": node(inotify_used=1000),
         "the store is elsewhere": node(imagefs=f"{STORES}.devmapper"),
-        "a second snapshotter": node(snapshotters={"native": 3}),
-        "content on another device": node(content_device=2),
         "an entry keeps nothing": node(
             configuration=configured(keepImages=["registry.example/ap"])
         ),
@@ -286,32 +304,20 @@ def nodes(path: Path) -> dict[str, Facts]:
         "kept never": node(keep=False, records=SIDE_LOADED),
         "it is to be kept, and is not known": node(keep=True, pulls=NO_RECORDS),
         "records of images that have gone": node(pulls=OF_GONE_IMAGES),
-        "a dead clock": node(wall=1000.0),
         "a clock before any release": unknown(wall=EARLIEST_WALL - 1.0),
         "a container of the future": holding(APP.id, age_seconds=-3600.0),
-        "a read-only directory": node(unwritable={"/var/log/pods": "read-only"}),
         "directories are not believed": node(doubt=DOUBT),
         "by the daemon": node(daemon={"pod_directories": DOUBT._asdict()}),
-        "a symlink": node(symlinks={"podLogsDir": "/proc/self/cwd"}),
-        "no history": node(history_problem="/h is left alone: it is not a regular file"),
         "the kubelet refuses": node(
             configuration=configured(kubeletEndpoint="http://127.0.0.1:10255"),
             pod_list_problem="401 Unauthorized",
         ),
-        "the kubelet is not found": node(pod_list_problem="no way was found"),
-        "terminated pods hold space": node(held="90.0MiB; images: 3"),
-        "no daemon answers": node(daemon_problem="no daemon answers"),
-        "none is installed": node(daemon_problem="no daemon answers", installed=False),
-        "it is paused": node(daemon={"held_off": "paused until 2027"}),
-        "it removes nothing": node(daemon={"dry_run": True}),
-        "it was not reloaded": node(daemon={"reload_problem": "not reloaded: no such field"}),
         "a row is empty": with_rows({"nodefs.available": []}),
         "of a layout, too": with_rows({}, layout=FsLayout.DEDICATED_IMAGEFS),
         "a row without a mark": with_rows(PRUNES),
         "a row that frees elsewhere": with_rows(PRUNES, mark="15%"),
         "on the same device": with_rows({"nodefs.available": ["prune"]}, "imagefs"),
         "there is no row to judge yet": with_rows({}, layout=None),
-        "a function cannot run": node(function_problems=(("prune", "it does not exist"),)),
         "XFS takes ahead": of_mount("xfs", "rw"),
         "not where allocsize is set": of_mount("xfs", "rw", "allocsize=64k"),
         "nor while its options are not known": of_mount("", observations=seen("xfs")),
@@ -333,9 +339,7 @@ def nodes(path: Path) -> dict[str, Facts]:
             "cri-o", "1.36.0", configuration=gate_off.configuration
         ),
         "nor beside containerd": replace(gate_off, observations=SPLIT),
-        "all at once, the worst first": node(
-            unwritable={"/v": "read-only"}, inotify_limit=128, runtime_problem="no connection"
-        ),
+        **{name: node(**fields) for name, fields in yaml.safe_load(PLAIN).items()},
     }
 
 
