@@ -231,56 +231,47 @@ def fates(removals: list[Removal]) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("story", "found"),
-    [
-        (
-            "0 removed 1 2, 1s failed 3, 20m returned 1, 24h removed 1, 26h returned 1, 48h returned 1",
-            "1@0.0:1200.0 2@0.0:None 1@86400.0:7200.0",
-        ),
-        ("0 removed 1, 50s returned 9=8, 60s returned 9=1", "1@0.0:60.0"),
-        ("30s returned 1, 0 removed 1", "1@0.0:30.0"),
-        ("0 parked 1, 90s ended 1", "1@90.0:None"),
-        ("0 removed 1, 2h removed 1", "1@0.0:7200.0 1@7200.0:None"),
-    ],
-)
-def test_a_removed_image_is_joined_with_its_next_appearance(story: str, found: str) -> None:
+# each image, when it was removed, and after how long it came back
+JOINED = """
+0 removed 1 2, 1s failed 3, 20m returned 1, 24h removed 1, 26h returned 1, 48h returned 1 | 1@0.0:1200.0 2@0.0:None 1@86400.0:7200.0
+0 removed 1, 50s returned 9=8, 60s returned 9=1                                           | 1@0.0:60.0
+30s returned 1, 0 removed 1                                                               | 1@0.0:30.0
+0 parked 1, 90s ended 1                                                                   | 1@90.0:None
+0 removed 1, 2h removed 1                                                                 | 1@0.0:7200.0 1@7200.0:None
+"""
+
+
+@pytest.mark.parametrize("row", JOINED.strip().splitlines())
+def test_a_removed_image_is_joined_with_its_next_appearance(row: str) -> None:
     """Or with that of its tag; which may be before the end of the pass. A removal that ended late
     counts, one that failed does not; one that is removed again had come back."""
+    story, found = map(str.strip, row.split("|"))
     assert found == " ".join(
         f"{int(each.id[7:15], 16)}@{each.at - WALL}:{each.came_back}" for each in removals_in(story)
     )
 
 
-@pytest.mark.parametrize(
-    ("story", "gone", "until", "fate"),
-    [
-        ("-1s started, 0 removed 1, 1h returned 1", "", "", "returned returned returned"),
-        ("-1s started, 0 removed 1, 3601s returned 1", "", "", "not_returned returned returned"),
-        ("0 removed 1, 192h returned 1", "", "", "not_returned not_returned not_returned"),
-        # the daemon still remembers it as gone
-        ("0 removed 1", "1", "2h", "not_returned not_over not_over"),
-        ("0 removed 1", "1", "192h", "not_returned not_returned not_returned"),
-        # nobody remembers
-        ("0 removed 1", "", "192h", "unknown unknown unknown"),
-        ("0 removed 1", "2", "192h", "unknown unknown unknown"),
-        ("0 removed 1", "", "", "unknown unknown unknown"),
-        # no daemon ran all the while
-        (
-            "0 removed 1, 2h returned 7, 30h started, 30h returned 1",
-            "",
-            "",
-            "not_returned unknown returned",
-        ),
-        ("0 removed 1, 30h started, 30h returned 1", "", "", "unknown unknown returned"),
-        ("0 removed 1, 2h removed 1", "", "", "unknown returned returned"),
-    ],
-)
-def test_an_image_came_back_within_a_time_or_not_or_nobody_knows(
-    story: str, gone: str, until: str, fate: str
-) -> None:
-    """Unknown is not "not returned"."""
-    assert fates(removals_in(story, gone, until)[:1]) == fate
+# which are still gone, until when it is known | within an hour, a day, a week
+FATES = """
+-1s started, 0 removed 1, 1h returned 1                  |   |      | returned returned returned
+-1s started, 0 removed 1, 3601s returned 1               |   |      | not_returned returned returned
+0 removed 1, 192h returned 1                             |   |      | not_returned not_returned not_returned
+0 removed 1                                              | 1 | 2h   | not_returned not_over not_over
+0 removed 1                                              | 1 | 192h | not_returned not_returned not_returned
+0 removed 1                                              |   | 192h | unknown unknown unknown
+0 removed 1                                              | 2 | 192h | unknown unknown unknown
+0 removed 1                                              |   |      | unknown unknown unknown
+0 removed 1, 2h returned 7, 30h started, 30h returned 1  |   |      | not_returned unknown returned
+0 removed 1, 30h started, 30h returned 1                 |   |      | unknown unknown returned
+0 removed 1, 2h removed 1                                |   |      | unknown returned returned
+"""
+
+
+@pytest.mark.parametrize("row", FATES.strip().splitlines())
+def test_an_image_came_back_within_a_time_or_not_or_nobody_knows(row: str) -> None:
+    """Unknown is not "not returned": nobody remembers the image, or no daemon ran all the while."""
+    *story, fate = map(str.strip, row.split("|"))
+    assert fates(removals_in(*story)[:1]) == fate
 
 
 def test_the_cost_is_told_of_all_and_of_each_image_the_worst_first() -> None:
