@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -417,7 +417,7 @@ class Kubelet:
         )
 
     def _written(
-        self, directory: Path, of: str, kind: str, version: str, fields: dict[str, object]
+        self, directory: Path, of: str, kind: str, version: str, fields: Mapping[str, object]
     ) -> Path:
         path = directory / f"sha256-{hashlib.sha256(of.encode()).hexdigest()}"
         path.write_text(

@@ -82,9 +82,10 @@ def outcomes(text: str) -> list[Outcome]:
     return found
 
 
-def tree(mebibytes: int, complete: bool = True, device: int = 1, **uses: int) -> TreeUsage:
+def tree(size: int | dict[str, int], *, complete: bool = True, device: int = 1) -> TreeUsage:
     """A tree that was counted."""
-    classes = {use: size * MIB for use, size in (uses or {"all": mebibytes}).items()}
+    classes = size if isinstance(size, dict) else {"all": size}
+    classes = {use: mebibytes * MIB for use, mebibytes in classes.items()}
     return TreeUsage(device, classes, complete)
 
 
@@ -145,7 +146,7 @@ def test_each_part_has_its_bytes_and_the_rest_is_everything_else(row: str) -> No
         elif name in ("live", "dead"):
             measured["writable_layers"][name] = mebibytes * MIB
         else:
-            measured["kubelets"] = (tree(0, device=9, **{Use.LOGS_LIVE: mebibytes}),)
+            measured["kubelets"] = (tree({Use.LOGS_LIVE: mebibytes}, device=9),)
     (answer,) = attribute(seen({1: ALL * MIB}), outcomes(objects), having(**measured))
     expected = {name: int(size) for name, size in named(parts).items()}
     assert shares(answer) == {**expected, "else": ALL - sum(expected.values())}
@@ -163,7 +164,7 @@ def test_each_filesystem_has_the_parts_that_are_on_it() -> None:
         store_reported=GIB,
         writable_in_store=False,
         writable_layers={"live": 2 * GIB},
-        kubelets=(tree(0, **{Use.LOGS_LIVE: 1, Use.LOGS_ROTATED: 2}), tree(0, **{Use.VOLUMES: 3})),
+        kubelets=(tree({Use.LOGS_LIVE: 1, Use.LOGS_ROTATED: 2}), tree({Use.VOLUMES: 3})),
         filesystems={1: HiddenSpace(), 2: HiddenSpace(open_files=(gone,))},
         unseen=unseen,
     )

@@ -271,14 +271,9 @@ def test_one_run_is_these_calls_within_one_deadline() -> None:
     assert (runtime.asked, runtime.stage.present(GARBAGE)) == ([], True)
     assert runtime.stage.remove(GARBAGE)
     assert not runtime.stage.present(GARBAGE)
-    (*create, first), (*delete, second) = [
-        (name, message, seconds) for name, message, seconds in runtime.asked
-    ]
-    created, deleted = (
-        pb.CreateRequest.FromString(create[1]),
-        pb.DeleteRequest.FromString(delete[1]),
-    )
-    assert (create[0], delete[0], first, second) == ("Create", "Delete", 60.0, 50.0)
+    (create, made, first), (delete, last, second) = runtime.asked
+    created, deleted = pb.CreateRequest.FromString(made), pb.DeleteRequest.FromString(last)
+    assert (create, delete, first, second) == ("Create", "Delete", 60.0, 50.0)
     assert (deleted.id, deleted.sync) == (created.id, True)
     assert created.id.startswith(ID_PREFIX)
     assert list(created.labels) == [EXPIRE_LABEL]

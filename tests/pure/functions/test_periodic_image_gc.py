@@ -271,7 +271,7 @@ def test_without_complete_lists_nothing_is_known_and_nothing_changes() -> None:
 
 @pytest.mark.parametrize(("policy", "readings"), [({}, 1), (AGED, 0)])
 def test_a_stop_ends_the_pass_between_two_images_and_is_no_failure(
-    policy: dict[str, float], readings: int
+    policy: dict[str, Any], readings: int
 ) -> None:
     """The removal in flight finishes; that the target was not reached is no error, and after the age
     sweep the disk is not even read."""

@@ -71,11 +71,11 @@ class Node:
         return not self.read[path].acquire(timeout=A_WHILE)
 
     def watch(
-        self, path: str, level: int, notify: Callable[[], object], every: float = 0.001
+        self, path: str, level: int, notify: Callable[[], None], every: float = 0.001
     ) -> None:
         """Polls that often, whatever is available."""
         levels = WatchedLevels((level, None), (1e12, 1e12), every, every)
-        self.samplers.watch(path, levels, lambda: notify() and None)
+        self.samplers.watch(path, levels, notify)
 
     def forget(self, *paths: str) -> None:
         """Counts from here on."""
@@ -99,10 +99,20 @@ def node() -> Iterator[Node]:
     assert all(map(made.has_ended, list(made.threads)))
 
 
+class Notified(threading.Semaphore):
+    """Counts notifications."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def __call__(self) -> None:
+        self.release()
+
+
 @pytest.fixture
-def notified() -> threading.Semaphore:
+def notified() -> Notified:
     """Released by each notification."""
-    return threading.Semaphore(0)
+    return Notified()
 
 
 # ---- readings
@@ -199,18 +209,16 @@ def test_a_filesystem_without_a_thread_is_not_readable_until_there_is_one(tmp_pa
 # ---- what is no longer observed
 
 
-def test_only_what_is_observed_is_read_and_polled(
-    node: Node, notified: threading.Semaphore
-) -> None:
+def test_only_what_is_observed_is_read_and_polled(node: Node, notified: Notified) -> None:
     """What is no longer observed loses its thread; the others keep theirs. What was never read is
     not polled."""
     node.hold(SOUND, GONE)
     for path in (SOUND, GONE, "/never-read"):
-        node.watch(path, 50, notified.release)
+        node.watch(path, 50, notified)
     node.samplers.keep_only({SOUND})
     assert node.has_ended(GONE)
     node.forget(SOUND, GONE)
-    node.watch(GONE, 500, notified.release)
+    node.watch(GONE, 500, notified)
     assert node.begins(SOUND)
     assert node.is_quiet(GONE)
     assert "/never-read" not in node.read
@@ -231,16 +239,16 @@ def test_whoever_asks_a_closed_sampler_is_told_at_once(node: Node, started: bool
     assert node.answers.get(timeout=SOON).problem == SOUND + CLOSED
 
 
-def test_closing_waits_for_no_filesystem(node: Node, notified: threading.Semaphore) -> None:
+def test_closing_waits_for_no_filesystem(node: Node, notified: Notified) -> None:
     """A thread that hangs ends when the filesystem answers, and sends no notification: who has asked
     gets what was read, who asked after that the sentence. Nothing is polled any more."""
     node.hold(HANGING, SOUND)
     node.samplers.ask([HANGING], node.answers.put)
     assert node.begins(HANGING)
-    node.watch(HANGING, 500, notified.release)
+    node.watch(HANGING, 500, notified)
     node.samplers.ask([HANGING], node.answers.put)
     node.samplers.close()
-    node.watch(SOUND, 500, notified.release)
+    node.watch(SOUND, 500, notified)
     node.answering.set()
     assert [node.answers.get(timeout=SOON).problem for _ in range(2)] == ["", HANGING + CLOSED]
     assert node.has_ended(HANGING)
@@ -251,12 +259,10 @@ def test_closing_waits_for_no_filesystem(node: Node, notified: threading.Semapho
 # ---- polls
 
 
-def test_a_crossing_notifies_once_and_ends_the_polls(
-    node: Node, notified: threading.Semaphore
-) -> None:
+def test_a_crossing_notifies_once_and_ends_the_polls(node: Node, notified: Notified) -> None:
     """By itself, and again only when levels are set again, which the notification may do."""
     node.hold(SOUND)
-    node.watch(SOUND, 50, notified.release)
+    node.watch(SOUND, 50, notified)
     assert all(node.begins(SOUND) for _ in range(3))
     assert not notified.acquire(timeout=A_WHILE)
     node.available[SOUND] = 49
@@ -275,30 +281,28 @@ def test_a_crossing_notifies_once_and_ends_the_polls(
 
 
 def test_neither_a_reading_nor_the_same_levels_end_or_hasten_the_polls(
-    node: Node, notified: threading.Semaphore
+    node: Node, notified: Notified
 ) -> None:
     """A poll that is due in 10 s stays due then; other levels are polled at once."""
     node.hold(SOUND)
     for level, polled in ((50, True), (50, False), (51, True)):
-        node.watch(SOUND, level, notified.release, 10.0)
+        node.watch(SOUND, level, notified, 10.0)
         assert not polled or node.begins(SOUND)
         assert node.is_quiet(SOUND)
     node.ask(SOUND)
     assert node.begins(SOUND), "the reading itself"
     assert node.is_quiet(SOUND)
-    node.watch(SOUND, 52, notified.release)
+    node.watch(SOUND, 52, notified)
     node.ask(SOUND)
     assert all(node.begins(SOUND) for _ in range(4))
     assert not notified.acquire(blocking=False)
 
 
 @pytest.mark.regression
-def test_every_reading_carries_what_was_polled_last(
-    node: Node, notified: threading.Semaphore
-) -> None:
+def test_every_reading_carries_what_was_polled_last(node: Node, notified: Notified) -> None:
     """The last ones, in their order. Whoever reads first takes nothing from the others."""
     node.hold(SOUND)
-    node.watch(SOUND, 50, notified.release)
+    node.watch(SOUND, 50, notified)
     for available in (100, 90, 49):
         node.available[SOUND] = available
         node.forget(SOUND)
@@ -315,31 +319,27 @@ def test_every_reading_carries_what_was_polled_last(
 
 
 @pytest.mark.parametrize("failure", [OSError(5, "Input/output error"), OSError()])
-def test_a_poll_that_fails_notifies(
-    node: Node, notified: threading.Semaphore, failure: OSError
-) -> None:
+def test_a_poll_that_fails_notifies(node: Node, notified: Notified, failure: OSError) -> None:
     """The observation that follows says why the filesystem cannot be read."""
     node.hold(SOUND)
     node.available[SOUND] = failure
-    node.watch(SOUND, 50, notified.release)
+    node.watch(SOUND, 50, notified)
     assert notified.acquire(timeout=SOON)
 
 
-def test_a_poll_that_hangs_delays_no_other_filesystem(
-    node: Node, notified: threading.Semaphore
-) -> None:
+def test_a_poll_that_hangs_delays_no_other_filesystem(node: Node, notified: Notified) -> None:
     """Each crossing of the other one is notified. The one that hangs is asked by no second thread;
     when it answers at last, its crossing is notified once, for the levels that were set last, and
     it is read again on the same thread."""
-    of_the_hanging = threading.Semaphore(0)
+    of_the_hanging = Notified()
     node.hold(HANGING, SOUND)
-    node.watch(HANGING, 50, of_the_hanging.release)
+    node.watch(HANGING, 50, of_the_hanging)
     assert node.begins(HANGING)
     node.available |= {SOUND: 10, HANGING: 51}
     for changed in range(3):
-        node.watch(SOUND, 50, notified.release)
+        node.watch(SOUND, 50, notified)
         assert notified.acquire(timeout=SOON)
-        node.watch(HANGING, 50 + changed, of_the_hanging.release)
+        node.watch(HANGING, 50 + changed, of_the_hanging)
     assert node.is_quiet(HANGING)
     node.answering.set()
     assert of_the_hanging.acquire(timeout=SOON)
