@@ -66,10 +66,11 @@ class Hangs(Heard):
 
 @pytest.fixture
 def listeners() -> Iterator[Listeners]:
-    """None at first."""
-    made = Listeners()
+    """None at first; their thread ends with them."""
+    made, threads = Listeners(), set(threading.enumerate())
     yield made
     made.finish(LONGEST_SECONDS)
+    assert set(threading.enumerate()) <= threads
 
 
 def hanging(listeners: Listeners) -> Hangs:
