@@ -446,98 +446,63 @@ GROWING = (
     OpenFile("/data/small", 13, "sqlite", "", 4 * MIB, deleted=False),
     OpenFile("/data/wal", 12, "postgres", "", 60 * MIB, deleted=False),
 )
-CLOSED = ": they are free once closed"
+SPACES = {
+    "growing files": told(HiddenSpace(mounted("xfs"), GROWING)),
+    "deleted files, a reserve, quotas": told(
+        HiddenSpace(mounted("ext4", "pquota"), HOLDERS), 512 * MIB
+    ),
+    "many small holders": told(
+        HiddenSpace(mounted("ext4"), tuple(deleted("app", pid, 4 * MIB) for pid in range(100)))
+    ),
+    "nothing": told(HiddenSpace()),
+    "quotas of users, and a small reserve": told(
+        HiddenSpace(mounted("ext4", "usrquota", "noquota")), 5 * MIB
+    ),
+    "a reserve that is none of XFS": told(HiddenSpace(mounted("xfs")), 512 * MIB),
+    "one small file": told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB),))),
+}
 
 
-@pytest.mark.parametrize(
-    ("remarks", "expected"),
-    [
-        (
-            told(HiddenSpace(mounted("xfs"), GROWING)),
-            {
-                "at least 64.0MiB beyond the end of 2 open files (speculative preallocation), most by"
-                " postgres (pid 12) for /data/wal: freed later": 64 * MIB
-            },
-        ),
-        (
-            told(HiddenSpace(mounted("ext4", "pquota"), HOLDERS), reserve=512 * MIB),
-            {
-                f"java (pid 77, pod 0f5a) holds 2.0GiB in 3 deleted files open, the largest /log{CLOSED}": 2
-                * GIB,
-                f"rsyslogd (pid 5) holds 100.0MiB in 1 deleted file open, /var/log/old{CLOSED}": 100
-                * MIB,
-                "others hold 4.0KiB of deleted files open; processes: 1": 4096,
-                "512.0MiB are free and reserved for root: no pod can use them": 512 * MIB,
-                "project quotas are on (pquota): a directory can be at its limit while the filesystem"
-                " has room, and statvfs in it returns the limit's numbers": None,
-            },
-        ),
-        (
-            told(
-                HiddenSpace(
-                    mounted("ext4"), tuple(deleted("app", pid, 4 * MIB) for pid in range(100))
-                )
-            ),
-            {
-                f"app (pid 0) holds 4.0MiB in 1 deleted file open, /x{CLOSED}": 4 * MIB,
-                "others hold 396.0MiB of deleted files open; processes: 99": 396 * MIB,
-            },
-        ),
-        (told(HiddenSpace()), {}),
-        (told(HiddenSpace(mounted("ext4", "usrquota", "noquota")), reserve=5 * MIB), {}),
-        (told(HiddenSpace(mounted("xfs")), reserve=512 * MIB), {}),
-        (told(HiddenSpace(mounted("ext4"), (deleted("a", 1, MIB),))), {}),
-    ],
-)
-def test_each_remark_has_its_bytes_and_a_sentence(
-    remarks: list[Remark], expected: dict[str, int | None]
-) -> None:
-    """In the order of what they are about. Holders of deleted files are named, the largest first,
-    and the small ones counted; below a thousandth of the capacity nothing is said."""
-    assert {remark.sentence: remark.bytes for remark in remarks} == expected
-    about = [remark.about for remark in remarks]
-    assert about == sorted(about, key=list(About).index)
+def test_what_is_hidden_is_said_with_its_bytes() -> None:
+    """In the order of what it is about. Holders of deleted files are named, the largest first, and
+    the small ones counted; below a thousandth of the capacity nothing is said. Who was not looked at
+    is said in one line; none where everybody was."""
+    shown = []
+    for name, remarks in SPACES.items():
+        shown += [
+            f"# {name}",
+            *(f"{each.about}: {each.bytes}: {each.sentence}" for each in remarks),
+        ]
+        about = [remark.about for remark in remarks]
+        assert about == sorted(about, key=list(About).index)
+    for unreadable, others_hidden, complete in (
+        (38, False, True),
+        (0, True, True),
+        (0, False, False),
+        (0, False, True),
+    ):
+        scan = OpenFilesScan()
+        scan.processes, scan.unreadable = 40, unreadable
+        scan.others_hidden, scan.complete = others_hidden, complete
+        remark = scan.not_seen()
+        shown.append(remark.sentence if remark else "(everybody was seen)")
+    expect(Path(__file__).with_name("hidden.txt"), "\n".join(shown) + "\n")
 
 
-@pytest.mark.parametrize(
-    ("unreadable", "others_hidden", "complete", "ending"),
-    [
-        (0, False, True, None),
-        (38, False, True, "38 of 40 processes could not be looked at (CAP_SYS_PTRACE)"),
-        (0, True, True, "those outside its PID namespace or hidden by hidepid were not seen"),
-        (0, False, False, "not all were looked at in time"),
-    ],
-)
-def test_who_was_not_looked_at_is_said(
-    unreadable: int, others_hidden: bool, complete: bool, ending: str | None
-) -> None:
-    """In one line; none where everybody was."""
-    scan = OpenFilesScan()
-    scan.processes, scan.unreadable = 40, unreadable
-    scan.others_hidden, scan.complete = others_hidden, complete
-    remark = scan.not_seen()
-    assert (remark and remark.sentence) == (ending and f"files that processes hold open: {ending}")
+OPTIONS = """
+ext4  | rw relatime nodelalloc prjquota                 | nodelalloc prjquota
+ext4  | ro relatime                                     | ro
+xfs   | rw allocsize=64k noquota pquota                 | allocsize=64k pquota
+btrfs | rw compress=zstd:3 discard=async space_cache=v2 | compress=zstd:3 discard=async
+tmpfs | rw size=16384k nr_inodes=4000 mode=755          | size=16384k nr_inodes=4000
+zfs   | ro size=1                                       | ro
+"""
 
 
-@pytest.mark.parametrize(
-    ("kind", "options", "named"),
-    [
-        ("ext4", "rw relatime nodelalloc prjquota", "nodelalloc prjquota"),
-        ("ext4", "ro relatime", "ro"),
-        ("xfs", "rw allocsize=64k noquota pquota", "allocsize=64k pquota"),
-        (
-            "btrfs",
-            "rw compress=zstd:3 discard=async space_cache=v2",
-            "compress=zstd:3 discard=async",
-        ),
-        ("tmpfs", "rw size=16384k nr_inodes=4000 mode=755", "size=16384k nr_inodes=4000"),
-        ("zfs", "ro size=1", "ro"),
-    ],
-)
-def test_the_options_that_matter_are_named_and_no_others(
-    kind: str, options: str, named: str
-) -> None:
+@pytest.mark.parametrize("row", OPTIONS.strip().splitlines())
+def test_the_options_that_matter_are_named_and_no_others(row: str) -> None:
     """With their values; read-only matters everywhere, also where nothing else is known."""
+    kind, options, named = map(str.strip, row.split("|"))
     mount = Mount("/data", "8:1", kind, "/dev/sda1", tuple(options.split()))
     assert " ".join(traits_of(mount).options) == named
 
