@@ -139,7 +139,7 @@ def test_reclaim_explains_what_was_not_enough(crowded: SmallNode) -> None:
     assert (process.returncode, document["result"]) == (1, "not_enough")
     found = shares(document["attribution"][0])
     assert not found.keys() & {Use.IMAGES_MAY_GO, Use.CONTAINERS_LIVE}
-    assert found[Use.LOGS_OF_GONE_PODS] == pytest.approx(2, abs=0.5)
+    assert found[Use.ELSE] >= 4.5, "with what was not counted in time"
 
 
 def test_the_daemon_explains_it_in_its_log_and_its_record(
