@@ -24,9 +24,9 @@ from reclaim.types import Action
 
 # what str.isprintable() says
 PRINTABLE = st.characters(exclude_categories=["C", "Z"]) | st.just(" ")
-WORDS = st.text(PRINTABLE, max_size=LONGEST_WORDS)
+WORDS = st.text(PRINTABLE, max_size=20)
 OBJECTS = st.tuples(
-    st.text(PRINTABLE, min_size=1, max_size=LONGEST_WORDS),
+    st.text(PRINTABLE, min_size=1, max_size=20),
     st.none() | st.integers(0, 1 << 50),
     WORDS,
 )
